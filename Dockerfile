@@ -60,6 +60,7 @@ CMD ["snapreplay", "audit", "--help"]
 
 FROM ${PYTHON_IMAGE}
 COPY --from=build /opt/snapreplay /opt/snapreplay
+COPY deploy/health.sh /opt/snapreplay/bin/
 ENV PATH=/opt/snapreplay/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
@@ -70,7 +71,7 @@ USER 10001:10001
 EXPOSE 8080
 # Alive, not ready: a restore may take its time, and a failed partition waits for a person.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
-    CMD ["snapreplay", "health"]
+    CMD ["/opt/snapreplay/bin/health.sh"]
 # Exec form: SIGTERM must reach Python, which then finishes its batch.
 ENTRYPOINT ["snapreplay", "run"]
 CMD ["app.py"]

@@ -8,8 +8,8 @@ MAKEFLAGS += --no-builtin-rules
 # Both may be set from outside: make setup PYTHON=python3.12, make demo ARGS="--kills 5"
 PYTHON ?= python3
 ARGS ?=
-# Tests wait for brokers more than they compute: four at a time keep two cores busy.
-JOBS ?= 4
+# Tests wait for brokers, too: three at a time keep two cores busy. Each more collects all tests and has a broker.
+JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP = PYTHON='$(PYTHON)' requirements/setup.sh
@@ -64,10 +64,20 @@ demo: $(if $(WITHOUT_JAVA),setup,jars) ## Real broker, real flights, kill -9, re
 # ---------------------------------------------------------------- quality
 
 .PHONY: test
-test: jars-3.9.1 jars ## Run all default tests, real broker and Spark included (ARGS="-k claim", JOBS=1)
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+test: jars ## Run all default tests, real broker and Spark included (ARGS="-k claim", JOBS=1)
+	$(TESTED)
 
-# Known to work beside the version of all other tests; the first one is in the default run.
+.PHONY: whole
+whole: jars-3.9.1 jars ## Run the tests that CI runs after these: demo, image, older Kafka, set-up, as a whole
+	$(TESTED) -m "whole and not slow"
+
+TESTED = $(CACHED) $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# Compiled files are kept, outside of the tree, whatever the environment says: without them every process that a test
+# starts compiles the whole product again.
+CACHED := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX='$(abspath $(VENV))/pycache'
+
+# Known to work beside the version of all other tests; `make whole` has the first one.
 VERSIONS ?= 3.9.1 4.0.1 4.1.1
 .PHONY: brokers
 brokers: setup jars ## Made, run, killed, recovered on other versions of Kafka (VERSIONS="3.9.1 4.0.1")
@@ -87,7 +97,7 @@ check: setup ## Format, lint, types, import contracts, tidiness: all that needs 
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest -q tests/test_tidy.py tests/test_packaging.py
+	$(CACHED) $(BIN)/python -m pytest -q tests/test_tidy.py tests/test_packaging.py tests/mutants/test_gallery.py tests/hints/test_inventory.py
 
 .PHONY: format
 format: setup ## Format the code and repair what ruff can repair
@@ -104,7 +114,7 @@ BENCH ?= state stall pipeline restore
 .PHONY: bench
 bench: jars ## Measure (BENCH=state for one of them); results belong in docs/benchmarks.md
 	@for name in $(BENCH); do \
-	  test -e benchmarks/$$name.py || { echo "make bench: there is no benchmark $$name: memory, pipeline, restore, spark, stall, state, timers" >&2; exit 1; }; \
+	  test -e benchmarks/$$name.py || { echo "make bench: there is no benchmark $$name: http_attack, memory, pipeline, restore, spark, stall, state, timers" >&2; exit 1; }; \
 	  $(BIN)/python -m benchmarks.$$name $(ARGS); done
 
 SECONDS ?= 300

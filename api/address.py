@@ -1,4 +1,4 @@
-"""Where the HTTP API is bound. Not in the server's module, so that a client needs no uvicorn."""
+"""The address where the HTTP API is bound. Not in the server's module, so that a client needs no uvicorn."""
 
 from __future__ import annotations
 

@@ -1,20 +1,23 @@
-"""The HTTP application over a running service's `Control`."""
+"""The HTTP application over a running service's status and its line for commands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay import __version__
-from snapreplay.api import examples, problems
-from snapreplay.api.bodies import BodyLimit
-from snapreplay.api.context import ApiContext
+from snapreplay.api import examples, problems, views
+from snapreplay.api.answers import Answers
+from snapreplay.api.guard import Guard, Hosts
 from snapreplay.api.routes import operations, partitions, probes
-from snapreplay.service.clock import wall_seconds
-from snapreplay.service.control.protocol import Control
+from snapreplay.service.clock import wall_time
+from snapreplay.service.control.document import Source
 
 _DESCRIPTION = """\
 What a running snapreplay process is doing, and full snapshots on demand. It covers only the
@@ -27,11 +30,10 @@ _TAGS = [
 ]
 
 
-def create_app(control: Control, *, now: Callable[[], float] = wall_seconds) -> FastAPI:
-    """An ASGI application; it keeps no state of its own, so one `control` may serve several.
-
-    `now` gives Unix seconds.
-    """
+def create_app(
+    source: Source, hosts: Hosts | None = None, *, now: Callable[[], datetime] = wall_time
+) -> FastAPI:
+    """Make an ASGI application; it keeps no state of its own, so one `source` may serve several."""
     app = _Api(
         title="snapreplay",
         version=__version__,
@@ -41,9 +43,11 @@ def create_app(control: Control, *, now: Callable[[], float] = wall_seconds) -> 
         docs_url=None,
         redoc_url=None,
     )
-    app.state.context = ApiContext(control, now)
+    app.state.context = (source, now)
     problems.install(app)
     app.add_middleware(BodyLimit)
+    app.add_middleware(Answers, source=source)
+    app.add_middleware(Guard, hosts=hosts or Hosts())
     for group in (partitions, operations, probes):
         app.include_router(group.router)
     return app
@@ -51,7 +55,7 @@ def create_app(control: Control, *, now: Callable[[], float] = wall_seconds) -> 
 
 class _Api(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """With examples and problems. Made at the first request, so that the start need not wait."""
+        """Describe the API with examples and problems. Made at the first request, so that the start need not wait."""
         if self.openapi_schema is None:
             self.openapi_schema = _document(self)
         return self.openapi_schema
@@ -70,7 +74,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
             _add_example(status, response.get("content", {}).get("application/json", {}))
     problem = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     nested = problem.pop("$defs", {})
-    document["components"]["schemas"].update(nested | {"Problem": problem})
+    document["components"]["schemas"].update(views.schemas() | nested | {"Problem": problem})
     return document
 
 
@@ -86,3 +90,29 @@ def _add_example(status: str, content: dict[str, Any]) -> None:
         content["example"] = (
             examples.PROBES[status] if name == "Probe" else examples.BY_SCHEMA[name]
         )
+
+
+BODY_BYTES_MAX = 256 * 1024
+"""Twice what the largest valid request needs: 10,000 partitions and a reason. 300 MB of JSON stopped the heartbeats for
+30 s and took 1.2 GB (measured), and the process lost its partitions."""
+
+
+class BodyLimit:
+    """ASGI middleware: a body beyond `BODY_BYTES_MAX` is not read to its end, but answered with 413."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        received_bytes = 0
+
+        async def limited() -> Message:
+            nonlocal received_bytes
+            message = await receive()
+            received_bytes += len(message.get("body", b""))
+            if received_bytes > BODY_BYTES_MAX:
+                # FastAPI would report any other class as a body that cannot be parsed.
+                raise HTTPException(413, f"the body has more than {BODY_BYTES_MAX} bytes")
+            return message
+
+        await self._app(scope, limited, send)

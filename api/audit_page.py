@@ -21,7 +21,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(report: AuditReport) -> str:
-    """A whole HTML document."""
+    """Write a whole HTML document."""
     style = (files(__package__) / "audit_page.css").read_text(encoding="utf-8")
     title = escape(f"Audit of {report.app_id}: {verdict(report)}")
     body = "\n".join(
@@ -36,7 +36,7 @@ def page(report: AuditReport) -> str:
 
 
 def verdict(report: AuditReport) -> str:
-    """In two words."""
+    """Say in two words how the audit ended."""
     return counted(len(report.findings), "finding") if report.findings else "no findings"
 
 
@@ -63,7 +63,7 @@ def _head(report: AuditReport) -> str:
 
 
 def _links(report: AuditReport) -> str:
-    """Nobody scrolls through a thousand findings to see the picture."""
+    """Link the parts: nobody scrolls through a thousand findings to see the picture."""
     parts = {
         "findings": len(report.findings),
         "partitions": len(report.chains),
@@ -111,7 +111,7 @@ def _chains(report: AuditReport) -> str:
 
 
 def _row(*cells: str) -> str:
-    """Of HTML."""
+    """Write a row of HTML."""
     return f"<tr>{''.join(f'<td>{each}</td>' for each in cells)}</tr>"
 
 
@@ -130,7 +130,7 @@ def _proven(chain: Chain, report: AuditReport) -> str:
 
 
 def _before(chain: Chain) -> str:
-    """What earlier audits had proved, and why it did not count."""
+    """Tell what earlier audits had proved, and why it did not count."""
     proofs = "<br>".join(f"{_proof(p)}<br><small>{_time(p.at_ms)}</small>" for p in chain.earlier)
     because = f"<small>all was audited: {escape(chain.audited_all_because)}</small>"
     return "<br>".join(filter(None, [proofs, because if chain.audited_all_because else ""])) or "–"

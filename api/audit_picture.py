@@ -29,7 +29,7 @@ LEGEND: Sequence[tuple[str, str]] = (
 
 
 def picture(chain: Chain, findings: Sequence[Violation], increments_topic: str) -> str:
-    """`findings`: of this partition."""
+    """Draw the chain; `findings`: of this partition."""
     scale = _Scale(chain)
     parts = [
         *_trimmed(chain),
@@ -43,7 +43,7 @@ def picture(chain: Chain, findings: Sequence[Violation], increments_topic: str) 
 
 
 def sign(kind: str) -> str:
-    """One sign of the legend."""
+    """Draw one sign of the legend."""
     if kind == "snapshot":
         drawn = _flag(9, "snapshot")
     elif kind == "claim":
@@ -74,7 +74,7 @@ def _trimmed(chain: Chain) -> Iterator[str]:
 
 
 def _bars(chain: Chain, scale: _Scale, found_at: set[int]) -> Iterator[str]:
-    """One bar between two snapshots."""
+    """Draw one bar between two snapshots."""
     if chain.last_offset is None:
         return
     if chain.audited_from > chain.log_start:
@@ -91,7 +91,7 @@ def _bars(chain: Chain, scale: _Scale, found_at: set[int]) -> Iterator[str]:
 def _kind(
     chain: Chain, start: int, end: int, replayed: dict[int, str], found_at: set[int]
 ) -> tuple[str, str]:
-    """Class of a bar, and what it says. A stretch ends with the batch of the next snapshot."""
+    """Return the class of a bar, and what it says. A stretch ends with the batch of the next snapshot."""
     outcome = replayed.get(end) or replayed.get(end - 1)
     if outcome == "different" or any(start <= each < end for each in found_at):
         return "different", "a finding"
@@ -103,7 +103,7 @@ def _kind(
 
 
 def _claims(chain: Chain, scale: _Scale) -> Iterator[str]:
-    """Those at one place are one line."""
+    """Draw the claims; those at one place are one line."""
     for x, offsets in _by_place(chain.claims, scale):
         says = f"{counted(len(offsets), 'claim')}, the last one at offset {offsets[-1]}"
         yield (
@@ -136,8 +136,8 @@ def _found(
 
 
 def _place(finding: Violation, chain: Chain, increments_topic: str) -> int:
-    """Of a finding in the increments topic. One in the snapshots topic lies at its snapshot, one without a record at
-    the beginning."""
+    """Find the place of a finding in the increments topic. One in the snapshots topic lies at its snapshot, one
+    without a record at the beginning."""
     if finding.topic == increments_topic:
         return max(finding.offset, chain.audited_from)
     for each in chain.snapshots:

@@ -33,6 +33,42 @@ _SNAPSHOT: dict[str, Any] = {
     "digest": _DIGEST,
     "error": None,
 }
+_USED: dict[str, Any] = {
+    "snapshot_id": "5c1dd0a4f1b24b1e",
+    "batch": 4012,
+    "manifest_offset": 77,
+    "entries": 104_729,
+    "size_bytes": 4_718_592,
+    "created_at": "2026-11-21T09:25:00Z",
+    "chunks": 6,
+}
+_RECOVERY: dict[str, Any] = {
+    "attempts": 1,
+    "started_at": "2026-11-21T09:29:50Z",
+    "finished_at": "2026-11-21T09:29:50.310000Z",
+    "warm": None,
+    "mode": "changes",
+    "snapshot": _USED,
+    "fallback_from": None,
+    "fallback_reason": None,
+    "progress": None,
+    "waiting_for": "",
+    "seconds_per_phase": {
+        "fencing": 0.02,
+        "claiming": 0.004,
+        "locating": 0.03,
+        "loading": 0.25,
+        "advancing": 0.006,
+    },
+    "entries": 104_750,
+    "records_replayed": 0,
+    "proof": {
+        "recorded": _DIGEST,
+        "computed": _DIGEST,
+        "equal": True,
+        "batches_compared": 107,
+    },
+}
 _PARTITION: dict[str, Any] = {
     "partition": 0,
     "phase": "live",
@@ -68,6 +104,7 @@ _PARTITION: dict[str, Any] = {
     "expired_total": 0,
     "digest": _DIGEST,
     "values_read": {"read": 104_750, "entries": 104_750, "all_read": True},
+    "restore": _RECOVERY,
     "snapshot": _SNAPSHOT,
     "last_pointed_snapshot_at": "2026-11-21T09:25:00.412000Z",
     "recoverable": True,
@@ -112,44 +149,13 @@ _PARTITION: dict[str, Any] = {
     "updated_at": "2026-11-21T09:30:00Z",
     "progress_age_seconds": 0.004,
 }
-_USED: dict[str, Any] = {
-    "snapshot_id": "5c1dd0a4f1b24b1e",
-    "batch": 4012,
-    "manifest_offset": 77,
-    "entries": 104_729,
-    "size_bytes": 4_718_592,
-    "created_at": "2026-11-21T09:25:00Z",
-}
 _RESTORED: dict[str, Any] = {
+    **_RECOVERY,
     "partition": 0,
     "phase": "live",
     "owner_epoch": 9120,
     "percent": 100.0,
-    "attempts": 1,
-    "started_at": "2026-11-21T09:29:50Z",
-    "finished_at": "2026-11-21T09:29:50.310000Z",
-    "warm": None,
-    "mode": "changes",
-    "snapshot": _USED,
-    "fallback": None,
-    "progress": None,
-    "waiting_for": "",
     "ownership_doubt": "",
-    "seconds_per_phase": {
-        "fencing": 0.02,
-        "claiming": 0.004,
-        "locating": 0.03,
-        "loading": 0.25,
-        "advancing": 0.006,
-    },
-    "entries": 104_750,
-    "records_replayed": 0,
-    "proof": {
-        "recorded": _DIGEST,
-        "computed": _DIGEST,
-        "equal": True,
-        "batches_compared": 107,
-    },
     "error": None,
 }
 _RESTORING: dict[str, Any] = {
@@ -187,7 +193,7 @@ _FACTS: dict[str, Any] = {
 }
 
 BY_SCHEMA: dict[str, dict[str, Any]] = {
-    "Facts": _FACTS,
+    "ServiceFacts": _FACTS,
     "Operation": OPERATION,
     "Operations": {"items": [OPERATION]},
     "Partition": _PARTITION,

@@ -17,9 +17,9 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
-from snapreplay.api.schema_types import Model
+from snapreplay.api.requests import Model
 from snapreplay.errors import PartitionNotLive, UnknownPartition
-from snapreplay.service.control.protocol import Busy, NotFailed
+from snapreplay.service.control.protocol import Busy, NotFailed, Silent, TooManyCommands
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:snapreplay:problem:"
@@ -91,6 +91,36 @@ INVALID = ProblemKind(
     "The request is not valid",
     "body.partitions.0: input should be a valid integer",
 )
+TWO_LENGTHS = ProblemKind(
+    "two-lengths",
+    400,
+    "Two lengths",
+    "the request has Content-Length and Transfer-Encoding: where it ends is not certain",
+)
+MALFORMED_HEADER = ProblemKind(
+    "malformed-header", 400, "A header cannot be read", "Host is no address: '[::1'"
+)
+FOREIGN_HOST = ProblemKind(
+    "foreign-host", 403, "Foreign host", "this service is not known as 'rebound.example' (Host)"
+)
+FOREIGN_ORIGIN = ProblemKind(
+    "foreign-origin",
+    403,
+    "Foreign origin",
+    "a page of 'https://elsewhere.example' may not ask this service to do anything",
+)
+SILENT = ProblemKind(
+    "service-silent",
+    503,
+    "The service process does not answer",
+    "the service process has not answered for 12 s",
+)
+BUSY_LINE = ProblemKind(
+    "too-many-requests",
+    503,
+    "Too many requests wait",
+    "64 requests wait for the service process already",
+)
 NOT_REACHED = ProblemKind(
     "cluster-not-reached",
     503,
@@ -100,6 +130,10 @@ NOT_REACHED = ProblemKind(
 INTERNAL = ProblemKind(
     "internal", 500, "Internal error", "the request failed; the log of the service has the reason"
 )
+
+
+OF_A_POST = (TWO_LENGTHS, MALFORMED_HEADER, FOREIGN_HOST, FOREIGN_ORIGIN, MEDIA, BUSY_LINE)
+"""What every request that is to do something may be answered with."""
 
 
 class FieldError(Model):
@@ -125,7 +159,7 @@ class Problem(Model):
 
 
 class ProblemError(Exception):
-    """Raised by a route; answered as a problem document."""
+    """A problem that a route raises; answered as a problem document."""
 
     def __init__(
         self,
@@ -150,6 +184,8 @@ def install(app: FastAPI) -> None:
         PartitionNotLive,
         NotFailed,
         Busy,
+        Silent,
+        TooManyCommands,
         RequestValidationError,
         HTTPException,
         Exception,
@@ -160,8 +196,8 @@ def install(app: FastAPI) -> None:
 def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
     """Return the `responses=` of a route: its kinds, grouped by status, each with an example."""
     responses: dict[int | str, dict[str, Any]] = {}
-    for kind in (*kinds, INTERNAL):
-        response = responses.setdefault(
+    for kind in (*kinds, SILENT, INTERNAL):
+        documented = responses.setdefault(
             kind.status,
             {
                 "description": HTTPStatus(kind.status).phrase,
@@ -173,10 +209,10 @@ def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
                 },
             },
         )
-        if kind is NOT_REACHED:
-            response["headers"] = RETRY_AFTER
+        if kind in (NOT_REACHED, SILENT):
+            documented["headers"] = RETRY_AFTER
         document = _document(kind, kind.example, "/trigger-snapshot", {})
-        response["content"][MEDIA_TYPE]["examples"][kind.name] = {"value": document}
+        documented["content"][MEDIA_TYPE]["examples"][kind.name] = {"value": document}
     return responses
 
 
@@ -186,7 +222,7 @@ RETRY_AFTER = {
 
 
 def not_reached() -> ProblemError:
-    """Nothing is known about partitions before the cluster was reached once."""
+    """Make the error for a cluster that was not reached yet: nothing is known about partitions before."""
     return ProblemError(
         NOT_REACHED,
         "no broker of kafka.bootstrap.servers has answered since this process started",
@@ -196,13 +232,22 @@ def not_reached() -> ProblemError:
 
 
 def unknown_partition(partition: int, partition_count: int) -> ProblemError:
-    """`partition_count` >= 1."""
+    """Make the error for a partition that does not exist; `partition_count` >= 1."""
     return ProblemError(
         UNKNOWN_PARTITION,
         f"partition {partition} does not exist: there are {partition_count}"
         f" (0 to {partition_count - 1})",
         partition=partition,
         partition_count=partition_count,
+    )
+
+
+def wrong_media(media: str) -> ProblemError:
+    """Make the error for a body that is not declared as JSON, which a page of any site could send."""
+    return ProblemError(
+        MEDIA,
+        f"Content-Type is {media[:200]!r}, not 'application/json'",
+        hint="send that header: `curl -H 'Content-Type: application/json' ...`",
     )
 
 
@@ -223,8 +268,12 @@ def _document(
 
 
 async def _answer(request: Request, error: Exception) -> JSONResponse:
-    problem = _as_problem(request, error)
-    document = _document(problem.kind, problem.detail, request.url.path, problem.members)
+    return response(_as_problem(request, error), request.url.path)
+
+
+def response(problem: ProblemError, path: str) -> JSONResponse:
+    """Make the answer to a request for `path`."""
+    document = _document(problem.kind, problem.detail, path, problem.members)
     return JSONResponse(
         document, problem.kind.status, headers=problem.headers, media_type=MEDIA_TYPE
     )
@@ -245,21 +294,29 @@ def _as_problem(request: Request, error: Exception) -> ProblemError:
                 partition=error.partition,
                 hint="GET /restore-status shows the partitions of this process; ask the process that owns it",
             )
-        case NotFailed():
-            return ProblemError(
-                NOT_FAILED,
-                error.message,
-                partition=error.partition,
-                hint="GET /restore-status shows its phase",
-            )
-        case Busy():
-            return _busy(error)
+        case NotFailed() | Busy() | Silent() | TooManyCommands():
+            return _not_now(error)
         case RequestValidationError():
             return _invalid(request, error)
         case HTTPException():
             return _framework(request, error)
         case _:
             return ProblemError(INTERNAL, INTERNAL.example)
+
+
+def _not_now(error: NotFailed | Busy | Silent | TooManyCommands) -> ProblemError:
+    match error:
+        case NotFailed():
+            hint = "GET /restore-status shows its phase"
+            return ProblemError(NOT_FAILED, error.message, partition=error.partition, hint=hint)
+        case Busy():
+            return _busy(error)
+        case Silent():
+            return ProblemError(
+                SILENT, error.message, headers={"Retry-After": "5"}, hint=error.hint
+            )
+        case TooManyCommands():
+            return ProblemError(BUSY_LINE, error.message, headers={"Retry-After": "1"})
 
 
 def _busy(error: Busy) -> ProblemError:
@@ -284,7 +341,7 @@ _BUSY_WITH = {
 
 
 def _framework(request: Request, error: HTTPException) -> ProblemError:
-    """What routing and parsing refuse: unknown path, method not allowed, undecodable or endless body."""
+    """Translate what routing and parsing refuse: unknown path, method not allowed, undecodable or endless body."""
     if error.status_code == MALFORMED.status:
         return ProblemError(MALFORMED, "the body cannot be decoded as JSON in UTF-8")
     if error.status_code == TOO_LARGE.status:
@@ -320,11 +377,7 @@ def _invalid(request: Request, error: RequestValidationError) -> ProblemError:
             return ProblemError(MALFORMED, f"the body is not JSON at character {at}: {reason}")
     media = request.headers.get("content-type", "")
     if found[0]["loc"] == ("body",) and "json" not in media:
-        return ProblemError(
-            MEDIA,
-            f"Content-Type is {media!r}, not 'application/json'",
-            hint="send that header: `curl -H 'Content-Type: application/json' ...`",
-        )
+        return wrong_media(media)
     return ProblemError(INVALID, _sentence(found), errors=_field_errors(found))
 
 

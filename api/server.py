@@ -1,90 +1,79 @@
-"""HTTP inside an asyncio loop that already runs: the service owns loop and signals, not uvicorn."""
+"""HTTP for a service, in a process of its own, which this module starts, feeds, watches and ends."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
+import logging
 import socket
-from collections.abc import Callable, Iterator
-
-import uvicorn
+import sys
+from collections.abc import Callable
 
 from snapreplay.api.address import Address
-from snapreplay.api.app import create_app
+from snapreplay.api.keeper import END_SECONDS, Keeper
 from snapreplay.errors import UsageError
+from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.protocol import Control
+
+log = logging.getLogger("snapreplay.http")
+
+START_SECONDS = 10.0
 
 
 class HttpServer:
-    """The HTTP API, for `run` and `running`. A service calls `serve` and `close`, once each, in the same loop."""
+    """The HTTP API, for `run` and `running`. A service calls `serve` and `close`, once each."""
 
     def __init__(self, on_bound: Callable[[Address], None] | None = None) -> None:
-        """`on_bound`: called with the address as soon as requests are accepted; None: nobody is told."""
+        """Take `on_bound`, which is called with the address as soon as requests are answered; None: nobody is told."""
         self._on_bound = on_bound
-        self._server: _Server | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._keeper: Keeper | None = None
 
-    async def serve(self, control: Control, host: str, port: int) -> Address:
-        """Bind and answer; returns once requests are accepted. Port 0 picks a free port.
+    async def serve(self, control: Control, settings: HttpSettings) -> Address:
+        """Bind and answer; returns once requests are answered. Port 0 picks a free port.
 
         Raises:
-            UsageError: the port is taken or not allowed, or the host is no address of this machine.
+            UsageError: the port is taken or not allowed, the host is no address of this machine, or the program has no
+                Python interpreter.
         """
-        listener = _bind(host, port)
-        config = uvicorn.Config(
-            create_app(control),
-            lifespan="off",
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=2,
-        )
-        self._server = _Server(config)
-        self._task = asyncio.create_task(self._server.serve([listener]), name="http")
-        await self._server.accepting.wait()
+        _check_interpreter()
+        listener = bind(settings.host, settings.port)
         address = Address(*listener.getsockname()[:2])
+        self._keeper = Keeper(control, listener, settings)
+        self._keeper.start()
+        if not await asyncio.to_thread(self._keeper.heard.wait, START_SECONDS):
+            log.warning(
+                "the HTTP process has not started within %.0f s; requests wait for it",
+                START_SECONDS,
+            )
         if self._on_bound:
             self._on_bound(address)
         return address
 
-    async def close(self) -> None:
-        """Finish the running requests, within at most 2 seconds. Idempotent."""
-        if self._server is None or self._task is None:
-            return
-        self._server.should_exit = True
-        await self._task
-        self._server = self._task = None
+    async def close(self, within_seconds: float = END_SECONDS) -> None:
+        """Finish the running requests, within so many seconds, 3 at most. Idempotent."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            await asyncio.to_thread(keeper.stop, min(within_seconds, END_SECONDS))
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: the process belongs to the service."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.accepting = asyncio.Event()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.accepting.set()
+def _check_interpreter() -> None:
+    """Refuse a frozen program, which is its own executable: started for HTTP, it would be the app once more."""
+    frozen = getattr(sys, "frozen", False)
+    if frozen or not sys.executable:
+        lacks = "it is frozen" if frozen else "sys.executable is empty"
+        raise UsageError(
+            f"HTTP cannot be served: its process needs a Python interpreter, which this program lacks ({lacks})",
+            hint="leave HTTP out (`run(app, http=None)`), or run the program with a Python interpreter",
+        )
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
+    """Bind, or raise UsageError: the port is taken or not allowed, or the host is no address of this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=128)
+        return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
         raise _refused(host, port, error) from error
-    listener.setblocking(False)
-    # Accepted connections inherit it. asyncio sets it only on sockets that name their protocol, which
-    # these do not. Headers and body are two writes, and the second one waited 40 ms for an ACK.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
 
 
 def _refused(host: str, port: int, error: OSError) -> UsageError:

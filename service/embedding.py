@@ -1,4 +1,4 @@
-"""What a program that runs a service inside itself may ask it for: views of the state, and news of failures."""
+"""The questions of a program that runs a service inside itself: views of the state, and news of failures."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ OnFailed = Callable[[int, BaseException], None]
 
 
 class Views:
-    """Of the partitions of one service. `open` in the loop that runs the handlers."""
+    """The views of the partitions of one service. `open` in the loop that runs the handlers."""
 
     def __init__(self, partition_count: Callable[[], int | None]) -> None:
-        """`partition_count`: of the app; None as long as the cluster was not reached."""
+        """Take `partition_count`: of the app; None as long as the cluster was not reached."""
         self._partition_count = partition_count
         self._runners: Callable[[], Mapping[int, PartitionRunner]] | None = None
         self._thread = 0
@@ -35,11 +35,9 @@ class Views:
         self._runners = None
 
     def view(self, partition: int) -> View[Any]:
-        """See `Service.view`."""
         return view_of(partition, partial(self._look, partition))
 
     def views(self) -> dict[int, View[Any]]:
-        """See `Service.views`."""
         live = [number for number, each in self._mine().items() if each.store is not None]
         return {number: self.view(number) for number in sorted(live)}
 
@@ -62,10 +60,7 @@ class Views:
         )
 
     def check_open(self) -> None:
-        """
-        Raises:
-            ServiceClosed: not started yet, or stopped.
-        """
+        """Raise ServiceClosed if it is not started yet, or stopped."""
         if self._runners is None:
             raise ServiceClosed(
                 "the service does not run: it was not started yet, or it was stopped",
@@ -90,7 +85,6 @@ class FailureNews:
         self._callbacks: list[OnFailed] = []
 
     def add(self, callback: OnFailed) -> None:
-        """See `Service.on_failed`."""
         if not callable(callback):
             raise UsageError(
                 f"on_failed({callback!r}): the callback cannot be called",

@@ -1,5 +1,5 @@
-"""A thread with an event loop of its own: HTTP and membership live there, so that neither a slow handler nor a
-CPU-bound replay starves probes or heartbeats."""
+"""A thread with an event loop of its own. The membership has one for itself, so that neither a slow handler nor a
+CPU-bound replay delays heartbeats."""
 
 from __future__ import annotations
 

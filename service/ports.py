@@ -1,5 +1,5 @@
-"""What the service needs of Kafka, as protocols. `service.kafka` implements them with aiokafka; a simulator
-may implement them in memory.
+"""The interface of Kafka that the service needs, as protocols. `service.kafka` implements them with aiokafka; a
+simulator may implement them in memory.
 
 Every call has its own deadline inside the adapter and never waits for ever. Errors are those of
 `snapreplay.errors` and `core.kafka_errors`; no client exception passes this border.
@@ -12,33 +12,37 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord, Output
 from snapreplay.service.core.lineage import LastFence, Lineage
 from snapreplay.service.core.retained import Ending
+from snapreplay.snapshots.log.place import SealedLog as SealedLog  # noqa: PLC0414 - a part of the ports
+from snapreplay.snapshots.log.place import TopicPartition as TopicPartition  # noqa: PLC0414 - too
 
 NO_IDS: Mapping[str, str] = {}
 
 
-class TopicPartition(NamedTuple):
-    """One partition of one topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        """As Kafka's tools write it, "payments-3"."""
-        return f"{self.topic}-{self.partition}"
+NO_ANCHORS: Mapping[TopicPartition, PositionAnchor] = {}
 
 
 class Bounds(NamedTuple):
-    """`start_offset <= end_offset`. The end is the reader's own: last stable offset under read_committed."""
+    """The bounds of a log, `start_offset <= end_offset`. The end is the reader's own: last stable offset under
+    read_committed."""
 
     start_offset: int
     end_offset: int
 
 
+class EpochEnd(NamedTuple):
+    """The place where a log has the last offset of a leader epoch; `end_offset` is the next one."""
+
+    leader_epoch: int
+    end_offset: int
+
+
 class CommittedOffset(NamedTuple):
-    """Of a consumer group in a partition: the next offset, and the text that was committed beside it."""
+    """The committed offset of a consumer group in a partition: the next offset, and the text that was committed
+    beside it."""
 
     offset: int
     metadata: str
@@ -58,11 +62,16 @@ class Reader(Protocol):
 
     @property
     def disturbances(self) -> int:
-        """How often something happened after which a log may be another one: a new connection, a refused fetch, a
-        leader epoch that fell. Counted before anything that was read afterwards is returned."""
+        """The number of events after which a log may be another one: a new connection, a refused fetch, a leader
+        epoch that fell. Counted before anything that was read afterwards is returned."""
+
+    @property
+    def doubt(self) -> str:
+        """The reason why a log is another one than what was read of it since `follow`, as its broker said; "": none
+        said so. With a doubt `poll` gives nothing more of that log."""
 
     async def bounds(self, partition: TopicPartition) -> Bounds:
-        """Asks the leader afresh.
+        """Ask the leader afresh for the bounds.
 
         Raises:
             Unreachable: no answer within the metadata timeout (default 5 minutes).
@@ -71,7 +80,7 @@ class Reader(Protocol):
     def read(
         self, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> AsyncIterator[Sequence[InputRecord]]:
-        """Records with start_offset <= offset < end_offset, in order, in slices that are never empty.
+        """Read the records with start_offset <= offset < end_offset, in order, in slices that are never empty.
 
         Ends when the position has reached `end_offset`; markers and aborted records give no slice. An empty
         poll means nothing. Replaces what the reader followed before.
@@ -83,28 +92,53 @@ class Reader(Protocol):
         """
 
     async def read_at(self, partition: TopicPartition, offset: int) -> InputRecord | None:
-        """The record at exactly this offset; None when there is none (marker, aborted, compacted)."""
+        """Read the record at exactly this offset; None when there is none (marker, aborted, compacted)."""
 
-    async def follow(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Assign these partitions and seek each; `poll` then returns what comes."""
+    async def anchor_at(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
+        """Return what the log holds directly below this position, asked afresh; None when that is gone, trimmed or
+        compacted. A position beyond the end is waited for.
+
+        Raises:
+            Unreachable: as `bounds`.
+        """
+
+    async def epoch_end(self, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:
+        """Return the newest leader epoch up to this one that the log has, and where it ends (KIP-320); None: nobody
+        knows.
+
+        Raises:
+            Unreachable: as `bounds`.
+        """
+
+    async def follow(
+        self,
+        positions: Mapping[TopicPartition, int],
+        anchors: Mapping[TopicPartition, PositionAnchor] = NO_ANCHORS,
+    ) -> None:
+        """Assign these partitions and seek each; `poll` then returns what comes. Whatever was fetched before is thrown
+        away. `anchors`: what lies below the positions, as far as known: each fetch asks whether it is still there."""
+
+    def anchor_below(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
+        """Return what lies directly below a position that `poll` has led to since `follow`; None when that is not
+        known. Earlier positions are not asked for any more."""
 
     async def poll(
         self, records_max: int, timeout_ms: int
     ) -> Mapping[TopicPartition, Sequence[InputRecord]]:
-        """New records per partition, in order, possibly none.
+        """Return new records per partition, in order, possibly none.
 
         Raises:
             OffsetTrimmed, OffsetBeyondEnd: as in `read`.
         """
 
     def position(self, partition: TopicPartition) -> int:
-        """Next offset that `poll` would read, for a followed partition; passes markers."""
+        """Return the next offset that `poll` would read, for a followed partition; passes markers."""
 
     def end_offset(self, partition: TopicPartition) -> int | None:
         """End (last stable offset) as of the last fetch of a followed partition; None before the first."""
 
     async def close(self) -> None:
-        """Bounded, idempotent, never raises."""
+        """Close it; bounded, idempotent, never raises."""
 
 
 class Producer(Protocol):
@@ -124,16 +158,16 @@ class Producer(Protocol):
 
     @property
     def lineage(self) -> Lineage:
-        """What the fence gave it. Every later fence of its id gives another one."""
+        """The lineage that the fence gave it. Every later fence of its id gives another one."""
 
     @property
     def ending(self) -> Ending:
-        """How far the last transaction came, when `commit` raised or was cancelled."""
+        """The end of the last transaction, when `commit` raised or was cancelled."""
 
     async def commit(
         self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]
     ) -> tuple[int, ...]:
-        """One transaction: outputs, then `records` in order to `partition` of their topics.
+        """Commit one transaction: outputs, then `records` in order to `partition` of their topics.
 
         Every answer is checked before the commit is asked for.
 
@@ -145,14 +179,14 @@ class Producer(Protocol):
         """
 
     async def discard(self) -> None:
-        """Forced close: no task, no socket, no pending send is left. Bounded, idempotent, never raises."""
+        """Close it by force: no task, no socket, no pending send is left. Bounded, idempotent, never raises."""
 
 
 class Appender(Protocol):
     """An idempotent producer outside any transaction, for full snapshots."""
 
     async def append(self, record: LogRecord, partition: int) -> int:
-        """The acknowledged offset.
+        """Append; return the acknowledged offset.
 
         Raises:
             Unreachable, RefusedRecord.
@@ -162,7 +196,7 @@ class Appender(Protocol):
 
 
 class TopicFacts(msgspec.Struct, frozen=True):
-    """What a topic is, as described by the cluster.
+    """The facts of a topic, as described by the cluster.
 
     `config` holds cleanup.policy, retention.ms, retention.bytes, max.message.bytes, min.insync.replicas,
     unclean.leader.election.enable, message.timestamp.type as strings. `topic_id` (KIP-516) as Kafka's tools write it;
@@ -186,7 +220,8 @@ class NewTopic(msgspec.Struct, frozen=True):
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):
-    """`broker_config` of any one broker: transaction.max.timeout.ms, message.max.bytes, ... as strings."""
+    """The facts of a cluster; `broker_config` of any one broker: transaction.max.timeout.ms, message.max.bytes, ...
+    as strings."""
 
     cluster_id: str
     broker_count: int
@@ -197,7 +232,7 @@ class ConsumerGroup(Protocol):
     """The app's consumer group as its coordinator knows it, which is not this process's own view."""
 
     async def is_assigned_to_us(self, partition: int) -> bool:
-        """Whether the partition is in this process's assignment. False during a rebalance, when nobody has one.
+        """Say whether the partition is in this process's assignment. False during a rebalance, when nobody has one.
 
         Raises:
             Unreachable: no answer.
@@ -208,8 +243,8 @@ class TopicWatch(Protocol):
     """Asks again and again which topics exist, on connections that are kept. One task at a time."""
 
     async def ids(self, names: Collection[str]) -> dict[str, str]:
-        """As `Cluster.topic_ids`, but a topic that may not be described has its last id, else "", and a warning says
-        why.
+        """Return what `Cluster.topic_ids` does, but a topic that may not be described has its last id, else "", and a
+        warning says why.
 
         One small request, and one more per broker only when something is missing. A broker that lags behind the
         controllers may still name the id of a topic that is gone.
@@ -219,7 +254,23 @@ class TopicWatch(Protocol):
         """
 
     async def close(self) -> None:
-        """Bounded, idempotent, never raises."""
+        """Close it; bounded, idempotent, never raises."""
+
+
+class OffsetCommitter(Protocol):
+    """Commits offsets of one consumer group without members, on a connection that is kept. One task at a time."""
+
+    async def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit these offsets. They do not expire.
+
+        Raises:
+            NotAuthorized: Read on the group and on the topic is needed.
+            StopError: the group has members.
+            Unreachable: no answer; some may be committed.
+        """
+
+    async def close(self) -> None:
+        """Close it; bounded, idempotent, never raises."""
 
 
 class Cluster(Protocol):
@@ -233,7 +284,7 @@ class Cluster(Protocol):
         patient: bool = False,
         topic_ids: Mapping[str, str] = NO_IDS,
     ) -> Reader:
-        """Connected. `large` fetches more at once, for snapshots with records near 1 MiB; `patient` waits
+        """Connect a reader. `large` fetches more at once, for snapshots with records near 1 MiB; `patient` waits
         longer for new records at a log's end, for following it. Records of the topics in `topic_ids` are fetched by
         these ids: nothing is ever given out of another topic of the same name.
 
@@ -249,7 +300,7 @@ class Cluster(Protocol):
         """
 
     async def last_fence(self, transactional_id: str) -> LastFence | None:
-        """Who fenced last; None when the coordinator does not know the id (any more).
+        """Say who fenced last; None when the coordinator does not know the id (any more).
 
         Raises:
             Unreachable: no answer.
@@ -259,10 +310,11 @@ class Cluster(Protocol):
     async def appender(self) -> Appender: ...
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
-        """Facts of those that exist; missing ones are absent. Never creates a topic."""
+        """Return the facts of those that exist; missing ones are absent. Never creates a topic."""
 
     async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
-        """Topic id of each; "" when the cluster has none. A topic that no broker knows is absent. Creates nothing.
+        """Return the topic id of each; "" when the cluster has none. A topic that no broker knows is absent. Creates
+        nothing.
 
         Raises:
             NotAuthorized: one of them may not be described, so it is not known whether it exists.
@@ -270,10 +322,10 @@ class Cluster(Protocol):
         """
 
     def topic_watch(self) -> TopicWatch:
-        """Not connected yet."""
+        """Make a watch that is not connected yet."""
 
     async def member_count(self, group_id: str) -> int:
-        """Processes in this consumer group now; 0 when it does not exist.
+        """Count the processes in this consumer group now; 0 when it does not exist.
 
         Raises:
             Unreachable: no answer.
@@ -282,14 +334,18 @@ class Cluster(Protocol):
     async def committed_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Those of a consumer group, whether it has members or not; partitions without one are absent.
+        """Return the committed offsets of a consumer group, whether it has members or not; partitions without one are
+        absent.
 
         Raises:
             NotAuthorized, Unreachable: they are not known.
         """
 
+    def offset_committer(self, group_id: str) -> OffsetCommitter:
+        """Return a committer that is not connected yet."""
+
     async def topic_names(self) -> list[str]:
-        """All topics, sorted: for "did you mean"."""
+        """Return all topics, sorted, for "did you mean"."""
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> None:
         """Create and wait until every partition has a leader.
@@ -301,8 +357,8 @@ class Cluster(Protocol):
     async def facts(self) -> ClusterFacts: ...
 
     async def agreed_end_offset(self, partition: TopicPartition) -> int | None:
-        """The high watermark, from a leader that all brokers of the cluster, each asked directly, name as the leader:
-        no other log of this partition can be longer. None: they differ, or one of them did not answer."""
+        """Return the high watermark, from a leader that all brokers of the cluster, each asked directly, name as
+        the leader: no other log of this partition can be longer. None: they differ, or one of them did not answer."""
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
         """Trim below an explicit offset (never -1). Returns the new log start."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from snapreplay.app.app import App
-from snapreplay.app.out import DEFAULT_LIMIT_BYTES
 from snapreplay.app.ways import app_name, new_app
 from snapreplay.errors import UsageError
+from snapreplay.service.config.key_file import seals_of
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.ports import Cluster, ClusterFacts, TopicFacts
 from snapreplay.service.runtime.context import ClusterView
+from snapreplay.service.topics.limits import limits_of
 from snapreplay.service.topics.requirements import (
     check_dead_letters,
     check_own_topic,
@@ -52,13 +53,13 @@ class OwnTopicsMissing(UsageError):
 
 
 async def inspect(
-    app: App[Any], settings: Settings, cluster: Cluster, *, running: bool = False
+    app: App[Any], settings: Settings, cluster: Cluster, *, running: ClusterView | None = None
 ) -> ClusterView:
     """Check everything that an app needs of the cluster.
 
     Args:
-        running: partitions are owned. Then a missing topic of our own is left to their owners, which have its content
-            in memory.
+        running: the view by which partitions are owned. Then a missing topic of our own is left to their owners, which
+            have its content in memory, and the keys of the seal stay those that the process began with.
 
     Raises:
         UsageError, StopError: by name, with the command that repairs it.
@@ -66,6 +67,7 @@ async def inspect(
         Unreachable: ask again later.
     """
     check_dead_letters(app, settings)  # before its topic is missed
+    seals = seals_of(settings) if running is None else running.seals
     inputs, outputs = _names(app.inputs), _names(app.outputs)
     own = own_topics(app, settings)
     own_pair = set(own[:2])
@@ -74,7 +76,7 @@ async def inspect(
         if name not in facts:
             raise await missing_topic(cluster, app, name)
     count = partition_count(app, facts)
-    if running:
+    if running is not None:
         own = tuple(name for name in own if name in facts)
     else:
         _check_present(app, own, facts, count)
@@ -85,19 +87,16 @@ async def inspect(
     return ClusterView(
         cluster_facts.cluster_id,
         count,
-        {name: _message_bytes_max(facts[name]) for name in {*outputs, *own} - own_pair},
+        limits_of({*outputs, *own} - own_pair, facts),
         _transaction_timeout_max_ms(settings, cluster_facts),
         _input_retention_ms([facts[name] for name in inputs]),
         _topic_ids([facts[name] for name in (*inputs, *own) if name in {*inputs, *own_pair}]),
+        seals,
     )
 
 
 def _names(topics: Any) -> tuple[str, ...]:
     return tuple(topic.name for topic in topics)
-
-
-def _message_bytes_max(facts: TopicFacts) -> int:
-    return int(facts.config.get("max.message.bytes", DEFAULT_LIMIT_BYTES))
 
 
 def _topic_ids(topics: list[TopicFacts]) -> dict[str, str]:

@@ -1,18 +1,18 @@
-"""What a program calls: run an app, run it inside of a program, create its topics, write its beginning."""
+"""The functions that a program calls: run an app, run it inside of a program, create its topics, write its
+beginning."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import logging
-import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from snapreplay.app.app import App
-from snapreplay.service.config.settings import Settings, load_settings
+from snapreplay.app.app import App, check_app
+from snapreplay.service.config.settings import Settings, used_settings
 from snapreplay.service.control.protocol import Http
 from snapreplay.service.decisions.first_start import FirstStart
 from snapreplay.service.decisions.init import init_app
@@ -20,6 +20,7 @@ from snapreplay.service.decisions.start_offsets import StartFrom
 from snapreplay.service.kafka.client_log import summarise_client_log
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.service import Service
+from snapreplay.service.signals import Signals
 from snapreplay.service.topics import requirements
 
 log = logging.getLogger("snapreplay")
@@ -62,7 +63,8 @@ def run(
     *,
     first_start: FirstStart = "wait",
 ) -> int:
-    """Run an app until SIGTERM or Ctrl-C, then stop gracefully. As `snapreplay run`; logging is the program's.
+    """Run an app until SIGTERM, SIGHUP, SIGQUIT or Ctrl-C, then stop gracefully. As `snapreplay run`; logging is the
+    program's. The process is ended with exit code 6 if it has not stopped 2 s after `timeouts.shutdown_ms`.
 
     Args:
         settings: None: from the environment and the file.
@@ -106,7 +108,8 @@ async def ensure_topics(
         StopError: a topic was not created, or one that exists cannot hold the app's log.
         RetryableError: the cluster did not answer, or refused access.
     """
-    used = settings or load_settings()
+    check_app(app)
+    used = used_settings(settings)
     return await requirements.ensure_topics(
         app,
         used,
@@ -138,48 +141,42 @@ async def init(
         UsageError: a topic is missing, or `start` or a setting is wrong.
         RetryableError: the cluster did not answer, or refused access.
     """
-    used = settings or load_settings()
+    check_app(app)
+    used = used_settings(settings)
     return await init_app(app, used, KafkaCluster(used), start, state_is_lost=state_is_lost)
 
 
 def _tune_collector() -> None:
-    """A batch's objects die by reference count; searching them for cycles every 700 allocations costs a tenth of the
-    throughput (measured). But closed clients are cycles, and old ones: with rare searches of the older generations,
-    memory grew by a megabyte per minute of take-overs (measured). The youngest must not be too many either: 5,000
-    objects stop everything for 2 to 3 ms, 20,000 for up to 9 (measured). Only in `run`, whose process is ours."""
+    """Let the collector search for cycles rarely: a batch's objects die by reference count; searching them every
+    700 allocations costs a tenth of the throughput (measured). But closed clients are cycles, and old ones: with
+    rare searches of the older generations, memory grew by a megabyte per minute of take-overs (measured). The
+    youngest must not be too many either: 5,000 objects stop everything for 2 to 3 ms, 20,000 for up to 9
+    (measured). Only in `run`, whose process is ours."""
     gc.freeze()
     gc.set_threshold(5_000, 8, 2)
 
 
 def _tune_threads() -> None:
-    """A thread that waits for the interpreter gets it after 1 ms, not 5: during a replay that computes, HTTP
+    """Give a thread that waits for the interpreter its turn after 1 ms, not 5: during a replay that computes, HTTP
     answered in 6 ms instead of 18 (median), and the replay took no longer (measured)."""
     sys.setswitchinterval(0.001)
 
 
 async def _run(service: Service[Any]) -> int:
-    loop = asyncio.get_running_loop()
     signalled = asyncio.Event()
-
-    def stop(number: signal.Signals) -> None:
-        if not signalled.is_set():
-            seconds = service.settings.timeouts.shutdown_ms / 1000
-            log.info("%s: stops gracefully, within %.1f s", number.name, seconds)
-        signalled.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
-    try:
-        await service.start()
-        waiting = loop.create_task(signalled.wait())
-        started = loop.create_task(service.wait_started())
-        await asyncio.wait([waiting, started], return_when=asyncio.FIRST_COMPLETED)
-        if started.done():
-            started.result()
-            await waiting
-        else:
-            started.cancel()
-    finally:
-        await service.stop()
+    within_seconds = service.settings.timeouts.shutdown_ms / 1000
+    with Signals(asyncio.get_running_loop(), signalled.set, within_seconds):
+        try:
+            await service.start()
+            waiting = asyncio.create_task(signalled.wait())
+            started = asyncio.create_task(service.wait_started())
+            await asyncio.wait([waiting, started], return_when=asyncio.FIRST_COMPLETED)
+            if started.done():
+                started.result()
+                await waiting
+            else:
+                started.cancel()
+        finally:
+            await service.stop()
     log.info("stopped")
     return 0

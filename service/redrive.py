@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from snapreplay.app.anchor import anchor_of
 from snapreplay.app.app import App
 from snapreplay.app.dead_letter import PREFIX, Headers
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.record import InputRecord, Output
-from snapreplay.errors import UsageError
+from snapreplay.errors import StopError, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaFeeder
@@ -29,7 +30,7 @@ BATCH_RECORDS = 500
 
 @dataclass(frozen=True)
 class Redriven:
-    """What was sent, or would be.
+    """The records that were sent, or would be.
 
     Attributes:
         sent: input partition to the number of records.
@@ -45,6 +46,8 @@ async def redrive(app: App[Any], settings: Settings, *, dry_run: bool = False) -
 
     Raises:
         UsageError: the app has no dead-letters topic.
+        OtherRecord: the input does not hold the record of a dead letter without value any more. Everything before that
+            dead letter was sent back; it and those after it in its partition are not marked as done.
         Fenced: another `redrive` of the app has begun since. Whatever was committed is not sent again.
     """
     cluster, name = KafkaCluster(settings), dead_letters_topic(app.app_id)
@@ -61,12 +64,14 @@ async def redrive(app: App[Any], settings: Settings, *, dry_run: bool = False) -
             for number in range(facts[name].partition_count):
                 source = TopicPartition(name, number)
                 async for some in _new_letters(letters, source):
-                    outputs = await _outputs(some, inputs, counts, done)
+                    found = await _outputs(some, inputs, counts, done)
                     if feeder is not None:
-                        await feeder.feed([*outputs, _note(source, some[-1].offset + 1)])
-                    for each in outputs:
+                        await feeder.feed([*found.outputs, _note(source, found.end_offset)])
+                    for each in found.outputs:
                         place = TopicPartition(each.topic, each.partition or 0)
                         done.sent[place] = done.sent.get(place, 0) + 1
+                    if found.refused is not None:
+                        raise found.refused
     finally:
         if feeder is not None:
             await feeder.close()
@@ -76,7 +81,7 @@ async def redrive(app: App[Any], settings: Settings, *, dry_run: bool = False) -
 async def _new_letters(
     reader: Reader, source: TopicPartition
 ) -> AsyncIterator[Sequence[InputRecord]]:
-    """Those after the last note, at most BATCH_RECORDS at a time."""
+    """Yield the letters after the last note, at most BATCH_RECORDS at a time."""
     start, end = await reader.bounds(source)
     position = await _noted(reader, source, start, end)
     async for records in reader.read(source, position, end):
@@ -86,7 +91,7 @@ async def _new_letters(
 
 
 async def _noted(reader: Reader, source: TopicPartition, start: int, end: int) -> int:
-    """Where the last note says that the next dead letter is; notes are looked for backwards."""
+    """Say where the last note says that the next dead letter is; notes are looked for backwards."""
     window_end, size = end, BATCH_RECORDS
     while window_end > start:
         window_start = max(start, window_end - size)
@@ -109,36 +114,51 @@ def _note(source: TopicPartition, position: int) -> Output:
 
 
 def is_note(record: InputRecord) -> bool:
-    """Whether this record of the dead-letters topic says how far a redrive came, and is no dead letter."""
+    """Say whether this record of the dead-letters topic says how far a redrive came, and is no dead letter."""
     return _note_of(record) is not None
 
 
 def _note_of(record: InputRecord) -> int | None:
-    """A note has one header. A dead letter has more, even if its record had that of a note."""
+    """Read a note, which has one header. A dead letter has more, even if its record had that of a note."""
     match record.headers:
         case ((name, data),) if name == REDRIVEN_HEADER:
             return int(data)
     return None
 
 
+@dataclass(frozen=True)
+class _Found:
+    """The outputs that go back for some dead letters, up to `end_offset`; `refused`: why not the one there."""
+
+    outputs: list[Output]
+    end_offset: int
+    refused: OtherRecord | None = None
+
+
 async def _outputs(
     letters: Sequence[InputRecord], inputs: Reader, counts: dict[str, int], done: Redriven
-) -> list[Output]:
-    found = []
+) -> _Found:
+    found: list[Output] = []
     for letter in letters:
         try:
             found.append(await _original(letter, inputs, counts))
         except _Gone as why:
             done.left.append(f"{letter.topic}-{letter.partition}-{letter.offset}: {why}")
-    return found
+        except OtherRecord as refused:
+            return _Found(found, letter.offset, refused)
+    return _Found(found, letters[-1].offset + 1)
+
+
+class OtherRecord(StopError):
+    """The record that is to go back is another one than the dead letter was made of."""
 
 
 class _Gone(Exception):
-    """Why a dead letter cannot be sent back."""
+    """The reason why a dead letter cannot be sent back."""
 
 
 async def _original(letter: InputRecord, inputs: Reader, counts: dict[str, int]) -> Output:
-    """The record as it was, with its own time."""
+    """Restore the record as it was, with its own time."""
     headers, reasons = _parted(letter.headers)
     why = {name.removeprefix(PREFIX): data for name, data in reasons}
     if "timer" in why:
@@ -159,13 +179,40 @@ async def _original(letter: InputRecord, inputs: Reader, counts: dict[str, int])
             raise _Gone(
                 f"its {why['dropped'].decode()} did not fit into the dead letter, and {source}-{offset} is gone"
             )
+        _check_same(letter, source, whole, timestamp_ms, why)
         key, value, headers = whole.key, whole.value, tuple(whole.headers)
     return Output(topic, key, value, partition, False, timestamp_ms, headers)
 
 
+def _check_same(
+    letter: InputRecord,
+    source: TopicPartition,
+    found: InputRecord,
+    timestamp_ms: int,
+    why: dict[str, bytes],
+) -> None:
+    """Raise OtherRecord if the timestamp differs, or the hash of key and value, which older dead letters do not
+    have."""
+    now = anchor_of(found)
+    recorded = why.get("xxh64", b"").decode() or f"{now.xxh64:016x}"
+    if (timestamp_ms, recorded) == (now.timestamp_ms, f"{now.xxh64:016x}"):
+        return
+    place = f"{letter.topic}-{letter.partition}"
+    raise OtherRecord(
+        f"dead letter {place}-{letter.offset} has no value of its own, and {source}-{found.offset} holds another record"
+        f" than the one that failed: it had timestamp {timestamp_ms}, xxh64 {recorded}; now timestamp"
+        f" {now.timestamp_ms}, xxh64 {now.xxh64:016x}: the input was made again or was cut. Everything before it was"
+        " sent back",
+        hint="bring the input back with its old records, then run the same command again; or give the record up:"
+        f" `kafka-delete-records.sh` removes {place} up to offset {letter.offset + 1}, then run it again",
+        dead_letter=f"{place}-{letter.offset}",
+        record=f"{source}-{found.offset}",
+    )
+
+
 def _parted(headers: Sequence[tuple[str, bytes]]) -> tuple[Headers, Headers]:
-    """The headers that the record had, and the reasons behind them. The record may have reasons of its own, if it was
-    the dead letter of another app."""
+    """Return the headers that the record had, and the reasons behind them. The record may have reasons of its own,
+    if it was the dead letter of another app."""
     firsts = (f"{PREFIX}topic", f"{PREFIX}timer")
     starts = [at for at, (name, _) in enumerate(headers) if name in firsts]
     start = starts[-1] if starts else len(headers)

@@ -1,4 +1,4 @@
-"""What HTTP asks of the runners, carried from its thread into their loop."""
+"""The requests of HTTP to the runners, carried from its thread into their loop."""
 
 from __future__ import annotations
 
@@ -8,39 +8,31 @@ from collections.abc import Callable
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.partition.runner import PartitionRunner
-from snapreplay.service.service_control import Callbacks
 from snapreplay.service.supervisor import Supervisor
 
 
 class RunnerRequests:
-    """To the partitions of one service, from any thread. Before `open` each request fails at once."""
+    """The way to the partitions of one service, from any thread. Before `open` each request fails at once."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._supervisor: Supervisor | None = None
         self._membership: Membership | None = None
 
-    @property
-    def callbacks(self) -> Callbacks:
-        """What `ServiceControl` calls."""
-        return Callbacks(
-            self._snapshot, self._adoption, self._retry, self._trouble, self._standing_aside
-        )
-
     def open(self, supervisor: Supervisor, membership: Membership) -> None:
-        """From now on requests reach the runners. To be called in their loop."""
+        """Let requests reach the runners from now on. To be called in their loop."""
         self._membership = membership
         self._supervisor = supervisor
         self._loop = asyncio.get_running_loop()
 
-    def _snapshot(self, partition: int, reason: str, done: OnDone) -> None:
+    def snapshot(self, partition: int, reason: str, done: OnDone) -> None:
         self._ask(partition, lambda runner: runner.request_snapshot(reason, done), done)
 
-    def _adoption(self, partition: int, manifest_offset: int, done: OnDone) -> None:
+    def adoption(self, partition: int, manifest_offset: int, done: OnDone) -> None:
         self._ask(partition, lambda runner: runner.request_adoption(manifest_offset, done), done)
 
     def _ask(self, partition: int, ask: Callable[[PartitionRunner], bool], done: OnDone) -> None:
-        """`ask` returns whether the partition is LIVE; else `done` is told."""
+        """Call `ask`, which returns whether the partition is LIVE; else tell `done`."""
         if self._loop is None or self._supervisor is None:
             done(OperationState.FAILED, None, "the service is not running")
             return
@@ -53,17 +45,20 @@ class RunnerRequests:
 
         self._loop.call_soon_threadsafe(asked)
 
-    def _retry(self, partition: int, done: OnDone) -> None:
-        aside = self._standing_aside()
-        if self._loop is None or self._supervisor is None:
+    def retry(self, partition: int, done: OnDone) -> None:
+        aside = self.standing_aside()
+        if self._loop is None or self._supervisor is None or self._membership is None:
             done(OperationState.FAILED, None, "the service is not running")
         elif aside is not None:  # it would claim what is the other process's
             done(OperationState.FAILED, None, aside)
         else:
+            self._membership.come_back()
             self._loop.call_soon_threadsafe(self._supervisor.retry, partition, done)
 
-    def _trouble(self) -> str | None:
+    def trouble(self) -> str | None:
+        """Say why the group gives this process no partitions; None: it does."""
         return self._membership.trouble if self._membership is not None else None
 
-    def _standing_aside(self) -> str | None:
+    def standing_aside(self) -> str | None:
+        """Say for which process of the same name this one has stepped down; None: for nobody."""
         return self._membership.aside if self._membership is not None else None

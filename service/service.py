@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from snapreplay.app import names
-from snapreplay.app.app import App
+from snapreplay.app.app import App, check_app
 from snapreplay.counted import counted
 from snapreplay.errors import AccessError, RetryableError, SnapreplayError
-from snapreplay.service.config.settings import Settings, load_settings
+from snapreplay.service.config.settings import Settings, used_settings
 from snapreplay.service.control.protocol import Control, Http, Operation, OperationState
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.custody import StateUnsaved
-from snapreplay.service.core.refusals import DuplicateInstance
+from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
 from snapreplay.service.decisions.first_start import FirstStart, begun, check_first_start
 from snapreplay.service.embedding import FailureNews, OnFailed, Views
 from snapreplay.service.kafka.cluster import KafkaCluster
@@ -59,7 +59,8 @@ class Service(Generic[S]):
         *,
         first_start: FirstStart = "wait",
     ) -> None:
-        """
+        """Make a service that is not started yet.
+
         Args:
             settings: None: from the environment and the file, as for the command line.
             http: serves the HTTP API; None: there is none.
@@ -69,15 +70,15 @@ class Service(Generic[S]):
         Raises:
             UsageError: the app is incomplete, or the settings or `first_start` are wrong.
         """
-        app.validate()
+        check_app(app)
         check_first_start(first_start)
         self.app = app
-        self.settings = settings or load_settings()
+        self.settings = used_settings(settings)
         self._http = http
         self._first_start = first_start
         self._identity = Identity.of_this_process(self.settings.instance_id)
         self._board = StatusBoard()
-        self._background = LoopThread("snapreplay-control")
+        self._background = LoopThread("snapreplay-membership")
         self._cluster = KafkaCluster(self.settings)
         self._supervisor: Supervisor | None = None
         self._membership: Membership | None = None
@@ -89,7 +90,7 @@ class Service(Generic[S]):
             app,
             self._identity,
             self._board,
-            self._requests.callbacks,
+            self._requests,
             self._pulse,
         )
         self._views = Views(lambda: self._control.facts().partition_count)
@@ -99,11 +100,11 @@ class Service(Generic[S]):
 
     @property
     def control(self) -> Control:
-        """What HTTP sees; thread-safe."""
+        """The status and commands of the service; thread-safe."""
         return self._control
 
     def restore_status(self) -> list[PartitionStatus]:
-        """Every owned partition, ordered by number; empty before the first assignment."""
+        """Return every owned partition, ordered by number; empty before the first assignment."""
         return self._board.all()
 
     @overload
@@ -113,8 +114,8 @@ class Service(Generic[S]):
     @overload
     def view(self, partition: int) -> View[S]: ...
     def view(self, partition: int) -> View[Any]:
-        """The state of a LIVE partition, read-only, as of the last committed batch. You may keep it: each access shows
-        the newest batch. For the service's loop only.
+        """Return the state of a LIVE partition, read-only, as of the last committed batch. You may keep it: each
+        access shows the newest batch. For the service's loop only.
 
         Raises:
             PartitionNotLive: another process owns the partition, or it is not LIVE yet.
@@ -131,7 +132,8 @@ class Service(Generic[S]):
     @overload
     def views(self) -> dict[int, View[S]]: ...
     def views(self) -> Mapping[int, View[Any]]:
-        """The views of all partitions that are LIVE here, by partition, in the order of the numbers. May be empty.
+        """Return the views of all partitions that are LIVE here, by partition, in the order of the numbers. May be
+        empty.
 
         Raises:
             ServiceClosed, UsageError: as `view`.
@@ -155,15 +157,13 @@ class Service(Generic[S]):
         """
         loop = asyncio.get_running_loop()
         self._background.start()
-        if self._http is not None:
-            http = self.settings.http
-            self.http_address = await self._background.run(
-                self._http.serve(self._control, http.host, http.port)
-            )
         self._views.open(lambda: self._runners)
         self._bringing_up = loop.create_task(self._bring_up(), name="bring-up")
         self._bringing_up.add_done_callback(self._tell_refused)
         self._control.beat(loop)
+        if self._http is not None:
+            # A taken port is refused before the task above has begun.
+            self.http_address = await self._http.serve(self._control, self.settings.http)
 
     async def wait_started(self) -> None:
         """Wait until the app is checked against the cluster and membership has begun.
@@ -257,25 +257,27 @@ class Service(Generic[S]):
                 final_snapshot=self.settings.snapshot.before_stop,
                 deadline_seconds=within_seconds - min(LEAVE_SECONDS, within_seconds / 4),
             )
-        if self._background.alive:
-            if self._membership is not None:
-                left_seconds = max(LEAVE_SECONDS_MIN, deadline - loop.time())
-                await self._background.run(self._membership.leave(left_seconds))
-            if self._http is not None:
-                await self._background.run(self._http.close())
+        left_seconds = max(LEAVE_SECONDS_MIN, deadline - loop.time())
+        closing = (
+            loop.create_task(self._http.close(left_seconds)) if self._http is not None else None
+        )
+        if self._background.alive and self._membership is not None:
+            await self._background.run(self._membership.leave(left_seconds))
+        if closing is not None:
+            await closing
         self._background.stop()
         self._control.stop()
         self._raise_unsaved()
 
     def _raise_unsaved(self) -> None:
-        lost = self._supervisor.lost if self._supervisor is not None else []
-        for error in lost:
+        unsaved = self._supervisor.unsaved if self._supervisor is not None else []
+        for error in unsaved:
             log.error("LOST: %s", error.message)
-        if lost:
+        if unsaved:
             raise StateUnsaved(
-                f"{counted(len(lost), 'partition')} stopped before the state was saved: {lost[0].message}",
+                f"{counted(len(unsaved), 'partition')} stopped before the state was saved: {unsaved[0].message}",
                 hint="start again: the partition's error names the command that goes on with the rest in the topics",
-                partitions=[error.facts["partition"] for error in lost],
+                partitions=[error.facts["partition"] for error in unsaved],
             )
 
     @property
@@ -283,7 +285,8 @@ class Service(Generic[S]):
         return self._supervisor.runners if self._supervisor is not None else {}
 
     def _tell_refused(self, ended: asyncio.Task[None]) -> None:
-        """The program may wait for nothing: then only the log and `/readyz` say that no partition will ever run."""
+        """Tell that the service is refused; the program may wait for nothing: then only the log and `/readyz` say
+        that no partition will ever run."""
         error = None if ended.cancelled() else ended.exception()
         if error is None:
             return
@@ -306,7 +309,7 @@ class Service(Generic[S]):
             self._duplicate,
         )
 
-        supervisor.on_failed = self._failures.tell
+        supervisor.on_failed = self._failed
 
         def take(partitions: set[int]) -> None:
             if membership.aside is None:  # else this news is from before
@@ -352,9 +355,15 @@ class Service(Generic[S]):
         if self._control.waits_for(awaited):
             log.warning("WAITING: %s (%s)", awaited.message, awaited.hint)
 
+    def _failed(self, partition: int, error: BaseException) -> None:
+        if isinstance(error, WrongLog) and self._membership is not None:
+            log.error("the group is left to those whose log it is; a retry joins it again")
+            self._membership.stay_away(error.message)
+        self._failures.tell(partition, error)
+
     def _duplicate(self, error: DuplicateInstance) -> None:
-        """The older process steps down with all its partitions. The membership is the other's now, so no LeaveGroup is
-        sent. When the other process is gone, a new assignment starts them again."""
+        """Step down with all partitions, as the older process. The membership is the other's now, so no LeaveGroup
+        is sent. When the other process is gone, a new assignment starts them again."""
         if self._membership is None or self._supervisor is None:
             return
         if self._membership.stand_aside(error.other):

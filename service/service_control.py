@@ -1,19 +1,19 @@
-"""`Control` of a running service: answers from statuses and counters, never waits for the runners' loop."""
+"""The `Control` of a running service: answers from statuses and counters, never waits for the runners' loop."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import snapreplay
 from snapreplay.app.app import App
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
-from snapreplay.service.control.operations import Operations
+from snapreplay.service.clock import time_of
+from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.protocol import (
     Check,
     NotFailed,
@@ -33,45 +33,32 @@ from snapreplay.service.core.phase import Phase
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
 
+if TYPE_CHECKING:  # the process of HTTP imports this module, and needs no Kafka client
+    from snapreplay.service.runner_requests import RunnerRequests
+
 SNAPSHOTS_KEPT = 500
 STUCK_SECONDS = 600.0  # a handler may block for minutes; a loop that is silent for longer is dead
 SILENT_SECONDS = 2.0  # then not ready: this process would not notice that its partitions were taken
 WAKE_SECONDS = 1.0
 
-RequestSnapshot = Callable[[int, str, OnDone], None]
-RequestAdoption = Callable[[int, int, OnDone], None]
-RequestRetry = Callable[[int, OnDone], None]
-
-
-@dataclass(frozen=True)
-class Callbacks:
-    """What `ServiceControl` asks of the service, from any thread. `membership_trouble` and `standing_aside` say why the
-    group gives it no partitions; None: it does."""
-
-    request_snapshot: RequestSnapshot
-    request_adoption: RequestAdoption
-    request_retry: RequestRetry
-    membership_trouble: Callable[[], str | None]
-    standing_aside: Callable[[], str | None]
-
 
 class ServiceControl:
-    """Thread-safe. The service tells it what happens; HTTP asks it."""
+    """The control of a service, thread-safe. The service tells it what happens; HTTP asks it."""
 
     def __init__(
         self,
         app: App[Any],
         identity: Identity,
         board: StatusBoard,
-        callbacks: Callbacks,
+        requests: RunnerRequests,
         pulse: Pulse,
     ) -> None:
-        """`pulse`: of the runners' loop."""
+        """Take `pulse`: of the runners' loop."""
         self._app = app
         self._identity = identity
         self._board = board
-        self._callbacks = callbacks
-        self._operations = Operations()
+        self._requests = requests
+        self._operations = OperationRegistry()
         self._lock = threading.Lock()
         self._snapshots: OrderedDict[str, SnapshotStatus] = OrderedDict()
         self._view: ClusterView | None = None
@@ -94,7 +81,7 @@ class ServiceControl:
             instance_id=self._identity.instance_id,
             process_id=self._identity.process_id,
             host=self._identity.host,
-            started_at=self._identity.started_at_ms / 1000,
+            started_at=time_of(self._identity.started_at_ms),
             cluster_id=view.cluster_id if view else None,
             partition_count=view.partition_count if view else None,
             waiting_for=self.waiting_for,
@@ -111,16 +98,14 @@ class ServiceControl:
         wanted = self._wanted(partitions)
         operation = self._operations.create("snapshot", reason, wanted)
         for number in wanted:
-            self._callbacks.request_snapshot(
-                number, "trigger", self._reporter_of(operation.id, number)
-            )
+            self._requests.snapshot(number, "trigger", self._reporter_of(operation.id, number))
         return self._operations.get(operation.id) or operation
 
     def adopt(self, partition: int, manifest_offset: int) -> Operation:
         self._wanted([partition])
         reason = f"manifest at offset {manifest_offset}"
         operation = self._operations.create("adopt", reason, [partition])
-        self._callbacks.request_adoption(
+        self._requests.adoption(
             partition, manifest_offset, self._reporter_of(operation.id, partition)
         )
         return self._operations.get(operation.id) or operation
@@ -130,7 +115,7 @@ class ServiceControl:
         if status.phase is not Phase.FAILED:
             raise NotFailed(partition, status.phase.value)
         operation = self._operations.create("retry", "", [partition])
-        self._callbacks.request_retry(partition, self._reporter_of(operation.id, partition))
+        self._requests.retry(partition, self._reporter_of(operation.id, partition))
         return self._operations.get(operation.id) or operation
 
     def operation(self, operation_id: str) -> Operation | None:
@@ -141,7 +126,7 @@ class ServiceControl:
 
     def live_checks(self) -> Sequence[Check]:
         checks = [self._loop_check(STUCK_SECONDS)]
-        aside = self._callbacks.standing_aside()
+        aside = self._requests.standing_aside()
         if (
             aside is not None
         ):  # killed and started again, it would be the younger one and throw out the other
@@ -151,7 +136,7 @@ class ServiceControl:
     def ready_checks(self) -> Sequence[Check]:
         is_reached = self._view is not None or self.awaited is not None
         reached = self.unreachable_reason or ("reached" if is_reached else "not reached yet")
-        trouble, aside = self._callbacks.membership_trouble(), self._callbacks.standing_aside()
+        trouble, aside = self._requests.trouble(), self._requests.standing_aside()
         member = self._assigned is not None and trouble is None and aside is None
         checks = [
             *([Check("genesis", ok=False, detail=self.waiting_for)] if self.waiting_for else []),
@@ -173,18 +158,18 @@ class ServiceControl:
 
     @property
     def waiting_for(self) -> str:
-        """What keeps the process from joining its group, with the command; empty: nothing."""
+        """The obstacle that keeps the process from joining its group, with the command; empty: nothing."""
         return str(self.awaited or "")
 
     def waits_for(self, awaited: SnapreplayError) -> bool:
-        """Whether that is news."""
+        """Note what the service waits for; say whether that is news."""
         is_new = self.awaited is None or self.awaited.message != awaited.message
         self.awaited, self.unreachable_reason = awaited, None
         self._wake()
         return is_new
 
     def refused(self, error: BaseException) -> None:
-        """Nothing will ever run: why."""
+        """Note why nothing will ever run."""
         self.unreachable_reason, self.awaited = f"refused: {error}", None
         self._wake()
 
@@ -201,7 +186,7 @@ class ServiceControl:
 
     @contextmanager
     def changes(self, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.Event]:
-        """An event of `loop` that is set at every change, for the length of the block."""
+        """Provide an event of `loop` that is set at every change, for the length of the block."""
         waiting = (loop, asyncio.Event())
         self._waiting.append(waiting)
         try:
@@ -210,7 +195,7 @@ class ServiceControl:
             self._waiting.remove(waiting)
 
     def beat(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Shows from other threads that the runners' loop turns."""
+        """Show from other threads that the runners' loop turns."""
         self._beating = [loop.create_task(each) for each in (self._pulse.beat(), self._wakeful())]
 
     def stop(self) -> None:
@@ -257,7 +242,7 @@ class ServiceControl:
         )
 
     def _numbers(self) -> list[int]:
-        """The partitions that the group gives us, and those that are still held."""
+        """Return the partitions that the group gives us, and those that are still held."""
         ends = (Phase.LIVE, Phase.CLOSED)
         held = {s.partition for s in self._board.all() if s.error and s.phase not in ends}
         return sorted(held.union(self._assigned or ()))
@@ -288,7 +273,7 @@ class ServiceControl:
 
 
 def _restored(partition: int, used: SnapshotUsed) -> SnapshotStatus:
-    """The snapshot that a LIVE partition was restored from. Only its writer knew why it was written."""
+    """Return the snapshot that a LIVE partition was restored from. Only its writer knew why it was written."""
     return SnapshotStatus(
         partition,
         used.snapshot_id,

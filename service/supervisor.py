@@ -1,4 +1,4 @@
-"""Which partitions are ours, with a runner for each. Lives in the runners' loop."""
+"""The partitions that are ours, with a runner for each. Lives in the runners' loop."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.counted import counted
 from snapreplay.errors import AccessError, Reaction, SnapreplayError
@@ -16,12 +17,13 @@ from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.partition.runner import PartitionRunner
-from snapreplay.service.ports import Cluster, ConsumerGroup
+from snapreplay.service.partition.runner import EndedUnasked, PartitionRunner
+from snapreplay.service.ports import Cluster, ConsumerGroup, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.tasks import watched
+from snapreplay.service.runtime.witnesses import Witnesses
 from snapreplay.service.topics.requirements import MissingInput, own_topics
 
 log = logging.getLogger("snapreplay.supervisor")
@@ -62,6 +64,9 @@ class Supervisor:
         self.on_failed: Callable[[int, BaseException], None] = lambda _partition, _error: None
         """Hears of each partition that becomes FAILED."""
         self._restores = asyncio.Semaphore(settings.restore.concurrency)
+        self._witnesses = Witnesses()
+        self._increments = names.increments_topic(app.app_id)
+        self._committer = cluster.offset_committer(names.witness_group(app.app_id))
         self._runners: dict[int, PartitionRunner] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}
@@ -72,12 +77,17 @@ class Supervisor:
         self._undo: dict[asyncio.Task[None], Callable[[], None]] = {}  # of their release
         self._refused: SnapreplayError | None = None
         self._retries: set[asyncio.Task[None]] = set()
-        self._lost_before: list[SnapreplayError] = []
-        self.lost: list[SnapreplayError] = []
+        self._unsaved_before: list[SnapreplayError] = []
+        self.unsaved: list[SnapreplayError] = []
         """After `stop`: the states that were nowhere else and could not be written in time."""
         loop = asyncio.get_running_loop()
         self._watches = [
-            loop.create_task(watch) for watch in (self._watch_cluster(), self._watch_topics())
+            loop.create_task(watch)
+            for watch in (
+                self._watch_cluster(),
+                self._watch_topics(),
+                self._witnesses.keep_writing(self._committer),
+            )
         ]
 
     @property
@@ -86,8 +96,8 @@ class Supervisor:
         return self._runners
 
     def assigned(self, partitions: set[int]) -> None:
-        """Takes the whole new assignment. Partitions that we keep run on. Nothing starts after `stop`: we are members a
-        little longer, and a rebalance in that time would start runners that nobody ends."""
+        """Take the whole new assignment. Partitions that we keep run on. Nothing starts after `stop`: we are
+        members a little longer, and a rebalance in that time would start runners that nobody ends."""
         if self._stopped:
             return
         if self._shrinking is not None:
@@ -102,12 +112,12 @@ class Supervisor:
                 self._start(number)
 
     def suspect(self) -> None:
-        """Another process seems to use our instance id: each partition asks the log who owns it."""
+        """Ask the log in each partition who owns it: another process seems to use our instance id."""
         for runner in self._runners.values():
             runner.suspect()
 
     def retry(self, number: int, done: OnDone) -> None:
-        """A FAILED partition recovers again; the cluster is inspected before. `done` hears what became of it."""
+        """Let a FAILED partition recover again; the cluster is inspected before. `done` hears what became of it."""
         runner = self._runners.get(number)
         if runner is None:
             done(OperationState.FAILED, None, "this process does not own the partition any more")
@@ -117,7 +127,7 @@ class Supervisor:
         task.add_done_callback(self._retries.discard)
 
     def stand_aside(self, error: DuplicateInstance) -> None:
-        """Another process has our instance id: every partition ends and waits for a new assignment."""
+        """End every partition and let it wait for a new assignment: another process has our instance id."""
         for runner in self._runners.values():
             runner.refuse(error)
 
@@ -149,13 +159,14 @@ class Supervisor:
         for watch in self._watches:
             watch.cancel()  # the one of the topics has a connection to close
         await asyncio.wait(self._watches)
-        self.lost = [error for runner in ending if (error := runner.lost) is not None]
-        self.lost += self._lost_before
+        await self._witnesses.end(self._committer)
+        self.unsaved = [error for runner in ending if (error := runner.unsaved) is not None]
+        self.unsaved += self._unsaved_before
 
     async def _shrink(self, partitions: set[int]) -> None:
-        """A group assigns no partitions of a deleted topic: such an assignment is ignored. The group rebalances again
-        when the topic is back."""
-        increments, said = own_topics(self._app, self._settings)[0], Repeats()
+        """Ignore an assignment while the topic is deleted: a group assigns no partitions of it. The group
+        rebalances again when the topic is back."""
+        increments, said = self._increments, Repeats()
         while True:
             try:
                 there = increments in await self._cluster.topic_ids([increments])
@@ -181,6 +192,7 @@ class Supervisor:
             self._restores,
             self.group,
             self.pulse,
+            self._witnesses,
         )
         runner = PartitionRunner(context, self._board, partial(self._failed, number))
         self._runners[number] = runner
@@ -193,8 +205,8 @@ class Supervisor:
         task.add_done_callback(lambda _: _tell_defect(task, runner))
 
     def _taken_back(self, number: int) -> bool:
-        """A runner that still holds the state of a partition that is ours again goes on: another one would wait for its
-        end, and hide what delays it."""
+        """Let a runner go on that still holds the state of a partition that is ours again: another one would wait
+        for its end, and hide what delays it."""
         task = self._ending.get(number)
         runner = self._held.get(task) if task is not None else None
         if task is None or runner is None or not runner.take_back():
@@ -207,7 +219,8 @@ class Supervisor:
         return True
 
     def _release(self, number: int) -> None:
-        """Another process owns the partition now, or soon: it fences us, so there is no time for a last snapshot."""
+        """Stop a partition without a last snapshot: another process owns it now, or soon, and fences us, so there
+        is no time."""
         runner = self._runners.pop(number)
         runner.stop(final_snapshot=False)
         task = self._tasks.pop(number)
@@ -230,9 +243,10 @@ class Supervisor:
     def _forget(self, number: int, task: asyncio.Task[None]) -> None:
         runner = self._held.pop(task, None)
         died = not task.cancelled() and task.exception() is not None
-        if runner is not None and died and runner.lost is not None:
-            self._lost_before.append(runner.lost)  # the state in its memory went with it
+        if runner is not None and died and runner.unsaved is not None:
+            self._unsaved_before.append(runner.unsaved)  # the state in its memory went with it
         self._undo.pop(task, None)
+        self._witnesses.forget(TopicPartition(self._increments, number))
         if self._ending.get(number) is task:
             del self._ending[number]
         if number not in self._runners:
@@ -256,14 +270,14 @@ class Supervisor:
             runner.retry(found, done)
 
     async def _inspected(self) -> ClusterView | SnapreplayError:
-        """The cluster as it is now, or why all partitions are refused; remembered for those that start later.
+        """Return the cluster as it is now, or why all partitions are refused; remembered for those that start later.
 
         Raises:
             Unreachable: the cluster could not be inspected.
             MissingInput: no refusal, because the partitions wait for the input.
         """
         try:
-            view = await inspect(self._app, self._settings, self._cluster, running=True)
+            view = await inspect(self._app, self._settings, self._cluster, running=self._view)
         except SnapreplayError as error:
             if isinstance(error, AccessError):
                 log.warning("the cluster could not be inspected: %s", error)
@@ -276,27 +290,33 @@ class Supervisor:
         return view
 
     async def _watch_cluster(self) -> None:
-        """Partitions added to an input move keys at once: that must be noticed before the next restart."""
+        """Watch for partitions added to an input, which move keys at once: that must be noticed before the next
+        restart."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            known = self._refused
             try:
-                found = await self._inspected()
-            except SnapreplayError:
-                continue
+                await self._look()
             except Exception:  # else nobody would look again
                 log.exception("the watch over the cluster failed, and goes on")
-                continue
-            if not isinstance(found, SnapreplayError):
-                continue
-            if known is None or known.message != found.message:
-                log.error("the cluster has changed: %s", found)
+
+    async def _look(self) -> None:
+        known = self._refused
+        try:
+            found = await self._inspected()
+        except SnapreplayError:
+            return
+        if not isinstance(found, SnapreplayError):
             for runner in self._runners.values():
-                runner.refuse(found)
+                runner.limits_seen(found.output_limits)
+            return
+        if known is None or known.message != found.message:
+            log.error("the cluster has changed: %s", found)
+        for runner in self._runners.values():
+            runner.refuse(found)
 
     async def _watch_topics(self) -> None:
-        """A topic that was deleted and created again has the same name but another id. One small request a second,
-        whatever the number of partitions."""
+        """Watch for a topic that was deleted and created again: it has the same name but another id. One small
+        request a second, whatever the number of partitions."""
         names = (
             *(topic.name for topic in self._app.inputs),
             *own_topics(self._app, self._settings)[:2],
@@ -320,14 +340,17 @@ class Supervisor:
 
 
 async def _after(earlier: asyncio.Task[None] | None, runner: PartitionRunner) -> None:
-    """One runner at a time per partition: the same transactional id."""
+    """Run one runner at a time per partition: the same transactional id."""
     if earlier is not None:
         await asyncio.wait([earlier])
     await runner.run()
 
 
 def _tell_defect(task: asyncio.Task[None], runner: PartitionRunner) -> None:
-    """Nobody awaits a runner before `stop`: without this its partition would stop unnoticed."""
+    """Tell of a runner that ended by a defect, as nobody awaits it before `stop`: without this its partition would
+    stop unnoticed, whatever ended it."""
     error = None if task.cancelled() else task.exception()
+    if error is None and not runner.is_asked_to_end:
+        error = EndedUnasked("its task ended, but nobody had asked it to")
     if error is not None:
         runner.died(error)

@@ -1,4 +1,4 @@
-"""What a program may wait for: that all partitions are LIVE, and that they have processed their inputs."""
+"""The events that a program may wait for: that all partitions are LIVE, and that they have processed their inputs."""
 
 from __future__ import annotations
 
@@ -20,22 +20,18 @@ Runners = Callable[[], Mapping[int, PartitionRunner]]
 
 
 class Readiness:
-    """Of one service; in its loop."""
+    """The waiting for the partitions of one service, in its loop."""
 
     def __init__(
         self, control: ServiceControl, board: StatusBoard, check_open: Callable[[], None]
     ) -> None:
-        """`check_open` raises ServiceClosed once the service is stopped."""
+        """Take `check_open`, which raises ServiceClosed once the service is stopped."""
         self._control = control
         self._board = board
         self._check_open = check_open
 
     async def until_ready(self) -> None:
-        """
-        Raises:
-            NotLive: a partition FAILED.
-            ServiceClosed: the service was stopped meanwhile.
-        """
+        """Wait until all are LIVE, or raise NotLive (one FAILED) or ServiceClosed (stopped meanwhile)."""
         with self._control.changes(asyncio.get_running_loop()) as changed:
             while not self._control.ready():
                 self.raise_hopeless()
@@ -43,17 +39,13 @@ class Readiness:
                 changed.clear()
 
     def raise_hopeless(self) -> None:
-        """
-        Raises:
-            NotLive: a partition FAILED.
-            ServiceClosed: the service was stopped meanwhile.
-        """
+        """Raise NotLive if a partition FAILED, ServiceClosed if the service was stopped meanwhile."""
         self._check_open()
         if any(each.phase is Phase.FAILED for each in self._board.all()):
             raise self.not_live("a partition FAILED")
 
     def not_live(self, why: str) -> NotLive:
-        """What each partition does, the first error, and what the whole process waits for."""
+        """Make the error with what each partition does, the first error, and what the whole process waits for."""
         states = ", ".join(f"{s.partition}: {s.phase.value}" for s in self._board.all())
         reasons, hint = self._reasons()
         return NotLive(
@@ -61,13 +53,13 @@ class Readiness:
         )
 
     def not_caught_up(self, seconds: float | None, missing: list[str]) -> NotCaughtUp:
-        """What is `missing`, the first error, and what the whole process waits for."""
+        """Make the error with what is `missing`, the first error, and what the whole process waits for."""
         reasons, hint = self._reasons()
         told = [*(missing or ["no partition is assigned"]), *reasons]
         return NotCaughtUp(f"not caught up after {seconds} s: {'; '.join(told)}", hint=hint)
 
     def _reasons(self) -> tuple[list[str], str]:
-        """Returns the first error and what the process waits for, and a hint, which may be empty."""
+        """Return the first error and what the process waits for, and a hint, which may be empty."""
         errors = [s.error for s in self._board.all() if s.error is not None]
         awaited = self._control.awaited
         reasons = [
@@ -80,7 +72,7 @@ class Readiness:
 
 
 class CatchingUp:
-    """`wait` once. `missing` says what is not there yet."""
+    """The waiting for a state that has caught up; `wait` once. `missing` says what is not there yet."""
 
     def __init__(
         self,
@@ -89,7 +81,8 @@ class CatchingUp:
         runners: Runners,
         raise_hopeless: Callable[[], None],
     ) -> None:
-        """`raise_hopeless` raises if a partition is FAILED or the service was stopped: it would never catch up."""
+        """Take `raise_hopeless`, which raises if a partition is FAILED or the service was stopped: it would never
+        catch up."""
         self._cluster = cluster
         self._raise_hopeless = raise_hopeless
         self._inputs = inputs
@@ -98,7 +91,7 @@ class CatchingUp:
         self._ends: dict[int, dict[str, int]] = {}
 
     async def wait(self) -> None:
-        """Until every partition that is ours by then is LIVE and has committed what was there."""
+        """Wait until every partition that is ours by then is LIVE and has committed what was there."""
         while True:
             await self._ask_for_ends()
             self._raise_hopeless()  # a stopped service has no partition, so it would miss nothing
@@ -107,7 +100,7 @@ class CatchingUp:
             await asyncio.sleep(LOOK_SECONDS)
 
     def missing(self) -> list[str]:
-        """One phrase per partition that is not caught up."""
+        """Describe each partition that is not caught up in one phrase."""
         found = []
         for number, runner in sorted(self._runners().items()):
             reached, ends = runner.reached, self._ends.get(number)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from snapreplay.service.config.groups import HttpSettings as HttpSettings
     from snapreplay.service.config.groups import RestoreSettings as RestoreSettings
     from snapreplay.service.config.groups import RetentionSettings as RetentionSettings
+    from snapreplay.service.config.groups import SealSettings as SealSettings
     from snapreplay.service.config.groups import SnapshotSettings as SnapshotSettings
     from snapreplay.service.config.groups import StreamTimeSettings as StreamTimeSettings
     from snapreplay.service.config.groups import TimeoutSettings as TimeoutSettings
@@ -86,6 +87,7 @@ _HOME = {
     "ServiceClosed": "errors",
     "Settings": "service.config.settings",
     "SnapreplayError": "errors",
+    "SealSettings": "service.config.groups",
     "SnapshotSettings": "service.config.groups",
     "State": "state.contract",
     "StopError": "errors",

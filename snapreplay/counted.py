@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def counted(count: int, noun: str) -> str:
-    """The number with its noun, such as "1 entry", "1,024 entries". `noun` is singular and English."""
+    """Return the number with its noun, such as "1 entry", "1,024 entries". `noun` is singular and English."""
     if count == 1:
         return f"1 {noun}"
     if noun.endswith(("s", "x", "ch", "sh")):
@@ -14,6 +14,12 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}s"
 
 
+def counted_or_no(count: int, noun: str) -> str:
+    """Return the number with its noun, and a word for none: "no findings", "1 finding", "2 findings"."""
+    text = counted(count, noun)
+    return text if count else f"no {text.removeprefix('0 ')}"
+
+
 def counted_are(count: int, noun: str) -> str:
-    """With the verb: "1 offset is", "2 offsets are"."""
+    """Return the number with its noun and the verb: "1 offset is", "2 offsets are"."""
     return f"{counted(count, noun)} {'is' if count == 1 else 'are'}"

@@ -42,7 +42,7 @@ __all__ = [
 
 
 class Reaction(Enum):
-    """How the owner of a partition reacts to an error."""
+    """The reaction of a partition's owner to an error."""
 
     RETRY = "retry"
     REBUILD = "rebuild"
@@ -74,7 +74,7 @@ class SnapreplayError(Exception):
 
 
 class RetryableError(SnapreplayError):
-    """Transient: the same call may succeed later, perhaps on a new connection."""
+    """A transient error: the same call may succeed later, perhaps on a new connection."""
 
     reaction = Reaction.RETRY
 
@@ -171,7 +171,7 @@ class RecordId(NamedTuple):
     offset: int
 
     def __str__(self) -> str:
-        """Unique and stable, "payments-3-1042"."""
+        """Return a unique and stable id, "payments-3-1042"."""
         return f"{self.topic}-{self.partition}-{self.offset}"
 
 

@@ -32,7 +32,7 @@ class _Given:
 
 @pytest.fixture(scope="session")
 def snapreplay_broker() -> Iterator[Reachable]:
-    """A local broker for the whole session, or the cluster that SNAPREPLAY_TEST_BOOTSTRAP_SERVERS names."""
+    """Provide a local broker for the whole session, or the cluster that SNAPREPLAY_TEST_BOOTSTRAP_SERVERS names."""
     given = os.environ.get(BOOTSTRAP_VARIABLE)
     if given:
         yield _Given(given)
@@ -46,8 +46,8 @@ def snapreplay_broker() -> Iterator[Reachable]:
 
 @pytest.fixture
 def real_harness(snapreplay_broker: Reachable) -> Iterator[Callable[..., RealHarness[Any]]]:
-    """`real_harness(app, partitions=1, settings=…)`: a RealHarness with an app id and topics of this test's own. What
-    the test leaves running is killed."""
+    """Provide `real_harness(app, partitions=1, settings=…)`: a RealHarness with an app id and topics of this test's
+    own. What the test leaves running is killed."""
     from snapreplay.testing.real_harness import RealHarness
 
     made: list[RealHarness[Any]] = []

@@ -22,7 +22,7 @@ class Window(NamedTuple):
 
 
 def tumbling(at_ms: int, size_ms: int) -> Window:
-    """Returns the window that `at_ms` lies in; windows begin at multiples of `size_ms`.
+    """Return the window that `at_ms` lies in; windows begin at multiples of `size_ms`.
 
     Raises:
         UsageError: a size below 1.
@@ -33,7 +33,7 @@ def tumbling(at_ms: int, size_ms: int) -> Window:
 
 
 def hopping(at_ms: int, size_ms: int, every_ms: int) -> list[Window]:
-    """Returns the windows that `at_ms` lies in, the oldest first; one begins at each multiple of `every_ms`.
+    """Return the windows that `at_ms` lies in, the oldest first; one begins at each multiple of `every_ms`.
 
     Raises:
         UsageError: a size or a distance below 1, or a distance above the size, which would leave gaps.
@@ -47,7 +47,7 @@ def hopping(at_ms: int, size_ms: int, every_ms: int) -> list[Window]:
 
 
 def session(at_ms: int, gap_ms: int, current: Window | None = None) -> Window:
-    """Returns the session that `at_ms` belongs to: `current`, made longer if need be, or a new one. A session ends when
+    """Return the session that `at_ms` belongs to: `current`, made longer if need be, or a new one. A session ends when
     nothing has come for `gap_ms`. If its end is not after stream time, the record is too late: it must not replace
     `current`, which may be later.
 

@@ -1,4 +1,4 @@
-"""Where a recovery starts: the newest usable snapshot, else genesis, else nowhere. Pure."""
+"""The start of a recovery: the newest usable snapshot, else genesis, else nowhere. Pure."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def passed_over(last: Increment, starts: LogStarts, unusable: Mapping[str, str])
 
 
 def is_decided(last: Increment) -> bool:
-    """Whether the chain begins at a decision; only a snapshot has the state that it began with."""
+    """Say whether the chain begins at a decision; only a snapshot has the state that it began with."""
     return last.decision is not None or last.last_decision_offset != NO_OFFSET
 
 
 def trimmed(pointer: Pointer, starts: LogStarts) -> str | None:
-    """Why the topics no longer hold what this snapshot needs: its chunks, and the records after its increment."""
+    """Say why the topics no longer hold what this snapshot needs: its chunks, and the records after its increment."""
     if pointer.first_chunk_offset < starts.snapshots_offset:
         return (
             f"needs the snapshots topic from offset {pointer.first_chunk_offset},"

@@ -1,4 +1,4 @@
-"""How much of our two topics is still needed. Pure.
+"""The part of our two topics that is still needed. Pure.
 
 Only snapshots that the last committed increment points to count. Other manifests, however new and
 whole, neither keep nor free anything. Compute the floors from the log directly before each trim.

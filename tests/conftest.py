@@ -1,6 +1,8 @@
-"""What all tests share: one real broker per session, and names that no other test uses."""
+"""The common ground of all tests: one real broker per session, and names that no other test uses."""
 
+import gc
 import os
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,9 +15,12 @@ from xdist.scheduler import LoadFileScheduling
 
 from snapreplay.devbroker.broker import LocalBroker
 from tests.support.deadlines import factor, scaled
+from tests.support.watchdog import set_timer as pytest_timeout_set_timer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["pytest_timeout_set_timer"]
 
 # A cluster of one's own to run the tests against instead of the local broker.
 BOOTSTRAP_VARIABLE = "SNAPREPLAY_TEST_BOOTSTRAP_SERVERS"
@@ -26,19 +31,18 @@ SPARK_FILES = "snapshots/jobs/"
 LONGEST_FILES = (
     "snapshots/jobs/test_audit.py",  # and with it all that need Spark
     "simulation/test_simulation.py",
-    "deploy/test_image.py",
-    "checker/test_judge.py",
-    "service/test_access.py",
-    "attacks/test_a3_no_new_app_by_accident.py",
-    "examples/demo/test_demo.py",
-    "checker/test_real.py",
-    "test_setup.py",
-    "snapreplay/devbroker/test_broker.py",
-    "scenarios/test_e_expelled_at_work.py",
-    "explore/test_explore.py",
     "service/test_crashes.py",
-    "service/test_two_processes.py",
-    "service/test_outage.py",
+    "examples/demo/test_demo.py",
+    "deploy/test_image.py",
+    "hints/test_failed_partitions.py",
+    "snapreplay/devbroker/test_cluster.py",
+    "snapreplay/devbroker/test_broker.py",
+    "service/test_access.py",
+    "api/cli/test_dev.py",
+    "explore/test_explore.py",
+    "attacks/test_b19_a_log_that_goes_back.py",
+    "simulation/test_losses.py",
+    "test_setup.py",
 )
 
 # On a busy machine any example may take long; a failure elsewhere can be repeated from what it printed.
@@ -49,6 +53,14 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("all")
+
+# A shell ignores SIGINT and SIGQUIT for what it starts in the background, `nohup` SIGHUP, and children inherit that.
+# Tests send them to some. A handler is not inherited, also one that does nothing.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 # Tests in parallel are told a terminal's width; what they look at goes into a pipe, which has none.
 os.environ.pop("COLUMNS", None)
@@ -93,6 +105,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """Measure once, before the workers start: they and all child processes inherit the factor."""
     del config
     factor()
+    gc.disable()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Thousands of tests are no garbage, and are not looked through again for each collection of it."""
+    del session
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -107,21 +127,14 @@ class OneSparkSession(LoadFileScheduling):  # type: ignore[misc] # xdist ships n
         return "spark" if SPARK_FILES in nodeid else str(super()._split_scope(nodeid))
 
 
-def scale_timeout(item: pytest.Item) -> None:
-    """The time that pytest gives a test, as all deadlines."""
-    given = item.get_closest_marker("timeout")
-    seconds = float(given.args[0] if given else item.config.getini("timeout"))
-    item.add_marker(pytest.mark.timeout(scaled(seconds)), append=False)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     rank = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST_FILES)}
     if len({item.nodeid for item in items}) < len(items):  # workers would run one of each
         raise pytest.UsageError("two tests have the same id")
-    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+    if config.getoption("dist", "no") != "no" or os.environ.get("PYTEST_XDIST_WORKER"):
+        items.sort(key=lambda item: rank.get(item.path, len(rank)))
     for item in items:
-        scale_timeout(item)
         fixtures = getattr(item, "fixturenames", ())
-        for fixture, marker in (("broker", "kafka"), ("spark", "spark")):
+        for fixture, marker in (("broker", "kafka"), ("spark", "spark"), ("image", "whole")):
             if fixture in fixtures:
                 item.add_marker(marker)

@@ -1,9 +1,8 @@
-"""What is installed: one package, all of it, importable without the heavy libraries."""
+"""Tests of what is installed: one package, all of it, importable without the heavy libraries."""
 
 import os
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -54,9 +53,12 @@ def test_wheel_equals_tree(tmp_path: Path) -> None:
 
 def test_wheel_from_sdist_is_the_same(tmp_path: Path) -> None:
     """Who installs from the source archive, which has no links, gets the same files."""
-    with tarfile.open(build("sdist", ROOT, tmp_path)) as archive:
-        archive.extractall(tmp_path / "unpacked", filter="data")
-    (tree,) = (tmp_path / "unpacked").iterdir()
+    unpacked = tmp_path / "unpacked"
+    unpacked.mkdir()
+    # The first versions of Python 3.11 cannot unpack without a warning of later ones.
+    archive = build("sdist", ROOT, tmp_path)
+    subprocess.run(["tar", "-xf", archive, "-C", unpacked], check=True)
+    (tree,) = unpacked.iterdir()
     assert names_in(build("wheel", tree, tmp_path)) == names_in_tree()
 
 

@@ -101,7 +101,7 @@ def make(checkout: Path, *words: str, **environment: str) -> tuple[int, str, str
 
 
 def broken_off(checkout: Path, number: int, moment: Callable[[], bool]) -> str:
-    """What `make setup` says when its whole group gets the signal as soon as `moment` has come."""
+    """Return what `make setup` says when its whole group gets the signal as soon as `moment` has come."""
     victim = start(checkout, "setup")
     deadline = time.monotonic() + DEADLINE_S
     while not moment():
@@ -115,11 +115,12 @@ def broken_off(checkout: Path, number: int, moment: Callable[[], bool]) -> str:
 
 
 def packages(checkout: Path) -> Path:
-    """Where pip puts packages."""
+    """Say where pip puts packages."""
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     return checkout / ".venv" / "lib" / version / "site-packages"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
 )
@@ -213,14 +214,14 @@ def test_a_python_that_cannot_do_it_is_named(checkout: Path) -> None:
     [
         ("test", "java", "there is no java command\n*apt-get install default-jre-headless*"),
         ("demo", "mvn", "there is no mvn command*apt-get install maven*"),
-        ("test", "mvn", "(Kafka 3.9.1) have not been fetched yet, and there is no mvn command*"),
+        ("whole", "mvn", "(Kafka 3.9.1) have not been fetched yet, and there is no mvn command*"),
     ],
 )
 def test_java_and_maven_are_missed_before_anything_is_downloaded(
     checkout: Path, target: str, missing: str, named: str
 ) -> None:
-    """`make test` and `make demo` name the package first; there is not even a venv. Maven is missed also for the older
-    broker of the tests alone, when all other jars are there."""
+    """`make` names the package first, whatever its target; there is not even a venv. Maven is missed also for the
+    older broker of `whole` alone, when all other jars are there."""
     commands = checkout.parent / "bin"
     commands.mkdir()
     for path in (Path(shutil.which("java") or ""), *Path("/usr/bin").iterdir()):

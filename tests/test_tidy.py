@@ -8,8 +8,9 @@ import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+import pytest
 from pydantic import BaseModel
 
 from tests.covered_by import COVERED_BY
@@ -19,6 +20,8 @@ ME = Path(__file__).relative_to(ROOT)
 PACKAGES = ("api", "service", "snapreplay", "snapshots")
 MAX_FUNCTION_LINES = 50
 MAX_FILE_LINES = 400
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+Kind = Literal["function", "property", "thing", "helper"]
 
 # ------------------------------------------------------------------------- reading the tree
 
@@ -65,24 +68,44 @@ def listed(findings: list[str]) -> str:
     return "\n  ".join([f"{len(findings)} to repair", *findings])
 
 
-class Function(NamedTuple):
-    """What is looked at of one; its lines without the docstring."""
+class Definition(NamedTuple):
+    """The facts that are looked at of a module, class or function; the lines of a function without its docstring."""
 
     path: Path
     name: str
+    kind: Kind
     lines: int
     docstring: str
 
 
 @cache
-def functions() -> tuple[Function, ...]:
+def definitions() -> tuple[Definition, ...]:
     """List those of all files, inner ones too. Parsing takes the time of these tests: once is enough."""
     return tuple(
-        Function(path, node.name, length(node), ast.get_docstring(node) or "")
+        Definition(
+            path,
+            getattr(node, "name", "the module"),
+            kind_of(node),
+            length(node) if isinstance(node, FUNCTIONS) else 0,
+            ast.get_docstring(node) or "",
+        )
         for path in files(".py")
         for node in ast.walk(parse(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(node, ast.Module | ast.ClassDef | FUNCTIONS)
     )
+
+
+def kind_of(node: ast.AST) -> Kind:
+    """Say what a definition is; a property reads like a thing, not like a function."""
+    if not isinstance(node, FUNCTIONS):
+        return "thing"
+    decorators = {ast.unparse(each).rpartition(".")[2] for each in node.decorator_list}
+    return "property" if decorators & {"property", "cached_property"} else "function"
+
+
+def functions() -> list[Definition]:
+    """List the functions of all files, properties included."""
+    return [each for each in definitions() if each.kind != "thing"]
 
 
 def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -155,6 +178,78 @@ def test_every_test_says_what_it_shows() -> None:
         and not re.search(r"[.?!]\)?(\n|$)", function.docstring)
     ]
     assert not silent, listed(silent)
+
+
+# What begins a clause or a fragment, never a sentence with its subject first.
+OPENERS = frozenset(
+    """
+    of in for with by from before after at without until as to between on like around per up out since while during
+    inside outside under over above below behind beside beyond within upon across against among instead into through
+    toward what whether how where why when which who whose whom whoever whatever whichever if unless because though
+    although and or but nor so see not also only then thus once again too otherwise merely just still already yet
+    """.split()  # noqa: SIM905 - a line for each word would be two screens
+)
+# What begins the name of a thing, or a statement about one: a function is a verb.
+NO_VERBS = frozenset(
+    """
+    the a an this that these those it its he they them their we us our you i one ones some any all each every both
+    either neither no none nobody nothing somebody something everybody everything another other such same several many
+    most more there here is are was has does can may must will would true false first last newest oldest
+    """.split()  # noqa: SIM905 - a line for each word would be two screens
+)
+
+
+def is_fragment(kind: Kind, docstring: str) -> bool:
+    """Say whether a docstring begins with what is no whole sentence; ruff's D401 knows more forms of verbs."""
+    first = docstring.split(maxsplit=1)[0]
+    word = first.rstrip(".,:;").lower()
+    if word == "whether":
+        return kind not in ("property", "helper")
+    if kind == "helper":
+        return word in OPENERS
+    if word in OPENERS or first[-1] == ":" or (word.endswith("ed") and not word.endswith("eed")):
+        return True
+    if kind != "function":
+        return first[-1] == "." or re.match("[A-Z]", first) is None
+    is_plural = word.endswith("s") and not word.endswith("ss")
+    return is_plural or word in NO_VERBS or re.match(r"[A-Z][a-z]+\b", first) is None
+
+
+def test_docstrings_begin_with_a_whole_sentence() -> None:
+    """What a thing is or does can be read without the code below; CONTRIBUTING.md has the rule."""
+    fragments = [
+        f"{each.path}: {each.name}: {each.docstring.splitlines()[0]}"
+        for each in definitions()
+        if each.docstring and not each.name.startswith("test_")
+        if is_fragment("helper" if each.path.parts[0] == "tests" else each.kind, each.docstring)
+    ]
+    assert not fragments, listed(fragments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "docstring", "fragment"),
+    [
+        ("thing", "Of its snapshots.", True),
+        ("thing", "What a handler sends.", True),
+        ("thing", "Raised by a route.", True),
+        ("thing", "`prefix` is empty.", True),
+        ("thing", "A scheduler of snapshots.", False),
+        ("thing", "Asks one service.", False),
+        ("function", "See `Reader.poll`.", True),
+        ("function", "The newest snapshot.", True),
+        ("function", "Returns the newest snapshot.", True),
+        ("function", "Whether it is there.", True),
+        ("function", "`count` records of one input.", True),
+        ("function", "Feed one record.", False),
+        ("helper", "Until it is there.", True),
+        ("helper", "`reader(topic)` is a new one.", False),
+        ("property", "Whether it is there.", False),
+        ("property", "As Kafka has it.", True),
+    ],
+)
+def test_a_fragment_is_known(kind: Kind, docstring: str, fragment: bool) -> None:
+    """The rule for docstrings finds what it is there for, and nothing else."""
+    assert is_fragment(kind, docstring) is fragment
 
 
 def test_every_lint_exception_has_its_reason() -> None:

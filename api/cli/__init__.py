@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def main() -> None:
-    """Entry point of `snapreplay`; ends the process with a code of `exits.ExitCode`."""
+    """Run `snapreplay`; end the process with a code of `exits.ExitCode`."""
     from snapreplay.api.cli.root import app
 
     app(prog_name="snapreplay")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import httpx2
 
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
 from snapreplay.errors import RetryableError
 
+NOT_FOUND, NO_TYPE = 404, "about:blank"  # together: an unknown path
 TIMEOUT_S = 5.0  # the API answers within 100 ms, also during a restore
 
 Json = dict[str, Any]
@@ -46,7 +48,7 @@ class Client:
         return self._ask("GET", "/restore-status", "partitions")
 
     def trigger_snapshot(self, partitions: list[int] | None, reason: str) -> Json:
-        """`partitions` None: all live ones."""
+        """Ask for snapshots; `partitions` None: all live ones."""
         wanted: Json = {"reason": reason} | ({"partitions": partitions} if partitions else {})
         return self._ask("POST", "/trigger-snapshot", "parts", body=wanted)
 
@@ -61,17 +63,22 @@ class Client:
         return self._ask("GET", f"/api/v1/operations/{operation_id}", "parts")
 
     def probe(self, path: str) -> Json:
-        """A probe's document, whether it says ok or failing."""
+        """Ask a probe for its document, whether it says ok or failing."""
         return self._ask("GET", path, "checks")
 
     def _ask(self, method: str, path: str, member: str, *, body: Json | None = None) -> Json:
-        """`member` is in the answer, unless that is a problem document or not from a snapreplay service."""
+        """Ask; `member` is in the answer, unless that is a problem document or not from a snapreplay service."""
         try:
             response = self._http.request(method, path, json=body)
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            hint = (
+                "start one with `snapreplay run APP`, or say where it is with --http-port or --url"
+            )
+            if "[SSL:" in str(error):
+                hint = f"if it has no certificate: `--url http{self.url.removeprefix('https')}`"
             raise ServiceUnreachable(
                 f"no service answers at {self.url}: {error}",
-                hint="start one with `snapreplay run APP`, or say where it is with --http-port or --url",
+                hint=hint,
                 url=self.url,
             ) from error
         document = _document(response)
@@ -84,11 +91,26 @@ class Client:
                 hint="say where the service is with --http-port or --url",
                 url=self.url,
             )
+        if response.status_code == NOT_FOUND and document.get("type") == NO_TYPE:
+            raise self._no_such_path(path)
         raise _refusal(response.status_code, document)
+
+    def _no_such_path(self, path: str) -> OperationRefused:
+        where = urlsplit(self.url)
+        hint = (
+            "the service is of another version than this command; run the command of that version"
+        )
+        if where.path:
+            hint = f"give the address alone: `--url {where.scheme}://{where.netloc}`"
+        return OperationRefused(
+            f"the service at {self.url} knows no {path} behind this address",
+            hint=hint,
+            code=ExitCode.REFUSED,
+        )
 
 
 def _document(response: httpx2.Response) -> Json:
-    """The JSON document; empty if the answer is none."""
+    """Read the JSON document; empty if the answer is none."""
     try:
         document = response.json()
     except ValueError:

@@ -1,4 +1,4 @@
-"""`snapreplay dev`: everything that an app needs, on this machine, until Ctrl-C."""
+"""The command `snapreplay dev`: everything that an app needs, on this machine, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from snapreplay.app.app import App
 from snapreplay.app.ways import app_name
 from snapreplay.devbroker.broker import KEEP_OLD_RECORDS, LocalBroker
 from snapreplay.devbroker.errors import ToolsMissing
-from snapreplay.devbroker.ports import is_free
+from snapreplay.devbroker.free_ports import is_free
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.kafka.cluster import KafkaCluster
@@ -57,7 +57,8 @@ def run_dev(data_dir: Path | None, kafka_port: int, serve: Callable[[str], int])
 
 
 def _last_port(data_dir: Path | None) -> int:
-    """That of the last `dev` with this directory; 0 if there is none, or if another program listens there now."""
+    """Return the port of the last `dev` with this directory; 0 if there is none, or if another program listens
+    there now."""
     if data_dir is None:
         return 0
     try:

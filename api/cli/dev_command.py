@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from snapreplay.api.cli.logs import Level, configure
+from snapreplay.api.cli.logs import Verbosity, configure
 from snapreplay.api.cli.options import (
-    DEVELOP,
     AppName,
     Config,
     HttpPort,
@@ -52,10 +51,6 @@ Reload = Annotated[
 OnBroker = Annotated[str | None, typer.Option("--on-broker", hidden=True)]
 
 
-def register(app: typer.Typer) -> None:
-    app.command("dev", rich_help_panel=DEVELOP)(dev)
-
-
 def dev(
     app: AppName,
     *,
@@ -67,7 +62,7 @@ def dev(
     http_port: HttpPort = None,
     config: Config = None,
     overrides: Overrides = None,
-    log_level: LogLevel = Level.INFO,
+    log_level: LogLevel = Verbosity.INFO,
 ) -> None:
     """Run an app with a local broker and its topics, until Ctrl-C."""
     from snapreplay.api.cli import dev as local
@@ -98,9 +93,9 @@ def _options(
     http_port: int | None,
     config: Path | None,
     overrides: list[str] | None,
-    log_level: Level,
+    log_level: Verbosity,
 ) -> list[str]:
-    """For the process that `--reload` starts again and again."""
+    """Write the options for the process that `--reload` starts again and again."""
     options = ["--partitions", str(partitions), "--log-level", log_level.value]
     options += ["--http-port", str(http_port)] if http_port is not None else []
     options += ["--config", str(config)] if config is not None else []

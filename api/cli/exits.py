@@ -6,8 +6,10 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
 from snapreplay.api.cli.output import print_error
 from snapreplay.devbroker.errors import LocalBrokerUnavailable
@@ -21,6 +23,7 @@ from snapreplay.errors import (
     UsageError,
 )
 from snapreplay.service.core.kafka_errors import ClockRefused, NotAuthenticated, RefusedRecord
+from snapreplay.service.signals import STOPPED_LATE
 
 
 class ExitCode(IntEnum):
@@ -29,6 +32,7 @@ class ExitCode(IntEnum):
     REFUSED = 2  # the command, the app or the settings are wrong; nothing was started
     UNREACHABLE = 3  # no broker or no service answered, or there is no local broker
     OPERATOR = 4  # the topics are not as they must be; the hint says what to do
+    CUT_OFF = STOPPED_LATE  # `run` had not stopped in time
     NOT_YET = 5  # no partition failed, but not all are live
 
 
@@ -72,15 +76,25 @@ def hint_of(error: SnapreplayError) -> str:
 
 @contextmanager
 def refused_unless_it_runs() -> Iterator[None]:
-    """For commands whose code 1 means findings: any error is printed and ends them with REFUSED.
+    """Print any error and end with REFUSED, in commands whose code 1 means findings.
 
     For a script the reason makes no difference: the command could not run.
     """
     try:
         yield
+    except typer.Exit:  # it has judged
+        raise
     except SnapreplayError as error:
         print_error(error.message, hint_of(error))
         raise typer.Exit(ExitCode.REFUSED) from error
     except Exception as error:  # left alone it would end with 1, which means findings
         traceback.print_exc()
         raise typer.Exit(ExitCode.REFUSED) from error
+
+
+class Judging(TyperCommand):
+    """A command whose code 1 means findings."""
+
+    def invoke(self, *arguments: Any) -> Any:
+        with refused_unless_it_runs():
+            return super().invoke(*arguments)

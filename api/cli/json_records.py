@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from snapreplay.app.codecs import Codec
+from snapreplay.app.codecs import Codec, unencoded
 from snapreplay.app.made_record import is_timestamp
 from snapreplay.app.out import headers_upper_bound, size_upper_bound
 from snapreplay.app.record import Output
@@ -37,13 +37,13 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 class _Refused(Exception):
-    """Why a line cannot be fed."""
+    """The reason why a line cannot be fed."""
 
 
 def records_of(
     lines: Iterable[bytes], topic: Topic[Any, Any], partition_count: int, limit_bytes: int
 ) -> list[Output]:
-    """Every line as a record of the topic; empty lines are passed over.
+    """Read every line as a record of the topic; empty lines are passed over.
 
     Raises:
         UsageError: lines that cannot be fed, each with its number and the reason.
@@ -105,9 +105,7 @@ def _bytes_of(side: str, codec: Codec[Any], given: object) -> bytes | None:
     try:
         data = codec.encode(given)
     except Exception as error:  # the codec is the user's: it may raise anything
-        raise _Refused(
-            f"{side} {_cut(repr(given))} is {type(given).__name__}, which {codec.name} does not encode"
-        ) from error
+        raise _Refused(unencoded(side, codec, given, error).why) from error
     try:
         codec.decode(data)
     except Exception as error:  # the same codec, which may refuse what it has encoded
@@ -129,7 +127,7 @@ def _plain_bytes(side: str, given: object) -> bytes:
 
 
 def document_of(codec: Codec[Any], data: bytes | None) -> Any:
-    """A key or value as JSON has it.
+    """Show a key or value as JSON has it.
 
     Raises:
         Exception: whatever the codec raises for bytes that are not of its type.
@@ -140,7 +138,7 @@ def document_of(codec: Codec[Any], data: bytes | None) -> Any:
 
 
 def document_of_bytes(data: bytes) -> Any:
-    """Text where it is UTF-8, else {"base64": "…"}."""
+    """Show text where it is UTF-8, else {"base64": "…"}."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -148,13 +146,13 @@ def document_of_bytes(data: bytes) -> Any:
 
 
 def builtins_of(value: object) -> Any:
-    """Any value that msgspec knows, as JSON has it; the keys of dicts become text."""
+    """Show any value that msgspec knows as JSON has it; the keys of dicts become text."""
     plain = msgspec.to_builtins(value, builtin_types=(bytes,))
     return _json(plain)
 
 
 def headers_of(headers: Sequence[tuple[str, bytes]]) -> Any:
-    """An object, or pairs if a name occurs twice."""
+    """Return an object, or pairs if a name occurs twice."""
     pairs = [(name, document_of_bytes(data)) for name, data in headers]
     found = dict(pairs)
     return found if len(found) == len(pairs) else pairs

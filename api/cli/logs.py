@@ -3,14 +3,173 @@
 from __future__ import annotations
 
 import logging
+import os
+import select
 import sys
+import threading
 import time
+from collections import deque
 from enum import StrEnum
+from typing import TextIO
+
+from snapreplay.counted import counted
+
+LINE_BYTES_MAX = 32 * 1024
+QUEUE_BYTES_MAX = 4 * 1024 * 1024
+RETRY_SECONDS = 1.0
+FLUSH_SECONDS = 1.0
+CONTINUED = "  | "
+
+# Else a message could begin a line of its own, which looks like one of ours, or change what a terminal shows.
+_CONTROLS = {
+    each: f"\\x{each:02x}" for each in (*range(0x20), *range(0x7F, 0xA0)) if each != ord("\t")
+} | {ord("\n"): "\\n", ord("\r"): "\\r", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+def one_line(text: str) -> str:
+    """Escape line breaks and control characters, and cut the text off where it is too long."""
+    kept = text[:LINE_BYTES_MAX]
+    while (
+        len(line := kept.translate(_CONTROLS).encode("utf-8", "backslashreplace")) > LINE_BYTES_MAX
+    ):
+        kept = kept[: len(kept) // 2]
+    return line.decode() + _left_out(text[len(kept) :])
+
+
+def _left_out(text: str) -> str:
+    more_bytes = len(text.encode("utf-8", "backslashreplace"))
+    return f" … {more_bytes:,} more bytes" if more_bytes else ""
+
+
+class LineFormatter(logging.Formatter):
+    """One line per event. A traceback has lines of its own, all of them indented by `CONTINUED`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.message = one_line(record.getMessage())
+        if self.usesTime():
+            record.asctime = self.formatTime(record, self.datefmt)
+        lines = [self.formatMessage(record)]
+        if record.exc_info:
+            text = self.formatException(record.exc_info)
+            kept, left_out = text[:LINE_BYTES_MAX], _left_out(text[LINE_BYTES_MAX:])
+            lines += [one_line(each) for each in kept.split("\n")]
+            lines[-1] += left_out
+        return f"\n{CONTINUED}".join(lines)
+
+
+def _told(dropped: int) -> bytes:
+    now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+    lines = counted(dropped, "line")
+    return f"{now}.000Z WARNING snapreplay.log: {lines} dropped, because nobody read this log\n".encode()
+
+
+def _write_some(file: int, line: bytes) -> int:
+    """Write; return the number of bytes that were written. Waits for room, also where another process has made the
+    file non-blocking."""
+    while True:
+        try:
+            return os.write(file, line)
+        except BlockingIOError:
+            room = select.poll()
+            room.register(file, select.POLLOUT)
+            room.poll()
+
+
+class Writer(logging.Handler):
+    """Hands its lines to a thread. Whoever logs never waits: when nobody reads, lines are dropped, and a line says how
+    many as soon as somebody reads again."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._lines: deque[bytes] = deque()
+        self._queued_bytes = 0
+        self._dropped = 0
+        self._changed = threading.Condition(threading.Lock())
+        self._is_idle = True
+        self._closing = False
+        self._thread = threading.Thread(target=self._write, name="snapreplay-log", daemon=True)
+        self._thread.start()
+        # A forked process has the queue, but not the thread.
+        os.register_at_fork(after_in_child=self._write_directly)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self._line(record)
+        except Exception:  # noqa: BLE001 - as every handler does with a message and arguments that do not fit
+            self.handleError(record)
+            return
+        with self._changed:
+            if self._queued_bytes + len(line) > QUEUE_BYTES_MAX:
+                self._dropped += 1
+                return
+            self._lines.append(line)
+            self._queued_bytes += len(line)
+            self._is_idle = False
+            self._changed.notify_all()
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
+
+    def flush(self) -> None:
+        """Wait until everything is written, for at most a second."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_idle, FLUSH_SECONDS)
+
+    def close(self) -> None:
+        """Write what is left, at the end of the process."""
+        self.flush()
+        super().close()
+
+    def _write(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines)
+                line = self._lines[0]
+            written = self._write_whole(line)
+            with self._changed:
+                self._lines.popleft()
+                self._queued_bytes -= len(line)
+                self._dropped += not written
+                is_read = written and self._queued_bytes < QUEUE_BYTES_MAX // 2
+                dropped = self._dropped if is_read else 0
+            # Without the lock: nobody may read again, and whoever logs would wait for it.
+            told = dropped > 0 and self._write_whole(_told(dropped))
+            with self._changed:
+                self._dropped -= dropped if told else 0
+                self._is_idle = not self._lines
+                self._changed.notify_all()
+            if not written:
+                time.sleep(RETRY_SECONDS)  # a full disk: the queue fills meanwhile
+
+    def _write_whole(self, line: bytes) -> bool:
+        """Write a line; say whether it was written: the disk may be full, or the other end closed."""
+        try:
+            file = self._stream.fileno()
+        except (OSError, ValueError):  # closed, or not a file
+            file = None
+        try:
+            if file is None:
+                self._stream.write(line.decode())
+            while line and file is not None:
+                line = line[_write_some(file, line) :]
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def _write_directly(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._lines.clear()
+        self.emit = self._emit_directly  # type: ignore[method-assign]  # after a fork there is no thread
+
+    def _emit_directly(self, record: logging.LogRecord) -> None:
+        self._write_whole(self._line(record))
+
 
 _QUIET = ("aiokafka", "asyncio", "kafka", "uvicorn")  # libraries: their warnings are enough
 
 
-class Level(StrEnum):
+class Verbosity(StrEnum):
     """The lowest level that is logged."""
 
     DEBUG = "debug"
@@ -19,14 +178,14 @@ class Level(StrEnum):
     ERROR = "error"
 
 
-def configure(level: Level) -> None:
+def configure(level: Verbosity) -> None:
     """Set up the root logger; libraries stay at warning unless `level` is debug."""
-    formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s")
+    formatter = LineFormatter("%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s")
     formatter.converter = time.gmtime
     formatter.datefmt = "%Y-%m-%dT%H:%M:%S"
-    handler = logging.StreamHandler(sys.stderr)
+    handler = Writer(sys.stderr)
     handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    if level is not Level.DEBUG:
+    if level is not Verbosity.DEBUG:
         for name in _QUIET:
             logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""`snapreplay new`: a project that runs as it is: app, tests, pyproject.toml, Dockerfile, README."""
+"""The command `snapreplay new`: a project that runs as it is: app, tests, pyproject.toml, Dockerfile, README."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-from snapreplay.api.cli.options import DEVELOP
 from snapreplay.errors import UsageError
 
 NAME_MAX = 100
@@ -26,10 +25,6 @@ FILES = {
     "gitignore": ".gitignore",
 }
 """Template → file of the project."""
-
-
-def register(app: typer.Typer) -> None:
-    app.command("new", rich_help_panel=DEVELOP)(new)
 
 
 def new(
@@ -73,10 +68,7 @@ def make_project(name: str, parent: Path) -> list[Path]:
 
 
 def module_of(name: str) -> str:
-    """
-    Raises:
-        UsageError: it cannot name a folder, an app id and a module.
-    """
+    """Return the module's name, or raise UsageError: it cannot name a folder, an app id and a module."""
     module = name.replace("-", "_")
     legal = (
         name.isascii() and module.isidentifier() and module[0].isalpha() and len(name) <= NAME_MAX
@@ -97,6 +89,7 @@ def module_of(name: str) -> str:
 
 
 def _is_installed(module: str) -> bool:
-    """Whether the project's module would hide another one. A folder without an `__init__.py` is not counted as one."""
+    """Say whether the project's module would hide another one. A folder without an `__init__.py` is not counted as
+    one."""
     spec = find_spec(module)
     return spec is not None and spec.origin is not None

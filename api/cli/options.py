@@ -1,24 +1,25 @@
-"""Options that mean the same in every command, and the settings made from them."""
+"""Options that mean the same in every command, and what is made of them: app, settings, client."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
-from snapreplay.api.cli.logs import Level
+from snapreplay.api.cli.logs import Verbosity
 from snapreplay.api.cli.output import Format
 from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
+    from snapreplay.api.cli.client import Client
+    from snapreplay.app.app import App
     from snapreplay.service.config.settings import Settings
-
-DEVELOP = "Develop an app"
-RUN = "Run an app on a cluster"
-OPERATE = "Operate a running app"
-SPARK = "Prove and compact with Spark"
-"""Panels of `snapreplay --help`, in the order in which a user needs them."""
 
 AppName = Annotated[
     str,
@@ -30,6 +31,13 @@ AppName = Annotated[
 AppOrId = Annotated[
     str | None,
     typer.Argument(metavar="[APP]", help="module:app or path/to/file.py; or use --app-id."),
+]
+AppIfNamed = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[APP]",
+        help="module:app or path/to/file.py. Without it, only the cluster is examined.",
+    ),
 ]
 Config = Annotated[
     Path | None,
@@ -54,7 +62,7 @@ HttpPort = Annotated[
     typer.Option("--http-port", metavar="PORT", help="Port of the HTTP API; 0 picks a free one."),
 ]
 LogLevel = Annotated[
-    Level, typer.Option("--log-level", help="The lowest level in the log on standard error.")
+    Verbosity, typer.Option("--log-level", help="The lowest level in the log on standard error.")
 ]
 Output = Annotated[Format, typer.Option("--output", "-o", help="How to print the result.")]
 Url = Annotated[
@@ -65,7 +73,6 @@ Url = Annotated[
         help="URL of the running service. Default: http.host and http.port of the settings.",
     ),
 ]
-
 AskedPort = Annotated[
     int | None,
     typer.Option(
@@ -75,6 +82,10 @@ AskedPort = Annotated[
         max=65535,
         help="Port of the running service, instead of http.port of the settings.",
     ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help="Spark cluster. Default: this process."),
 ]
 
 
@@ -140,11 +151,30 @@ def service_url(url: str | None, http_port: int | None, config: Path | None) -> 
             f"--url {url} and --http-port {http_port} both say where the service is",
             hint="give only one of them",
         )
-    if not url.startswith(("http://", "https://")):
+    wrong = _wrong_with(url)
+    if wrong:
         raise UsageError(
-            f"--url {url!r} is not a URL", hint="write it as in `--url http://127.0.0.1:8080`"
+            f"--url {url!r} {wrong}", hint="write it as in `--url http://127.0.0.1:8080`"
         )
     return url.rstrip("/")
+
+
+def _wrong_with(url: str) -> str:
+    """Say why nothing can be asked there; empty if it can."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        return f"is not a URL: {error}"
+    if parts.scheme not in {"http", "https"}:
+        return "is not a URL that begins with http:// or https://"
+    if not parts.hostname:
+        return "names no host"
+    if port == 0:
+        return "has port 0, which no service listens on"
+    if parts.query or parts.fragment:
+        return "has something behind the address"
+    return ""
 
 
 def _url_of(settings: Settings) -> str:
@@ -156,3 +186,73 @@ def _url_of(settings: Settings) -> str:
             hint="give what it printed at start: the port with --http-port, or the address with --url",
         )
     return Address(settings.http.host, settings.http.port).url
+
+
+class Made:
+    """Says of which options an argument of a command's function is made. All of them are None unless they are
+    `required`."""
+
+    def __init__(
+        self, make: Callable[..., object], *, required: bool = False, **options: object
+    ) -> None:
+        default = Parameter.empty if required else None
+        self.options = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=option)
+            for name, option in options.items()
+        ]
+        self._make = make
+
+    def taken_from(self, given: dict[str, Any]) -> object:
+        """Make the argument, and take its options out of those that were given."""
+        return self._make(**{each.name: given.pop(each.name) for each in self.options})
+
+
+def _app(app: str | None) -> App[Any] | None:
+    from snapreplay.app.load import load_app
+
+    return None if app is None else load_app(app)
+
+
+def _client(url: str | None, http_port: int | None, config: Path | None) -> Client:
+    from snapreplay.api.cli.client import Client
+
+    return Client(service_url(url, http_port, config))
+
+
+_CLUSTER = {"bootstrap_servers": BootstrapServers}
+_SETTINGS = {"config": Config, "overrides": Overrides}
+
+Loaded = Annotated["App[Any]", Made(_app, required=True, app=AppName)]
+LoadedIfNamed = Annotated["App[Any] | None", Made(_app, app=AppIfNamed)]
+OfCluster = Annotated["Settings", Made(settings_from, **_CLUSTER, **_SETTINGS)]
+OfService = Annotated["Settings", Made(settings_from, **_CLUSTER, http_port=HttpPort, **_SETTINGS)]
+Running = Annotated["Client", Made(_client, url=Url, http_port=AskedPort, config=Config)]
+
+
+def as_typed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command's function as typer calls it: with options in place of what is made of them. A coroutine is
+    run.
+
+    The app is loaded before the function imports the Kafka client: a wrong name is answered at once.
+    """
+    made: dict[str, Made] = {}
+    taken: list[Parameter] = []
+    for each in inspect.signature(function, eval_str=True).parameters.values():
+        match getattr(each.annotation, "__metadata__", ()):
+            case (Made() as recipe,):
+                made[each.name] = recipe
+                taken += recipe.options
+            case _:
+                taken.append(each.replace(kind=Parameter.KEYWORD_ONLY))
+
+    def call(**given: Any) -> None:
+        for name, recipe in made.items():
+            given[name] = recipe.taken_from(given)
+        done = function(**given)
+        if isinstance(done, Coroutine):
+            asyncio.run(done)
+
+    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    call.__annotations__ = {each.name: each.annotation for each in taken}
+    call.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]  # what typer reads
+    return call

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from errno import EISDIR
 from os import strerror
@@ -27,7 +27,7 @@ PIPED_COLUMNS = 200
 
 
 class Format(StrEnum):
-    """How a command prints its result."""
+    """The form in which a command prints its result."""
 
     TABLE = "table"
     JSON = "json"
@@ -44,19 +44,20 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def print_json(value: object) -> None:
-    """One document per line, so that a stream of them can be read line by line."""
+    """Print one document per line, so that a stream of them can be read line by line."""
     print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
 def note(line: str) -> None:
-    """Print a line for people that is not the result."""
-    print(line, file=sys.stderr, flush=True)
+    """Print a line for people that is not the result. A full or closed standard error ends nothing."""
+    with suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def written_whole(path: Path | None) -> Iterator[IO[str] | None]:
-    """A file to write into. It takes its name only at the end: nobody sees half of it, and after a failure the one from
-    before is still there.
+    """Provide a file to write into. It takes its name only at the end: nobody sees half of it, and after a failure the
+    one from before is still there.
 
     Raises:
         UsageError: it cannot be written; at the beginning, if that is known then.
@@ -109,7 +110,7 @@ def print_error(message: str, hint: str) -> None:
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], right: str = "") -> Table:
-    """`right` names the columns, blank-separated, that are aligned to the right."""
+    """Make a table; `right` names the columns, blank-separated, that are aligned to the right."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

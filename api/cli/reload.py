@@ -1,4 +1,5 @@
-"""`snapreplay dev --reload`: the service in a process of its own, started again whenever the app's code changes."""
+"""The command `snapreplay dev --reload`: the service in a process of its own, started again whenever the app's code
+changes."""
 
 from __future__ import annotations
 
@@ -24,10 +25,8 @@ class Watch:
     """The files of an app: its module and those of the same author that it imports, found without running them."""
 
     def __init__(self, app: str) -> None:
-        """
-        Raises:
-            UsageError: there is no such file, and none will be started by a change of it.
-        """
+        """Watch the files of `app`, or raise UsageError: there is no such file, and none will be started by a
+        change of it."""
         place = app.rpartition(":")[0] or app
         path = Path(place)
         is_file = place.endswith(".py") or "/" in place
@@ -40,7 +39,8 @@ class Watch:
         self._files = {path.resolve()} if is_file else set(folder.glob("*.py"))
 
     def look(self) -> Stamps:
-        """When each file was written, and its size. A file that cannot be compiled now keeps those that were known."""
+        """Look when each file was written, and at its size. A file that cannot be compiled now keeps those that
+        were known."""
         with suppress(UsageError):  # the service says what is wrong with it
             self._files |= {Path(file).resolve() for file in own_files([self._module])}
         return {file: _stamp(file) for file in self._files}
@@ -86,7 +86,7 @@ def keep_running(watch: Watch, command: Sequence[str]) -> int:
 
 
 def _until_changed(child: subprocess.Popen[bytes], watch: Watch, stamps: Stamps) -> list[str]:
-    """The names of the files that are other ones now."""
+    """Wait for a change; return the names of the files that are other ones now."""
     told = False
     while (now := watch.look()) == stamps:
         if child.poll() is not None and not told:
@@ -98,7 +98,7 @@ def _until_changed(child: subprocess.Popen[bytes], watch: Watch, stamps: Stamps)
 
 
 def _end(child: subprocess.Popen[bytes]) -> int:
-    """Gracefully: a last snapshot is written. The service has a deadline of its own."""
+    """End gracefully: a last snapshot is written. The service has a deadline of its own."""
     child.terminate()
     code = child.wait()
     if child.stdin is not None:
@@ -110,7 +110,7 @@ Serve = Callable[[str], int]
 
 
 def serving(app: str, options: Sequence[str]) -> Serve:
-    """What `run_dev` is to serve: `dev` again, on the broker that runs already."""
+    """Return what `run_dev` is to serve: `dev` again, on the broker that runs already."""
 
     def serve(servers: str) -> int:
         command = [sys.executable, "-m", "snapreplay.api.cli", "dev", app, *options]

@@ -9,13 +9,11 @@ import typer
 from typer.core import TyperCommand
 
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
-from snapreplay.api.cli.options import OPERATE, AskedPort, Config, Output, Url, service_url
+from snapreplay.api.cli.options import Output, Running
 from snapreplay.api.cli.output import Format, note, print_json
 from snapreplay.errors import SnapreplayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from snapreplay.api.cli.client import Client, Json
 
 POLL_S = 0.2
@@ -35,16 +33,8 @@ FailedPartitions = Annotated[
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the operation has ended.")]
 
 
-def register(app: typer.Typer) -> None:
-    app.command("restore-status", rich_help_panel=OPERATE)(restore_status)
-    app.command("trigger-snapshot", rich_help_panel=OPERATE)(trigger_snapshot)
-    app.command("adopt", rich_help_panel=OPERATE)(adopt)
-    app.command("retry", rich_help_panel=OPERATE)(retry)
-    app.command("health", cls=_ZeroOrOne, rich_help_panel=OPERATE)(health)
-
-
-class _ZeroOrOne(TyperCommand):
-    """A wrong command line ends with 1, not 2, because a container runtime reads the code of `health`."""
+class ZeroOrOne(TyperCommand):
+    """Ends with 1 also for a wrong command line and wrong settings, because a container runtime reads the code."""
 
     def parse_args(self, *arguments: Any) -> list[str]:
         try:
@@ -58,25 +48,29 @@ class _ZeroOrOne(TyperCommand):
                 code=ExitCode.FINDINGS,
             ) from error
 
+    def invoke(self, *arguments: Any) -> Any:
+        try:
+            return super().invoke(*arguments)
+        except SnapreplayError as error:
+            note(str(error))
+            raise typer.Exit(ExitCode.FINDINGS) from error
+
 
 def restore_status(
     *,
     watch: Annotated[
         bool, typer.Option("--watch", help="Follow until every partition is live or failed.")
     ] = False,
-    url: Url = None,
-    http_port: AskedPort = None,
-    config: Config = None,
+    client: Running,
     output: Output = Format.TABLE,
 ) -> None:
     """Show how far each partition of a running service is on its way to live.
 
     Exit code 0: all are live; 1: a partition failed; 5: not all are live yet, or none is assigned."""
     from snapreplay.api.cli import restore_view
-    from snapreplay.api.cli.client import Client
     from snapreplay.api.cli.watch import follow
 
-    with Client(service_url(url, http_port, config)) as client:
+    with client:
         if watch:
             raise typer.Exit(follow(client, output))
         status = client.restore_status()
@@ -92,14 +86,12 @@ def trigger_snapshot(
     partition: LivePartitions = None,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept with the operation.")] = "",
     wait: Wait = False,
-    url: Url = None,
-    http_port: AskedPort = None,
-    config: Config = None,
+    client: Running,
     output: Output = Format.TABLE,
 ) -> None:
     """Write full snapshots; processing continues meanwhile."""
-    asked = service_url(url, http_port, config)
-    _operate(asked, lambda client: client.trigger_snapshot(partition or None, reason), wait, output)
+    with client:
+        _follow(client, client.trigger_snapshot(partition or None, reason), wait, output)
 
 
 def adopt(
@@ -112,26 +104,20 @@ def adopt(
         ),
     ],
     wait: Wait = False,
-    url: Url = None,
-    http_port: AskedPort = None,
-    config: Config = None,
+    client: Running,
     output: Output = Format.TABLE,
 ) -> None:
     """Let the owner of a partition judge a snapshot that a job proposes.
 
     Processing continues meanwhile. Exit code with --wait: 0 adopted, 1 rejected."""
-    asked = service_url(url, http_port, config)
-    _operate(asked, lambda client: client.adopt(partition, manifest_offset), wait, output)
+    with client:
+        _follow(client, client.adopt(partition, manifest_offset), wait, output)
 
 
-def _operate(url: str, begin: Callable[[Client], Json], wait: bool, output: Format) -> None:
-    """Begin an operation, print it, and end with 1 if it failed."""
-    from snapreplay.api.cli.client import Client
-
-    with Client(url) as client:
-        operation = begin(client)
-        if wait:
-            operation = _ended(client, operation)
+def _follow(client: Client, operation: Json, wait: bool, output: Format) -> None:
+    """Print an operation, at its end if that is to be awaited, and end with 1 if it failed."""
+    if wait:
+        operation = _ended(client, operation)
     _print_operation(operation, output)
     if operation["state"] == "failed":
         raise typer.Exit(ExitCode.FINDINGS)
@@ -141,15 +127,11 @@ def retry(
     *,
     partition: FailedPartitions = None,
     wait: Wait = False,
-    url: Url = None,
-    http_port: AskedPort = None,
-    config: Config = None,
+    client: Running,
     output: Output = Format.TABLE,
 ) -> None:
     """Let failed partitions recover again, after the cause was repaired or accepted."""
-    from snapreplay.api.cli.client import Client
-
-    with Client(service_url(url, http_port, config)) as client:
+    with client:
         numbers = sorted(set(partition)) if partition else _failed(client)
         operations, refused = _retried(client, numbers)
         if wait:
@@ -165,7 +147,8 @@ def retry(
 
 
 def _retried(client: Client, numbers: list[int]) -> tuple[list[Json], list[OperationRefused]]:
-    """A refused retry does not hide those that have begun. If it is the only one it is raised, for its exit code."""
+    """Retry each; a refused retry does not hide those that have begun. If it is the only one it is raised, for its
+    exit code."""
     operations, refused = [], []
     for number in numbers:
         try:
@@ -221,21 +204,13 @@ def health(
     ready: Annotated[
         bool, typer.Option("--ready", help="Ask /readyz instead of /healthz.")
     ] = False,
-    url: Url = None,
-    http_port: AskedPort = None,
-    config: Config = None,
+    client: Running,
 ) -> None:
     """Check the health of a running service, for a container.
 
     Exit code 0: healthy; 1: not healthy, or nothing answers."""
-    from snapreplay.api.cli.client import Client
-
-    try:
-        with Client(service_url(url, http_port, config)) as client:
-            probe = client.probe("/readyz" if ready else "/healthz")
-    except SnapreplayError as error:  # wrong settings, too: others read this code
-        note(str(error))
-        raise typer.Exit(ExitCode.FINDINGS) from error
+    with client:
+        probe = client.probe("/readyz" if ready else "/healthz")
     failing = [check for check in probe.get("checks", ()) if not check["ok"]]
     for check in failing:
         note(f"{check['name']}: {check['detail'] or 'not ok'}")

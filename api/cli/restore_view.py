@@ -43,7 +43,7 @@ def print_status(status: Json) -> None:
 
 
 def summary(status: Json) -> str:
-    """One line, such as "3 live, 1 loading; 87.5 %"."""
+    """Write one line, such as "3 live, 1 loading; 87.5 %"."""
     phases = status["summary"]["partitions_by_phase"]
     if status.get("waiting_for", ""):
         return f"waiting: {status.get('waiting_for')}"
@@ -82,12 +82,12 @@ def _row(partition: Json) -> list[object]:
 
 
 def percent(partition: Json) -> str | None:
-    """Such as "12.5 %"; None if the partition is not on the way to live."""
+    """Write the percentage, such as "12.5 %"; None if the partition is not on the way to live."""
     return None if partition["percent"] is None else f"{partition['percent']:.1f} %"
 
 
 def amount(partition: Json) -> str | None:
-    """Such as "1,024 / 4,096 bytes"; None if there is nothing to count."""
+    """Write the amount, such as "1,024 / 4,096 bytes"; None if there is nothing to count."""
     progress = partition["progress"]
     if progress is None:
         return None
@@ -115,12 +115,12 @@ def _proof(proof: Json | None) -> str | None:
 
 
 def troubles(partition: Json) -> list[str]:
-    """What a person must know of this partition; empty if all is well."""
+    """Tell what a person must know of this partition; empty if all is well."""
     lines, name = [], f"partition {partition['partition']}"
-    if fallback := partition["fallback"]:
-        which = fallback["from_snapshot_id"]
+    if reason := partition["fallback_reason"]:
+        which = partition["fallback_from"]
         what = f"snapshot {which}" if which else "the preferred mode"
-        lines.append(f"{name}: {what} was not usable: {fallback['reason']}")
+        lines.append(f"{name}: {what} was not usable: {reason}")
     if error := partition["error"]:
         record = f" (record {error['record_id']})" if error["record_id"] else ""
         lines.append(f"{name}: {error['kind']}: {error['message']}{record}")
@@ -133,13 +133,13 @@ def troubles(partition: Json) -> list[str]:
 
 
 def hint_line(partition: Json) -> str | None:
-    """What a person can do about its error, if there is one."""
+    """Tell what a person can do about its error, if there is one."""
     hint = (partition["error"] or {}).get("hint")
     return f"partition {partition['partition']}: hint: {hint}" if hint else None
 
 
 def line(partition: Json) -> str:
-    """One partition in one line, for logs and pipes."""
+    """Write one partition in one line, for logs and pipes."""
     parts = [f"partition {partition['partition']} {partition['phase']}"]
     if partition["phase"] in ("loading", "advancing"):
         parts += [amount(partition) or "", f"{partition['percent']:.0f} %"]

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from snapreplay.api.cli import (
-    accept_command,
-    audit_command,
-    compact_command,
-    dev_command,
-    doctor_command,
-    feed_command,
-    new_command,
-    redrive_command,
-    remote_commands,
-    service_commands,
-    tail_command,
-)
-from snapreplay.api.cli.exits import code_of, hint_of
+from snapreplay.api.cli.accept_command import accept
+from snapreplay.api.cli.dev_command import dev
+from snapreplay.api.cli.doctor_command import doctor
+from snapreplay.api.cli.exits import Judging, code_of, hint_of
+from snapreplay.api.cli.new_command import new
+from snapreplay.api.cli.options import as_typed
 from snapreplay.api.cli.output import print_error
+from snapreplay.api.cli.record_commands import feed, redrive, tail
+from snapreplay.api.cli.remote_commands import (
+    ZeroOrOne,
+    adopt,
+    health,
+    restore_status,
+    retry,
+    trigger_snapshot,
+)
+from snapreplay.api.cli.service_commands import ensure, init, run
+from snapreplay.api.cli.spark_commands import audit, compact
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.kafka.client_log import summarise_client_log
+from snapreplay.service.kafka.client_log import CLIENT_LOGGER, summarise_client_log
 
 
 class _Group(TyperGroup):
@@ -53,27 +58,48 @@ def _root(
     *,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    del debug  # read from the context when an error arrives
     summarise_client_log()
+    if not debug:
+        _hide_client_log()
 
 
-# In the order of `--help`.
-new_command.register(app)
-dev_command.register(app)
-feed_command.register(app)
-tail_command.register(app)
-service_commands.register(app)
-remote_commands.register(app)
-accept_command.register(app)
-redrive_command.register(app)
-doctor_command.register(app)
-audit_command.register(app)
-compact_command.register(app)
+def _hide_client_log() -> None:
+    """Hide the Kafka client's lines, which are for commands with a log. In any other one, an error of ours says
+    what they do."""
+    last = logging.lastResort
+    if last is not None:
+        last.addFilter(_not_of_the_client)
 
 
-@app.command(rich_help_panel="Other")
+def _not_of_the_client(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] != CLIENT_LOGGER
+
+
 def version() -> None:
     """Print the version."""
     from snapreplay import __version__
 
     print(f"snapreplay {__version__}")
+
+
+# In the order in which a user needs them, as `--help` shows them.
+_COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "Develop an app": (new, dev, feed, tail),
+    "Run an app on a cluster": (init, run),
+    "Operate a running app": (
+        *(restore_status, trigger_snapshot, adopt, retry, health, accept, redrive, doctor),
+    ),
+    "Prove and compact with Spark": (audit, compact),
+    "Other": (version,),
+}
+# Others read their exit codes.
+_CLASSES = {health: ZeroOrOne, doctor: Judging, audit: Judging, compact: Judging}
+for _panel, _functions in _COMMANDS.items():
+    for _function in _functions:
+        app.command(cls=_CLASSES.get(_function), rich_help_panel=_panel)(as_typed(_function))
+
+_topics = typer.Typer(
+    help="`topics ensure`: create or check the topics of an app.", no_args_is_help=True
+)
+_topics.command("ensure")(as_typed(ensure))
+app.add_typer(_topics, name="topics", rich_help_panel="Run an app on a cluster")

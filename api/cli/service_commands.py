@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from snapreplay.api.cli.logs import Level, configure
-from snapreplay.api.cli.options import (
-    RUN,
-    AppName,
-    BootstrapServers,
-    Config,
-    HttpPort,
-    LogLevel,
-    Output,
-    Overrides,
-    settings_from,
-)
-from snapreplay.api.cli.output import Format, note, print_json
+from snapreplay.api.cli.logs import Verbosity, configure
+from snapreplay.api.cli.options import Loaded, LogLevel, OfCluster, OfService, Output
+from snapreplay.api.cli.output import Format, print_json
 from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
+    from snapreplay.api.address import Address
     from snapreplay.api.server import HttpServer
     from snapreplay.service.decisions.first_start import FirstStart
 
 
-def register(app: typer.Typer) -> None:
-    topics = typer.Typer(
-        help="`topics ensure`: create or check the topics of an app.", no_args_is_help=True
-    )
-    topics.command("ensure")(topics_ensure)
-    app.add_typer(topics, name="topics", rich_help_panel=RUN)
-    app.command("init", rich_help_panel=RUN)(init)
-    app.command("run", rich_help_panel=RUN)(run)
-
-
 def run(
-    app: AppName,
+    app: Loaded,
     *,
     init: Annotated[
         bool,
@@ -59,23 +43,19 @@ def run(
             help="If the app has no genesis: wait for `init`, or end with exit code 4.",
         ),
     ] = True,
-    bootstrap_servers: BootstrapServers = None,
-    http_port: HttpPort = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    log_level: LogLevel = Level.INFO,
+    settings: OfService,
+    log_level: LogLevel = Verbosity.INFO,
 ) -> None:
     """Run an app against a Kafka cluster until SIGTERM or Ctrl-C. This is what the container runs."""
-    from snapreplay.app.load import load_app
-
-    first_start = _first_start(init=init, start=start, wait=wait)
-    program = load_app(app)
-    settings = settings_from(config, overrides, bootstrap_servers, http_port)
-    # After the app was loaded: a wrong name is answered before the Kafka client is imported.
     from snapreplay.service.program import run as run_service
 
+    first_start = _first_start(init=init, start=start, wait=wait)
+
     configure(log_level)
-    raise typer.Exit(run_service(program, settings, http=announced_http(), first_start=first_start))
+    raise typer.Exit(run_service(app, settings, http=announced_http(), first_start=first_start))
+
+
+STANDARD_ERROR = 2
 
 
 def _first_start(
@@ -92,14 +72,24 @@ def _first_start(
 
 
 def announced_http() -> HttpServer:
-    """Prints its URL when it is bound."""
+    """Print its URL when it is bound."""
     from snapreplay.api.server import HttpServer
 
-    return HttpServer(
-        on_bound=lambda address: note(
-            f"HTTP API: {address.url}  (/restore-status, /metrics, /openapi.json)"
-        )
-    )
+    return HttpServer(on_bound=_announce)
+
+
+def _announce(address: Address) -> None:
+    """Announce the address in a thread: whoever reads standard error may have stopped, and the service does not
+    wait for that. Not by `sys.stderr`: its lock, held by a thread that waits, would end the interpreter with a
+    crash."""
+    line = f"HTTP API: {address.url}  (/restore-status, /metrics, /openapi.json)\n"
+    written = threading.Thread(target=_written, args=(line.encode(),), daemon=True)
+    written.start()
+
+
+def _written(line: bytes) -> None:
+    with suppress(OSError):
+        os.write(STANDARD_ERROR, line)
 
 
 StateOf = Annotated[
@@ -120,8 +110,8 @@ StateIsLost = Annotated[
 ]
 
 
-def init(
-    app: AppName,
+async def init(
+    app: Loaded,
     *,
     start: Annotated[
         Literal["earliest", "latest", "positions"] | None,
@@ -133,24 +123,17 @@ def init(
     ] = None,
     state_of: StateOf = None,
     state_is_lost: StateIsLost = False,
-    bootstrap_servers: BootstrapServers = None,
-    config: Config = None,
-    overrides: Overrides = None,
+    settings: OfCluster,
     output: Output = Format.TABLE,
 ) -> None:
     """Write the genesis of a new app, once for each partition: empty, or with the state of another app."""
-    import asyncio
-
-    from snapreplay.app.load import load_app
     from snapreplay.service.decisions.init import init_app, init_with_state
     from snapreplay.service.kafka.cluster import KafkaCluster
 
-    program = load_app(app)
-    settings = settings_from(config, overrides, bootstrap_servers)
     cluster = KafkaCluster(settings)
     if state_of is not None:
         done = init_with_state(
-            program, settings, cluster, state_of, start or "positions", state_is_lost=state_is_lost
+            app, settings, cluster, state_of, start or "positions", state_is_lost=state_is_lost
         )
     elif start == "positions":
         raise UsageError(
@@ -158,14 +141,12 @@ def init(
             hint="name the app whose state is taken over with `--state-of APP_ID`",
         )
     else:
-        done = init_app(
-            program, settings, cluster, start or "earliest", state_is_lost=state_is_lost
-        )
-    _print_lines(asyncio.run(done), output)
+        done = init_app(app, settings, cluster, start or "earliest", state_is_lost=state_is_lost)
+    _print_lines(await done, output)
 
 
-def topics_ensure(
-    app: AppName,
+async def ensure(
+    app: Loaded,
     *,
     partitions: Annotated[
         int | None,
@@ -183,28 +164,21 @@ def topics_ensure(
             help="Create the increments or the snapshots topic, empty, although the other one exists.",
         ),
     ] = False,
-    bootstrap_servers: BootstrapServers = None,
-    config: Config = None,
-    overrides: Overrides = None,
+    settings: OfCluster,
     output: Output = Format.TABLE,
 ) -> None:
     """Create the app's own topics if all of them are absent, otherwise check them."""
-    import asyncio
-
-    from snapreplay.app.load import load_app
     from snapreplay.service.kafka.cluster import KafkaCluster
     from snapreplay.service.topics.requirements import ensure_topics
 
-    program = load_app(app)
-    settings = settings_from(config, overrides, bootstrap_servers)
-    done = ensure_topics(
-        program,
+    done = await ensure_topics(
+        app,
         settings,
         KafkaCluster(settings),
         create_io_partitions=partitions,
         replace_lost=replace_lost,
     )
-    _print_lines(asyncio.run(done), output)
+    _print_lines(done, output)
 
 
 def _print_lines(lines: list[str], output: Format) -> None:

@@ -39,8 +39,8 @@ class Shower:
         self._topics = {topic.name: topic for topic in (*app.inputs, *app.outputs)}
 
     def document(self, record: InputRecord) -> Document:
-        """For JSON: a decoded key and value as `feed` takes them. What does not decode is shown as text or base64,
-        beside the reason in `key_error` or `value_error`."""
+        """Make a document for JSON: a decoded key and value as `feed` takes them. What does not decode is shown as
+        text or base64, beside the reason in `key_error` or `value_error`."""
         found: Document = {
             "topic": record.topic,
             "partition": record.partition,
@@ -62,7 +62,7 @@ class Shower:
         return found | _decoded(topic, record) | {"headers": headers_of(headers)}
 
     def line(self, record: InputRecord) -> str:
-        """For people: place, time, and what is in it."""
+        """Write a line for people: place, time, and what is in it."""
         document = self.document(record)
         at = datetime.fromtimestamp(record.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
         place = f"{record.topic}-{record.partition}-{record.offset}  {at.replace('+00:00', 'Z')}"
@@ -86,7 +86,7 @@ def _plain(data: bytes | None) -> Any:
 
 
 def _own(record: InputRecord) -> Document:
-    """A claim, changes, an increment, a chunk or a manifest."""
+    """Show a claim, changes, an increment, a chunk or a manifest."""
     try:
         entry = decode(record.value or b"")
     except SnapreplayError as error:  # damaged, or of a newer version: the message says which
@@ -107,7 +107,7 @@ def _own(record: InputRecord) -> Document:
 def _entries(
     store: str, entries: dict[bytes, bytes | None] | dict[bytes, bytes]
 ) -> list[list[Any]]:
-    """Pairs, because keys need not be text. A deleted key has null."""
+    """Show pairs, because keys need not be text. A deleted key has null."""
     key_of = _timer if store in (TIMERS_STORE, PERIODS_STORE) else _key
     return [
         [key_of(key), None if value is None else _value(value)] for key, value in entries.items()
@@ -115,7 +115,7 @@ def _entries(
 
 
 def _timer(data: bytes) -> Any:
-    """Store, name, key."""
+    """Show store, name and key."""
     try:
         timer = TimerKey.decoded(data)
     except msgspec.MsgspecError:
@@ -124,7 +124,7 @@ def _timer(data: bytes) -> Any:
 
 
 def _key(data: bytes) -> Any:
-    """That of a map, or of another state the app's own bytes."""
+    """Show the key of a map, or of another state the app's own bytes."""
     try:
         return builtins_of(stored_key(data))
     except (msgspec.MsgspecError, ValueError):
@@ -132,7 +132,7 @@ def _key(data: bytes) -> Any:
 
 
 def _value(data: bytes) -> Any:
-    """As `_key`, without the time of the last touch."""
+    """Show a value as `_key` does a key, without the time of the last touch."""
     try:
         return builtins_of(msgspec.msgpack.decode(bare(data)))
     except (msgspec.MsgspecError, ValueError):

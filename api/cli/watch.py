@@ -1,4 +1,4 @@
-"""`restore-status --watch`: bars in a terminal, elsewhere a line or a JSON document per change."""
+"""The option `restore-status --watch`: bars in a terminal, elsewhere a line or a JSON document per change."""
 
 from __future__ import annotations
 

@@ -6,8 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Response
 
-from snapreplay.api import operation_schemas, problems, schemas, views
+from snapreplay.api import problems, views
 from snapreplay.api.context import ApiContext, Here
+from snapreplay.api.requests import SnapshotRequest
+from snapreplay.service.control.document import TriggerSnapshot
+from snapreplay.service.control.protocol import Operation
 from snapreplay.service.core.phase import Phase
 
 router = APIRouter(tags=["snapshots"])
@@ -22,13 +25,13 @@ _REQUESTS = {
 _TRIGGER_RESPONSES = {
     202: views.ACCEPTED,
     **problems.documented(
+        *problems.OF_A_POST,
         problems.MALFORMED,
         problems.UNKNOWN_PARTITION,
         problems.NOT_OWNED,
         problems.NOTHING_LIVE,
         problems.BUSY,
         problems.TOO_LARGE,
-        problems.MEDIA,
         problems.INVALID,
         problems.NOT_REACHED,
     ),
@@ -38,6 +41,7 @@ _TRIGGER_RESPONSES = {
 @router.post(
     "/trigger-snapshot",
     status_code=202,
+    response_model=None,
     operation_id="trigger_snapshot",
     summary="Write full snapshots now",
     responses=_TRIGGER_RESPONSES,
@@ -45,31 +49,29 @@ _TRIGGER_RESPONSES = {
 @router.post(
     "/api/v1/snapshots",
     status_code=202,
+    response_model=None,
     operation_id="create_snapshots",
     summary="Write full snapshots now (the same as /trigger-snapshot)",
     responses=_TRIGGER_RESPONSES,
 )
 async def trigger_snapshot(
     here: Here,
-    response: Response,
-    request: Annotated[
-        operation_schemas.SnapshotRequest | None, Body(openapi_examples=_REQUESTS)
-    ] = None,
-) -> operation_schemas.Operation:
-    """Requests a full snapshot of each of these partitions, or without a body of all live ones. Processing continues
+    request: Annotated[SnapshotRequest | None, Body(openapi_examples=_REQUESTS)] = None,
+) -> Response:
+    """Request a full snapshot of each of these partitions, or without a body of all live ones. Processing continues
     meanwhile. If one partition is refused, no snapshot is started."""
-    wanted = request or operation_schemas.SnapshotRequest()
+    wanted = request or SnapshotRequest()
     partitions = _checked(here, wanted.partitions)
-    operation = here.control.trigger_snapshot(partitions, wanted.reason)
-    return views.accepted(operation, response)
+    operation = await here.source.perform(TriggerSnapshot(partitions, wanted.reason))
+    return views.accepted(operation)
 
 
-def _checked(here: ApiContext, partitions: list[int] | None) -> list[int] | None:
-    if here.control.facts().partition_count is None:
+def _checked(here: ApiContext, partitions: list[int] | None) -> tuple[int, ...] | None:
+    if here.status.facts.partition_count is None:
         raise problems.not_reached()
     if partitions is not None:
-        return sorted(set(partitions))
-    if not any(each.phase is Phase.LIVE for each in here.control.partitions()):
+        return tuple(sorted(set(partitions)))
+    if not any(each.phase is Phase.LIVE for each in here.status.partitions):
         raise problems.ProblemError(
             problems.NOTHING_LIVE,
             "no partition of this process is live: there is nothing to write",
@@ -78,28 +80,40 @@ def _checked(here: ApiContext, partitions: list[int] | None) -> list[int] | None
     return None
 
 
-@router.get("/api/v1/snapshots", operation_id="list_snapshots", responses=problems.documented())
-async def list_snapshots(here: Here) -> schemas.Snapshots:
-    """Full snapshots that this process wrote or used, newest first, at most 500."""
-    return schemas.Snapshots.model_validate({"items": tuple(here.control.snapshots())})
+@router.get(
+    "/api/v1/snapshots",
+    operation_id="list_snapshots",
+    response_model=None,
+    responses={200: views.documented(views.Snapshots), **problems.documented()},
+)
+async def list_snapshots(here: Here) -> Response:
+    """List the full snapshots that this process wrote or used, newest first, at most 500."""
+    return views.answer(views.Snapshots(here.status.snapshots))
 
 
-@router.get("/api/v1/operations", operation_id="list_operations", responses=problems.documented())
-async def list_operations(here: Here) -> operation_schemas.Operations:
-    """The last 1,000 at most, newest first."""
-    return operation_schemas.Operations.model_validate({"items": tuple(here.control.operations())})
+@router.get(
+    "/api/v1/operations",
+    operation_id="list_operations",
+    response_model=None,
+    responses={200: views.documented(views.Operations), **problems.documented()},
+)
+async def list_operations(here: Here) -> Response:
+    """List the last 1,000 operations at most, newest first."""
+    return views.answer(views.Operations(here.status.operations))
 
 
 @router.get(
     "/api/v1/operations/{operation_id}",
     operation_id="get_operation",
-    responses=problems.documented(problems.UNKNOWN_OPERATION, problems.INVALID),
+    response_model=None,
+    responses={
+        200: views.documented(Operation),
+        **problems.documented(problems.UNKNOWN_OPERATION, problems.INVALID),
+    },
 )
-async def get_operation(
-    here: Here, operation_id: Annotated[str, Path(max_length=200)]
-) -> operation_schemas.Operation:
-    """What became of an operation: ask again while `state` is `running`."""
-    operation = here.control.operation(operation_id)
+async def get_operation(here: Here, operation_id: Annotated[str, Path(max_length=200)]) -> Response:
+    """Tell what became of an operation: ask again while `state` is `running`."""
+    operation = here.status.operation(operation_id)
     if operation is None:
         raise problems.ProblemError(
             problems.UNKNOWN_OPERATION,
@@ -107,4 +121,4 @@ async def get_operation(
             " and none from before its start",
             hint="GET /api/v1/operations lists them",
         )
-    return operation_schemas.Operation.model_validate(operation)
+    return views.answer(operation)

@@ -1,15 +1,16 @@
-"""Where every partition is: recovery, position, state."""
+"""The state of every partition: recovery, position, state."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Response
 
-from snapreplay.api import operation_schemas, problems, schemas, views
+from snapreplay.api import problems, views
 from snapreplay.api.context import ApiContext, Here
-from snapreplay.api.schema_types import PathPartition
+from snapreplay.api.requests import PathPartition, Proposal
 from snapreplay.errors import PartitionNotLive, UnknownPartition
+from snapreplay.service.control.document import Adopt, Retry
 
 router = APIRouter(tags=["partitions"])
 
@@ -18,46 +19,62 @@ _PROPOSED = {
 }
 
 
-@router.get("/restore-status", operation_id="restore_status", responses=problems.documented())
-@router.get("/api/v1/restore", operation_id="get_restore", responses=problems.documented())
-async def restore_status(here: Here) -> schemas.RestoreStatus:
-    """The running or last recovery of every partition of this process: phase, snapshot, mode,
-    progress, seconds per phase, proof. It also answers before any partition is assigned."""
-    return views.restore_status(here.control.facts(), here.control.partitions())
+_RESTORE: dict[str, Any] = {
+    "response_model": None,
+    "responses": {200: views.documented(views.RestoreStatus), **problems.documented()},
+}
 
 
-@router.get("/api/v1/partitions", operation_id="list_partitions", responses=problems.documented())
-async def list_partitions(here: Here) -> schemas.Partitions:
-    """Partitions that this process owns or recently owned, ordered by number."""
+@router.get("/restore-status", operation_id="restore_status", **_RESTORE)
+@router.get("/api/v1/restore", operation_id="get_restore", **_RESTORE)
+async def restore_status(here: Here) -> Response:
+    """Tell the running or last recovery of every partition of this process: phase, snapshot, mode, progress,
+    seconds per phase, proof. It also answers before any partition is assigned."""
+    return views.answer(views.restore_status(here.status.facts, here.status.partitions))
+
+
+@router.get(
+    "/api/v1/partitions",
+    operation_id="list_partitions",
+    response_model=None,
+    responses={200: views.documented(views.Partitions), **problems.documented()},
+)
+async def list_partitions(here: Here) -> Response:
+    """List the partitions that this process owns or recently owned, ordered by number."""
     now = here.now()
-    return schemas.Partitions(
-        items=tuple(views.partition(each, now) for each in here.control.partitions())
-    )
+    shown = tuple(views.partition(each, now) for each in here.status.partitions)
+    return views.answer(views.Partitions(shown))
 
 
 @router.get(
     "/api/v1/partitions/{partition}",
     operation_id="get_partition",
-    responses=problems.documented(
-        problems.UNKNOWN_PARTITION, problems.NOT_HERE, problems.INVALID, problems.NOT_REACHED
-    ),
+    response_model=None,
+    responses={
+        200: views.documented(views.Partition),
+        **problems.documented(
+            problems.UNKNOWN_PARTITION, problems.NOT_HERE, problems.INVALID, problems.NOT_REACHED
+        ),
+    },
 )
-async def get_partition(here: Here, partition: PathPartition) -> schemas.Partition:
-    """One partition of this process."""
-    for status in here.control.partitions():
+async def get_partition(here: Here, partition: PathPartition) -> Response:
+    """Describe one partition of this process."""
+    for status in here.status.partitions:
         if status.partition == partition:
-            return views.partition(status, here.now())
+            return views.answer(views.partition(status, here.now()))
     raise _missing(here, partition)
 
 
 @router.post(
     "/api/v1/partitions/{partition}/retry",
     status_code=202,
+    response_model=None,
     operation_id="retry_partition",
     summary="Let a failed partition recover again",
     responses={
         202: views.ACCEPTED,
         **problems.documented(
+            *problems.OF_A_POST,
             problems.UNKNOWN_PARTITION,
             problems.NOT_HERE,
             problems.NOT_FAILED,
@@ -67,33 +84,33 @@ async def get_partition(here: Here, partition: PathPartition) -> schemas.Partiti
         ),
     },
 )
-async def retry_partition(
-    here: Here, response: Response, partition: PathPartition
-) -> operation_schemas.Operation:
-    """To be called after the cause was repaired or accepted. The topics are checked again, then the partition recovers
-    from the fence on; the other partitions of this process continue. The operation succeeds when the partition is live
-    and has committed a batch, or found nothing to commit for a second; it fails when the partition fails again."""
+async def retry_partition(here: Here, partition: PathPartition) -> Response:
+    """Let a failed partition recover again, after the cause was repaired or accepted. The topics are checked again,
+    then the partition recovers from the fence on; the other partitions of this process continue. The operation
+    succeeds when the partition is live and has committed a batch, or found nothing to commit for a second; it fails
+    when the partition fails again."""
     try:
-        operation = here.control.retry(partition)
+        operation = await here.source.perform(Retry(partition))
     except (UnknownPartition, PartitionNotLive):
         raise _missing(here, partition) from None
-    return views.accepted(operation, response)
+    return views.accepted(operation)
 
 
 @router.post(
     "/api/v1/partitions/{partition}/adopt",
     status_code=202,
+    response_model=None,
     operation_id="adopt_snapshot",
     summary="Point to a snapshot that a job proposes",
     responses={
         202: views.ACCEPTED,
         **problems.documented(
+            *problems.OF_A_POST,
             problems.MALFORMED,
             problems.UNKNOWN_PARTITION,
             problems.NOT_OWNED,
             problems.ADOPTING,
             problems.TOO_LARGE,
-            problems.MEDIA,
             problems.INVALID,
             problems.NOT_REACHED,
         ),
@@ -101,20 +118,21 @@ async def retry_partition(
 )
 async def adopt_snapshot(
     here: Here,
-    response: Response,
     partition: PathPartition,
-    proposal: Annotated[operation_schemas.Proposal, Body(openapi_examples=_PROPOSED)],
-) -> operation_schemas.Operation:
-    """Lets the owner judge the snapshot whose manifest lies at this offset: it reads the manifest, the increment of its
-    batch and every chunk, and hashes every entry. Processing continues meanwhile. The operation succeeds when an
-    increment points to the snapshot. It fails with the reason if the proposal is rejected, and nothing else happens."""
-    if here.control.facts().partition_count is None:
+    proposal: Annotated[Proposal, Body(openapi_examples=_PROPOSED)],
+) -> Response:
+    """Let the owner judge the snapshot whose manifest lies at this offset: it reads the manifest, the increment of
+    its batch and every chunk, and hashes every entry. Processing continues meanwhile. The operation succeeds when
+    an increment points to the snapshot. It fails with the reason if the proposal is rejected, and nothing else
+    happens."""
+    if here.status.facts.partition_count is None:
         raise problems.not_reached()
-    return views.accepted(here.control.adopt(partition, proposal.manifest_offset), response)
+    operation = await here.source.perform(Adopt(partition, proposal.manifest_offset))
+    return views.accepted(operation)
 
 
 def _missing(here: ApiContext, partition: int) -> problems.ProblemError:
-    count = here.control.facts().partition_count
+    count = here.status.facts.partition_count
     if count is None:
         return problems.not_reached()
     if partition >= count:

@@ -1,4 +1,4 @@
-"""For machines: probes, metrics, facts about this process."""
+"""The routes for machines: probes, metrics, facts about this process."""
 
 from __future__ import annotations
 
@@ -6,68 +6,92 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 
-from snapreplay.api import problems, schemas, views
+from snapreplay.api import problems, views
 from snapreplay.api.context import Here
-from snapreplay.service.control.metrics import ControlCollector
-from snapreplay.service.control.protocol import Check
+from snapreplay.service.control.document import Look
+from snapreplay.service.control.metrics import DocumentCollector
+from snapreplay.service.control.protocol import Check, ServiceFacts
+from snapreplay.service.service_control import SILENT_SECONDS
 
 router = APIRouter(tags=["process"])
 
 
 def _probe_responses(ok: str, failing: str) -> dict[int | str, dict[str, Any]]:
     return {
-        200: {"description": ok},
-        503: {"model": schemas.Probe, "description": failing},
+        200: views.documented(views.Probe, ok),
         **problems.documented(),
+        503: views.documented(views.Probe, failing),
     }
 
 
-def _answer(checks: Sequence[Check]) -> JSONResponse:
+DEAD_SECONDS = 10.0  # a silent process is frozen, or a handler keeps the interpreter to itself
+
+
+def _live(look: Look) -> Sequence[Check]:
+    return look.document.live_checks if look.document is not None else ()
+
+
+def _ready(look: Look) -> Sequence[Check]:
+    return look.document.ready_checks if look.document is not None else ()
+
+
+def _answers(look: Look, seconds_max: float) -> Check:
+    """Say whether the service answers; HTTP has a process of its own: it answers while the service is frozen, and
+    must say so."""
+    known = look.document is not None and look.age_seconds < seconds_max
+    return Check("service process", known, f"last answer {look.age_seconds:.1f} s ago")
+
+
+def _answer(checks: Sequence[Check]) -> Response:
     probe = views.probe(checks)
-    return JSONResponse(probe.model_dump(mode="json"), 200 if probe.status == "ok" else 503)
+    return views.answer(probe, 200 if probe.status == "ok" else 503)
 
 
 @router.get(
     "/healthz",
     operation_id="liveness",
-    response_model=schemas.Probe,
+    response_model=None,
     responses=_probe_responses("Leave it alone.", "Kill it: it cannot recover by itself."),
 )
-async def liveness(here: Here) -> JSONResponse:
-    """Whether this process should be left alone or killed. A long restore, a failed partition or an
-    absent cluster is never a reason to kill it."""
-    return _answer(here.control.live_checks())
+async def liveness(here: Here) -> Response:
+    """Say whether this process should be left alone or killed. A long restore, a failed partition or an absent
+    cluster is never a reason to kill it."""
+    return _answer([_answers(here.look, DEAD_SECONDS), *_live(here.look)])
 
 
 @router.get(
     "/readyz",
     operation_id="readiness",
-    response_model=schemas.Probe,
+    response_model=None,
     responses=_probe_responses("Member of the group, every partition live.", "Not ready (yet)."),
 )
-async def readiness(here: Here) -> JSONResponse:
-    """Whether every assigned partition is live. A process without partitions is ready, too."""
-    return _answer(here.control.ready_checks())
+async def readiness(here: Here) -> Response:
+    """Say whether every assigned partition is live. A process without partitions is ready, too."""
+    return _answer([_answers(here.look, SILENT_SECONDS), *_ready(here.look)])
 
 
 @router.get(
     "/startupz",
     operation_id="startup",
-    response_model=schemas.Probe,
+    response_model=None,
     responses=_probe_responses("Started: probe it with /healthz from now on.", "Not started."),
 )
-async def startup(here: Here) -> JSONResponse:
-    """Whether the process has started: HTTP answers and its loops run. It does not wait for a restore."""
-    return _answer([Check("http", ok=True), *here.control.live_checks()])
+async def startup(here: Here) -> Response:
+    """Say whether the process has started: HTTP answers and its loops run. It does not wait for a restore."""
+    return _answer([Check("http", ok=True), _answers(here.look, DEAD_SECONDS), *_live(here.look)])
 
 
-@router.get("/api/v1", operation_id="get_facts", responses=problems.documented())
-async def get_facts(here: Here) -> schemas.Facts:
-    """App, versions, instance, cluster."""
-    return schemas.Facts.model_validate(here.control.facts())
+@router.get(
+    "/api/v1",
+    operation_id="get_facts",
+    response_model=None,
+    responses={200: views.documented(ServiceFacts), **problems.documented()},
+)
+async def get_facts(here: Here) -> Response:
+    """Name app, versions, instance and cluster."""
+    return views.answer(here.status.facts)
 
 
 @router.get(
@@ -86,9 +110,9 @@ async def get_facts(here: Here) -> schemas.Facts:
     },
 )
 async def metrics(here: Here, request: Request) -> Response:
-    """Every metric of docs/metrics.md."""
+    """Write every metric of docs/metrics.md."""
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
     return Response(
-        encode(ControlCollector(here.control)),
+        encode(DocumentCollector(here.status, await here.source.counted())),
         media_type=content_type or CONTENT_TYPE_PLAIN_0_0_4,
     )

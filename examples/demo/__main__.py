@@ -1,4 +1,4 @@
-"""make demo: a real broker, 336,776 real flights, kill -9, recovery, and Spark's verdict.
+"""The program of `make demo`: a real broker, 336,776 real flights, kill -9, recovery, and Spark's verdict.
 
     python -m examples.demo [--kills N] [--seed S] [--keep] [--bootstrap-servers HOST:PORT]
 
@@ -90,7 +90,7 @@ def _options(arguments: list[str] | None) -> Options:
 
 
 def _within(most: int) -> Callable[[str], int]:
-    """Returns a parser for whole numbers from 1 to `most`."""
+    """Return a parser for whole numbers from 1 to `most`."""
 
     def number(text: str) -> int:
         if not text.isdecimal() or not 1 <= int(text) <= most:

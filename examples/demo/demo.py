@@ -39,7 +39,7 @@ LAST_ACT_ROWS, LAST_ACT_PART = 1000, 10  # the fewest; one of so many arrives in
 
 @dataclass(frozen=True)
 class Options:
-    """`rows` None: all flights. `bootstrap_servers` None: a broker of our own."""
+    """The options of the demo. `rows` None: all flights. `bootstrap_servers` None: a broker of our own."""
 
     kills: int
     seed: int
@@ -51,7 +51,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the demo happens: the cluster, the names there, a directory for logs."""
+    """The place of the demo: the cluster, the names there, a directory for logs."""
 
     servers: str
     names: Names
@@ -88,8 +88,8 @@ def run(options: Options, show: Show) -> bool:
 
 
 def settings_for(records: int) -> dict[str, object]:
-    """Settings for a few hundred transactions and a handful of snapshots, whatever the number of records, so that a
-    kill strikes something and a recovery has something to advance over."""
+    """Return the settings for a few hundred transactions and a handful of snapshots, whatever the number of
+    records, so that a kill strikes something and a recovery has something to advance over."""
     return {
         "batch.records_max": max(5, min(1000, records // 400)),
         "snapshot.every_records": max(100, records // PARTITIONS // 4),
@@ -131,7 +131,7 @@ def _play(
 def _verdicts(
     options: Options, show: Show, told: Told, place: Place, digests: dict[int, str | None]
 ) -> list[Verdict]:
-    """Spark starts while Python reads, because both take some seconds."""
+    """Judge everything; Spark starts while Python reads, because both take some seconds."""
     with ExitStack() as stack:
         running = None
         if options.audit:
@@ -165,7 +165,7 @@ def _cluster(options: Options, show: Show, stack: ExitStack) -> tuple[str, Names
 
 
 def _prepare(place: Place, options: Options, show: Show) -> tuple[int, list[Row]]:
-    """Topics, genesis, flights; returns the number of records, and those that are left for the last act."""
+    """Prepare topics, genesis and flights; return the number of records, and those that are left for the last act."""
     servers, names, work_dir = place.servers, place.names, place.work_dir
     topics.create(servers, names)
     show.say(f"topics: {names.input_topic}, {names.output_topic} ({PARTITIONS} partitions each)")
@@ -187,7 +187,7 @@ def _prepare(place: Place, options: Options, show: Show) -> tuple[int, list[Row]
 
 
 def _held_back(options: Options, show: Show) -> int:
-    """Flights that arrive in the last act, which needs Spark."""
+    """Count the flights that arrive in the last act, which needs Spark."""
     rows = options.rows or data.ROWS
     if not options.audit:
         return 0

@@ -1,4 +1,4 @@
-"""Why a demo cannot continue."""
+"""The reason why a demo cannot continue."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def judge(
 
 
 def _exactly_once(truth: Truth, checked: Checked, records: int, hidden: int) -> Verdict:
-    """`hidden` outputs are in the topic, but in transactions that were never committed."""
+    """Judge the outputs; `hidden` ones are in the topic, but in transactions that were never committed."""
     findings = checked.findings
     if len(truth.outputs) != records:
         findings.add(f"{len(truth.outputs):,} input records, but {records:,} were loaded")
@@ -64,7 +64,7 @@ def _exactly_once(truth: Truth, checked: Checked, records: int, hidden: int) -> 
 
 
 def recoveries(told: Told) -> Verdict:
-    """Whether each recovery has a proof and used the mode that was asked for."""
+    """Say whether each recovery has a proof and used the mode that was asked for."""
     findings = Findings()
     for number, restart in enumerate(told.restarts, 1):
         back = restart.comeback
@@ -82,7 +82,7 @@ def recoveries(told: Told) -> Verdict:
 
 
 def stopped(service: ServiceProcess) -> Verdict:
-    """Whether it ends as it must on SIGTERM."""
+    """Say whether it ends as it must on SIGTERM."""
     try:
         service.stop()
     except DemoFailed as failed:
@@ -91,7 +91,7 @@ def stopped(service: ServiceProcess) -> Verdict:
 
 
 def compacted(told: Told) -> list[Verdict]:
-    """Whether the owner adopted what Spark proposed, and the next restore began there."""
+    """Say whether the owner adopted what Spark proposed, and the next restore began there."""
     if told.not_compacted:
         return [Verdict("compaction", holds=False, detail=told.not_compacted)]
     findings = Findings()
@@ -127,7 +127,7 @@ def _began_there(told: Told) -> Verdict:
 
 
 def audited(audit: SparkJob, tell: Callable[[str], None]) -> Verdict:
-    """An unfinished audit does not hold, and does not hide what the others found.
+    """Judge the audit; an unfinished one does not hold, and does not hide what the others found.
 
     Raises:
         DemoFailed: its report contradicts its exit code.

@@ -43,13 +43,13 @@ class Proposal(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What `snapreplay compact --output json` prints, as far as the demo reads it."""
+    """The output of `snapreplay compact --output json`, as far as the demo reads it."""
 
     partitions: list[Proposal]
 
 
 def compaction(bootstrap_servers: str, app_id: str, work_dir: Path) -> SparkJob:
-    """The job. It does not wait for the owner, who is killed meanwhile."""
+    """Make the job. It does not wait for the owner, who is killed meanwhile."""
     options = [f"--app-id={app_id}", f"--bootstrap-servers={bootstrap_servers}"]
     return SparkJob("compact", options, work_dir)
 
@@ -65,7 +65,7 @@ class LastAct:
     feeder: Feeder
 
     def play(self, job: SparkJob, bootstrap_servers: str, snapshots_topic: str) -> None:
-        """From a fresh snapshot to the last record. A job that fails is a verdict.
+        """Play from a fresh snapshot to the last record. A job that fails is a verdict.
 
         Raises:
             DemoFailed: the service or the cluster failed.
@@ -112,7 +112,7 @@ class LastAct:
         return adoptions
 
     def _answer(self, proposal: Proposal) -> str:
-        """Of the owner, in words."""
+        """Ask the owner; return its answer in words."""
         if proposal.outcome != "proposed":
             return f"{proposal.outcome}: {proposal.reason}"
         path = self.asking.adopt(proposal.partition, proposal.manifest_offset)
@@ -133,7 +133,7 @@ def read_report(said: str) -> list[Proposal]:
 
 
 def outcome(proposal: Proposal, newest: Json | None, answer: str) -> Adoption:
-    """What became of a proposal, by the partition's newest snapshot; `answer` is what the owner said."""
+    """Tell what became of a proposal, by the partition's newest snapshot; `answer` is what the owner said."""
     if (
         newest is None
         or (newest["state"], newest["reason"]) != ("pointed", "adopted")
@@ -151,7 +151,7 @@ class _Ends:
         self._places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
 
     def __call__(self) -> int:
-        """The sum over all partitions.
+        """Return the sum over all partitions.
 
         Raises:
             DemoFailed: the cluster did not answer.

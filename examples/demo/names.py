@@ -15,18 +15,18 @@ PREFIX_VARIABLE = "FLIGHTS_PREFIX"
 
 @dataclass(frozen=True)
 class Names:
-    """`prefix` is empty on a broker of our own, where nobody else has topics."""
+    """The demo's names; `prefix` is empty on a broker of our own, where nobody else has topics."""
 
     prefix: str = ""
 
     @classmethod
     def unique(cls) -> Names:
-        """For a cluster that others use too."""
+        """Make names for a cluster that others use too."""
         return cls(f"snapreplay-demo-{uuid.uuid4().hex[:8]}-")
 
     @property
     def app_id(self) -> str:
-        """Also the consumer group."""
+        """The app id, which also names the consumer group."""
         return f"{self.prefix}{flights.app.app_id}"
 
     @property
@@ -39,7 +39,7 @@ class Names:
 
     @property
     def app(self) -> str:
-        """As the command line takes it: the example itself, or the example under other names."""
+        """The app as the command line takes it: the example itself, or the example under other names."""
         return "examples.demo.prefixed" if self.prefix else str(Path(flights.__file__).resolve())
 
     @property

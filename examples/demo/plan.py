@@ -1,4 +1,4 @@
-"""When the service is killed, and in which mode it comes back; decided by the seed alone. Pure."""
+"""The moments when the service is killed, and the mode in which it comes back; decided by the seed alone. Pure."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ _LONGEST_S: dict[Moment, float] = {
 
 
 def _moments(chance: random.Random, kills: int) -> list[Moment]:
-    """One of every three strikes a recovery, another one a snapshot. Two recoveries never follow each other, so that
-    the service works between them."""
+    """Let one of every three strike a recovery, another one a snapshot. Two recoveries never follow each other, so
+    that the service works between them."""
     moments: list[Moment] = ["processing"] * kills
     for begin in range(0, kills - 2, 3):
         recovering, writing = chance.sample(range(begin + 1, begin + 3), 2)

@@ -1,4 +1,4 @@
-"""`examples/flights.py` under other names, for a cluster where "flights" may be somebody's topic."""
+"""The app of `examples/flights.py` under other names, for a cluster where "flights" may be somebody's topic."""
 
 from __future__ import annotations
 

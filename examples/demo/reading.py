@@ -68,19 +68,19 @@ def _until_all_ends(consumer: Consumer, topic: str) -> Iterator[Message]:
 
 
 def inputs(bootstrap_servers: str, topic: str) -> Iterator[Input]:
-    """The flights as they are in Kafka."""
+    """Return the flights as they are in Kafka."""
     for message in messages(bootstrap_servers, topic):
         yield Input(*_place(message), _key(message), json.loads(message.value() or b""))
 
 
 def outputs(bootstrap_servers: str, topic: str) -> Iterator[Output]:
-    """What a careful consumer sees: committed transactions only."""
+    """Return what a careful consumer sees: committed transactions only."""
     for message in messages(bootstrap_servers, topic):
         yield Output(*_place(message), _key(message), json.loads(message.value() or b""))
 
 
 def written(bootstrap_servers: str, topic: str) -> int:
-    """Records in the topic, those of aborted transactions included."""
+    """Count the records in the topic, those of aborted transactions included."""
     return sum(1 for _ in messages(bootstrap_servers, topic, read_committed=False))
 
 

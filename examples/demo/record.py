@@ -1,4 +1,4 @@
-"""What happened, kept for the table at the end."""
+"""The events of a run, kept for the table at the end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Comeback:
 
     @classmethod
     def of(cls, restore: Json, http_s: float, owned_s: float, live_s: float) -> Comeback:
-        """From the restore status of a service whose partitions are all live."""
+        """Make one from the restore status of a service whose partitions are all live."""
         phases: dict[str, float] = {}
         modes: dict[str, int] = {}
         for each in restore["partitions"]:
@@ -71,7 +71,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class Adoption:
-    """What became of Spark's proposal for a partition. `why` is empty if the owner points to it."""
+    """The fate of Spark's proposal for a partition. `why` is empty if the owner points to it."""
 
     partition: int
     snapshot_id: str = ""
@@ -109,7 +109,7 @@ class Verdict:
 
     @classmethod
     def of(cls, name: str, found: Findings, detail: str) -> Verdict:
-        """`detail` says what was compared."""
+        """Judge by the findings; `detail` says what was compared."""
         if not found.count:
             return cls(name, holds=True, detail=detail)
         return cls(name, holds=False, detail=f"{found.count:,} differ", findings=found.first)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from examples.demo.commands import snapreplay, tail
 from examples.demo.failed import DemoFailed
-from snapreplay.devbroker.ports import free_ports
+from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.process import KeptProcess
 
 HOST = "127.0.0.1"
@@ -52,7 +52,7 @@ class ServiceProcess:
         return self._kept.run([*self._command, f"--set=restore.mode={mode}"], self.log_path)
 
     def kill(self) -> None:
-        """SIGKILL.
+        """Send SIGKILL and wait for the end.
 
         Raises:
             DemoFailed: it had ended before, by itself.
@@ -60,7 +60,7 @@ class ServiceProcess:
         self._expect(self._kept.end(0.0), -signal.SIGKILL)
 
     def stop(self) -> None:
-        """SIGTERM.
+        """Send SIGTERM and wait for the end.
 
         Raises:
             DemoFailed: it did not end with exit code 0 within the deadline.
@@ -68,10 +68,7 @@ class ServiceProcess:
         self._expect(self._kept.end(STOP_S), 0)
 
     def check_running(self) -> None:
-        """
-        Raises:
-            DemoFailed: it has ended by itself; with the end of its log.
-        """
+        """Raise DemoFailed, with the end of the log, if it has ended by itself."""
         code = self._kept.exit_code()
         if code is not None:
             self._unexpected(code)

@@ -1,4 +1,4 @@
-"""What the user sees: a live panel in a terminal, plain lines in a pipe."""
+"""The display for the user: a live panel in a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Show:
         self._live.stop()
 
     def say(self, line: str, style: str = "") -> None:
-        """A line that stays, with the seconds since the beginning."""
+        """Print a line that stays, with the seconds since the beginning."""
         seconds = time.monotonic() - self._began
         self.console.print(Text(f"{seconds:6.1f} s  ", "dim") + Text(line, style), soft_wrap=True)
 
@@ -58,7 +58,7 @@ class Show:
         self._now(lambda: Text(f"judging: {step}"), f"judging: {step}", every_s=0.0)
 
     def processing(self, committed: int, total: int, partitions: list[Json], pointed: int) -> None:
-        """`partitions` as `GET /api/v1/partitions` lists them, `pointed` snapshots exist by now."""
+        """Show `partitions` as `GET /api/v1/partitions` lists them; `pointed` snapshots exist by now."""
         entries = sum(each["state_entries"] for each in partitions)
         size_bytes = sum(each["state_bytes"] for each in partitions)
         line = (
@@ -69,7 +69,7 @@ class Show:
         self._now(lambda: Group(_partitions(partitions), Text(line)), line)
 
     def restoring(self, restore: Json | None) -> None:
-        """A restore status; None while nobody answers."""
+        """Show a restore status; None while nobody answers."""
         if restore is None or not restore["partitions"]:
             self._now(lambda: Text("restore: waiting for the assignment"), "")
             return
@@ -109,7 +109,7 @@ class Show:
     def _now(
         self, panel: Callable[[], RenderableType], line: str, every_s: float = PLAIN_EVERY_S
     ) -> None:
-        """`panel` in a terminal, else `line`, unless it is empty or the same as before."""
+        """Show `panel` in a terminal, else `line`, unless it is empty or the same as before."""
         now = time.monotonic()
         if self.console.is_terminal:
             if now - self._shown_at >= PANEL_EVERY_S:
@@ -121,7 +121,7 @@ class Show:
 
 
 def comeback_text(comeback: Comeback) -> str:
-    """How long each part of a recovery took, and what proves it."""
+    """Return how long each part of a recovery took, and what proves it."""
     phases = ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in comeback.phases.items())
     replayed = f", {comeback.replayed:,} records replayed" if comeback.replayed else ""
     modes = ", ".join(f"{count} by {mode}" for mode, count in comeback.modes.items())
@@ -133,7 +133,7 @@ def comeback_text(comeback: Comeback) -> str:
 
 
 def restore_line(partition: Json) -> str:
-    """One partition of a restore status in a few words, such as "0 loading 50 % 1,024/2,048 bytes"."""
+    """Show one partition of a restore status in a few words, such as "0 loading 50 % 1,024/2,048 bytes"."""
     parts = [f"{partition['partition']} {partition['phase']}"]
     progress = partition["progress"]
     if progress:

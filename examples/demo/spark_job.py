@@ -24,10 +24,7 @@ class NotFinished(Exception):
 
 
 def check_possible() -> None:
-    """
-    Raises:
-        DemoFailed: there is no Java, which Spark needs.
-    """
+    """Raise DemoFailed if there is no Java, which Spark needs."""
     try:
         find_java("the Spark audit")
     except JavaUnavailable as error:
@@ -35,7 +32,8 @@ def check_possible() -> None:
 
 
 class SparkJob:
-    """Started by `with`, which also ends it; `result` waits. `name` is the command's: audit, compact."""
+    """A command that is started by `with`, which also ends it; `result` waits. `name` is the command's: audit,
+    compact."""
 
     def __init__(self, name: str, options: list[str], work_dir: Path) -> None:
         self.name = name
@@ -100,6 +98,6 @@ class SparkJob:
 
 
 def last_error(log: Path) -> str:
-    """The line in which the command said why, else the log's last one."""
+    """Return the line in which the command said why, else the log's last one."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() or ["it said nothing"]
     return next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1])

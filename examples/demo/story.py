@@ -20,7 +20,7 @@ FIRST_SNAPSHOT_PART = 0.03
 
 
 class Story:
-    """Use once. What happens is shown by `show` at once and kept in `told`."""
+    """The story of one demo; use it once. What happens is shown by `show` at once and kept in `told`."""
 
     def __init__(self, service: ServiceProcess, asking: Asking, show: Show, told: Told) -> None:
         self._service = service
@@ -31,10 +31,7 @@ class Story:
         self._began = self._live_since = 0.0
 
     def run(self, kills: list[Kill]) -> None:
-        """
-        Raises:
-            DemoFailed: something took too long, a partition FAILED, the service ended by itself.
-        """
+        """Run, or raise DemoFailed: something took too long, a partition FAILED, the service ended by itself."""
         self._began = time.monotonic()
         self._service.start()
         self._told.first_start = self._back()
@@ -50,7 +47,7 @@ class Story:
         self._told.wall_s = time.monotonic() - self._began
 
     def digests(self) -> dict[int, str | None]:
-        """Of each partition, as the service reports it now."""
+        """Return the digest of each partition, as the service reports it now."""
         answer = self._asking.partitions()
         return {each["partition"]: each["digest"] for each in (answer or {"items": []})["items"]}
 
@@ -124,7 +121,7 @@ class Story:
         return self.committed > before
 
     def look(self) -> Json | None:
-        """`GET /api/v1/partitions`, shown and noted."""
+        """Ask `GET /api/v1/partitions`; show and note the answer."""
         answer = self._asking.partitions()
         for each in answer["items"] if answer else ():
             for source in each["inputs"]:
@@ -144,7 +141,7 @@ class Story:
         return sum(self._positions.values())
 
     def snapshot(self, reason: str) -> None:
-        """Of all partitions, by `POST /trigger-snapshot`.
+        """Trigger a snapshot of all partitions, by `POST /trigger-snapshot`.
 
         Raises:
             DemoFailed: the operation failed, or took too long.

@@ -54,10 +54,7 @@ def delete(bootstrap_servers: str, names: Names, report: Callable[[str], None]) 
 
 
 def reach(bootstrap_servers: str) -> None:
-    """
-    Raises:
-        DemoFailed: no broker answers there.
-    """
+    """Raise DemoFailed if no broker answers there."""
     try:
         _admin(bootstrap_servers).list_topics(timeout=ANSWER_S)
     except KafkaException as error:

@@ -49,7 +49,7 @@ class Expected(NamedTuple):
 
 @dataclass
 class Truth:
-    """What the input alone says: the output of every record, and the final state per partition."""
+    """The truth as the input alone gives it: the output of every record, and the final state per partition."""
 
     outputs: dict[Place, Expected] = field(default_factory=dict)
     states: dict[int, State] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Truth:
 
 @dataclass
 class Findings:
-    """What differs: how often in all, and the first few in words."""
+    """The differences: how often in all, and the first few in words."""
 
     count: int = 0
     first: list[str] = field(default_factory=list)
@@ -89,7 +89,7 @@ def fold(inputs: Iterable[Input]) -> Truth:
 
 
 def count(before: Stats | None, flight: Mapping[str, Any]) -> Stats:
-    """The statistics of an aircraft after one more flight; a new dict."""
+    """Return the statistics of an aircraft after one more flight; a new dict."""
     stats: dict[str, Any] = dict(before or _NONE)
     delay = flight["arr_delay"]
     stats["flights"] += 1
@@ -149,7 +149,7 @@ def check_outputs(truth: Truth, outputs: Iterable[Output]) -> Checked:
 def _check_order(
     newest: dict[tuple[int, int], int], place: Place, output: Output, findings: Findings
 ) -> None:
-    """`newest`: output partition and input partition → highest input offset seen so far."""
+    """Check the order by `newest`: output partition and input partition → highest input offset seen so far."""
     way = output.partition, place[0]
     before = newest.get(way, -1)
     if before > place[1]:
@@ -196,7 +196,7 @@ def check_digests(truth: Truth, reported: Mapping[int, str | None]) -> Findings:
 
 
 def digest(state: State) -> str:
-    """As docs/FORMAT.md defines it, over the msgpack bytes of keys and values: "count:a:b"."""
+    """Return the digest, as docs/FORMAT.md defines it, over the msgpack bytes of keys and values: "count:a:b"."""
     a = b = 0
     for key, stats in state.items():
         key_bytes, value_bytes = msgpack.packb(key), msgpack.packb(stats)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from snapreplay.service.config.table import Table
 
 
-class SettingsGroup(BaseModel):
-    """A table of settings: frozen, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class SettingsGroup(Table):
+    """One group of settings, such as `http`."""
 
 
 class HttpSettings(SettingsGroup):
@@ -20,10 +20,12 @@ class HttpSettings(SettingsGroup):
     """Address to listen on; 0.0.0.0 in a container."""
     port: int = Field(default=8080, ge=0, le=65535)
     """Port to listen on; 0 = any free one."""
+    allowed_hosts: str = ""
+    """More names that this API is reached by, with commas between them. See below."""
 
 
 class BatchSettings(SettingsGroup):
-    """How input records are grouped into transactions."""
+    """The grouping of input records into transactions."""
 
     records_max: int = Field(default=5000, ge=1, le=100_000)
     """Maximum number of input records in a batch."""
@@ -32,14 +34,14 @@ class BatchSettings(SettingsGroup):
 
 
 class StreamTimeSettings(SettingsGroup):
-    """How the time goes on that timers and entries with a ttl follow."""
+    """The advance of the time that timers and entries with a ttl follow."""
 
     idle_advance_ms: int = Field(default=0, ge=0, le=86_400_000)
     """On input that is quiet for this long, stream time follows the clock so far behind (ms); 0 = never. See below."""
 
 
 class SnapshotSettings(SettingsGroup):
-    """When full snapshots are written, and how."""
+    """The times at which full snapshots are written, and their form."""
 
     every_records: int = Field(default=0, ge=0)
     """Write a snapshot after this many applied records; 0 = not by records."""
@@ -57,15 +59,24 @@ class SnapshotSettings(SettingsGroup):
     """Maximum bytes of a chunk (a record of a snapshot); below Kafka's default max.message.bytes of 1,048,588."""
 
 
+class SealSettings(SettingsGroup):
+    """The key that increments and snapshots are sealed with, if any."""
+
+    key_file: str = ""
+    """File with the keys of the seal, a line each: id and secret. Empty: nothing is sealed. See below."""
+    policy: Literal["required", "introduce", "withdraw"] = "required"
+    """With a key. introduce and withdraw are for switching the seal on and off. See below."""
+
+
 class ChangelogSettings(SettingsGroup):
-    """What the increments topic holds beside the increments."""
+    """The contents of the increments topic beside the increments."""
 
     enabled: bool = True
     """Write each batch's changes: a recovery need not run handlers. false: smallest log, recovery only by replay."""
 
 
 class RestoreSettings(SettingsGroup):
-    """How state comes back."""
+    """The way in which state comes back."""
 
     mode: Literal["changes", "replay"] = "changes"
     """Preferred mode from the snapshot to the last increment. The other mode is the fallback."""
@@ -78,7 +89,7 @@ class RestoreSettings(SettingsGroup):
 
 
 class ErrorSettings(SettingsGroup):
-    """What happens to a record that the app cannot process."""
+    """The treatment of a record that the app cannot process."""
 
     policy: Literal["fail", "dead_letter"] = "fail"
     """fail: the partition stops and is FAILED. dead_letter: the record goes to the dead-letter topic."""
@@ -91,7 +102,7 @@ class ErrorSettings(SettingsGroup):
 
 
 class TimeoutSettings(SettingsGroup):
-    """Deadlines. All in milliseconds."""
+    """The deadlines, all in milliseconds."""
 
     metadata_ms: int = Field(default=300_000, ge=100)
     """Deadline for getting end offsets and metadata, retries included (ms)."""
@@ -123,7 +134,7 @@ class GroupSettings(SettingsGroup):
 
 
 class RetentionSettings(SettingsGroup):
-    """What the owner keeps when it trims the two topics."""
+    """The data that the owner keeps when it trims the two topics."""
 
     snapshots_kept: int = Field(default=3, ge=2, le=100)
     """Number of full snapshots kept, with everything after the oldest of them."""

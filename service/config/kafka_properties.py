@@ -144,12 +144,12 @@ class PropertyRefused(ValueError):
 
 
 def dotted(name: str) -> str:
-    """Lower case with dots: underscores count as dots, upper case as lower case."""
+    """Write a name in lower case with dots: underscores count as dots, upper case as lower case."""
     return name.lower().replace("_", ".")
 
 
 def parse_property(name: str, value: object) -> Value:
-    """The value as aiokafka wants it; `name` is dotted.
+    """Convert the value to what aiokafka wants; `name` is dotted.
 
     Raises:
         PropertyRefused: unknown, set by snapreplay itself, or not a value of its kind.
@@ -171,7 +171,7 @@ def parse_property(name: str, value: object) -> Value:
 
 
 def _check_servers(value: str) -> None:
-    """The client would take an invalid address for an absent host, or raise a bare ValueError."""
+    """Refuse an invalid address: the client would take it for an absent host, or raise a bare ValueError."""
     for address in value.split(","):
         found = _ADDRESS.fullmatch(address.strip())
         if found is None or int(found["port"] or 0) > _PORT_MAX:
@@ -204,7 +204,7 @@ def _unknown(name: str) -> str:
 
 
 def contradictions(properties: Mapping[str, Value]) -> list[str]:
-    """What is wrong between accepted properties: one sentence each, none when they agree."""
+    """Find what is wrong between accepted properties: one sentence each, none when they agree."""
     found = []
     protocol = str(properties.get("security.protocol", "PLAINTEXT"))
     ssl_names = sorted(name for name in properties if name.startswith("ssl."))

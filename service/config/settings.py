@@ -6,14 +6,12 @@ docs/settings.md describes every setting; a test compares.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import Field, field_validator, model_validator
 
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import (
@@ -24,6 +22,7 @@ from snapreplay.service.config.groups import (
     HttpSettings,
     RestoreSettings,
     RetentionSettings,
+    SealSettings,
     SnapshotSettings,
     StreamTimeSettings,
     TimeoutSettings,
@@ -35,22 +34,29 @@ from snapreplay.service.config.kafka_properties import (
     dotted,
     parse_property,
 )
-from snapreplay.service.config.sources import environment_tree, file_tree, merged, unfold
+from snapreplay.service.config.sources import (
+    DEFAULT_FILE,
+    environment_names,
+    environment_tree,
+    file_tree,
+    merged,
+    names_in,
+    unfold,
+)
+from snapreplay.service.config.table import Table, with_origins
 
 REQUEST_TIMEOUT_MS = 10_000
 """`kafka.request.timeout.ms` where it is not set: long enough for a failover, below every deadline of ours."""
 
 
-class Settings(BaseModel):
+class Settings(Table):
     """All settings, checked. Build with `load_settings`, or directly to use only the given values and the defaults.
 
-    Raises (when built directly):
-        pydantic.ValidationError: `load_settings` turns it into a UsageError with one line per problem.
+    Raises (when made):
+        UsageError: lists every wrong setting by its name, with value, reason and remedy.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    kafka: dict[str, Value] = {"bootstrap.servers": "127.0.0.1:9092"}
+    kafka: dict[str, Value] = Field(default={"bootstrap.servers": "127.0.0.1:9092"})
     """Kafka's own client properties, by their dotted names; table below."""
     instance_id: str = Field(default="", pattern=r"^[a-zA-Z0-9._-]*$", max_length=249)
     """This process's own name, the same after a restart: static membership. Empty: dynamic membership. See below."""
@@ -64,12 +70,15 @@ class Settings(BaseModel):
     timeouts: TimeoutSettings = TimeoutSettings()
     group: GroupSettings = GroupSettings()
     retention: RetentionSettings = RetentionSettings()
+    seal: SealSettings = SealSettings()
 
     @field_validator("kafka", mode="before")
     @classmethod
     def _kafka_properties(cls, given: object) -> object:
         if not isinstance(given, dict):
-            return given
+            raise ValueError(  # noqa: TRY004 - which pydantic collects
+                f"kafka={given!r}: not a table of Kafka's properties; write `kafka={{'bootstrap.servers': …}}`"
+            )
         parsed: dict[str, Value] = {"bootstrap.servers": "127.0.0.1:9092"}
         problems = []
         for name, value in given.items():
@@ -95,12 +104,12 @@ class Settings(BaseModel):
 
     @property
     def bootstrap_servers(self) -> list[str]:
-        """host:port each, never empty, in the order given."""
+        """The addresses, host:port each, never empty, in the order given."""
         return [server.strip() for server in str(self.kafka["bootstrap.servers"]).split(",")]
 
 
 def broken_relations(settings: Settings) -> list[str]:
-    """Limits that contradict each other: names, values, reason, remedy. Empty if there are none."""
+    """Find limits that contradict each other: names, values, reason, remedy. Empty if there are none."""
     timeouts, group = settings.timeouts, settings.group
     relations = [
         (
@@ -165,44 +174,35 @@ def load_settings(
         UsageError: lists every wrong key by its dotted name, with value, reason and remedy.
     """
     from_file = file_tree(config_file)
-    from_environment = environment_tree(
-        os.environ if environment is None else environment, Settings.model_fields
-    )
+    variables = os.environ if environment is None else environment
+    from_environment = environment_tree(variables)
     given = {name: value for name, value in (cli_overrides or {}).items() if value is not None}
-
+    options = unfold(given)
     try:
-        return Settings(**merged(unfold(given), from_environment, from_file))
-    except ValidationError as error:
-        raise _usage_error(error.errors()) from None
+        return Settings(**merged(options, from_environment, from_file))
+    except UsageError as error:
+        origins = {
+            **dict.fromkeys(names_in(from_file), f"in {config_file or DEFAULT_FILE}"),
+            **{
+                name: f"{given} in the environment"
+                for name, given in environment_names(variables).items()
+            },
+            **dict.fromkeys(names_in(options), "by an option or the program"),
+        }
+        raise with_origins(error, origins) from None
 
 
-def _usage_error(errors: list[ErrorDetails]) -> UsageError:
-    lines = [line for error in errors for line in _lines(error)]
-    listed = "\n".join(f"  {line}" for line in lines)
-    count = "a setting is" if len(lines) == 1 else f"{len(lines)} settings are"
-    return UsageError(
-        f"{count} wrong (docs/settings.md describes each one):\n{listed}", problems=lines
-    )
+def used_settings(given: Settings | None) -> Settings:
+    """Return what a program gave, or the settings from environment and file.
 
-
-def _lines(error: ErrorDetails) -> list[str]:
-    """One line per problem of one pydantic error."""
-    name = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "value_error":
-        return str(error["ctx"]["error"]).splitlines()
-    if error["type"] == "extra_forbidden":
-        return [f"{name}={error['input']!r}: unknown setting; {_nearest(error['loc'])}"]
-    return [f"{name}={error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"]
-
-
-def _nearest(location: tuple[int | str, ...]) -> str:
-    model: type[BaseModel] = Settings
-    for part in location[:-1]:
-        inner = model.model_fields[str(part)].annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            model = inner
-    path = [str(part) for part in location]
-    near = difflib.get_close_matches(path[-1], model.model_fields, n=1)
-    if near:
-        return f"did you mean {'.'.join([*path[:-1], near[0]])}?"
-    return f"there are {', '.join(sorted(model.model_fields))}"
+    Raises:
+        UsageError: what it gave is not a `Settings`; or as `load_settings`.
+    """
+    if given is None:
+        return load_settings()
+    if not isinstance(given, Settings):
+        raise UsageError(
+            f"settings={given!r} is of type {type(given).__name__}, not Settings",
+            hint="make one: `Settings(http={'port': 0})`; of a dict, `Settings(**table)`",
+        )
+    return given

@@ -1,10 +1,10 @@
-"""Where settings come from: trees of values from the environment, a TOML file, dotted names."""
+"""The sources of settings: trees of values from the environment, a TOML file, dotted names."""
 
 from __future__ import annotations
 
-import difflib
+import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,16 @@ from snapreplay.service.config.kafka_properties import dotted
 ENV_PREFIX = "SNAPREPLAY_"
 DEFAULT_FILE = "snapreplay.toml"
 
+_NO_SETTING = re.compile(r"TEST_.*|(SPARK_)?JARS_DIR")
+_KUBERNETES = re.compile(
+    r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+
 Tree = dict[str, Any]
 
 
 def merged(*trees: Tree) -> Tree:
-    """Each value from the first tree that has it, table by table."""
+    """Take each value from the first tree that has it, table by table."""
     whole: Tree = {}
     for tree in reversed(trees):
         for name, value in tree.items():
@@ -26,6 +31,12 @@ def merged(*trees: Tree) -> Tree:
             are_tables = isinstance(table, dict) and isinstance(value, dict)
             whole[name] = table | value if are_tables else value
     return whole
+
+
+def names_in(tree: Tree) -> list[str]:
+    """Return the dotted names in a tree, also of the tables."""
+    tables = [(name, table) for name, table in tree.items() if isinstance(table, dict)]
+    return [*tree, *(f"{name}.{inner}" for name, table in tables for inner in table)]
 
 
 def file_tree(path: Path | None) -> Tree:
@@ -49,7 +60,7 @@ def file_tree(path: Path | None) -> Tree:
 
 
 def _flatten(tree: Mapping[str, object], prefix: str = "") -> Tree:
-    """`bootstrap.servers = …` without quotes is a nested table in TOML: back to dotted names."""
+    """Go back to dotted names: `bootstrap.servers = …` without quotes is a nested table in TOML."""
     flat: Tree = {}
     for name, value in tree.items():
         if isinstance(value, dict):
@@ -59,24 +70,41 @@ def _flatten(tree: Mapping[str, object], prefix: str = "") -> Tree:
     return flat
 
 
-def environment_tree(environment: Mapping[str, str], known: Collection[str]) -> Tree:
-    """SNAPREPLAY_HTTP__PORT=0 → {"http": {"port": "0"}}.
+def environment_names(environment: Mapping[str, str]) -> dict[str, str]:
+    """Map each dotted name to the variable that gives it: http.port → SNAPREPLAY_HTTP__PORT.
 
-    A name without `__` that resembles no setting is ignored: Kubernetes sets SNAPREPLAY_PORT and the like for a
-    Service called snapreplay.
+    Left out are our own variables that are no settings, and what Kubernetes sets in each pod for a Service called
+    snapreplay, or snapreplay-something.
     """
-    given: dict[str, object] = {}
-    for name, value in environment.items():
-        if not name.upper().startswith(ENV_PREFIX):
-            continue
-        path = name[len(ENV_PREFIX) :].lower().split("__")
-        if len(path) > 1 or difflib.get_close_matches(path[0], known, n=1, cutoff=0.8):
-            given[".".join(path)] = value
-    return unfold(given)
+    return {
+        ".".join(name[len(ENV_PREFIX) :].lower().split("__")): name
+        for name, value in environment.items()
+        if name.upper().startswith(ENV_PREFIX)
+        and not _is_no_setting(name[len(ENV_PREFIX) :].upper(), value)
+    }
+
+
+def _is_no_setting(name: str, value: str) -> bool:
+    if "__" in name:
+        return False
+    is_port = name.endswith("PORT") and "://" in value  # SNAPREPLAY_PORT=tcp://10.0.0.1:80
+    return is_port or bool(_NO_SETTING.fullmatch(name) or _KUBERNETES.fullmatch(name))
+
+
+def environment_tree(environment: Mapping[str, str]) -> Tree:
+    """Turn SNAPREPLAY_HTTP__PORT=0 into {"http": {"port": "0"}}."""
+    names = environment_names(environment)
+    return unfold({dotted_name: environment[name] for dotted_name, name in names.items()})
+
+
+def environment_name(dotted_name: str) -> str:
+    """Name the variable that gives this setting."""
+    group, _, rest = dotted_name.partition(".")
+    return ENV_PREFIX + "__".join(filter(None, (group, rest.replace(".", "_")))).upper()
 
 
 def unfold(flat: Mapping[str, object]) -> Tree:
-    """Dotted names → a tree; everything after `kafka.` is one name. Nested mappings pass as they are."""
+    """Turn dotted names into a tree; everything after `kafka.` is one name. Nested mappings pass as they are."""
     tree: Tree = {}
     for name, value in flat.items():
         group, _, rest = name.partition(".")

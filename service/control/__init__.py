@@ -1,1 +1,2 @@
-"""What HTTP and the command line may ask of a running service: statuses, metrics, operations."""
+"""The questions and commands that HTTP and the command line have for a running service: statuses, metrics,
+operations."""

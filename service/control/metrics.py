@@ -1,6 +1,6 @@
 """Every metric: name, type, unit, labels. docs/metrics.md explains each; a test compares.
 
-There are two kinds. What *is* (phase, lag, sizes) is read from `Control` when Prometheus asks, so it is never
+There are two kinds. What *is* (phase, lag, sizes) is read from the status when Prometheus asks, so it is never
 stale. What *happens* (batches, snapshots, restores) is counted where it happens, by `PartitionMetrics`.
 
 Seconds, bytes and ratios 0 to 1 only; labels are `app`, `partition` and words of a fixed small set.
@@ -9,6 +9,7 @@ Seconds, bytes and ratios 0 to 1 only; labels are `app`, `partition` and words o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -19,7 +20,8 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from snapreplay.service.control.protocol import Control, ServiceFacts
+from snapreplay.service.control.document import Family, StatusDocument
+from snapreplay.service.control.families import shown
 from snapreplay.service.control.status import AUDIT_LEVELS, PartitionStatus, StoreStatus
 from snapreplay.service.core.phase import RECOVERING, Phase
 
@@ -37,7 +39,7 @@ _SIZE_BYTES = tuple(4.0**power * 1024 for power in range(11))  # 1 KiB to 1 GiB
 
 
 class Result(StrEnum):
-    """How a snapshot or a restore ended."""
+    """The end of a snapshot or a restore."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -127,18 +129,19 @@ class PartitionMetrics:
         self._commit_seconds.observe(seconds)
 
     def snapshot_ended(self, result: Result, *, seconds: float = 0.0, size_bytes: int = 0) -> None:
-        """`seconds` and `size_bytes` count only if it succeeded."""
+        """Count an ended snapshot; `seconds` and `size_bytes` count only if it succeeded."""
         SNAPSHOTS.labels(*self._labels, result).inc()
         if result is Result.SUCCEEDED:
             SNAPSHOT_SECONDS.labels(*self._labels).observe(seconds)
             SNAPSHOT_BYTES.labels(*self._labels).observe(size_bytes)
 
     def proposal_ended(self, result: str) -> None:
-        """`result`: "adopted", a `Reason`, or "missed": a small fixed set."""
+        """Count an ended proposal; `result`: "adopted", a `Reason`, or "missed": a small fixed set."""
         PROPOSALS.labels(*self._labels, result).inc()
 
     def restore_ended(self, result: Result, mode: str | None, *, seconds: float = 0.0) -> None:
-        """`mode` as in `RestoreStatus`, or "warm": None when there was nothing to bring forward."""
+        """Count an ended restore; `mode` as in `RestoreStatus`, or "warm": None when there was nothing to bring
+        forward."""
         RESTORES.labels(*self._labels, result, mode or "none").inc()
         if result is Result.SUCCEEDED:
             RESTORE_SECONDS.labels(*self._labels).observe(seconds)
@@ -147,7 +150,7 @@ class PartitionMetrics:
         self._fences.inc()
 
     def failed(self, kind: str, reaction: str) -> None:
-        """`kind` is the error's class name, `reaction` its `Reaction` value: small fixed sets."""
+        """Count a failure; `kind` is the error's class name, `reaction` its `Reaction` value: small fixed sets."""
         FAILURES.labels(*self._labels, kind, reaction).inc()
 
 
@@ -165,6 +168,10 @@ class _Gauge(NamedTuple):
 def _lag(status: PartitionStatus) -> float | None:
     lags = [each.lag for each in status.inputs]
     return None if None in lags or not lags else float(sum(lag or 0 for lag in lags))
+
+
+def _timestamp(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
 
 
 def _restore_ratio(status: PartitionStatus) -> float | None:
@@ -202,7 +209,7 @@ _GAUGES: Sequence[_Gauge] = (
     _Gauge(
         "snapreplay_restore_attempt",
         "Number of the running or last recovery's attempt, from 1.",
-        lambda status: status.restore.attempt if status.restore else None,
+        lambda status: status.restore.attempts if status.restore else None,
     ),
     _Gauge(
         "snapreplay_restore_progress_ratio",
@@ -212,7 +219,7 @@ _GAUGES: Sequence[_Gauge] = (
     _Gauge(
         "snapreplay_snapshot_last_timestamp_seconds",
         "Unix time of the newest full snapshot that a committed increment points to.",
-        lambda status: status.last_pointed_snapshot_at,
+        lambda status: _timestamp(status.last_pointed_snapshot_at),
     ),
     _Gauge(
         "snapreplay_recoverable",
@@ -232,7 +239,7 @@ _GAUGES: Sequence[_Gauge] = (
     _Gauge(
         "snapreplay_partition_updated_timestamp_seconds",
         "Unix time of the partition's last progress, whatever its phase.",
-        lambda status: status.updated_at or None,
+        lambda status: _timestamp(status.updated_at) or None,
     ),
 )
 _COUNTERS: Sequence[_Gauge] = (
@@ -290,7 +297,7 @@ _STORE_GAUGES: Sequence[_StoreGauge] = (
 
 
 def _stores(app_id: str, partitions: Sequence[PartitionStatus]) -> Iterator[Metric]:
-    """Of each store of the state."""
+    """Yield the sizes of each store of the state."""
     for gauge in _STORE_GAUGES:
         family = GaugeMetricFamily(gauge.name, gauge.help, labels=(*_PARTITION, "store"))
         for status in partitions:
@@ -302,7 +309,7 @@ def _stores(app_id: str, partitions: Sequence[PartitionStatus]) -> Iterator[Metr
 
 
 def _audited(app_id: str, partitions: Sequence[PartitionStatus]) -> Iterator[Metric]:
-    """By level: a proof counts for its own level and the ones below."""
+    """Yield the proofs by level: a proof counts for its own level and the ones below."""
     batch = GaugeMetricFamily(
         "snapreplay_audited_batch",
         "Last batch that an audit has proven at this level, or a higher one.",
@@ -319,20 +326,21 @@ def _audited(app_id: str, partitions: Sequence[PartitionStatus]) -> Iterator[Met
             if proof is not None:
                 labels = (app_id, str(status.partition), level)
                 batch.add_metric(labels, proof.batch)
-                time.add_metric(labels, proof.at)
+                time.add_metric(labels, proof.at.timestamp())
     yield from (batch, time)
 
 
-class ControlCollector(Collector):
-    """Reads `control` once per scrape, then the events of this process."""
+class DocumentCollector(Collector):
+    """A collector of what a process is, by its document, then of what happened in it."""
 
-    def __init__(self, control: Control) -> None:
-        self._control = control
+    def __init__(self, document: StatusDocument, happened: Sequence[Family]) -> None:
+        self._document = document
+        self._happened = happened
 
     def collect(self) -> Iterator[Metric]:
-        facts = self._control.facts()
-        partitions = [each for each in self._control.partitions() if each.phase is not Phase.CLOSED]
-        yield from _process_gauges(facts, self._control, len(partitions))
+        facts = self._document.facts
+        partitions = [each for each in self._document.partitions if each.phase is not Phase.CLOSED]
+        yield from _process_gauges(self._document, len(partitions))
         yield _phases(facts.app_id, partitions)
         yield from _stores(facts.app_id, partitions)
         yield from _audited(facts.app_id, partitions)
@@ -342,12 +350,11 @@ class ControlCollector(Collector):
         for counter in _COUNTERS:
             total = CounterMetricFamily(counter.name, counter.help, labels=_PARTITION)
             yield _filled(total, counter.value, facts.app_id, partitions)
-        yield from EVENTS.collect()
+        yield from shown(self._happened)
 
 
-def _process_gauges(
-    facts: ServiceFacts, control: Control, assigned: int
-) -> Iterable[GaugeMetricFamily]:
+def _process_gauges(document: StatusDocument, assigned: int) -> Iterable[GaugeMetricFamily]:
+    facts = document.facts
     labels = ("app", "version", "app_version")
     build = GaugeMetricFamily(
         "snapreplay_build_info", "Always 1: which versions run here.", labels=labels
@@ -360,7 +367,7 @@ def _process_gauges(
     ready = GaugeMetricFamily(
         "snapreplay_ready", "1 when /readyz would answer 200, else 0.", labels=("app",)
     )
-    ready.add_metric((facts.app_id,), float(all(check.ok for check in control.ready_checks())))
+    ready.add_metric((facts.app_id,), float(all(check.ok for check in document.ready_checks)))
     return (build, owned, ready)
 
 

@@ -1,15 +1,17 @@
-"""What HTTP and the command line may ask of a running service. Thread-safe by contract: callers live in the
-HTTP thread, the service in another."""
+"""The interface of a running service for HTTP and the command line. Thread-safe by contract: callers live in other
+threads than the service."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
 from snapreplay.errors import RetryableError, UsageError
+from snapreplay.service.config.groups import HttpSettings
+from snapreplay.service.control.fields import Count, Time, one_of, said
 from snapreplay.service.control.status import PartitionStatus, SnapshotStatus
 
 
@@ -26,22 +28,22 @@ class OperationState(StrEnum):
 class OperationPart(msgspec.Struct, frozen=True):
     """One partition's share of an operation."""
 
-    partition: int
-    state: OperationState
+    partition: Count
+    state: Annotated[str, one_of(*OperationState)]
     snapshot_id: str | None = None
     detail: str = ""
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """An asynchronous request and its result. `id` sorts by time of creation."""
+    """An asynchronous request and its result."""
 
-    id: str
-    kind: str  # "snapshot", "retry", "adopt"
-    state: OperationState
+    id: Annotated[str, said("Sorts by time of creation.")]
+    kind: Annotated[str, one_of("snapshot", "retry", "adopt")]
+    state: Annotated[str, one_of("running", "succeeded", "failed")]
     reason: str
     parts: tuple[OperationPart, ...]
-    created_at: float
-    finished_at: float | None = None
+    created_at: Time
+    finished_at: Time | None = None
 
 
 OnDone = Callable[[OperationState, str | None, str], None]
@@ -49,7 +51,7 @@ OnDone = Callable[[OperationState, str | None, str], None]
 
 
 class ServiceFacts(msgspec.Struct, frozen=True):
-    """Who this process is. `partition_count` is None until the cluster was reached once."""
+    """The identity of this process; the cluster's facts are null until it was reached once."""
 
     app_id: str
     app_version: str
@@ -57,10 +59,12 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     instance_id: str
     process_id: str
     host: str
-    started_at: float
+    started_at: Time
     cluster_id: str | None = None
-    partition_count: int | None = None
-    waiting_for: str = ""  # what keeps it from joining its group, with the command; empty: nothing
+    partition_count: Count | None = None
+    waiting_for: Annotated[
+        str, said("What a new app waits for before it begins, with the command; or empty.")
+    ] = ""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -96,10 +100,10 @@ class Control(Protocol):
     def facts(self) -> ServiceFacts: ...
 
     def partitions(self) -> Sequence[PartitionStatus]:
-        """Owned or lately owned ones, ordered by number; empty before the first assignment."""
+        """List owned or lately owned ones, ordered by number; empty before the first assignment."""
 
     def snapshots(self) -> Sequence[SnapshotStatus]:
-        """Full snapshots this process wrote or used, newest first, at most 500."""
+        """List full snapshots this process wrote or used, newest first, at most 500."""
 
     def trigger_snapshot(self, partitions: Sequence[int] | None, reason: str) -> Operation:
         """Ask for a full snapshot of these owned partitions (None: of all that are LIVE).
@@ -126,22 +130,41 @@ class Control(Protocol):
         """
 
     def operation(self, operation_id: str) -> Operation | None:
-        """None when unknown or evicted (the last 1,000 are kept)."""
+        """Find an operation; None when unknown or evicted (the last 1,000 are kept)."""
 
     def operations(self) -> Sequence[Operation]:
-        """Newest first."""
+        """List operations, newest first."""
 
     def live_checks(self) -> Sequence[Check]:
-        """Whether the process should be killed: does the runners' loop turn? A restore or FAILED is no reason."""
+        """Say whether the process should be killed: does the runners' loop turn? A restore or FAILED is no reason."""
 
     def ready_checks(self) -> Sequence[Check]:
-        """Ready = member of the group and every assigned partition LIVE. Also ready without a partition."""
+        """Check readiness: a member of the group, and every assigned partition LIVE. Also ready without a
+        partition."""
+
+
+class Silent(RetryableError):
+    """The process does not answer: it is frozen, or a handler keeps the interpreter to itself."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"the service process has not answered for {seconds:.0f} s",
+            hint="it is frozen, or a handler keeps Python's interpreter to itself; GET /healthz says when to kill it",
+        )
+
+
+class TooManyCommands(RetryableError):
+    """A refusal because as many commands as may wait are waiting already."""
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(f"{waiting} requests wait for the service process already")
 
 
 class Http(Protocol):
-    """Serves `Control` over HTTP in the loop it is called in. `snapreplay.api.server.HttpServer` is one."""
+    """Serves `Control` over HTTP, without the loop it is called in. `snapreplay.api.server.HttpServer` is one."""
 
-    async def serve(self, control: Control, host: str, port: int) -> tuple[str, int]:
+    async def serve(self, control: Control, settings: HttpSettings) -> tuple[str, int]:
         """Begin to listen; returns the address bound to."""
 
-    async def close(self) -> None: ...
+    async def close(self, within_seconds: float) -> None:
+        """End, also if a request is unfinished by then."""

@@ -1,7 +1,9 @@
-"""What each partition is doing, published by its runner, read by HTTP in another thread.
+"""The status of each partition, published by its runner, read by HTTP in another thread.
 
-Statuses are immutable and the board swaps whole ones, so a reader never sees half a change and takes no lock that a
-busy runner could hold. Times are Unix seconds (float), durations seconds, sizes bytes.
+These classes are the one vocabulary of a status: runners fill them, HTTP shows them as JSON, and OpenAPI has their
+descriptions. Statuses are immutable and the board swaps whole ones, so a reader never sees half a change and takes no
+lock that a busy runner could hold. Times are aware datetimes in UTC, RFC 3339 in JSON; durations are seconds, sizes
+bytes.
 """
 
 from __future__ import annotations
@@ -9,95 +11,124 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
+from msgspec.structs import force_setattr
 
+from snapreplay.service.control.fields import (
+    LONG_AGO,
+    Count,
+    Percent,
+    Seconds,
+    Time,
+    one_of,
+    said,
+)
+from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.phase import Phase
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Progress of the present phase of a recovery. `unit` is "bytes" while loading, "records" while
-    advancing (input offsets covered: an upper bound of the records)."""
+    """Progress of the present phase of a recovery: bytes while loading, records while advancing (input offsets
+    covered, an upper bound of the records). `eta_seconds` is null while the rate is not known."""
 
-    unit: str
-    from_: int = msgspec.field(name="from", default=0)
-    current: int = 0
-    target: int = 0
-    rate_per_second: float | None = None
-    eta_seconds: float | None = None
+    unit: Annotated[str, one_of("bytes", "records")]
+    from_: Count = msgspec.field(name="from", default=0)
+    current: Count = 0
+    target: Count = 0
+    rate_per_second: Seconds | None = None
+    eta_seconds: Seconds | None = None
+    remaining: Count = 0  # derived
+    percent: Percent = 100.0  # derived; 100 when there is nothing to do
 
-    @property
-    def remaining(self) -> int:
-        return max(0, self.target - self.current)
-
-    @property
-    def percent(self) -> float:
-        """0 to 100; 100 when there is nothing to do."""
-        span = self.target - self.from_
-        if span <= 0:
-            return 100.0
-        return min(100.0, max(0.0, 100.0 * (self.current - self.from_) / span))
+    def __post_init__(self) -> None:
+        span, covered = self.target - self.from_, self.current - self.from_
+        percent = min(100.0, max(0.0, 100.0 * covered / span)) if span > 0 else 100.0
+        force_setattr(self, "remaining", max(0, self.target - self.current))
+        force_setattr(self, "percent", percent)
 
 
 class SnapshotUsed(msgspec.Struct, frozen=True):
-    """The full snapshot a recovery started from; absent when it started from genesis."""
+    """The full snapshot a recovery started from."""
 
     snapshot_id: str
-    batch: int
-    manifest_offset: int
-    entries: int
-    size_bytes: int
-    created_at: float
-    chunks: int = 0
+    batch: Count
+    manifest_offset: Count
+    entries: Count
+    size_bytes: Count
+    created_at: Time
+    chunks: Count = 0
 
 
 class DigestProof(msgspec.Struct, frozen=True):
-    """The comparison that ends a recovery: recorded by the last increment, computed by us."""
+    """The digest that the last increment recorded, and the one computed from what was restored."""
 
     recorded: str
     computed: str
-    batches_compared: int
+    batches_compared: Count
+    equal: bool = False  # derived
 
-    @property
-    def equal(self) -> bool:
-        return self.recorded == self.computed
+    def __post_init__(self) -> None:
+        force_setattr(self, "equal", self.recorded == self.computed)
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """An error as shown to people. `kind` is the class name, `reaction` what was done about it."""
+class PartitionError(msgspec.Struct, frozen=True):
+    """An error and what to do about it; `hint` has the command to run, if there is one."""
 
-    kind: str
+    kind: str  # the name of its class
     message: str
     hint: str
-    reaction: str
-    record_id: str = ""
-    at: float = 0.0
+    reaction: Annotated[
+        str, one_of("retry", "rebuild", "release", "stop", "handler_policy", "refuse")
+    ]
+    record_id: str
+    at: Time
 
 
-class RestoreStatus(msgspec.Struct, frozen=True):
-    """One recovery of one partition, running or finished."""
+class Recovery(msgspec.Struct, frozen=True):
+    """One recovery of one partition, running or finished. What is null is not known (yet)."""
 
-    attempt: int
-    started_at: float
-    finished_at: float | None = None
-    # "changes", "replay"; None until it is chosen, or when there was nothing to do.
-    mode: str | None = None
-    snapshot: SnapshotUsed | None = None
-    fallback_from: str | None = None  # id of a newer snapshot that could not be used
-    fallback_reason: str | None = None  # why not that one, and why not by the preferred mode
+    attempts: Annotated[Count, said("0 before the first attempt.")] = 0
+    started_at: Time | None = None
+    finished_at: Time | None = None
+    warm: Annotated[
+        str | None,
+        said(
+            "If the state was still in memory: what became of the batch in doubt; kept: there was none."
+            " Null: the state was restored.",
+            enum=["merged", "dropped", "kept", None],
+        ),
+    ] = None
+    mode: Annotated[
+        str | None,
+        said(
+            "Null until it is chosen, or when there was nothing to do.",
+            enum=["changes", "replay", None],
+        ),
+    ] = None
+    snapshot: Annotated[
+        SnapshotUsed | None, said("Null: it started from the genesis, or from memory.")
+    ] = None
+    fallback_from: Annotated[
+        str | None, said("The newest snapshot, when it could not be used.")
+    ] = None
+    fallback_reason: Annotated[
+        str | None, said("Why the newest snapshot or the preferred mode was not used.")
+    ] = None
     progress: Progress | None = None
-    seconds_per_phase: dict[str, float] = {}
-    entries: int = 0  # entries of state so far
-    records_replayed: int = 0
-    proof: DigestProof | None = None
-    waiting_for: str = ""  # what the present phase is waiting for; empty: nothing
-    # What became of the batch in doubt, "merged" or "dropped", or "kept" when there was none: the state was still in
-    # memory. None: it was restored.
-    warm: str | None = None
+    waiting_for: Annotated[str, said("What the present phase is waiting for; empty: nothing.")] = ""
+    seconds_per_phase: dict[str, Seconds] = {}
+    entries: Annotated[Count, said("Entries of state so far.")] = 0
+    records_replayed: Count = 0
+    proof: Annotated[
+        DigestProof | None,
+        said("The comparison that ends a recovery."),
+    ] = None
 
 
 class SnapshotState(StrEnum):
-    """How far a full snapshot has come; it exists when it is POINTED to."""
+    """The progress of a full snapshot; it exists when it is POINTED to."""
 
     WRITING = "writing"
     WRITTEN = "written"
@@ -106,145 +137,194 @@ class SnapshotState(StrEnum):
 
 
 class SnapshotStatus(msgspec.Struct, frozen=True):
-    """A full snapshot of a partition: being written, written but not pointed to, pointed to, or failed."""
+    """A full snapshot of a partition; a recovery can use it once `state` is `pointed`."""
 
-    partition: int
+    partition: Count
     snapshot_id: str
-    state: SnapshotState
-    reason: str  # "records", "interval", "trigger", "shutdown", "failed_partition", "fallback", "retention", "restored"
-    # "adopted" (a job wrote it), "safety_net" (no job did in time)
-    batch: int
-    started_at: float
-    finished_at: float | None = None
-    entries: int = 0
-    chunks: int = 0
-    size_bytes: int = 0
-    manifest_offset: int | None = None
+    state: Annotated[str, one_of(*SnapshotState)]
+    reason: Annotated[
+        str,
+        said(
+            "records, interval, trigger, shutdown, failed_partition, fallback, retention, restored; adopted: a job"
+            " wrote it; safety_net: no job did in time."
+        ),
+    ]
+    batch: Count
+    started_at: Time
+    finished_at: Time | None = None
+    entries: Count = 0
+    chunks: Count = 0
+    size_bytes: Count = 0
+    manifest_offset: Count | None = None
     digest: str | None = None
     error: str | None = None
 
 
 class InputStatus(msgspec.Struct, frozen=True):
-    """One input topic's side of a partition. `end_offset` is None before the first fetch."""
+    """One input topic of a partition; `lag` is an upper bound of the records left: markers and compaction make it
+    larger. `end_offset` is null before the first fetch."""
 
     topic: str
-    position: int
-    end_offset: int | None = None
+    position: Count
+    end_offset: Count | None = None
+    lag: Count | None = None  # derived
 
-    @property
-    def lag(self) -> int | None:
-        """Upper bound of the records left: markers and compaction make it larger."""
-        return None if self.end_offset is None else max(0, self.end_offset - self.position)
+    def __post_init__(self) -> None:
+        end = self.end_offset
+        force_setattr(self, "lag", None if end is None else max(0, end - self.position))
 
 
 class StoreStatus(msgspec.Struct, frozen=True):
-    """One store of the state; a state that is no map is one store."""
+    """A store of the state: `default` if it has no named stores, `_timers` and `_periods` for pending timers."""
 
     name: str
-    entries: int
-    size_bytes: int
-    largest_entry_bytes: int = 0  # of those that were loaded from a snapshot or committed since
-    next_due_ms: int | None = None  # stream time: of its timers, or of an entry that expires
+    entries: Count
+    size_bytes: Count
+    largest_entry_bytes: Annotated[
+        Count, said("Of those loaded from a snapshot or committed; the limit is 800,000.")
+    ] = 0
+    next_due_ms: Annotated[
+        Count | None,
+        said(
+            "Stream time at which its next timer or expiry is due; null: nothing is. Where more than 512"
+            " are due within a second, it may be up to a second too early."
+        ),
+    ] = None
 
 
 class ValuesRead(msgspec.Struct, frozen=True):
-    """How many of the restored entries were read as the app's types; `all_read` at the end."""
+    """The number of restored entries that were read as the app's types; `all_read` at the end."""
 
-    read: int
-    entries: int
+    read: Count
+    entries: Count
     all_read: bool
 
 
 class BlockedTopic(msgspec.Struct, frozen=True):
-    """An input, or the increments topic, that can be read only so far because a transaction stays open: `offsets` lie
-    between the last stable offset and the high watermark. Checked once a minute, shown from the second time on."""
+    """A topic held back by an open transaction: `offsets` is the distance from the last stable offset to the high
+    watermark."""
 
     topic: str
-    last_stable_offset: int
-    offsets: int
+    last_stable_offset: Count
+    offsets: Count
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A finding that an operator accepted; `offset` is that of its increment in the increments topic."""
+    """A finding that an operator accepted; `offset` is that of its increment."""
 
-    offset: int
-    batch: int
-    finding: str  # its id
-    problem: str  # the error
-    decided: str  # what was done about it
-    reason: str  # in the operator's words
-    by: str  # user@host
-    at: float
+    offset: Count
+    batch: Count
+    finding: Annotated[str, said("The id by which it was accepted.")]
+    problem: str
+    decided: str
+    reason: str
+    by: Annotated[str, said(examples=["ada@host-a"])]
+    at: Time
 
 
 class RejectedProposal(msgspec.Struct, frozen=True):
-    """A snapshot that a job proposed and the owner did not adopt. `reason` is a word of a fixed set."""
+    """A snapshot that a job proposed and the owner did not adopt."""
 
-    manifest_offset: int
-    reason: str
+    manifest_offset: Count
+    reason: Annotated[str, one_of(*Reason)]
     detail: str
-    at: float
+    at: Time
 
 
 AUDIT_LEVELS = ("integrity", "changes", "replay")
 
 
 class AuditProof(msgspec.Struct, frozen=True):
-    """What `snapreplay audit --since-last` recorded: everything up to and with this batch was audited, without a
+    """The record of `snapreplay audit --since-last`: everything up to and with this batch was audited, without a
     finding. `offset` is that of the batch's increment."""
 
-    level: str  # "integrity", "changes", "replay": each includes the one before
-    batch: int
-    offset: int
+    level: Annotated[str, said("Each level includes the one before.", enum=list(AUDIT_LEVELS))]
+    batch: Count
+    offset: Count
     digest: str | None
-    snapshot_id: str | None
-    app_version: str
-    at: float
+    snapshot_id: Annotated[str | None, said("The newest snapshot that the increment points to.")]
+    app_version: Annotated[
+        str, said("Of the code that was run again at level replay, else that wrote it.")
+    ]
+    at: Time
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):
-    """Everything HTTP shows of one owned partition."""
+    """A partition that this process owns, or recently owned (`phase` is then `closed`)."""
 
-    partition: int
+    partition: Count
     phase: Phase
-    owner_epoch: int | None = None
-    batch: int | None = None
+    owner_epoch: Count | None = None
+    batch: Count | None = None
     inputs: tuple[InputStatus, ...] = ()
-    state_entries: int = 0
-    state_bytes: int = 0
-    state_largest_entry_bytes: int = 0  # over all stores
-    stores: tuple[StoreStatus, ...] = ()  # by name; empty before LIVE
-    records_total: int = 0  # applied since this process owns the partition, replay not counted
-    skipped_total: int = 0
-    stream_time_ms: int | None = None  # None before the first record
-    timers_pending: int = 0
-    next_due_ms: int | None = None  # stream time, the earliest of all stores
-    timers_total: int = 0  # fired since this process owns the partition, replay not counted
-    expired_total: int = 0  # entries, as `timers_total`
+    state_entries: Count = 0
+    state_bytes: Count = 0
+    state_largest_entry_bytes: Annotated[Count, said("Of all stores.")] = 0
+    stores: Annotated[tuple[StoreStatus, ...], said("By name; empty before it is live.")] = ()
+    records_total: Annotated[
+        Count, said("Applied since this process owns the partition, replay not counted.")
+    ] = 0
+    skipped_total: Count = 0
+    stream_time_ms: Annotated[Count | None, said("Null before the first record.")] = None
+    timers_pending: Annotated[Count, said("Timers of keys that are set.")] = 0
+    next_due_ms: Annotated[
+        Count | None,
+        said(
+            "Stream time at which the next timer or expiry of any store is due; null: nothing is."
+        ),
+    ] = None
+    timers_total: Annotated[Count, said("Fired, counted as `records_total`.")] = 0
+    expired_total: Annotated[Count, said("Entries, counted as `records_total`.")] = 0
     digest: str | None = None
-    values_read: ValuesRead | None = None  # None before LIVE, and where the state is no map
-    restore: RestoreStatus | None = None
-    snapshot: SnapshotStatus | None = None  # the newest one, whatever its state
-    last_pointed_snapshot_at: float | None = None
-    # Whether a recovery now would find all it needs; None unless LIVE and looked at, about once a minute.
-    recoverable: bool | None = None
-    unrecoverable_reason: str = ""
-    blocked_by_open_transaction: tuple[BlockedTopic, ...] = ()
-    # Why a LIVE partition may not be ours any more: the process stood still, or processing has ended. Else empty.
-    ownership_doubt: str = ""
-    decisions: tuple[
-        Decision, ...
-    ] = ()  # newest first, as far as the increments topic reaches back
-    rejected_proposals: tuple[RejectedProposal, ...] = ()  # newest first, at most 16
-    # At most one of each level, the furthest first; None: not known (not LIVE, not looked yet, or no answer).
-    audited: tuple[AuditProof, ...] | None = None
-    error: Problem | None = None
-    updated_at: float = 0.0  # last progress; HTTP derives the progress age
+    values_read: Annotated[
+        ValuesRead | None,
+        said(
+            "After a restore the stored values are read in the background. Null: not live yet, or the state"
+            " is not a map."
+        ),
+    ] = None
+    restore: Annotated[
+        Recovery | None, said("The running or last recovery; null before the first.")
+    ] = None
+    snapshot: Annotated[SnapshotStatus | None, said("The newest, whatever its state.")] = None
+    last_pointed_snapshot_at: Time | None = None
+    recoverable: Annotated[
+        bool | None,
+        said(
+            "Whether a recovery now would find all it needs; checked once a minute, null unless live."
+        ),
+    ] = None
+    unrecoverable_reason: Annotated[str, said("Empty unless `recoverable` is false.")] = ""
+    blocked_by_open_transaction: Annotated[
+        tuple[BlockedTopic, ...],
+        said(
+            "Inputs, or the increments topic, that an open transaction has held back for a minute."
+        ),
+    ] = ()
+    ownership_doubt: Annotated[
+        str,
+        said("Why another process may own this live partition by now; empty: no doubt."),
+    ] = ""
+    decisions: Annotated[
+        tuple[Decision, ...],
+        said("Newest first, as far as the increments reach back; at most 100."),
+    ] = ()
+    rejected_proposals: Annotated[
+        tuple[RejectedProposal, ...], said("Newest first, at most 16.")
+    ] = ()
+    audited: Annotated[
+        tuple[AuditProof, ...] | None,
+        said(
+            "Recorded proofs, the furthest first, at most one per level; looked up once a minute, null"
+            " unless live and answered."
+        ),
+    ] = None
+    error: PartitionError | None = None
+    updated_at: Annotated[Time, said("The last progress.")] = LONG_AGO
 
     @property
     def restored_percent(self) -> float | None:
-        """How far towards LIVE, 0 to 100, never falling within an attempt; None when failed, fenced, suspended or
-        closed.
+        """The progress towards LIVE, 0 to 100, never falling within an attempt; None when failed, fenced or closed.
 
         Coarse on purpose: LOADING is the first half, ADVANCING the second, whatever their sizes.
         """
@@ -263,13 +343,13 @@ class PartitionStatus(msgspec.Struct, frozen=True):
                 return None
 
     def audited_at(self, level: str) -> AuditProof | None:
-        """The furthest proof at this level or a higher one."""
+        """Return the furthest proof at this level or a higher one."""
         levels = AUDIT_LEVELS[AUDIT_LEVELS.index(level) :]
         return next((each for each in self.audited or () if each.level in levels), None)
 
     @property
     def unaudited_batches(self) -> int | None:
-        """Committed after the furthest proof, the genesis included; None: not known."""
+        """The batches committed after the furthest proof, the genesis included; None: not known."""
         if self.audited is None or self.batch is None:
             return None
         furthest = max((each.batch for each in self.audited), default=-1)
@@ -293,7 +373,7 @@ class StatusBoard:
         self._listeners: list[Callable[[PartitionStatus], None]] = []
 
     def publish(self, status: PartitionStatus) -> None:
-        """Called by the partition's runner only."""
+        """Publish a status; only the partition's runner calls it."""
         with self._lock:
             self._partitions[status.partition] = status
         for listener in self._listeners:
@@ -307,10 +387,10 @@ class StatusBoard:
         return self._partitions.get(partition)
 
     def all(self) -> list[PartitionStatus]:
-        """Ordered by partition; empty before the first assignment."""
+        """List all statuses, ordered by partition; empty before the first assignment."""
         with self._lock:
             return [self._partitions[p] for p in sorted(self._partitions)]
 
     def subscribe(self, listener: Callable[[PartitionStatus], None]) -> None:
-        """`listener` runs in the publisher's thread at every change and must be quick."""
+        """Call `listener` in the publisher's thread at every change; it must be quick."""
         self._listeners.append(listener)

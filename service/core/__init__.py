@@ -1,1 +1,1 @@
-"""Decisions: pure, without clock, sockets, logging or asyncio."""
+"""The decisions, pure: without clock, sockets, logging or asyncio."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from snapreplay.app.record import InputRecord, id_of
-from snapreplay.app.ways import look_again
+from snapreplay.app.ways import go_on, look_again
 from snapreplay.errors import RecordError, RecordId, RetryableError, StopError
 from snapreplay.service.core.bisection import (
     NO_EVENTS,
@@ -26,6 +26,17 @@ class HandlerFailed(StopError):
     """A record cannot be applied and the policy is `fail`."""
 
 
+def handler_failed(failure: RecordError, partition: int) -> HandlerFailed:
+    """Make the error, with the way on, if the failure names none."""
+    return HandlerFailed(
+        failure.message,
+        hint=failure.hint
+        or f"deploy a fixed handler, then {go_on(partition)}: it goes on at exactly this record; or"
+        " `--set errors.policy=dead_letter`",
+        record_id=failure.record_id,
+    )
+
+
 class HalfApplied(RetryableError):
     """A record cannot be applied, and the state, which cannot roll back, holds a part of its batch.
 
@@ -40,7 +51,7 @@ class HalfApplied(RetryableError):
         self._record_id = record_id
 
     def is_another(self, record: InputRecord) -> bool:
-        """Whether it is not the record to stop at: another owner may have processed that one meanwhile."""
+        """Say whether it is not the record to stop at: another owner may have processed that one meanwhile."""
         return id_of(record) != self._record_id
 
 
@@ -50,12 +61,13 @@ class RefusedAgain(StopError):
 
 @dataclass(frozen=True)
 class BatchFailures:
-    """What is known of failed batches from one ownership to the next.
+    """The knowledge of failed batches from one ownership to the next.
 
     Attributes:
         bisection: how the next batches are cut.
         record: the record or timer that the broker refused alone, in batch `record_batch`.
         topic_ids: of the inputs, when it was refused.
+        limits_changed: the broker refused a record, so the limits of the topics are other ones than at start.
     """
 
     partition: int
@@ -63,30 +75,35 @@ class BatchFailures:
     record: RecordError | None = None
     record_batch: int = -1
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    limits_changed: bool = False
 
     def recovered(self, topic_ids: Mapping[str, str]) -> BatchFailures:
-        """With the topics of today: in a replaced input, another record is at the offset of the one to blame."""
+        """Go on with the topics of today: in a replaced input, another record is at the offset of the one to blame."""
         if changes(self.topic_ids, self.topic_ids, topic_ids):
             return replace(self, record=None)
         return self
 
     def left_out_at(self, next_batch: int) -> RecordError | None:
-        """The record or timer that is not tried again. A timer was left out in its batch: after that one a periodic
-        timer of this name is at another time."""
+        """Return the record or timer that is not tried again. A timer was left out in its batch: after that one a
+        periodic timer of this name is at another time."""
         record = self.record
         is_past = record is not None and record.timer_id is not None
         return None if is_past and next_batch > self.record_batch else record
 
     def doubted(self, failed: Increment, events: Events = NO_EVENTS) -> BatchFailures:
-        """The batch ended in doubt."""
+        """Count that the batch ended in doubt."""
         return replace(self, bisection=self.bisection.doubted(failed, events.event_count))
 
     def refused(
         self, failed: Increment, error: RefusedRecord, events: Events = NO_EVENTS
     ) -> tuple[BatchFailures, StopError | None]:
-        """The batch was refused: it is cut down to the record or timer to blame. That one then counts as one that
-        cannot be applied, and the policy decides. The second value is the final error, if there is one."""
-        cut = replace(self, bisection=self.bisection.refused(failed, events.event_count))
+        """Cut a refused batch down to the record or timer to blame. That one then counts as one that cannot be
+        applied, and the policy decides. The second value is the final error, if there is one."""
+        cut = replace(
+            self,
+            bisection=self.bisection.refused(failed, events.event_count),
+            limits_changed=self.limits_changed or not isinstance(error, RefusedTopic),
+        )
         record_id, timer_id = self._to_blame(failed, events)
         alone = record_id is not None or timer_id is not None
         several = records_in(failed) + events.event_count > 1
@@ -113,7 +130,7 @@ class BatchFailures:
         return blamed, None
 
     def _to_blame(self, failed: Increment, events: Events) -> tuple[RecordId | None, str | None]:
-        """What the batch consists of, if it is one record, or one timer."""
+        """Return what the batch consists of, if it is one record, or one timer."""
         if events.event_count == 0:
             return only_record(failed, self.partition), None
         alone = events.event_count == 1 and records_in(failed) == 0
@@ -122,7 +139,7 @@ class BatchFailures:
     def _is_known(
         self, failed: Increment, record_id: RecordId | None, timer_id: str | None
     ) -> bool:
-        """Whether the batch holds only what was refused before: then its dead letter is refused, too."""
+        """Say whether the batch holds only what was refused before: then its dead letter is refused, too."""
         known = self.record
         if known is None:
             return False

@@ -1,4 +1,4 @@
-"""Whether an app waits for its genesis, as one pure function of what its topics and the coordinator say.
+"""The decision whether an app waits for its genesis, as one pure function of what its topics and the coordinator say.
 
 A log without increments is never taken for a new app. So an app is only *awaited* if nothing shows that it ever ran.
 Whatever else is found is left to the recoveries: they fail with what was lost, and name the way out.
@@ -13,15 +13,15 @@ from enum import StrEnum
 from snapreplay.service.core.lineage import Fencer
 
 
-class Beginning(StrEnum):
-    """What a starting process finds."""
+class StartFinding(StrEnum):
+    """The findings of a starting process."""
 
     BEGUN = "the partitions can be recovered, or fail with what they lost"
     AWAITED = "the app is new: its genesis is awaited"
 
 
 @dataclass(frozen=True)
-class Found:
+class PartitionTraces:
     """One partition's logs.
 
     Attributes:
@@ -46,9 +46,10 @@ class Found:
         return not (self.has_increment or self.has_snapshots or self.log_start_offset)
 
 
-def beginning(partitions: Iterable[Found]) -> Beginning:
-    """`init` begins one partition after the other. As long as some are at their beginning and the others are empty, it
-    is under way or was interrupted. A fence without a claim is its own if no owner came to what it has begun.
+def beginning(partitions: Iterable[PartitionTraces]) -> StartFinding:
+    """Judge the beginning; `init` begins one partition after the other. As long as some are at their beginning and the
+    others are empty, it is under way or was interrupted. A fence without a claim is its own if no owner came to what
+    it has begun.
     """
     found = tuple(partitions)
     init_fenced = any(each.is_untouched for each in found)
@@ -58,4 +59,4 @@ def beginning(partitions: Iterable[Found]) -> Beginning:
         for each in found
     )
     is_whole = all(each.has_increment for each in found)
-    return Beginning.AWAITED if is_new and not is_whole else Beginning.BEGUN
+    return StartFinding.AWAITED if is_new and not is_whole else StartFinding.BEGUN

@@ -1,4 +1,4 @@
-"""How a partition goes on at a batch that could not be committed. Pure.
+"""The way on at a batch that could not be committed. Pure.
 
 What looks like doubt may be deterministic: a record that the broker refuses, a batch that never ends within its
 deadline. The same batch would end the same way for ever, so it is cut into quarters, down to a single record or timer.
@@ -16,7 +16,8 @@ from snapreplay.snapshots.format.records import Increment
 
 
 class Events(NamedTuple):
-    """What was due in a batch: how many timers and entries that expired, and the last timer, if there was one."""
+    """The events that were due in a batch: how many timers and entries that expired, and the last timer, if there
+    was one."""
 
     event_count: int = 0
     timer_id: str | None = None
@@ -27,7 +28,7 @@ NO_EVENTS = Events()
 
 @dataclass(frozen=True)
 class BatchBisection:
-    """What the next incarnation knows of the failures before it.
+    """The knowledge of the next incarnation of the failures before it.
 
     Attributes:
         batch: number of the batch that failed last, -1 when none has; `times` in a row.
@@ -43,14 +44,14 @@ class BatchBisection:
     until_batch: int = -1
 
     def doubted(self, failed: Increment, event_count: int = 0) -> BatchBisection:
-        """Once is an accident; from the second time on it may be the batch."""
+        """Count a doubt: once is an accident; from the second time on it may be the batch."""
         again = failed.batch == self.batch
         if not again:
             return replace(self, batch=failed.batch, times=1)
         return self._quartered(failed, self.times + 1, event_count)
 
     def refused(self, failed: Increment, event_count: int = 0) -> BatchBisection:
-        """The broker refused the batch itself."""
+        """Count that the broker refused the batch itself."""
         times = self.times + 1 if failed.batch == self.batch else 1
         return self._quartered(failed, times, event_count)
 
@@ -61,7 +62,8 @@ class BatchBisection:
         return BatchBisection(failed.batch, times, limit, failed.positions, until_batch)
 
     def limit_at(self, positions: Mapping[str, int], next_batch: int = sys.maxsize) -> int | None:
-        """The most records, and events, of a batch with this number that begins at these positions; None: no limit."""
+        """Return the most records, and events, of a batch with this number that begins at these positions; None: no
+        limit."""
         below = any(positions.get(topic, 0) < end for topic, end in self.until.items())
         return self.records_max if below or next_batch < self.until_batch else None
 
@@ -72,7 +74,7 @@ def records_in(increment: Increment) -> int:
 
 
 def only_record(increment: Increment, partition: int) -> RecordId | None:
-    """The only record of a batch, None when there are more or none."""
+    """Return the only record of a batch, None when there are more or none."""
     if records_in(increment) != 1:
         return None
     (part,) = (part for part in increment.ranges if part.record_count)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from snapreplay.app.batch import Applied
+from snapreplay.app.ranges import PositionAnchor
 from snapreplay.snapshots.format.records import (
     NO_OFFSET,
     ChangesRef,
@@ -23,16 +24,20 @@ from snapreplay.snapshots.format.records import (
 )
 from snapreplay.state.digest import Digest
 
+NO_ANCHORS: Mapping[str, PositionAnchor] = {}
+
 
 @dataclass(frozen=True)
 class Chain:
-    """What the owner needs of the past to write the next increment.
+    """The knowledge of the past that the owner needs to write the next increment.
 
     Attributes:
         last: the newest committed increment; `last_offset` is its offset in the increments topic.
         new_pointer: a written snapshot, waiting for the increment that makes it exist.
         topic_ids: of the inputs and both own topics, for the next increment; None: as in the last one.
         pointers_gone: the snapshots topic was replaced since the last increment; the next one has none of its pointers.
+        fields: that the values may have, for the next increment; None: as in the last one.
+        position_anchors: what lies below the positions of `last`, as a recovery found it; None: as `last` says.
         fallback_from: set after a recovery that could not use the newest snapshot, until it is recorded.
     """
 
@@ -45,6 +50,14 @@ class Chain:
     fallback_from: str | None = None
     topic_ids: Mapping[str, str] | None = None
     pointers_gone: bool = False
+    fields: Mapping[str, list[str]] | None = None
+    position_anchors: Mapping[str, PositionAnchor] | None = None
+
+    @property
+    def expected_anchors(self) -> Mapping[str, PositionAnchor]:
+        """Input → what lies below its committed position, as far as known."""
+        found = self.position_anchors
+        return self.last.position_anchors if found is None else found
 
     @property
     def expected_ids(self) -> Mapping[str, str]:
@@ -56,16 +69,16 @@ class Chain:
         return self.last.batch
 
     def pointing_to(self, pointer: Pointer) -> Chain:
-        """The chain whose next increment points to this snapshot."""
+        """Return the chain whose next increment points to this snapshot."""
         return replace(self, new_pointer=pointer)
 
     def in_new_topic(self, snapshots: str, topic_id: str) -> Chain:
-        """The snapshots topic was created again: what was written to the old one is gone."""
+        """Continue in a snapshots topic that was created again: what was written to the old one is gone."""
         topic_ids = {**self.expected_ids, snapshots: topic_id}
         return replace(self, topic_ids=topic_ids, pointers_gone=True, new_pointer=None)
 
     def committed(self, increment: Increment, offset: int) -> Chain:
-        """The chain after `increment` was acknowledged at `offset` and its transaction answered OK.
+        """Return the chain after `increment` was acknowledged at `offset` and its transaction answered OK.
 
         A pointer that arrived while that transaction was under way waits for the next one.
         """
@@ -79,6 +92,7 @@ class Chain:
             new_pointer=waiting,
             fallback_from=None,
             pointers_gone=self.pointers_gone and not recorded,
+            position_anchors=None,
         )
 
     def next_increment(
@@ -87,10 +101,13 @@ class Chain:
         changes: ChangesRef | None,
         written_at_ms: int,
         digest: Digest | None = None,
+        position_anchors: Mapping[str, PositionAnchor] = NO_ANCHORS,
     ) -> Increment:
-        """The commit record of `applied`; None makes an empty one, for a pointer or a digest.
+        """Return the commit record of `applied`; None makes an empty one, for a pointer or a digest.
 
-        `digest`: of a state that keeps none, if it was hashed after this batch.
+        Args:
+            digest: of a state that keeps none, if it was hashed after this batch.
+            position_anchors: what lies below the positions of `applied`, as far as known.
         """
         common = msgspec.structs.replace(
             self.last,
@@ -109,15 +126,26 @@ class Chain:
             topic_ids=dict(self.expected_ids),
             fallback_from=self.fallback_from,
             decision=None,
-            migrated_from=None,
             digest=digest or self.last.digest,
             last_decision_offset=decided_at(self.last, self.last_offset),
             cleared=[],
             fired_count=0,
             skipped_timers=[],
+            fields=self.last.fields if self.fields is None else dict(self.fields),
+            position_anchors=dict(self.expected_anchors),
         )
         if applied is None:
             return common
+        anchors = self._anchors_after(applied, position_anchors)
+        return self._of_batch(common, applied, digest or applied.sealed.digest, anchors)
+
+    def _of_batch(
+        self,
+        common: Increment,
+        applied: Applied,
+        digest: Digest | None,
+        position_anchors: dict[str, PositionAnchor],
+    ) -> Increment:
         return msgspec.structs.replace(
             common,
             ranges=applied.ranges,
@@ -128,13 +156,24 @@ class Chain:
             outputs=_counted(applied),
             outputs_xxh64=applied.outputs_xxh64,
             stream_time_ms=applied.stream_time_ms,
-            digest=digest or applied.sealed.digest,
+            digest=digest,
             store_digests=applied.sealed.store_digests,
             cleared=applied.sealed.cleared,
             fired_count=applied.fired_count,
             begun_input=applied.begun_input,
             skipped_timers=list(applied.skipped_timers),
+            position_anchors=position_anchors,
         )
+
+    def _anchors_after(
+        self, applied: Applied, found: Mapping[str, PositionAnchor]
+    ) -> dict[str, PositionAnchor]:
+        """Keep the anchors of positions that stayed, and take those of new ones: an anchor belongs to one position.
+        that of another one is never kept."""
+        before = self.last.positions
+        moved = {name for name, at in applied.positions.items() if at != before.get(name)}
+        stayed = {name: at for name, at in self.expected_anchors.items() if name not in moved}
+        return stayed | {name: at for name, at in found.items() if name in moved}
 
     def _pointers(self) -> list[Pointer]:
         kept = [] if self.pointers_gone else self.last.pointers
@@ -144,14 +183,15 @@ class Chain:
 
 
 def _counted(applied: Applied) -> dict[str, int]:
-    """How many went to each topic. Nearly always there is one, as the hashes say: then nothing is looked through."""
+    """Return how many went to each topic. Nearly always there is one, as the hashes say: then nothing is looked
+    through."""
     if len(applied.outputs_xxh64) == 1 and not applied.dead_letters:
         return dict.fromkeys(applied.outputs_xxh64, len(applied.outputs))
     return dict(Counter(output.topic for output in (*applied.outputs, *applied.dead_letters)))
 
 
 def decided_at(increment: Increment, offset: int) -> int:
-    """Offset of the newest decision up to this increment, which lies at `offset`; NO_OFFSET: none."""
+    """Return the offset of the newest decision up to this increment, which lies at `offset`; NO_OFFSET: none."""
     return offset if increment.decision is not None else increment.last_decision_offset
 
 
@@ -162,9 +202,10 @@ def genesis_increment(
     digest: Digest | None,
     written_at_ms: int,
     topic_ids: Mapping[str, str],
+    position_anchors: Mapping[str, PositionAnchor] = NO_ANCHORS,
 ) -> Increment:
-    """Batch 0: nothing applied, nothing pointed to. `digest` is the empty state's, or None; `topic_ids` are those of
-    the inputs and of both own topics."""
+    """Make batch 0: nothing applied, nothing pointed to. `digest` is the empty state's, or None; `topic_ids` are
+    those of the inputs and of both own topics; `position_anchors` show what lies below the start offsets."""
     return Increment(
         origin=origin,
         owner_epoch=owner_epoch,
@@ -183,4 +224,28 @@ def genesis_increment(
         genesis=genesis,
         written_at_ms=written_at_ms,
         topic_ids=dict(topic_ids),
+        position_anchors=dict(position_anchors),
+    )
+
+
+def ground_increment(
+    origin: Origin,
+    genesis: Genesis,
+    states: tuple[Digest | None, Mapping[str, Digest]],
+    topic_ids: Mapping[str, str],
+    stream_time_ms: int,
+    last: Increment | None,
+) -> Increment:
+    """Make the increment that stands for a state without a chain, as if it had been committed.
+
+    Args:
+        states: the digest of the state and of its stores.
+        last: what the log records last of this state or of a later one; its fields stay known.
+    """
+    digest, store_digests = states
+    return msgspec.structs.replace(
+        genesis_increment(origin, NO_OFFSET, genesis, digest, 0, topic_ids),
+        stream_time_ms=stream_time_ms,
+        store_digests=dict(store_digests),
+        fields=last.fields if last is not None else {},
     )

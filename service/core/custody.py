@@ -17,7 +17,7 @@ from snapreplay.snapshots.format.records import OWN_KIND, Increment
 
 
 class Verdict(Enum):
-    """What the log makes of a state in memory."""
+    """The relation of the log to a state in memory."""
 
     SAME = "the log ends with the batch that this is the state of"
     LEADS_ON = "the log holds what became of this state"
@@ -57,12 +57,15 @@ def verdict(
     *,
     restorable: bool = True,
 ) -> Verdict:
-    """`found` is the last increment of the log, `increments` its topic, `topic_ids` are those of today; `restorable`:
-    the logs still hold what our own last increment needs.
+    """Judge by `found`, the last increment of the log, `increments`, its topic, and `topic_ids`, those of today;
+    `restorable`: the logs still hold what our own last increment needs.
 
     Owner epochs are offsets: they can be compared within one topic only. If the topic was replaced, an increment that
     records the new id belongs to a chain that began there. One that records another id was written by an owner that had
     not noticed the replacement.
+
+    In a log that was cut, the claim of a later owner may lie where ours was, or below it. The coordinator of
+    transactions tells of its fence, unless its own log was cut, too. Then only the time of writing tells.
     """
     if found is None:
         return _lost(kept)
@@ -74,8 +77,11 @@ def verdict(
         if (newest, found.offset) == (last, kept.last_offset):
             # What was not committed cannot be undone: restore, or else it is the only copy.
             return Verdict.LEADS_ON if restorable else _lost(kept)
+    is_later = newest.written_at_ms > last.written_at_ms and newest != kept.doubtful
     is_theirs = (
-        newest.owner_epoch > last.owner_epoch if same_log else _is_of(newest, increments, topic_ids)
+        is_later or newest.owner_epoch > last.owner_epoch
+        if same_log
+        else _is_of(newest, increments, topic_ids)
     )
     if not is_theirs:
         return _lost(kept)
@@ -84,7 +90,7 @@ def verdict(
 
 
 def _is_of(increment: Increment, topic: str, topic_ids: Mapping[str, str]) -> bool:
-    """Whether it was meant for the topic that has this name now. Without ids nothing says otherwise."""
+    """Say whether it was meant for the topic that has this name now. Without ids nothing says otherwise."""
     recorded, now = increment.topic_ids.get(topic), topic_ids.get(topic)
     return not recorded or not now or recorded == now
 
@@ -94,7 +100,7 @@ def _lost(kept: RetainedState) -> Verdict:
 
 
 def _is_decided(increment: Increment) -> bool:
-    """Whether an operator decided, who must not be asked twice."""
+    """Say whether an operator decided, who must not be asked twice."""
     decision = increment.decision
     return decision is not None and not decision.get("finding", "").startswith(OWN_KIND)
 
@@ -102,7 +108,8 @@ def _is_decided(increment: Increment) -> bool:
 def missing(
     app_id: str, increments: str, partition: int, last: Increment, app: str = MODULE
 ) -> RetryableError:
-    """The state in memory is the one after `last`; `app` is what a command takes."""
+    """Make the error for a missing topic; the state in memory is the one after `last`; `app` is what a command
+    takes."""
     return IncrementsMissing(
         f"topic {increments} of app {app_id!r} was deleted; the state of partition {partition}"
         f" ({_described(last)}) exists only in this process's memory",
@@ -115,7 +122,7 @@ def missing(
 
 
 def unsaved(increments: str, partition: int, last: Increment, app: str = MODULE) -> StopError:
-    """For a state that is about to be dropped, or was dropped; `app` is what a command takes."""
+    """Make the error for a state that is about to be dropped, or was dropped; `app` is what a command takes."""
     return StateUnsaved(
         f"the state of partition {partition} ({_described(last)}) exists only in this process's memory:"
         f" a recovery from {increments} would not restore it",
@@ -132,7 +139,7 @@ def disputed(
     found: FoundIncrement | None,
     app: str = MODULE,
 ) -> StopError:
-    """`app` is what a command takes."""
+    """Make the error for a log that does not lead to the state in memory; `app` is what a command takes."""
     there = (
         f"ends with batch {found.increment.batch} of owner epoch {found.increment.owner_epoch}"
         if found is not None

@@ -1,4 +1,5 @@
-"""When dead letters are a flood: a bad deploy must not drain the whole input into the dead-letter topic. Pure."""
+"""The limit at which dead letters are a flood: a bad deploy must not drain the whole input into the dead-letter
+topic. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class DeadLetterLimits:
-    """What is still no flood: skipped records without an applied one between them, and per cent of a window of
-    records."""
+    """The most that is still no flood: skipped records without an applied one between them, and per cent of a
+    window of records."""
 
     in_a_row: int
     percent: float
@@ -24,8 +25,8 @@ class DeadLetterGauge:
     window_records: int = 0
 
     def after(self, applied: int, skipped: int, limits: DeadLetterLimits) -> DeadLetterGauge:
-        """The gauge after a batch. The order inside a batch is not known: a batch with any applied record ends
-        a row, so `in_a_row` counts whole batches of failures only."""
+        """Return the gauge after a batch. The order inside a batch is not known: a batch with any applied record
+        ends a row, so `in_a_row` counts whole batches of failures only."""
         begun = (
             self if self.window_records < limits.window_records else DeadLetterGauge(self.in_a_row)
         )
@@ -37,7 +38,7 @@ class DeadLetterGauge:
         )
 
     def flooded(self, limits: DeadLetterLimits) -> str | None:
-        """Which limit was passed, as a clause; None: none."""
+        """Return which limit was passed, as a clause; None: none."""
         if self.in_a_row > limits.in_a_row:
             return f"{self.in_a_row} records in a row were dead-lettered"
         if self.window_records >= limits.window_records:

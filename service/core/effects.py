@@ -1,4 +1,4 @@
-"""What a recovery asks to be done, one thing at a time. Pure."""
+"""The effects that a recovery asks for, one thing at a time. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from snapreplay.app.record import Output
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import search
-from snapreplay.service.core.base import Base
 from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.retained import Warm
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import Claim, Increment
+from snapreplay.snapshots.log.base import Base
 from snapreplay.snapshots.plan import Start
 
 
@@ -39,7 +39,7 @@ class SeeClaim:
 class ReadWindow:
     """Read a window of the increments topic and report the last increment in it."""
 
-    window: search.Window
+    window: search.SearchWindow
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class CheckInputs:
 
 @dataclass(frozen=True)
 class Wait:
-    """Back off, then `Begin`."""
+    """Wait before the next `Begin`."""
 
     delay_ms: int
     error: SnapreplayError
@@ -125,7 +125,8 @@ class Wait:
 
 @dataclass(frozen=True)
 class GoLive:
-    """Recovered. `fell_back`: not from the newest snapshot, or not by the preferred mode."""
+    """Begin to process: the state is recovered. `fell_back`: not from the newest snapshot, or not by the preferred
+    mode."""
 
     last: FoundIncrement
     owner_epoch: int

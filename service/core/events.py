@@ -1,16 +1,16 @@
-"""What can happen to a recovery. Pure."""
+"""The events that can happen to a recovery. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from snapreplay.errors import SnapreplayError
-from snapreplay.service.core.base import Base
+from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import Claim
+from snapreplay.snapshots.log.base import Base
 from snapreplay.snapshots.plan import LogStarts
 
 
@@ -75,7 +75,7 @@ class TopicIdsRead:
 
 @dataclass(frozen=True)
 class DoubtResolved:
-    """Whether the batch in doubt was committed; None when its output cannot be read any more, `why`."""
+    """The answer whether the batch in doubt was committed; None when its output cannot be read any more, `why`."""
 
     committed: bool | None
     why: str = ""
@@ -114,10 +114,11 @@ class StartLoaded:
 
 @dataclass(frozen=True)
 class SnapshotUnusable:
-    """A snapshot cannot be used: damaged, incomplete, trimmed."""
+    """A snapshot cannot be used: damaged, incomplete, trimmed. `refusal`: it is whole, but this code cannot use it."""
 
     snapshot_id: str
     reason: str
+    refusal: StopError | None = None
 
 
 @dataclass(frozen=True)

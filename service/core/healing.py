@@ -1,4 +1,4 @@
-"""How a state in memory that is the only copy gets into the log again: which batch it is of, what is written. Pure."""
+"""The return of a state in memory that is the only copy into the log: which batch it is of, what is written. Pure."""
 
 from __future__ import annotations
 
@@ -15,27 +15,18 @@ from snapreplay.service.core.search import FoundIncrement
 
 @dataclass(frozen=True)
 class Healing:
-    """`found` is what the log ends with, None when it holds no increment; `topic_ids` are those of both own topics now;
-    `outputs` are those of a batch that was not committed and cannot be undone: they are committed with the state."""
+    """The healing of a log; `found` is what it ends with, None when it holds no increment; `topic_ids` are those of
+    both own topics now; `outputs` are those of a batch that was not committed and cannot be undone: they are
+    committed with the state."""
 
     found: FoundIncrement | None
     increments: str
     topic_ids: Mapping[str, str]
     outputs: tuple[Output, ...] = ()
 
-    @classmethod
-    def of(
-        cls,
-        kept: RetainedState,
-        found: FoundIncrement | None,
-        increments: str,
-        topic_ids: Mapping[str, str],
-    ) -> Healing:
-        return cls(found, increments, topic_ids, kept.outputs if kept.doubtful is None else ())
-
     @staticmethod
     def doubt(kept: RetainedState, found: FoundIncrement | None) -> Warm | None:
-        """What became of the batch in doubt; None when only one of its outputs tells.
+        """Tell what became of the batch in doubt; None when only one of its outputs tells.
 
         Without outputs nobody outside can tell: a commit that was asked for counts as done.
         """
@@ -48,7 +39,7 @@ class Healing:
         return Warm.MERGED if kept.ending.output is None else None
 
     def begin(self, kept: RetainedState) -> BeginAnew:
-        """What to write once the store holds exactly the state after `kept.last`."""
+        """Return what to write once the store holds exactly the state after `kept.last`."""
         recorded = kept.last.topic_ids.get(self.increments, "")
         now = {name: each for name, each in self.topic_ids.items() if each}
         standing = msgspec.structs.replace(kept.last, topic_ids={**kept.last.topic_ids, **now})
@@ -74,7 +65,8 @@ class Healing:
 
 
 def settled(kept: RetainedState, doubt: Warm) -> tuple[FoundIncrement, Warm, tuple[Output, ...]]:
-    """The batch that the state is to be of, how the store gets there, and the outputs that are still to be committed.
+    """Return the batch that the state is to be of, how the store gets there, and the outputs that are still to be
+    committed.
 
     A batch that was not committed and cannot be undone is done after all: its records are in the state.
     """

@@ -1,4 +1,4 @@
-"""What an inspection of a cluster finds. Pure."""
+"""The findings of an inspection of a cluster. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Broker:
-    """`address` as the cluster advertises it. `apis`: request number → versions, empty when it is not `reachable`;
-    `missing` names the requests of ours that it does not understand."""
+    """A broker, with the `address` that the cluster advertises. `apis`: request number → versions, empty when it is
+    not `reachable`; `missing` names the requests of ours that it does not understand."""
 
     node_id: int
     address: str
@@ -29,7 +29,7 @@ class Replicas:
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """What holds back the last stable offset of a partition, from `start_offset` on.
+    """The transaction that holds back the last stable offset of a partition, from `start_offset` on.
 
     `transactional_id` is None, and so is all after it, when no coordinator knows the transaction: it hangs.
     """
@@ -43,10 +43,19 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True)
+class EndingTransaction:
+    """The end of a transaction is decided, and not all its partitions have it. `state` in Kafka's words."""
+
+    state: str
+    producer_epoch: int
+    started_at_ms: int
+
+
+@dataclass(frozen=True)
 class WriteProbe:
-    """`refused`: what was asked for (a transactional id, a topic, "idempotent writes") → the broker's reason.
-    `coordinator_ms`: wall time of the transaction coordinator between `before_ms` and `after_ms` of ours; None when
-    the transaction could not begin."""
+    """The answer to a probe. `refused`: what was asked for (a transactional id, a topic, "idempotent writes") → the
+    broker's reason. `coordinator_ms`: wall time of the transaction coordinator between `before_ms` and `after_ms`
+    of ours; None when the transaction could not begin."""
 
     refused: Mapping[str, str]
     before_ms: int = 0

@@ -1,4 +1,4 @@
-"""What Kafka answers instead of doing what it was asked for. Pure; no exception of the client passes the ports."""
+"""The answers of Kafka that are not what it was asked for. Pure; no exception of the client passes the ports."""
 
 from __future__ import annotations
 

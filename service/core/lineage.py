@@ -1,5 +1,5 @@
-"""Whether anybody has fenced a partition since we did: the coordinator of transactions remembers the last fence, also
-when the increments topic is gone with all its claims. Pure.
+"""The question whether anybody has fenced a partition since we did: the coordinator of transactions remembers the last
+fence, also when the increments topic is gone with all its claims. Pure.
 
 Seen on Kafka 4.3.1: each fence raises the producer epoch by one, by two when it has to end an open transaction; a
 transaction that times out raises it by one and leaves CompleteAbort. We never abort a transaction of our own.
@@ -11,31 +11,39 @@ from enum import StrEnum
 from typing import NamedTuple
 
 _TIMED_OUT = frozenset({"PrepareEpochFence", "PrepareAbort", "CompleteAbort"})
+ENDING = frozenset({"PrepareEpochFence", "PrepareAbort", "PrepareCommit"})
+"""The end of a transaction is decided, and not all its partitions have it."""
 _NEVER_USED = "Empty"
 _OPEN = "Ongoing"
 
 
 class Lineage(NamedTuple):
-    """What a fence gives its owner; Kafka's words."""
+    """The lineage that a fence gives its owner, in Kafka's words."""
 
     producer_id: int
     producer_epoch: int
 
 
 class LastFence(NamedTuple):
-    """What the coordinator knows of a transactional id; `state` of its transaction in Kafka's words."""
+    """The last fence of a transactional id, as the coordinator knows it; `state` of its transaction in Kafka's
+    words."""
 
     lineage: Lineage
     state: str
 
 
 def is_left_open(ours: Lineage, last: LastFence | None) -> bool:
-    """Whether the transaction of our last fence is still open."""
+    """Say whether the transaction of our last fence is still open."""
     return last == (ours, _OPEN)
 
 
+def is_ending(last: LastFence) -> bool:
+    """Say whether the end of its transaction is decided, and not all partitions have it."""
+    return last.state in ENDING
+
+
 def unbroken(ours: Lineage, last: LastFence | None, *, left_open: bool = False) -> bool:
-    """Whether nobody can have committed anything since our fence gave us `ours`.
+    """Say whether nobody can have committed anything since our fence gave us `ours`.
 
     `last` is None when the coordinator has forgotten the id: nobody has fenced for a week. An epoch that is one higher
     is harmless in two cases: our own transaction timed out, or that epoch has committed nothing. The second is a fence
@@ -55,7 +63,7 @@ def unbroken(ours: Lineage, last: LastFence | None, *, left_open: bool = False) 
 
 
 class Fencer(StrEnum):
-    """Who fenced a partition whose log holds no record of ours."""
+    """The one who fenced a partition whose log holds no record of ours."""
 
     NOBODY = "no owner and no `init`"
     INIT = "an `init` that ended before its claim was in the log"
@@ -63,15 +71,15 @@ class Fencer(StrEnum):
 
 
 def is_first(ours: Lineage) -> bool:
-    """Whether ours is the first fence that the coordinator knows. Only an `init` goes on with a first fence. An owner
-    fences again, so that what it leaves behind never looks like an interrupted `init`."""
+    """Say whether ours is the first fence that the coordinator knows. Only an `init` goes on with a first fence. An
+    owner fences again, so that what it leaves behind never looks like an interrupted `init`."""
     return ours.producer_epoch == 0
 
 
 def fencer(last: LastFence | None) -> Fencer:
-    """Who made the last fence. A first fence is that of an `init`, with or without an open transaction. So is the next
-    epoch if it only ended that transaction by timeout. Everything else is taken for an owner's fence: it may be that of
-    a second `init`, but an owner's fence is never taken for that of an `init`."""
+    """Say who made the last fence. A first fence is that of an `init`, with or without an open transaction. So is
+    the next epoch if it only ended that transaction by timeout. Everything else is taken for an owner's fence: it
+    may be that of a second `init`, but an owner's fence is never taken for that of an `init`."""
     if last is None:
         return Fencer.NOBODY
     epoch, state = last.lineage.producer_epoch, last.state

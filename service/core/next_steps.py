@@ -1,4 +1,5 @@
-"""What follows when an ownership ends: the output of `ownership.step`, performed by the partition's runner."""
+"""The steps that follow when an ownership ends: the output of `ownership.step`, performed by the partition's
+runner."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ class Lose:
 
 @dataclass(frozen=True)
 class Pause:
-    """Back off, and show why."""
+    """Back off and show why."""
 
     seconds: float
     error: SnapreplayError
@@ -74,7 +75,7 @@ class Fail:
         may_be_written: another process may still write what this one could not go on from.
     """
 
-    error: Exception
+    error: BaseException
     is_told: bool
     is_unproven: bool
     is_defect: bool

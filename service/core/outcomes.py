@@ -1,4 +1,4 @@
-"""What ends an ownership, and the answers to what is asked before the next one begins: the input of
+"""The outcomes that end an ownership, and the answers to what is asked before the next one begins: the input of
 `ownership.step`. `next_steps.py` has its output.
 """
 
@@ -17,7 +17,7 @@ class Ended:
     `failed` is the batch that was not answered OK, `failed_events` what was due in it. `at` is the loop's time, in
     seconds."""
 
-    error: Exception | None
+    error: BaseException | None
     at: float = 0.0
     owner_epoch: int | None = None
     batch: int | None = None
@@ -27,7 +27,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class LossAnswered:
-    """Why nothing can be committed to the chain any more; None: nothing has changed, or nobody answers."""
+    """The reason why nothing can be committed to the chain any more; None: nothing has changed, or nobody answers."""
 
     loss: SnapreplayError | None
 
@@ -49,7 +49,7 @@ class OwnerUnknown:
 
 @dataclass(frozen=True)
 class Done:
-    """What was asked for is done, or its wait is over."""
+    """The message that what was asked for is done, or its wait is over."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Who owns the partition instead of us. Pure."""
+"""The process that owns the partition instead of us. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ IN_A_ROW_SECONDS = 60.0  # taken from us again within it: nobody owns the partit
 
 @dataclass(frozen=True)
 class Takeovers:
-    """How often in a row another process took the partition, and when it did so last, by the loop's clock."""
+    """The number of times in a row that another process took the partition, and the last time, by the loop's clock."""
 
     times: int = 0
     at: float = -math.inf
@@ -43,7 +43,7 @@ class Takeovers:
     def taken(
         self, error: Superseded, partition: int, now: float
     ) -> tuple[Takeovers, ReleaseError]:
-        """Counts a takeover. The second value is what to report: `error`, or that it happens again and again."""
+        """Count a takeover. The second value is what to report: `error`, or that it happens again and again."""
         if now - self.at >= IN_A_ROW_SECONDS:
             return Takeovers(1, now), error
         newer, times = error.newer, self.times + 1

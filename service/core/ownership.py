@@ -1,4 +1,4 @@
-"""What follows when an ownership ends, as one pure function: `step(ownership, outcome) -> (ownership, next)`.
+"""The step that follows when an ownership ends, as one pure function: `step(ownership, outcome) -> (ownership, next)`.
 
 An ownership is one fence, one recovery and the processing after it. What ends it is an outcome; so is the answer to
 each question that has to be asked before the next one begins (`outcomes.py`). `next_steps.py` has the answers.
@@ -63,7 +63,7 @@ AGAIN = (Reaction.RETRY, Reaction.RELEASE)
 
 
 class Stage(StrEnum):
-    """What is being waited for."""
+    """The event that is being waited for."""
 
     OWNING = "an ownership is under way"
     LOST = "the loss of the increments topic is reported"
@@ -79,7 +79,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class Ownership:
-    """What is known from one ownership to the next.
+    """The knowledge of a partition from one ownership to the next.
 
     Attributes:
         is_holding: stopped, but the state is nowhere else.
@@ -107,7 +107,7 @@ class Ownership:
 
 
 def step(ownership: Ownership, outcome: Outcome) -> tuple[Ownership, Next]:
-    """Same input, same output."""
+    """Decide what follows: same input, same output."""
     match outcome:
         case Ended():
             return _ended(ownership, outcome)
@@ -128,7 +128,7 @@ def step(ownership: Ownership, outcome: Outcome) -> tuple[Ownership, Next]:
 
 
 def _ended(before: Ownership, ended: Ended) -> tuple[Ownership, Next]:
-    """Decides by the error's type."""
+    """Decide by the error's type."""
     ownership = replace(
         before,
         owner_epoch=ended.owner_epoch,
@@ -177,7 +177,8 @@ def _loss_answered(ownership: Ownership, loss: SnapreplayError | None) -> tuple[
 
 
 def _refused(ownership: Ownership, error: RefusedRecord) -> tuple[Ownership, Next]:
-    """A deterministic failure is not doubt: the batch is cut down to the record that the broker does not take."""
+    """Cut a refused batch down to the record that the broker does not take: a deterministic failure is not doubt.
+    the batch is cut down to the record that the broker does not take."""
     if ownership.failed is None:
         return _react(ownership, error)
     failures, final = ownership.failures.refused(ownership.failed, error, ownership.failed_events)
@@ -185,9 +186,9 @@ def _refused(ownership: Ownership, error: RefusedRecord) -> tuple[Ownership, Nex
 
 
 def _owner_answered(ownership: Ownership, newer: Claim | None, at: float) -> tuple[Ownership, Next]:
-    """A fence may only be a transaction that timed out, a doubt may be a fence, and a process that Kafka keeps out may
-    have a successor by now. So the log is asked before anybody is fenced, and asked again after the pause: a fence
-    comes some milliseconds before its claim."""
+    """Judge the answer: a fence may only be a transaction that timed out, a doubt may be a fence, and a process
+    that Kafka keeps out may have a successor by now. So the log is asked before anybody is fenced, and asked again
+    after the pause: a fence comes some milliseconds before its claim."""
     if newer is not None:
         duplicate = duplicate_instance(ownership.expected, newer)
         if duplicate is not None:
@@ -205,7 +206,7 @@ def _owner_answered(ownership: Ownership, newer: Claim | None, at: float) -> tup
 
 
 def _stand_back(ownership: Ownership, error: Superseded, at: float) -> tuple[Ownership, Next]:
-    """We fence the newer owner in return only when the group's coordinator gives us the partition."""
+    """Stand back: we fence the newer owner in return only when the group's coordinator gives us the partition."""
     takeovers, reported = ownership.takeovers.taken(error, ownership.expected.partition, at)
     standing = replace(ownership, stage=Stage.STANDING_BACK, takeovers=takeovers)
     return standing, StandBack(error.newer, reported, takeovers.times)
@@ -214,15 +215,16 @@ def _stand_back(ownership: Ownership, error: Superseded, at: float) -> tuple[Own
 def _stand_aside(
     ownership: Ownership, error: DuplicateInstance, *, has_claimed: bool
 ) -> tuple[Ownership, Next]:
-    """The process is no member until the other one is gone. If it holds a state, it goes on trying to write it."""
+    """Stand aside: the process is no member until the other one is gone. If it holds a state, it goes on trying to
+    write it."""
     is_new = ownership.refused is None and not ownership.is_holding
     refused = error if is_new else ownership.refused
     aside = replace(ownership, stage=Stage.ASIDE, refused=refused)
     return aside, StandAside(error, is_new, has_claimed)
 
 
-def _react(ownership: Ownership, error: Exception) -> tuple[Ownership, Next]:
-    """The class of an error determines the reaction."""
+def _react(ownership: Ownership, error: BaseException) -> tuple[Ownership, Next]:
+    """React by the class of the error."""
     if not isinstance(error, SnapreplayError) or error.reaction not in AGAIN:
         return _failed(ownership, error)
     if isinstance(error, NotAssigned):
@@ -232,7 +234,7 @@ def _react(ownership: Ownership, error: Exception) -> tuple[Ownership, Next]:
     return replace(ownership, stage=Stage.PAUSED, pauses=pauses), Pause(seconds, error)
 
 
-def _failed(ownership: Ownership, error: Exception) -> tuple[Ownership, Next]:
+def _failed(ownership: Ownership, error: BaseException) -> tuple[Ownership, Next]:
     return replace(ownership, stage=Stage.FAILED), Fail(
         error,
         is_told=error is ownership.refused,
@@ -242,8 +244,8 @@ def _failed(ownership: Ownership, error: Exception) -> tuple[Ownership, Next]:
     )
 
 
-def is_defect(error: Exception | None) -> bool:
-    """Whether it is outside the error tree."""
+def is_defect(error: BaseException | None) -> bool:
+    """Say whether it is outside the error tree."""
     return error is not None and not isinstance(error, SnapreplayError)
 
 
@@ -258,7 +260,7 @@ def _done(ownership: Ownership) -> tuple[Ownership, Next]:
 
 
 def _retried(ownership: Ownership, refused: SnapreplayError | None) -> tuple[Ownership, Next]:
-    """What stopped the partition before is forgotten: a limit may have been raised, a finding accepted."""
+    """Forget what stopped the partition before: a limit may have been raised, a finding accepted."""
     if refused is not None:
         return _own(replace(ownership, refused=refused))
     fresh = replace(

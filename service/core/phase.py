@@ -1,4 +1,4 @@
-"""Where one partition is. One enum, one table of allowed transitions. Pure.
+"""The phase of one partition. One enum, one table of allowed transitions. Pure.
 
 ASSIGNED → FENCING → CLAIMING → LOCATING → LOADING → ADVANCING → LIVE; an interrupted recovery starts again
 from FENCING, whatever it had done, a mode that turns out to be unavailable leads from ADVANCING back to LOADING, and
@@ -21,7 +21,6 @@ class Phase(StrEnum):
     LOADING = "loading"  # reading the full snapshot the increment points to
     ADVANCING = "advancing"  # bringing it forward by changes or by replay
     LIVE = "live"  # processing input
-    SUSPENDED = "suspended"  # paused by an operator
     FENCED = "fenced"  # a newer owner exists
     FAILED = "failed"  # an operator is needed; the status carries the hint
     CLOSED = "closed"  # moved away, or shut down
@@ -35,7 +34,7 @@ RECOVERING = (
     Phase.ADVANCING,
 )
 
-_ENDS = frozenset({Phase.SUSPENDED, Phase.FENCED, Phase.FAILED, Phase.CLOSED})
+_ENDS = frozenset({Phase.FENCED, Phase.FAILED, Phase.CLOSED})
 
 ALLOWED: dict[Phase, frozenset[Phase]] = {
     Phase.ASSIGNED: _ENDS | {Phase.FENCING},
@@ -46,7 +45,6 @@ ALLOWED: dict[Phase, frozenset[Phase]] = {
     Phase.LOCATING: _ENDS | {Phase.FENCING, Phase.LOADING, Phase.ADVANCING},
     Phase.ADVANCING: _ENDS | {Phase.FENCING, Phase.LOADING, Phase.LIVE},
     Phase.LIVE: _ENDS | {Phase.FENCING},
-    Phase.SUSPENDED: frozenset({Phase.FENCING, Phase.CLOSED}),
     Phase.FENCED: frozenset({Phase.FENCING, Phase.FAILED, Phase.CLOSED}),
     # FENCED: another process has our instance id, or a newer owner is there.
     Phase.FAILED: frozenset({Phase.FENCING, Phase.FENCED, Phase.CLOSED}),
@@ -55,5 +53,5 @@ ALLOWED: dict[Phase, frozenset[Phase]] = {
 
 
 def may_follow(before: Phase, after: Phase) -> bool:
-    """Whether a partition in `before` may go to `after`. Staying in a phase is no transition."""
+    """Say whether a partition in `before` may go to `after`. Staying in a phase is no transition."""
     return after in ALLOWED[before]

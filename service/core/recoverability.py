@@ -1,29 +1,32 @@
-"""Whether a recovery would succeed now: the planner asked in advance, with the present log starts. Pure.
+"""The question whether a recovery would succeed now: the planner asked in advance, with what the logs hold at present.
+Pure.
 
 A live partition does not notice that what it would need after a crash is being deleted: the input behind it, or
-(by hand, by a wrong setting) its own topics. The watch looks from time to time, and this judges what it finds.
+(by hand, by a wrong setting) its own topics. The watch looks from time to time, and this judges what it finds. The same
+judgement decides whether a state in memory may be dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from snapreplay.errors import StopError
 from snapreplay.snapshots.format.records import Increment, Pointer
-from snapreplay.snapshots.plan import FromGenesis, LogStarts, plan_start
+from snapreplay.snapshots.plan import FromGenesis, LogStarts, Start, plan_start
 
 NEAR_SHARE = 0.25  # of the offsets between the log's start and our position
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What one look found.
+    """The findings of one look.
 
     Attributes:
         last: the newest committed increment, at `last_offset`.
         pointed: input positions of the snapshots it points to, by id; absent when they could not be read.
         by_replay: only a replay of the input can bring a snapshot forward (changes are not written).
+        unusable: snapshots whose manifests are not where the pointers say, by id; why.
     """
 
     last: Increment
@@ -31,12 +34,17 @@ class Seen:
     starts: LogStarts
     pointed: Mapping[str, Mapping[str, int]]
     by_replay: bool
+    unusable: Mapping[str, str] = field(default_factory=dict)
+
+
+class NoStart(StopError):
+    """The input no longer has what a replay from the genesis needs."""
 
 
 @dataclass(frozen=True)
 class Recoverability:
-    """`missing`: why no recovery is possible, None when one is. `snapshot_now`: why a snapshot is wanted at once,
-    None when it is not; `even_unchanged`: also when nothing was applied since the newest one."""
+    """The outlook of a recovery. `missing`: why none is possible, None when one is. `snapshot_now`: why a snapshot
+    is wanted at once, None when it is not; `even_unchanged`: also when nothing was applied since the newest one."""
 
     missing: str | None
     snapshot_now: str | None
@@ -44,29 +52,40 @@ class Recoverability:
 
 
 def outlook(seen: Seen) -> Recoverability:
-    """Asks the planner that a recovery asks. Same input, same output."""
+    """Ask the planner that a recovery asks. Same input, same output."""
     ahead = _next_records_gone(seen)
     if ahead is not None:
         return Recoverability(ahead, None)
-    unusable: dict[str, str] = {}
+    try:
+        start = start_of(seen)
+    except StopError as error:
+        return Recoverability(error.message, error.message, even_unchanged=True)
+    return _with_a_way(seen, None if isinstance(start, FromGenesis) else start.pointer)
+
+
+def start_of(seen: Seen) -> Start:
+    """Say where a recovery would start.
+
+    Raises:
+        StopError: nothing leads to the last increment.
+    """
+    unusable = dict(seen.unusable)
     while True:
-        try:
-            start = plan_start(seen.last, seen.last_offset, seen.starts, unusable)
-        except StopError as error:
-            return Recoverability(error.message, error.message, even_unchanged=True)
+        start = plan_start(seen.last, seen.last_offset, seen.starts, unusable)
         if isinstance(start, FromGenesis):
             gone = _gone(seen, start.genesis.start_offsets)
             if gone is not None:
-                return Recoverability(gone, gone, even_unchanged=True)
-            return _with_a_way(seen, None)
+                raise NoStart(gone)
+            return start
         gone = _gone(seen, seen.pointed.get(start.pointer.snapshot_id))
         if gone is None:
-            return _with_a_way(seen, start.pointer)
+            return start
         unusable[start.pointer.snapshot_id] = gone
 
 
 def _with_a_way(seen: Seen, first: Pointer | None) -> Recoverability:
-    """Recoverable; a snapshot makes it safer when the newest one is lost, or the oldest one is about to be."""
+    """Say that it is recoverable; a snapshot makes it safer when the newest one is lost, or the oldest one is about
+    to be."""
     newest = next(iter(seen.last.pointers), None)
     if newest is not None and newest != first:
         return Recoverability(
@@ -84,7 +103,7 @@ def _next_records_gone(seen: Seen) -> str | None:
 
 
 def _gone(seen: Seen, positions: Mapping[str, int] | None) -> str | None:
-    """Why the input no longer brings the state at `positions` forward; None when it does, or need not."""
+    """Say why the input no longer brings the state at `positions` forward; None when it does, or need not."""
     if not seen.by_replay:
         return None
     if positions is None:
@@ -97,7 +116,8 @@ def _gone(seen: Seen, positions: Mapping[str, int] | None) -> str | None:
 
 
 def _near(seen: Seen) -> str | None:
-    """Whether what is deleted comes close to the oldest kept snapshot. A log that begins at 0 was never cut."""
+    """Say that what is deleted comes close to the oldest kept snapshot, if it does. A log that begins at 0 was
+    never cut."""
     for pointer in seen.last.pointers[-1:]:
         positions = seen.pointed.get(pointer.snapshot_id, {})
         for topic, first in sorted(positions.items()):

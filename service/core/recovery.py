@@ -19,12 +19,12 @@ Whatever fails transiently starts again from the fence, with back-off. Whatever 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
 
 from snapreplay.errors import Reaction, SnapreplayError, StopError
 from snapreplay.service.core import custody, refusals, search
-from snapreplay.service.core.base import Base
+from snapreplay.service.core.backoff import Limits
 from snapreplay.service.core.custody import Verdict
 from snapreplay.service.core.effects import (
     Advance,
@@ -74,37 +74,29 @@ from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.retained import RetainedState, Warm, is_ahead, needs_inputs
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import Claim
+from snapreplay.snapshots.log.base import Base
 from snapreplay.snapshots.plan import LogStarts, Start, passed_over, plan_start
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Limits:
-    """`pin_patience_ms`: how long a foreign transaction may pin the last stable offset (its own longest
-    timeout plus 15 s). Back-off doubles from min to max."""
-
-    pin_patience_ms: int = 915_000
-    backoff_ms_min: int = 100
-    backoff_ms_max: int = 10_000
-
-
-@dataclass(frozen=True)
 class Recovery:
-    """One recovery. `attempt` counts from 1 and rises with every return to the fence. `kept` is the state in memory,
-    None when there is none or it does not lead to the last increment. `restorable`: the log still leads to it.
-    `state_is_last`: the store, filled from the log, has arrived at the last increment."""
+    """One recovery of a partition. `attempt` counts from 1 and rises with every return to the fence. `kept` is the
+    state in memory, None when there is none or it does not lead to the last increment. `restorable`: the log still
+    leads to it. `state_is_last`: the store, filled from the log, has arrived at the last increment. `refusal`: why
+    this code cannot use the newest whole snapshot."""
 
     expected: Expected
     mode: RestoreMode
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     kept: RetainedState | None = None
     phase: Phase = Phase.ASSIGNED
     attempt: int = 0
     claim_id: str = ""
     owner_epoch: int = -1
     log_start_offset: int = 0
-    window: search.Window | None = None
+    window: search.SearchWindow | None = None
     last: FoundIncrement | None = None
     starts: LogStarts | None = None
     healing: Healing | None = None
@@ -112,6 +104,7 @@ class Recovery:
     start: Start | None = None
     base: Base | None = None
     unusable: tuple[tuple[str, str], ...] = ()
+    refusal: StopError | None = None
     unavailable_mode: ModeUnavailable | None = None
     damage: str | None = None
     state_is_last: bool = False
@@ -123,8 +116,8 @@ class Recovery:
 
     @property
     def fallback_reason(self) -> str | None:
-        """Why the newest snapshot or the preferred mode was not used, and what could not be read; None: nothing was
-        damaged."""
+        """The reason why the newest snapshot or the preferred mode was not used, and what could not be read; None:
+        nothing was damaged."""
         reasons = [reason for _, reason in self.unusable[:1]]
         if self.unavailable_mode is not None:
             reasons.append(self.unavailable_mode.error.message)
@@ -138,7 +131,7 @@ class Recovery:
 
 
 def step(recovery: Recovery, event: Event) -> tuple[Recovery, Effect]:
-    """The next state and what to do. Same input, same output."""
+    """Return the next state and what to do. Same input, same output."""
     match event:
         case Begin():
             return _begin(recovery)
@@ -168,9 +161,8 @@ def step(recovery: Recovery, event: Event) -> tuple[Recovery, Effect]:
             return _without_kept(recovery)
         case StartsRead(starts):
             return _choose_start(replace(recovery, starts=starts))
-        case SnapshotUnusable(snapshot_id, reason):
-            worse = (*recovery.unusable, (snapshot_id, reason))
-            return _choose_start(replace(recovery, unusable=worse))
+        case SnapshotUnusable():
+            return _snapshot_unusable(recovery, event)
         case StartLoaded(base):
             return _advance(replace(recovery, base=base))
         case ModeUnavailable():
@@ -249,7 +241,7 @@ def _nothing_found(recovery: Recovery) -> tuple[Recovery, Effect]:
 
 
 def _last_found(recovery: Recovery, found: FoundIncrement) -> tuple[Recovery, Effect]:
-    """A log that is shorter than it was may be no obstacle to a state that is in memory."""
+    """Judge the last increment; a log that is shorter than it was may be no obstacle to a state that is in memory."""
     problem = refusals.refuse(recovery.expected, recovery.owner_epoch, found)
     shorter = recovery.kept is not None and isinstance(problem, refusals.LogShorter)
     if problem is not None and not shorter:
@@ -259,7 +251,7 @@ def _last_found(recovery: Recovery, found: FoundIncrement) -> tuple[Recovery, Ef
 
 
 def _judged(recovery: Recovery, event: TopicIdsRead) -> tuple[Recovery, Effect]:
-    """Is the state in memory the one that the log leads to, an older one, or the only copy?"""
+    """Judge whether the state in memory is the one that the log leads to, an older one, or the only copy."""
     topic_ids = event.topic_ids
     kept, found, expected = _some(recovery.kept), recovery.last, recovery.expected
     increments, number = expected.increments_topic, expected.partition
@@ -268,7 +260,7 @@ def _judged(recovery: Recovery, event: TopicIdsRead) -> tuple[Recovery, Effect]:
         return _failed(recovery, gone)
     match custody.verdict(kept, found, increments, topic_ids, restorable=event.restorable):
         case Verdict.ONLY_COPY:
-            healing = Healing.of(kept, found, increments, topic_ids)
+            healing = Healing(found, increments, topic_ids)
             return _heal(replace(recovery, healing=healing), healing.doubt(kept, found))
         case Verdict.DISPUTED:
             return recovery, Fail(custody.disputed(increments, number, kept, found, expected.app))
@@ -283,7 +275,7 @@ def _judged(recovery: Recovery, event: TopicIdsRead) -> tuple[Recovery, Effect]:
 
 
 def _heal(recovery: Recovery, doubt: Warm | None) -> tuple[Recovery, Effect]:
-    """`doubt`: what became of the batch in doubt; None when one of its outputs has to tell."""
+    """Write the state again; `doubt`: what became of the batch in doubt; None when one of its outputs has to tell."""
     kept = _some(recovery.kept)
     if doubt is None and kept.ending is not None and kept.ending.output is not None:
         return recovery, ResolveDoubt(kept.ending.output)
@@ -315,7 +307,7 @@ def _reentered(recovery: Recovery) -> tuple[Recovery, Effect]:
 
 
 def _without_kept(recovery: Recovery) -> tuple[Recovery, Effect]:
-    """The state in memory is unusable: only the log is left."""
+    """Give up the state in memory, which is unusable: only the log is left."""
     healing, cold = recovery.healing, replace(recovery, kept=None, healing=None)
     if healing is None:
         return cold, ReadStarts(_some(recovery.last))
@@ -325,12 +317,21 @@ def _without_kept(recovery: Recovery) -> tuple[Recovery, Effect]:
     return _last_found(cold, healing.found)
 
 
+def _snapshot_unusable(recovery: Recovery, event: SnapshotUnusable) -> tuple[Recovery, Effect]:
+    """Try an older one, which may lead to the same state, unless the state itself has what this code cannot use."""
+    refusal = recovery.refusal or event.refusal
+    worse = (*recovery.unusable, (event.snapshot_id, event.reason))
+    if refusal is not None and refusals.concerns(refusal, _some(recovery.last).increment):
+        return recovery, Fail(refusal)
+    return _choose_start(replace(recovery, unusable=worse, refusal=refusal))
+
+
 def _choose_start(recovery: Recovery) -> tuple[Recovery, Effect]:
     last, starts, unusable = _some(recovery.last), _some(recovery.starts), dict(recovery.unusable)
     try:
         start = plan_start(last.increment, last.offset, starts, unusable)
     except StopError as error:
-        return recovery, Fail(error)
+        return recovery, Fail(recovery.refusal or error)
     worse = tuple(passed_over(last.increment, starts, unusable).items())
     # What is in memory is given up for a state that the log leads to.
     loading = replace(recovery, phase=Phase.LOADING, start=start, unusable=worse, kept=None)
@@ -345,14 +346,15 @@ def _advance(recovery: Recovery) -> tuple[Recovery, Effect]:
 def _mode_unavailable(recovery: Recovery, event: ModeUnavailable) -> tuple[Recovery, Effect]:
     """Try the other mode once, from the same start. The state is half-way, so it is loaded again."""
     if recovery.unavailable_mode is not None:
-        return recovery, Fail(refusals.no_mode(recovery.unavailable_mode.error, event.error))
+        neither = refusals.no_mode(recovery.unavailable_mode.error, event.error)
+        return recovery, Fail(recovery.refusal or neither)
     again = replace(recovery, phase=Phase.LOADING, unavailable_mode=event)
     return again, Load(_start(recovery))
 
 
 def _inputs_refused(recovery: Recovery, error: SnapreplayError) -> tuple[Recovery, Effect]:
-    """Without the input, the state in memory may be impossible to restore: changes may have been switched on after the
-    newest snapshot. So it is written first."""
+    """Write the state in memory first: without the input it may be impossible to restore, as changes may have been
+    switched on after the newest snapshot."""
     if recovery.kept is not None and is_ahead(recovery.kept.last):
         return recovery, WriteState(_some(recovery.last), error.message)
     return _failed(recovery, error)
@@ -367,22 +369,19 @@ def _live(recovery: Recovery) -> tuple[Recovery, Effect]:
 
 
 def _failed(recovery: Recovery, error: SnapreplayError) -> tuple[Recovery, Effect]:
-    """RELEASE here proves nothing: a stale coordinator refuses good epochs. Only a newer claim in the log does."""
-    match error.reaction:
-        case Reaction.RETRY | Reaction.RELEASE:
-            doublings = min(recovery.attempt - 1, 16)
-            delay_ms = min(
-                recovery.limits.backoff_ms_max, recovery.limits.backoff_ms_min << doublings
-            )
-            return recovery, Wait(delay_ms, error)
-        case Reaction.REBUILD:
-            return recovery, Fail(refusals.damaged(error))
-        case _:
-            return recovery, Fail(error)
+    """Wait or fail. RELEASE here proves nothing: a stale coordinator refuses good epochs. Only a newer claim in the
+    log does."""
+    if error.reaction in {Reaction.RETRY, Reaction.RELEASE}:
+        return recovery, Wait(recovery.limits.backoff_ms(recovery.attempt), error)
+    if error.reaction is Reaction.REBUILD:
+        error = refusals.damaged(error)
+    if recovery.refusal is not None and not recovery.state_is_last:
+        error = refusals.beside(recovery.refusal, error)
+    return recovery, Fail(error)
 
 
 def _start(recovery: Recovery) -> Start:
-    """As `_some`, which the type checker cannot follow through the union that `Start` is."""
+    """Return the start, as `_some` does, which the type checker cannot follow through the union that `Start` is."""
     if recovery.start is None:
         raise AssertionError("an event arrived before the one it follows")
     return recovery.start

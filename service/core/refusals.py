@@ -1,22 +1,28 @@
-"""What stops a recovery until a person acts: the last increment differs from what this process expects.
+"""The errors that stop a recovery until a person acts: the last increment differs from what this process expects.
 
 Pure; every refusal names both facts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from snapreplay.app.ways import MODULE, look_again, new_app
 from snapreplay.errors import RetryableError, SnapreplayError, StopError
+from snapreplay.service.core.lineage import LastFence
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.snapshots.format.records import Claim, Increment
+from snapreplay.snapshots.log.batches import BrokenChain
 from snapreplay.snapshots.plan import NoUsableSnapshot
+from snapreplay.state.digest import DEFAULT_STORE
+from snapreplay.state.fields import StoredFields, StoreFields, in_entries, refuse_fields
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Who we are and what the cluster looks like now; `app` is what a command takes."""
+    """The identity of this process, and the cluster as it is now; `app` is what a command takes."""
 
     app_id: str
     schema_version: int
@@ -29,6 +35,7 @@ class Expected:
     process_id: str
     started_at_ms: int
     app: str = MODULE
+    fields: Mapping[str, StoreFields] = field(default_factory=dict, hash=False)
 
 
 class NotInitialised(StopError):
@@ -37,6 +44,10 @@ class NotInitialised(StopError):
 
 class HangingTransaction(StopError):
     """A foreign transaction holds back the last stable offset of the increments topic for longer than it may."""
+
+
+class TransactionStuck(RetryableError):
+    """The coordinator cannot end the last transaction of our id, so nobody can fence."""
 
 
 class ForeignClaim(RetryableError):
@@ -49,7 +60,7 @@ class DuplicateInstance(StopError):
 
     @property
     def other(self) -> str:
-        """Which process that is."""
+        """The description of that process."""
         pid, host, name = (self.facts[key] for key in ("other_pid", "other_host", "instance_id"))
         return f"process {pid} on host {host}, which uses our instance id {name!r}"
 
@@ -62,7 +73,7 @@ class SchemaDiffers(StopError):
     """The state was written with another `schema_version`: what is stored cannot be read as this one."""
 
 
-class LogShorter(WrongLog):
+class LogShorter(StopError):
     """The last increment's owner claimed at an offset that the log has not reached again."""
 
 
@@ -74,8 +85,8 @@ class NoRestoreMode(StopError):
     """Neither the changes nor the input can bring the snapshot forward."""
 
 
-class BrokenChain(StopError):
-    """Two increments that should follow each other do not: the log is not the chain that was written."""
+class OffsetsShifted(StopError):
+    """The last increment points to other records than those that are there: the topic is a copy with other offsets."""
 
 
 class LogCut(StopError):
@@ -90,12 +101,21 @@ class LogCut(StopError):
         self.increment_offset = increment_offset
 
 
-LEADS_NOWHERE = (NotInitialised, BrokenChain, LogShorter, LogCut, NoRestoreMode, NoUsableSnapshot)
+LEADS_NOWHERE = (
+    NotInitialised,
+    BrokenChain,
+    LogShorter,
+    LogCut,
+    NoRestoreMode,
+    NoUsableSnapshot,
+    OffsetsShifted,
+    IncrementsBehind,
+)
 """The log does not lead to a state: it may be another topic, or one that its owner has not written yet."""
 
 
 def keys_moved_hint(app_id: str, old_count: int) -> str:
-    """For another partition count than `old_count`: the one thing that nobody can accept."""
+    """Say what to do about another partition count than `old_count`: the one thing that nobody can accept."""
     return (
         "keys have moved between partitions and no state can follow them, so this cannot be accepted. Take the state"
         f' to a new input with the old count: `App("NEW-ID", inputs=[Topic("NEW")], …)`, `snapreplay topics ensure'
@@ -104,8 +124,19 @@ def keys_moved_hint(app_id: str, old_count: int) -> str:
     )
 
 
+def own_topic_grown_hint(app_id: str) -> str:
+    """Return the hint for an own topic that got more partitions than the inputs have.
+
+    No key has moved, but Kafka removes no partition.
+    """
+    return (
+        "no key has moved, but Kafka cannot remove partitions from a topic. Take the state along to a new app id, which"
+        f" has topics of its own: {new_app(f' --state-of {app_id} --from positions')}"
+    )
+
+
 def schema_differs(what: str, recorded: int, now: int) -> SnapreplayError:
-    """For something in the log that was written with another `schema_version` than the app's."""
+    """Make the error for something in the log that was written with another `schema_version` than the app's."""
     return SchemaDiffers(
         f"{what} was written with schema_version {recorded}, but the app has {now}",
         hint="start the app version that wrote it, or bring its schema_version back:"
@@ -113,6 +144,12 @@ def schema_differs(what: str, recorded: int, now: int) -> SnapreplayError:
         recorded=recorded,
         found=now,
     )
+
+
+def concerns(refusal: StopError, last: Increment) -> bool:
+    """Say whether the state after the last increment has the store that a snapshot was refused for."""
+    default = {DEFAULT_STORE} if last.digest is not None and last.digest.count else set()
+    return refusal.facts.get("store") in (last.store_digests.keys() or default)
 
 
 def no_genesis(expected: Expected) -> SnapreplayError:
@@ -137,7 +174,8 @@ def foreign_claim(increments: str, claim_offset: int, instead: str = "no record"
 def claim_hidden(
     expected: Expected, claim_offset: int, end_offset: int, high_watermark: int
 ) -> SnapreplayError:
-    """`end_offset` is the last stable one: behind the claim, it hides nothing. A log that ends before it was cut."""
+    """Make the error for a hidden claim; `end_offset` is the last stable one: behind the claim, it hides nothing. A
+    log that ends before it was cut."""
     if end_offset > claim_offset or high_watermark <= claim_offset:
         return foreign_claim(f"{expected.increments_topic}-{expected.partition}", claim_offset)
     return pinned(expected, claim_offset, end_offset, high_watermark)
@@ -158,8 +196,32 @@ def pinned(
     )
 
 
+def beyond_an_older_disk(app_id: str) -> str:
+    """Return what leads on when coordinators have forgotten what the topics hold."""
+    return (
+        "__transaction_state comes from an older disk: bring it back together with the topics; or take the state along"
+        f" to a new app id: {new_app(f' --state-of {app_id} --from positions')}"
+    )
+
+
+def transaction_stuck(
+    expected: Expected, transactional_id: str, last: LastFence
+) -> TransactionStuck:
+    """Make the error for a transaction that does not end: until then the coordinator answers no fence."""
+    return TransactionStuck(
+        f"the coordinator cannot end the last transaction of {transactional_id} ({last.state}, epoch"
+        f" {last.lineage.producer_epoch}), so nobody can own partition {expected.partition}: a partition of the"
+        " transaction has no leader, or its log knows a newer epoch, because __transaction_state is older than the"
+        " topics",
+        hint=f"start the brokers that are away: `snapreplay doctor {expected.app}` names them. If none is away,"
+        f" {beyond_an_older_disk(expected.app_id)}",
+        state=last.state,
+        producer_epoch=last.lineage.producer_epoch,
+    )
+
+
 def duplicate_instance(expected: Expected, newer: Claim) -> DuplicateInstance | None:
-    """The error, when the newer owner calls itself by our instance id and is the younger process.
+    """Return the error, when the newer owner calls itself by our instance id and is the younger process.
 
     By start and not by claim: claims cross in a race, and then each of the two would step down for the other on
     some partition. The younger one claims again, and that is what the older one finds.
@@ -181,12 +243,23 @@ def duplicate_instance(expected: Expected, newer: Claim) -> DuplicateInstance | 
 
 
 def damaged(error: SnapreplayError) -> SnapreplayError:
-    """What is damaged may be the last increment itself, so an older one must not be taken for it."""
+    """Make the error for what is damaged: it may be the last increment itself, so an older one must not be taken
+    for it."""
     return LogDamaged(
         error.message,
         hint=error.hint or "bring the topic back from a replica, backup or mirror",
         **error.facts,
     )
+
+
+def beside(refusal: SnapreplayError, error: SnapreplayError) -> SnapreplayError:
+    """Return the same error; it also names why a newer snapshot was passed over, which may be its cause."""
+    named = error.__class__.__new__(error.__class__, *error.args)
+    vars(named).update(vars(error))
+    named.__cause__ = error.__cause__
+    named.message = f"{error.message}; a newer snapshot was passed over: {refusal.message}"
+    named.hint = "; or ".join(filter(None, (refusal.hint, error.hint)))
+    return named
 
 
 def no_mode(first: SnapreplayError, second: SnapreplayError) -> SnapreplayError:
@@ -197,10 +270,9 @@ def no_mode(first: SnapreplayError, second: SnapreplayError) -> SnapreplayError:
     )
 
 
-def refuse(expected: Expected, owner_epoch: int, found: FoundIncrement) -> SnapreplayError | None:
-    """Why the last increment must not be continued by this process, or None."""
-    increment = found.increment
-    for name, recorded, now, hint in _held_against(expected, increment):
+def wrong_log(expected: Expected, found: FoundIncrement) -> WrongLog | None:
+    """Say whose the log is, if it is not this app's; None: it is."""
+    for name, recorded, now, hint in _held_against(expected, found.increment):
         if recorded != now:
             return WrongLog(
                 f"{name} recorded in {expected.increments_topic}-{expected.partition}"
@@ -209,12 +281,23 @@ def refuse(expected: Expected, owner_epoch: int, found: FoundIncrement) -> Snapr
                 recorded=recorded,
                 found=now,
             )
+    return None
+
+
+def refuse(expected: Expected, owner_epoch: int, found: FoundIncrement) -> SnapreplayError | None:
+    """Say why the last increment must not be continued by this process, or None."""
+    wrong, increment = wrong_log(expected, found), found.increment
+    if wrong is not None:
+        return wrong
     if increment.origin.schema_version != expected.schema_version:
         where = f"{expected.increments_topic}-{expected.partition} offset {found.offset}"
         recorded_version = increment.origin.schema_version
         return schema_differs(
             f"batch {increment.batch} ({where})", recorded_version, expected.schema_version
         )
+    unknown = refuse_fields(fields_in(increment), expected.fields, increment.origin.app_version)
+    if unknown is not None:
+        return unknown
     if increment.owner_epoch > owner_epoch:
         return LogShorter(
             f"the last increment's owner epoch {increment.owner_epoch} lies beyond our claim {owner_epoch}: the log is"
@@ -226,10 +309,18 @@ def refuse(expected: Expected, owner_epoch: int, found: FoundIncrement) -> Snapr
     return None
 
 
+def fields_in(increment: Increment) -> StoredFields:
+    """Read the stored fields, as `in_entries` does."""
+    counts = {store: digest.count for store, digest in increment.store_digests.items()}
+    if not counts and increment.digest is not None:
+        counts[DEFAULT_STORE] = increment.digest.count
+    return in_entries(increment.fields, counts)
+
+
 def _held_against(
     expected: Expected, increment: Increment
 ) -> list[tuple[str, object, object, str]]:
-    """What is compared: its name, as recorded, as it is now, and what helps when they differ."""
+    """Return what is compared: its name, as recorded, as it is now, and what helps when they differ."""
     genesis = increment.genesis
     return [
         (

@@ -1,4 +1,4 @@
-"""Repeated log lines, by cause: the first one at once, then a sum once a minute. Pure."""
+"""The log lines that are repeated, by cause: the first one at once, then a sum once a minute. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ QUIET_SECONDS = 60.0
 
 
 @dataclass
-class Cause:
-    """`times` since the first one at `since`; `left_out` of them after the last line, which was said at `said_at`."""
+class Repeated:
+    """A repeated log line, met `times` since the first one at `since`; `left_out` of them after the last line,
+    which was said at `said_at`."""
 
     since: float
     said_at: float
@@ -20,7 +21,7 @@ class Cause:
     left_out: int = 0
 
     def more(self, now: float) -> str:
-        """What to append to a repeated line: " (repeated 3 times in the last 60 s)"; "" for a new one."""
+        """Return what to append to a repeated line: " (repeated 3 times in the last 60 s)"; "" for a new one."""
         if not self.left_out:
             return ""
         return (
@@ -32,38 +33,38 @@ class Repeats:
     """Seconds come from one clock of the caller's. At most one line a minute is said of a cause."""
 
     def __init__(self) -> None:
-        self.causes: dict[Hashable, Cause] = {}
+        self.causes: dict[Hashable, Repeated] = {}
 
-    def met(self, cause: Hashable, now: float) -> Cause | None:
-        """Counts the cause once more. Returns what to say of it; None: nothing now. A cause with `times` 1 is new; of
-        others, `left_out` were not said, this one included."""
+    def met(self, cause: Hashable, now: float) -> Repeated | None:
+        """Count the cause once more. Returns what to say of it; None: nothing now. A cause with `times` 1 is new;
+        of others, `left_out` were not said, this one included."""
         known = self.causes.get(cause)
         if known is None or (not known.left_out and now - known.said_at >= QUIET_SECONDS):
-            self.causes[cause] = known = Cause(now, now)
+            self.causes[cause] = known = Repeated(now, now)
             return known
         known.times += 1
         known.left_out += 1
         return self.told(cause, now) if now - known.said_at >= QUIET_SECONDS else None
 
     def line(self, text: str, now: float) -> str | None:
-        """As `met`, where the cause is the text: the whole line."""
+        """Count the text itself as `met` does a cause; return the whole line. the whole line."""
         said = self.met(text, now)
         return None if said is None else text + said.more(now)
 
-    def told(self, cause: Hashable, now: float) -> Cause:
-        """What to say of it now; the next minute begins."""
+    def told(self, cause: Hashable, now: float) -> Repeated:
+        """Return what to say of it now; the next minute begins."""
         known = self.causes[cause]
-        before = Cause(known.since, known.said_at, known.times, known.left_out)
+        before = Repeated(known.since, known.said_at, known.times, known.left_out)
         known.said_at, known.left_out = now, 0
         return before
 
     def due_at(self) -> float | None:
-        """When something that was left out is to be said; None when there is nothing."""
+        """Say when something that was left out is to be said; None when there is nothing."""
         waiting = [each.said_at for each in self.causes.values() if each.left_out]
         return min(waiting) + QUIET_SECONDS if waiting else None
 
     def forget(self, now: float) -> None:
-        """Causes that were quiet for a minute, and of which all is said."""
+        """Forget causes that were quiet for a minute, and of which all is said."""
         self.causes = {
             cause: each
             for cause, each in self.causes.items()

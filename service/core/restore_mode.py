@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class RestoreMode(StrEnum):
-    """How the state is brought forward from the snapshot to the last increment."""
+    """The way the state is brought forward from the snapshot to the last increment."""
 
     CHANGES = "changes"
     REPLAY = "replay"

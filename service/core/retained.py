@@ -1,4 +1,4 @@
-"""What an incarnation that ended in doubt leaves in memory, and what the log makes of it. Pure.
+"""The state that an incarnation that ended in doubt leaves in memory, and what the log makes of it. Pure.
 
 A transaction without a clean answer is either in the log or not; after the fence it stays as it is. So the state need
 not be read again: the batch in doubt, still on top of it, is merged or dropped.
@@ -17,7 +17,7 @@ from snapreplay.snapshots.format.records import NO_OFFSET, Increment
 
 
 class Warm(StrEnum):
-    """How the state in memory became that of the last increment, without a restore."""
+    """The way the state in memory became that of the last increment, without a restore."""
 
     MERGED = "merged"  # the batch in doubt was committed
     DROPPED = "dropped"  # it was not
@@ -25,7 +25,7 @@ class Warm(StrEnum):
 
 
 class Ending(NamedTuple):
-    """How far a transaction without a clean OK came. Where its increment cannot be looked up in the log, this tells.
+    """The end of a transaction without a clean OK. Where its increment cannot be looked up in the log, this tells.
 
     Attributes:
         asked: its commit was asked for, which comes after all answers; if not, it can never be committed.
@@ -75,7 +75,7 @@ class RetainedState:
     replaced: bool = False
 
     def warm(self, found: FoundIncrement) -> Warm | None:
-        """What to do when `found` is the last increment; None when the state in memory does not lead there.
+        """Return what to do when `found` is the last increment; None when the state in memory does not lead there.
 
         Whole increments are compared: owner epoch, batch, predecessor, positions, digest, the time it was written.
         """
@@ -88,7 +88,7 @@ class RetainedState:
         return Warm.KEPT if self.doubtful is None else Warm.DROPPED
 
     def after(self, found: FoundIncrement) -> RetainedState:
-        """What is kept once that is done."""
+        """Return what is kept once that is done."""
         if self.doubtful is None or found.increment != self.doubtful:
             return replace(self, doubtful=None, outputs=())
         newest = found.increment.pointers[:1]
@@ -109,18 +109,18 @@ class RetainedState:
         )
 
     def fenced(self, lineage: Lineage, *, unbroken: bool) -> RetainedState:
-        """We have fenced. What was broken before stays broken, whatever the next look shows."""
+        """Note that we have fenced. What was broken before stays broken, whatever the next look shows."""
         unbroken = self.unbroken and unbroken
         return replace(self, lineage=lineage, left_open=False, unbroken=unbroken)
 
     def seen(self, last: LastFence | None) -> RetainedState:
-        """The coordinator knows `last` as the last fence, before our next one."""
+        """Note that the coordinator knows `last` as the last fence, before our next one."""
         never_asked = self.ending is not None and not self.ending.asked
         is_open = self.lineage is not None and is_left_open(self.lineage, last)
         return replace(self, left_open=True) if never_asked and is_open else self
 
     def written(self, found: FoundIncrement) -> RetainedState:
-        """`found` points to a snapshot of this state: all of it is in the log."""
+        """Return what is kept when `found` points to a snapshot of this state: all of it is in the log."""
         return RetainedState(found.increment, found.offset, lineage=self.lineage)
 
     @property
@@ -132,8 +132,8 @@ class RetainedState:
 
 
 def is_ahead(last: Increment) -> bool:
-    """Whether the newest snapshot is of an earlier state than that after `last`: increments lead from one to the other,
-    and any of them may have no changes."""
+    """Say whether the newest snapshot is of an earlier state than that after `last`: increments lead from one to
+    the other, and any of them may have no changes."""
     if not last.anchors:
         return False
     newest = last.pointers[0].batch if last.pointers else -1
@@ -141,5 +141,5 @@ def is_ahead(last: Increment) -> bool:
 
 
 def needs_inputs(last: Increment) -> bool:
-    """Whether own topics lead to the state after `last` only by a replay, as far as `last` tells."""
+    """Say whether own topics lead to the state after `last` only by a replay, as far as `last` tells."""
     return last.changes is None and is_ahead(last)

@@ -16,7 +16,7 @@ FIRST_REACH = 2
 GROWTH = 8
 
 
-class Window(NamedTuple):
+class SearchWindow(NamedTuple):
     """Offsets to read, half-open; `reach` is how far before the claim it begins."""
 
     start_offset: int
@@ -36,24 +36,28 @@ class FoundIncrement:
     foreign_records: int = 0
 
 
-def first_window(claim_offset: int, log_start_offset: int) -> Window | None:
-    """The two offsets before the claim; None when the log holds nothing before it."""
+def first_window(claim_offset: int, log_start_offset: int) -> SearchWindow | None:
+    """Return the two offsets before the claim; None when the log holds nothing before it."""
     return _window(claim_offset, claim_offset, FIRST_REACH, log_start_offset)
 
 
-def next_window(window: Window, claim_offset: int, log_start_offset: int) -> Window | None:
-    """The window directly before `window`, reaching 8 times as far back; None at the log's start."""
+def next_window(
+    window: SearchWindow, claim_offset: int, log_start_offset: int
+) -> SearchWindow | None:
+    """Return the window directly before `window`, reaching 8 times as far back; None at the log's start."""
     return _window(claim_offset, window.start_offset, window.reach * GROWTH, log_start_offset)
 
 
-def windows(claim_offset: int, log_start_offset: int) -> Iterator[Window]:
-    """All of them, from the claim back to the log's start."""
+def windows(claim_offset: int, log_start_offset: int) -> Iterator[SearchWindow]:
+    """Yield all windows, from the claim back to the log's start."""
     window = first_window(claim_offset, log_start_offset)
     while window is not None:
         yield window
         window = next_window(window, claim_offset, log_start_offset)
 
 
-def _window(claim_offset: int, end_offset: int, reach: int, log_start_offset: int) -> Window | None:
+def _window(
+    claim_offset: int, end_offset: int, reach: int, log_start_offset: int
+) -> SearchWindow | None:
     start_offset = max(claim_offset - reach, log_start_offset, 0)
-    return Window(start_offset, end_offset, reach) if start_offset < end_offset else None
+    return SearchWindow(start_offset, end_offset, reach) if start_offset < end_offset else None

@@ -1,4 +1,4 @@
-"""When a full snapshot is due. Pure: times and counts come in, a reason goes out."""
+"""The rule when a full snapshot is due. Pure: times and counts come in, a reason goes out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class SnapshotPolicy:
-    """Whichever comes first. None switches a rule off.
+    """The rules for a snapshot, whichever comes first. None switches a rule off.
 
     `jitter_ratio` spreads partitions: partition p's interval is up to that share shorter, always by the same
     amount, so that partitions of one process do not all write at once.
@@ -25,7 +25,7 @@ INTERVALS_MIN = 4  # of snapshots in what the shortest input retains: a quarter 
 
 @dataclass(frozen=True)
 class SinceSnapshot:
-    """What happened since the newest full snapshot was marked (or since LIVE, if there is none)."""
+    """The work since the newest full snapshot was marked (or since LIVE, if there is none)."""
 
     records: int
     elapsed_ms: int
@@ -34,7 +34,7 @@ class SinceSnapshot:
 def snapshot_due(
     policy: SnapshotPolicy, since: SinceSnapshot, app_id: str, partition: int
 ) -> str | None:
-    """The reason ("records" or "interval"), or None. Never due when nothing was applied since."""
+    """Return the reason ("records" or "interval"), or None. Never due when nothing was applied since."""
     if since.records == 0:
         return None
     kept_share = 1.0 - policy.jitter_ratio * spread(app_id, partition)
@@ -46,7 +46,8 @@ def snapshot_due(
 
 
 def safety_net(policy: SnapshotPolicy) -> SnapshotPolicy:
-    """The policy of an owner that leaves snapshots to jobs: it takes one itself when some of them failed to come."""
+    """Return the policy of an owner that leaves snapshots to jobs: it takes one itself when some of them failed to
+    come."""
     return replace(
         policy,
         every_records=policy.every_records and MISSED_MAX * policy.every_records,
@@ -57,9 +58,9 @@ def safety_net(policy: SnapshotPolicy) -> SnapshotPolicy:
 def within_retention(
     policy: SnapshotPolicy, retention_ms: int | None, snapshots_kept: int
 ) -> SnapshotPolicy:
-    """The policy of an app that recovers by replay: the input must still hold everything since the oldest kept
-    snapshot, so as many intervals as snapshots are kept, and one more, fit into what it retains. Also when the
-    rule by time was switched off. `retention_ms`: of the shortest input, None when nothing is ever deleted by time.
+    """Return the policy of an app that recovers by replay: the input must still hold everything since the oldest kept
+    snapshot, so as many intervals as snapshots are kept, and one more, fit into what it retains. Also when the rule by
+    time was switched off. `retention_ms`: of the shortest input, None when nothing is ever deleted by time.
     """
     if retention_ms is None:
         return policy
@@ -68,5 +69,5 @@ def within_retention(
 
 
 def spread(app_id: str, partition: int) -> float:
-    """In [0, 1), the same for a partition on every process."""
+    """Return a number in [0, 1), the same for a partition on every process."""
     return (zlib.crc32(f"{app_id}/{partition}".encode()) % 1000) / 1000

@@ -1,4 +1,4 @@
-"""When a process that stepped down, because another one uses its instance id, may come back. Pure."""
+"""The moment when a process that stepped down, because another one uses its instance id, may come back. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 2.0, 30.0
 
 @dataclass(frozen=True)
 class SteppedDown:
-    """Out of the group, looking from time to time whether a member with our instance id is still there.
+    """A process out of the group, looking from time to time whether a member with our instance id is still there.
 
     Gone once is not gone: a process that is restarted in good order leaves the group and comes back. It has
     `return_seconds` for that, then it is looked for a second time.
@@ -22,13 +22,13 @@ class SteppedDown:
 
     @property
     def pause_seconds(self) -> float:
-        """Until the next look: 2 s, 4 s … 30 s, and `return_seconds` when it was gone."""
+        """The time until the next look: 2 s, 4 s … 30 s, and `return_seconds` when it was gone."""
         if self.gone:
             return self.return_seconds
         return float(min(LOOK_SECONDS_MAX, LOOK_SECONDS_MIN * 2 ** min(self.looks, 16)))
 
     def looked(self, *, there: bool | None) -> SteppedDown:
-        """After a look; None: nobody answered, which says nothing."""
+        """Count a look; None: nobody answered, which says nothing."""
         if there is False:
             return replace(self, looks=0, gone=True, over=self.gone)
         return replace(self, looks=self.looks + 1, gone=False)

@@ -1,4 +1,4 @@
-"""Which topics are not those that were expected. Pure.
+"""The topics that are not those that were expected. Pure.
 
 A name says nothing: a topic that was deleted and created again has the same one, and offsets that mean something else.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class TopicChange(NamedTuple):
-    """`found_id` is None when there is no topic of this name."""
+    """A topic that is another one than expected; `found_id` is None when there is no topic of this name."""
 
     topic: str
     recorded_id: str
@@ -28,7 +28,8 @@ class TopicChange(NamedTuple):
 def changes(
     topics: Iterable[str], recorded: Mapping[str, str], found: Mapping[str, str]
 ) -> tuple[TopicChange, ...]:
-    """The topics that have another id than recorded, or are missing. Without ids nothing is known to have changed."""
+    """Return the topics that have another id than recorded, or are missing. Without ids nothing is known to have
+    changed."""
     return tuple(
         TopicChange(topic, recorded[topic], found.get(topic))
         for topic in topics

@@ -1,1 +1,1 @@
-"""`accept`: the way out of a FAILED partition when a person, not a program, must decide."""
+"""The way out of a FAILED partition when a person, not a program, must decide: `accept`."""

@@ -36,8 +36,8 @@ class NotAcceptable(StopError):
 
 
 @dataclass(frozen=True)
-class Proposal:
-    """What `carry_out` would do: `plan` in sentences, `decision` as it would be recorded. `store` holds the state of
+class Acceptance:
+    """The work of `carry_out`: `plan` in sentences, `decision` as it would be recorded. `store` holds the state of
     `ground`, `end_offset` is the end of the increments topic as far as it was examined."""
 
     partition: int
@@ -59,7 +59,7 @@ async def propose(
     finding_id: str,
     reason: str,
     on_news: OnNews = lambda _: None,
-) -> Proposal:
+) -> Acceptance:
     """Find out the present finding, and what accepting it means. Only reads; `on_news` hears how far it is.
 
     Raises:
@@ -81,12 +81,14 @@ async def propose(
     context = Context(app, settings, cluster, view, identity, partition, asyncio.Semaphore(1))
     examiner = Examiner(context, app.new_store(), on_news)
     try:
-        return await _proposal(context, examiner, finding_id, reason.strip())
+        return await _acceptance(context, examiner, finding_id, reason.strip())
     finally:
         await examiner.close()
 
 
-async def _proposal(context: Context, examiner: Examiner, finding_id: str, reason: str) -> Proposal:
+async def _acceptance(
+    context: Context, examiner: Examiner, finding_id: str, reason: str
+) -> Acceptance:
     error = await examiner.examine()
     if error is None:
         raise NotTheFinding(
@@ -118,7 +120,7 @@ async def _proposal(context: Context, examiner: Examiner, finding_id: str, reaso
         " and points to it; a running owner of the partition is fenced",
     )
     decision = _decision(finding_id, error, ground, reason)
-    return Proposal(
+    return Acceptance(
         context.partition,
         finding_id,
         f"{type(error).__name__}: {error.message}",
@@ -143,16 +145,16 @@ def _decision(
     }
 
 
-async def carry_out(proposal: Proposal) -> Begun:
+async def carry_out(acceptance: Acceptance) -> Begun:
     """Fence, claim, write the snapshot, commit the decision.
 
     Raises:
         LogWentOn, Superseded, Fenced, CommitInDoubt, Unreachable: as `publish`.
     """
     return await publish(
-        proposal.context,
-        proposal.store,
-        proposal.ground.increment,
-        proposal.decision,
-        proposal.end_offset,
+        acceptance.context,
+        acceptance.store,
+        acceptance.ground.increment,
+        acceptance.decision,
+        acceptance.end_offset,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -9,20 +10,23 @@ import msgspec
 from snapreplay.app.anchor import anchor_of
 from snapreplay.app.ways import new_app
 from snapreplay.counted import counted
-from snapreplay.errors import StopError
-from snapreplay.service.core.chain import decided_at, genesis_increment
+from snapreplay.errors import SnapreplayError, StopError
+from snapreplay.service.core.chain import decided_at, ground_increment
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
+from snapreplay.service.core.read_positions import read_positions
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.decisions import places
-from snapreplay.service.decisions.common_prefix import newest_common
+from snapreplay.service.decisions.common_prefix import moved_to, newest_common
 from snapreplay.service.decisions.examine import Examiner
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.recovery.acceptable_failures import Finding, Resolution, findings_of
+from snapreplay.service.recovery.acceptable_snapshot import newest_acceptable_snapshot
+from snapreplay.service.recovery.anchors import was_cut
 from snapreplay.service.recovery.inputs import InputReplaced, InputShorter, InputTrimmed
-from snapreplay.service.recovery.newest_whole import newest_whole
-from snapreplay.service.recovery.replay import ReplayFailed
+from snapreplay.service.recovery.mismatch import ReplayFailed
 from snapreplay.service.recovery.ways_out import nothing_left
 from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.witnesses import witness_of
 from snapreplay.service.topics.log_bounds import manifests_ahead
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.snapshots import load_manifest
@@ -38,8 +42,8 @@ class NoBaseline(StopError):
 
 @dataclass(frozen=True)
 class Baseline:
-    """`increment` stands for the accepted state as if it had been committed: batch number, positions, digest. `plan`
-    says in sentences what accepting it means."""
+    """The state to accept; `increment` stands for it as if it had been committed: batch number, positions, digest.
+    `plan` says in sentences what accepting it means."""
 
     increment: Increment
     plan: tuple[str, ...]
@@ -52,6 +56,16 @@ async def ground_of(context: Context, examiner: Examiner, finding: Finding) -> B
         NoBaseline: nothing can be accepted.
         StopError: the app cannot read the stored state.
     """
+    ground = await _ground(context, examiner, finding)
+    witness = await witness_of(context.cluster, context.app.app_id, context.increments)
+    if witness is None or witness.batch <= ground.increment.batch:
+        return ground
+    # The next batches are later than any that was committed: what was lost is not found missing again.
+    later = msgspec.structs.replace(ground.increment, batch=witness.batch)
+    return Baseline(later, ground.plan)
+
+
+async def _ground(context: Context, examiner: Examiner, finding: Finding) -> Baseline:
     match finding.way:
         case Resolution.SKIP | Resolution.REREAD:
             return await _input_moved(context, examiner, finding)
@@ -59,23 +73,47 @@ async def ground_of(context: Context, examiner: Examiner, finding: Finding) -> B
             return await _as_replayed(context, examiner)
         case Resolution.KEEP_LOG:
             return await _log_kept(context, examiner)
+        case Resolution.FROM_LAST:
+            return await _log_as_left(context, examiner, finding.error)
         case Resolution.FROM_SNAPSHOT:
             return await _from_snapshot(context, examiner)
 
 
 async def _log_kept(context: Context, examiner: Examiner) -> Baseline:
-    """The state that the log leads to. The decision's snapshot lies behind the manifests, so that no recovery looks at
-    them again."""
-    problem = await examiner.examine_log_alone()
-    last = examiner.last
-    if last is None:
-        raise AssertionError("a manifest is ahead of a last increment")
+    """Keep the log: the decision's snapshot lies behind the manifests, so that no recovery looks at them again."""
+    last = _last(examiner)
     lines = [
         f"snapshot {manifest.snapshot_id} of batch {manifest.batch} (manifest at offset {offset}, owner epoch"
         f" {manifest.owner_epoch}) is disregarded: if an owner wrote it after all, the batches after"
         f" {last.increment.batch} are processed again, outputs written a second time"
         for offset, manifest in await manifests_ahead(context, last)
     ]
+    return await _log_alone(context, examiner, lines)
+
+
+async def _log_as_left(context: Context, examiner: Examiner, error: SnapreplayError) -> Baseline:
+    last, lost = _last(examiner).increment, error.facts["witness_batch"]
+    line = (
+        f"batches {last.batch + 1} to {lost}, and any later ones, are lost: what they processed is processed again"
+        f" ({_places(last.positions)}), outputs written a second time"
+    )
+    return await _log_alone(context, examiner, [line])
+
+
+def _places(positions: Mapping[str, int]) -> str:
+    return ", ".join(f"{topic} from offset {at} on" for topic, at in sorted(positions.items()))
+
+
+def _last(examiner: Examiner) -> FoundIncrement:
+    if examiner.last is None:
+        raise AssertionError("something is ahead of a last increment")
+    return examiner.last
+
+
+async def _log_alone(context: Context, examiner: Examiner, lines: Sequence[str]) -> Baseline:
+    """Take the state that the log leads to."""
+    problem = await examiner.examine_log_alone()
+    last = _last(examiner)
     if problem is None:
         kept = await _present_state(context, examiner)
     elif isinstance(problem, InputTrimmed | InputShorter | InputReplaced):
@@ -83,15 +121,15 @@ async def _log_kept(context: Context, examiner: Examiner) -> Baseline:
         kept = await _input_moved(context, examiner, moved)
     else:
         raise NoBaseline(
-            f"partition {context.partition}: without that manifest the log does not lead to batch"
-            f" {last.increment.batch}, either: {problem.message}",
+            f"partition {context.partition}: the log does not lead to batch {last.increment.batch}, either:"
+            f" {problem.message}",
             hint=problem.hint,
         )
     return Baseline(kept.increment, (*lines, *kept.plan))
 
 
 async def _input_moved(context: Context, examiner: Examiner, finding: Finding) -> Baseline:
-    """The state stays as it is, or is that of the newest snapshot if only the input led further."""
+    """Keep the state as it is, or take that of the newest snapshot if only the input led further."""
     state = await _present_state(context, examiner)
     replaced = str(finding.error.facts["topic"]) if finding.way is Resolution.REREAD else ""
     return await _placed(context, examiner, state, replaced)
@@ -100,10 +138,11 @@ async def _input_moved(context: Context, examiner: Examiner, finding: Finding) -
 async def _placed(
     context: Context, examiner: Examiner, state: Baseline, replaced: str = ""
 ) -> Baseline:
-    """Sets each input to the first record that exists and is not in the state; `replaced` names an input that is
+    """Set each input to the first record that exists and is not in the state; `replaced` names an input that is
     another log."""
     last = examiner.last
     positions, anchors = dict(state.increment.positions), dict(state.increment.anchors)
+    below = dict(state.increment.position_anchors)
     lines = []
     for topic, position in state.increment.positions.items():
         reached = last.increment.positions.get(topic) if last else None
@@ -116,14 +155,25 @@ async def _placed(
         else:
             common = await newest_common(context, topic, last.offset)
             end = common.offset + 1 if common is not None else None
-            begin, line = places.other_log(topic, position, reached, start_offset, end)
+            shifted = None if common is not None else await _moved(context, topic, last)
+            begin, line = places.other_log(topic, position, reached, start_offset, end, shifted)
             anchors.pop(topic, None)
             if common is not None and begin == end:
                 anchors[topic] = common
+        if other or begin != position:  # the next recovery records what lies there
+            below.pop(topic, None)
         positions[topic] = begin
         lines += [line] if line else []
-    moved = msgspec.structs.replace(state.increment, positions=positions, anchors=anchors)
+    moved = msgspec.structs.replace(
+        state.increment, positions=positions, anchors=anchors, position_anchors=below
+    )
     return Baseline(moved, (*state.plan, *lines))
+
+
+async def _moved(context: Context, topic: str, last: FoundIncrement) -> tuple[int, int] | None:
+    anchor = last.increment.anchors.get(topic)
+    is_at = await moved_to(context, topic, anchor) if anchor is not None else None
+    return None if anchor is None or is_at is None else (anchor.offset, is_at)
 
 
 async def _present_state(context: Context, examiner: Examiner) -> Baseline:
@@ -145,7 +195,7 @@ async def _present_state(context: Context, examiner: Examiner) -> Baseline:
 
 
 async def _as_replayed(context: Context, examiner: Examiner) -> Baseline:
-    """If this code refuses a record, the newest snapshot is taken instead, and live the record meets the policy."""
+    """Replay; if this code refuses a record, take the newest snapshot instead: live the record meets the policy."""
     try:
         await examiner.replay()
     except ReplayFailed:
@@ -162,7 +212,7 @@ async def _as_replayed(context: Context, examiner: Examiner) -> Baseline:
 
 
 async def _from_snapshot(context: Context, examiner: Examiner) -> Baseline:
-    manifest, passed_over = await newest_whole(context, examiner.store)
+    manifest, passed_over = await newest_acceptable_snapshot(context, examiner.store)
     if manifest is not None:
         state = _snapshot_ground(context, examiner, manifest, passed_over)
         return await _placed(context, examiner, state)
@@ -178,15 +228,18 @@ def _snapshot_ground(
 ) -> Baseline:
     last, store = examiner.last, examiner.store
     batch = max(manifest.batch, last.increment.batch if last else 0)
-    genesis = genesis_increment(
-        context.origin, NO_OFFSET, manifest.genesis, store.digest, 0, context.view.topic_ids
+    ground = ground_increment(
+        context.origin,
+        manifest.genesis,
+        (store.digest, store.store_digests),
+        context.view.topic_ids,
+        manifest.stream_time_ms,
+        last.increment if last else None,
     )
     increment = msgspec.structs.replace(
-        genesis,
+        ground,
         batch=batch,
         positions=dict(manifest.positions),
-        stream_time_ms=manifest.stream_time_ms,
-        store_digests=store.store_digests,
         last_decision_offset=decided_at(last.increment, last.offset) if last else NO_OFFSET,
     )
     state = f"the state becomes that of snapshot {manifest.snapshot_id}, of batch {manifest.batch}{_digest(store)}"
@@ -210,17 +263,26 @@ def _as_committed(last: Increment, offset: int, store: Store) -> Increment:
 async def _is_other(
     context: Context, topic: str, last: FoundIncrement | None, start_offset: int
 ) -> bool:
-    """Whether the record at the last increment's anchor is another one. An input that only seems too short is not: a
-    leader may be stale, and the next recovery asks for longer."""
-    anchor = last.increment.anchors.get(topic) if last else None
-    if anchor is None or anchor.offset < start_offset:
+    """Say whether what was read last is not there any more. An input that only seems too short is not another one:
+    a leader may be stale, and the next recovery asks for longer."""
+    if last is None:
         return False
+    partition = TopicPartition(topic, context.partition)
+    read_position, ids = read_positions(last.increment)[topic], context.view.topic_ids
+    anchor = read_position.record
     async with reading(context.cluster) as reader:
-        try:
-            record = await reader.read_at(TopicPartition(topic, context.partition), anchor.offset)
-        except (OffsetTrimmed, OffsetBeyondEnd):
+        if anchor is not None and anchor.offset >= start_offset:
+            try:
+                record = await reader.read_at(partition, anchor.offset)
+            except (OffsetTrimmed, OffsetBeyondEnd):
+                return False
+            if record is not None and anchor_of(record) != anchor:
+                return True
+        if last.increment.topic_ids.get(topic) != ids.get(topic):
             return False
-    return record is not None and anchor_of(record) != anchor
+        bounds = await reader.bounds(partition)
+        is_there = bounds.start_offset < read_position.position <= bounds.end_offset
+        return is_there and await was_cut(context, reader, partition, read_position)
 
 
 async def _log_start(context: Context, topic: str) -> int:

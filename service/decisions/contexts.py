@@ -14,7 +14,7 @@ from snapreplay.service.runtime.context import ClusterView, Context, Identity
 def contexts_of(
     app: App[Any], settings: Settings, cluster: Cluster, view: ClusterView
 ) -> list[Context]:
-    """Of every partition, in order; never empty."""
+    """Make the context of every partition, in order; never empty."""
     identity = Identity.of_this_process(settings.instance_id)
     return [
         Context(app, settings, cluster, view, identity, number, asyncio.Semaphore(1))

@@ -1,4 +1,4 @@
-"""What a recovery would find now: its reading part, run without fencing or claiming anything."""
+"""The findings of a recovery if it ran now: its reading part, run without fencing or claiming anything."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import assert_never
 from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
-from snapreplay.service.core.base import Base
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.restore_mode import RestoreMode
@@ -19,11 +18,10 @@ from snapreplay.service.recovery import inputs
 from snapreplay.service.recovery.attempt import attempt
 from snapreplay.service.recovery.driver import preferred_mode
 from snapreplay.service.recovery.executor import RecoveryExecutor
-from snapreplay.service.recovery.replay import Replayer
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.service.topics import increments
 from snapreplay.snapshots.format.records import NO_OFFSET
+from snapreplay.snapshots.log.base import Base
 from snapreplay.snapshots.plan import Start
 from snapreplay.state.contract import Store
 
@@ -79,7 +77,7 @@ class Examiner:
     """
 
     def __init__(self, context: Context, store: Store, on_news: OnNews = lambda _: None) -> None:
-        """`on_news` hears what is being looked at, and how far that is every few seconds."""
+        """Take `on_news`, which hears what is being looked at, and how far that is every few seconds."""
         self._context = context
         self._teller = _Teller(context.partition, on_news)
         self._executor = RecoveryExecutor(context, store, self._teller)
@@ -107,7 +105,7 @@ class Examiner:
         return self._recovery.base
 
     async def examine(self) -> SnapreplayError | None:
-        """What makes a recovery fail now; None when it would go LIVE.
+        """Return what makes a recovery fail now; None when it would go LIVE.
 
         Raises:
             RetryableError: it could not be found out.
@@ -126,13 +124,13 @@ class Examiner:
                 assert_never(end)
 
     async def examine_log_alone(self) -> SnapreplayError | None:
-        """As `examine`, if no manifest that is ahead of the log proved anything."""
+        """Examine as `examine` does, if no manifest that is ahead of the log proved anything."""
         self._executor.disregard_manifests = True
         self._recovery = Recovery(self._recovery.expected, self._recovery.mode)
         return await self.examine()
 
     async def bring_forward(self) -> bool:
-        """Whether the store holds the state of the last increment; else it is that of the start.
+        """Say whether the store holds the state of the last increment; else it is that of the start.
 
         An input that fails the examination may have ruled out a replay, but not the changes.
         """
@@ -157,14 +155,7 @@ class Examiner:
         if last is None:
             raise AssertionError("replaying comes after loading")
         ids = (await inputs.check_inputs(context, last.increment)).topic_ids
-        replayer = Replayer(context, self.store, base.positions, last.increment.positions, ids)
-        walk = increments.walk(await self._executor.reader(), context.increments, base, last.offset)
-        try:
-            async for each in walk:
-                await replayer.apply(each)
-                self.store.stream_time_ms = each.increment.stream_time_ms
-        finally:
-            await replayer.close()
+        await self._executor.follower.replay(base, last, ids)
 
     async def close(self) -> None:
         self._executor.end_load()
@@ -173,7 +164,7 @@ class Examiner:
     async def _load_start(self) -> None:
         event = await self._executor.perform(effects.Load(self.start))
         match event:
-            case events.SnapshotUnusable(snapshot_id, reason):
+            case events.SnapshotUnusable(snapshot_id=snapshot_id, reason=reason):
                 raise StopError(f"snapshot {snapshot_id} was usable a moment ago: {reason}")
             case _:
                 pass

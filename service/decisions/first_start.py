@@ -11,9 +11,10 @@ from snapreplay.app.app import App
 from snapreplay.app.ways import app_name
 from snapreplay.errors import DamagedError, NotBegun, ReleaseError, StopError, UsageError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.beginning import Beginning, Found, beginning
+from snapreplay.service.core.beginning import PartitionTraces, StartFinding, beginning
 from snapreplay.service.core.kafka_errors import CommitInDoubt, OffsetTrimmed
 from snapreplay.service.core.lineage import Fencer
+from snapreplay.service.core.refusals import wrong_log
 from snapreplay.service.decisions.contexts import contexts_of
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.decisions.owned_before import fenced_before, never_owned
@@ -37,10 +38,7 @@ FirstStart = Literal["wait", "refuse", "earliest", "latest"]
 
 
 def check_first_start(first_start: object) -> None:
-    """
-    Raises:
-        UsageError: it is not a `FirstStart`. A typo must not decide where an app begins.
-    """
+    """Raise UsageError if it is not a `FirstStart`. A typo must not decide where an app begins."""
     if first_start not in get_args(FirstStart):
         raise UsageError(
             f"first_start={first_start!r} is not a valid value",
@@ -64,6 +62,7 @@ async def begun(
 
     Raises:
         NotBegun: the app is new, and `first_start` is "refuse".
+        WrongLog: the log belongs to another app of this id, or to another cluster.
         UsageError, StopError, AccessError: as `inspect`.
         Unreachable: ask again later.
     """
@@ -98,7 +97,7 @@ async def begun(
 async def awaited_genesis(
     app: App[Any], settings: Settings, cluster: Cluster, view: ClusterView
 ) -> NotBegun | None:
-    """What the app waits for; None: it has begun, or ran before.
+    """Return what the app waits for; None: it has begun, or ran before.
 
     The last partition is asked first, because `init` begins it last: a process of an app that runs asks no other.
 
@@ -110,12 +109,12 @@ async def awaited_genesis(
     if last.has_increment:
         return None
     found = [*[await _found(context) for context in contexts[:-1]], last]
-    if beginning(found) is Beginning.BEGUN or await cluster.member_count(app.app_id):
+    if beginning(found) is StartFinding.BEGUN or await cluster.member_count(app.app_id):
         return None  # a process that waits is no member: one with members has run
     return _not_begun(app, _how_far(found))
 
 
-def _how_far(found: Sequence[Found]) -> str:
+def _how_far(found: Sequence[PartitionTraces]) -> str:
     begun = sum(each.has_increment for each in found)
     if begun or any(each.fenced_by is not Fencer.NOBODY for each in found):
         return f"`init` is under way or was interrupted; partitions with a genesis: {begun} of {len(found)}"
@@ -123,7 +122,7 @@ def _how_far(found: Sequence[Found]) -> str:
 
 
 async def _until_begun(last: Context) -> None:
-    """Until the last partition has its genesis. What the others hold meanwhile is the business of `init`."""
+    """Wait until the last partition has its genesis. What the others hold meanwhile is the business of `init`."""
     while not (await _found(last, asks_coordinator=False)).has_increment:  # noqa: ASYNC110 - it is in the cluster
         await asyncio.sleep(LOOK_SECONDS)
 
@@ -131,7 +130,7 @@ async def _until_begun(last: Context) -> None:
 async def awaited_topics(
     app: App[Any], cluster: Cluster, missing: OwnTopicsMissing
 ) -> NotBegun | None:
-    """The same for an app without its increments and snapshots topics.
+    """Return the same for an app without its increments and snapshots topics.
 
     Raises:
         Unreachable, AccessError: ask again later.
@@ -144,7 +143,7 @@ async def awaited_topics(
 
 
 async def _begin(app: App[Any], settings: Settings, cluster: Cluster, start: StartFrom) -> None:
-    """Other processes of the app may do the same now: who is fenced by them looks again."""
+    """Begin as other processes of the app may do now: who is fenced by them looks again."""
     try:
         lines = await ensure_topics(app, settings, cluster)
         lines += await init_app(app, settings, cluster, start)
@@ -164,20 +163,22 @@ def _not_begun(app: App[Any], why: str, before: str = "") -> NotBegun:
     )
 
 
-async def _found(context: Context, *, asks_coordinator: bool = True) -> Found:
-    """What cannot be read was written by somebody: a recovery says what is wrong with it."""
+async def _found(context: Context, *, asks_coordinator: bool = True) -> PartitionTraces:
+    """Look at a partition; what cannot be read was written by somebody: a recovery says what is wrong with it."""
     async with reading(context.cluster) as reader:
         bounds = await reader.bounds(context.increments)
         try:
             last = await last_increment(reader, context.increments, bounds)
         except (DamagedError, OffsetTrimmed, StopError):
-            return Found(has_increment=True)
+            return PartitionTraces(has_increment=True)
         if last is not None:
+            if (wrong := wrong_log(context.expected, last)) is not None:
+                raise wrong  # the process must not take partitions away from the app whose log it is
             begins = _is_written_by_init(last.increment)
             is_last = last.offset == bounds.end_offset - 2  # the marker is behind it
-            return Found(True, is_at_beginning=begins, is_untouched=begins and is_last)
+            return PartitionTraces(True, is_at_beginning=begins, is_untouched=begins and is_last)
         snapshots = await reader.bounds(context.snapshots)
-    return Found(
+    return PartitionTraces(
         log_start_offset=bounds.start_offset,
         has_snapshots=snapshots.end_offset > 0,
         fenced_by=await fenced_before(context) if asks_coordinator else Fencer.NOBODY,

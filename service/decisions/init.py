@@ -1,4 +1,4 @@
-"""`init`: the beginning of every partition's chain. Nothing else ever takes an empty log for a new app.
+"""The `init` of an app: the beginning of every partition's chain. Nothing else ever takes an empty log for a new app.
 
 It is batch 0 with the empty state; or, with the state of another app, an increment that begins the chain with it.
 """
@@ -127,7 +127,8 @@ async def init_with_state(
 
 
 async def _filled_outputs(app: App[Any], cluster: Cluster) -> list[str]:
-    """Nobody can tell who wrote the records: another app, or this one before its topics were lost."""
+    """Name outputs that already hold records; nobody can tell who wrote them: another app, or this one before its
+    topics were lost."""
     facts = await cluster.topics([topic.name for topic in app.outputs])
     async with reading(cluster) as reader:
         return [
@@ -146,7 +147,7 @@ async def _holds_records(reader: Reader, topic: TopicFacts) -> bool:
 
 
 async def _source_of(context: Context, found: FoundIncrement) -> str | None:
-    """The app with whose state the chain began, as far as its newest decision says so."""
+    """Return the app with whose state the chain began, as far as its newest decision says so."""
     offset = decided_at(found.increment, found.offset)
     if offset == NO_OFFSET:
         return None
@@ -172,7 +173,8 @@ def _already(context: Context, found: FoundIncrement) -> str:
 
 
 async def _refuse_lost(contexts: list[Context], existing: list[FoundIncrement | None]) -> None:
-    """An interrupted `init` leaves partitions without genesis; but then none of the others has processed."""
+    """Refuse to begin where the log is lost: an interrupted `init` leaves partitions without genesis; but then none
+    of the others has processed."""
     ahead = {
         c.partition: f
         for c, f in zip(contexts, existing, strict=True)
@@ -203,7 +205,7 @@ async def _refuse_lost(contexts: list[Context], existing: list[FoundIncrement | 
 async def _refuse_owned(
     contexts: list[Context], existing: list[FoundIncrement | None], *, state_is_lost: bool
 ) -> None:
-    """`init` fences: an owner that holds the only copy of a state would be cut off from the log.
+    """Refuse to fence an owner that holds the only copy of a state: it would be cut off from the log.
 
     Whoever fences claims next. So if the log has no claim, and the coordinator knows more than a first fence, the log
     is not the one that the owner wrote.
@@ -239,7 +241,7 @@ def _owner_hint(context: Context, *, running: bool) -> str:
 
 
 async def _last(context: Context) -> FoundIncrement | None:
-    """The last increment, without fencing anybody: a running owner must not notice `init`."""
+    """Find the last increment without fencing anybody: a running owner must not notice `init`."""
     async with reading(context.cluster) as reader:
         bounds = await reader.bounds(context.increments)
         found = await last_increment(reader, context.increments, bounds)
@@ -259,7 +261,8 @@ async def _last(context: Context) -> FoundIncrement | None:
 
 async def _write(context: Context, start: StartFrom) -> str:
     view = context.view
-    starts = await start_offsets(context, start)
+    places = await start_offsets(context, start)
+    starts = places.positions
     genesis = Genesis(view.cluster_id, view.partition_count, starts)
     digest = context.app.new_store().digest
     async with owned(context, begins=True) as ours:
@@ -267,8 +270,10 @@ async def _write(context: Context, start: StartFrom) -> str:
         if found is not None:
             return _already(context, found)
         epoch, now_ms = ours.owner_epoch, wall_ms()
-        await ours.commit(
-            genesis_increment(context.origin, epoch, genesis, digest, now_ms, view.topic_ids)
+        begun = genesis_increment(
+            context.origin, epoch, genesis, digest, now_ms, view.topic_ids, places.below
         )
+        await ours.give_up_later(begun)
+        await ours.commit(begun)
     listed = ", ".join(f"{topic} from offset {offset}" for topic, offset in starts.items())
     return f"partition {context.partition}: initialised, {listed}"

@@ -1,4 +1,5 @@
-"""Whether a partition had an owner that its log does not show: the transaction coordinator remembers fences."""
+"""The question whether a partition had an owner that its log does not show: the transaction coordinator remembers
+fences."""
 
 from __future__ import annotations
 
@@ -11,16 +12,20 @@ from snapreplay.errors import StopError
 from snapreplay.service.core.lineage import Fencer, fencer
 from snapreplay.service.ports import Bounds, Cluster, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.topics.decode import is_ours
+from snapreplay.service.runtime.witnesses import witness_of
 from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.log.decode import is_ours
 
 CLAIM_FOLLOWS_SECONDS = 1.0  # of an `init`, or an owner, that has just fenced
 
 
 async def fenced_before(context: Context) -> Fencer:
-    """Who has fenced a partition whose log holds no increment. It was an owner if its claim does not appear in the log,
-    even after a while. A transaction marker is not a claim: it is also written into a topic that was created again.
+    """Say who has fenced a partition whose log holds no increment. It was an owner if its claim does not appear in the
+    log, even after a while. A transaction marker is not a claim: it is also written into a topic that was created
+    again. Nor does a claim show that nobody came after it: a witness may know of a batch that this log has lost.
     """
+    if await _is_witnessed(context):
+        return Fencer.OWNER
     loop = asyncio.get_running_loop()
     deadline = loop.time() + CLAIM_FOLLOWS_SECONDS
     while True:
@@ -40,15 +45,24 @@ async def fenced_before(context: Context) -> Fencer:
 
 
 async def holds_ours(reader: Reader, log: TopicPartition, bounds: Bounds) -> bool:
-    """Whether the log holds a record of ours; transaction markers do not count."""
+    """Say whether the log holds a record of ours; transaction markers do not count."""
     async for records in reader.read(log, *bounds):
         if any(is_ours(record.value or b"", record.headers) for record in records):
             return True
     return False
 
 
+async def _is_witnessed(context: Context) -> bool:
+    """Say whether a batch behind the genesis was committed to this log."""
+    log = context.increments
+    witness = await witness_of(context.cluster, context.app.app_id, log)
+    if witness is None or witness.batch == 0:
+        return False
+    return witness.topic_id in {"", context.view.topic_ids.get(log.topic, "")}
+
+
 async def never_owned(cluster: Cluster, app: App[Any], partition_count: int) -> bool:
-    """Whether the coordinator knows no owner of any partition."""
+    """Say whether the coordinator knows no owner of any partition."""
     for partition in range(partition_count):
         if await _last_fencer(cluster, app, partition) is Fencer.OWNER:
             return False

@@ -1,4 +1,4 @@
-"""Where in an input an accepted state goes on, and in words what that means for the records around it. Pure.
+"""The place in an input where an accepted state goes on, and in words what that means for the records around it. Pure.
 
 `position` is that of the accepted state, `reached` how far the input had been processed: behind `position` when the
 state is an older one, None when no increment is left that says so.
@@ -11,13 +11,15 @@ NO_EFFECT = "their outputs stay, their effect on the state is lost"
 
 
 def same_log(topic: str, position: int, reached: int | None, start_offset: int) -> tuple[int, str]:
-    """For an input that is the log which was processed, or begins now at `start_offset`.
+    """Place the state in an input that is the log which was processed, or begins now at `start_offset`.
 
     Returns:
         The offset to go on at, and a sentence; "" when nothing is lost, skipped or repeated.
     """
     begin = max(position, start_offset)
     parts = []
+    if reached is not None and reached < position:  # the state knows more than the log that is left
+        reached = None
     if reached is None:
         if position < begin:
             parts.append(
@@ -37,16 +39,31 @@ def same_log(topic: str, position: int, reached: int | None, start_offset: int) 
 
 
 def other_log(
-    topic: str, position: int, reached: int, start_offset: int, common_end: int | None
+    topic: str,
+    position: int,
+    reached: int,
+    start_offset: int,
+    common_end: int | None,
+    moved: tuple[int, int] | None = None,
 ) -> tuple[int, str]:
-    """For an input that was replaced or cut: up to `common_end` it still holds what was processed; None: nothing."""
+    """Place the state in an input that was replaced or cut: up to `common_end` it still holds what was processed;
+    None: nothing at its offset. `moved`: where the last processed record was, and where it is now."""
+    reached = max(reached, position)  # the state may know more than the log that is left
+    if common_end is None and moved is not None:
+        was_at, is_at = moved
+        return start_offset, (
+            f"{topic}: holds the last record that was processed at offset {is_at} instead of {was_at}: it was loaded"
+            f" again with shifted offsets. It is read as a new log from its start, offset {start_offset}: offsets"
+            f" {start_offset} to {is_at + 1} were processed before, as far as they are the same records, and are"
+            f" {AGAIN}"
+        )
     lost = f"offsets {position} to {reached}" if position < reached else ""
     if common_end is None:
         old = f"{lost} of the old log have no effect on the state; " if lost else ""
         return start_offset, (
-            f"{topic}: holds none of the records that were processed: it is read as a new log from its start, offset"
-            f" {start_offset}; {old}the old log's records from offset {reached} on are never processed;"
-            " a record that was processed and is in the new log, too, is processed again"
+            f"{topic}: holds none of the records that were processed at their offsets: it is read as a new log from its"
+            f" start, offset {start_offset}; {old}the old log's records from offset {reached} on are never processed,"
+            f" if they are not in the new one; a record that was processed and is in the new log, too, is {AGAIN}"
         )
     begin = max(min(common_end, position), start_offset)
     parts = []

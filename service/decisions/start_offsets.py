@@ -1,9 +1,11 @@
-"""Where a new app begins in its inputs, when no position is recorded."""
+"""The place where a new app begins in its inputs, when no position is recorded."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
+from snapreplay.app.ranges import Anchor, PositionAnchor
 from snapreplay.errors import UsageError
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.runtime.context import Context
@@ -13,10 +15,7 @@ StartFrom = Literal["earliest", "latest"]
 
 
 def check_start(start: object) -> None:
-    """
-    Raises:
-        UsageError: it is not a `StartFrom`. A typo must not skip the records that are in the inputs.
-    """
+    """Raise UsageError if it is not a `StartFrom`. A typo must not skip the records that are in the inputs."""
     if start not in get_args(StartFrom):
         raise UsageError(
             f"start={start!r} is not a valid value",
@@ -24,18 +23,36 @@ def check_start(start: object) -> None:
         )
 
 
-async def start_offsets(context: Context, start: StartFrom) -> dict[str, int]:
-    """Per input of this partition, as its log is now: the log's start, or its last stable offset.
+@dataclass(frozen=True)
+class Places:
+    """The places to begin at in each input.
+
+    Attributes:
+        positions: input → the next offset.
+        below: input → what its log holds directly below that offset, as far as anything is there.
+        anchors: input → the last record before that offset, if it was processed.
+    """
+
+    positions: dict[str, int]
+    below: dict[str, PositionAnchor]
+    anchors: dict[str, Anchor]
+
+
+async def start_offsets(context: Context, start: StartFrom) -> Places:
+    """Return where to begin in each input of this partition, as its log is now: the log's start, or its last stable
+    offset.
 
     Raises:
         Unreachable: the cluster did not answer.
     """
+    positions, below = dict[str, int](), dict[str, PositionAnchor]()
     async with reading(context.cluster) as reader:
-        bounds = {
-            name: await reader.bounds(TopicPartition(name, context.partition))
-            for name in context.input_names
-        }
-    return {
-        name: each.start_offset if start == "earliest" else each.end_offset
-        for name, each in bounds.items()
-    }
+        for name in context.input_names:
+            partition = TopicPartition(name, context.partition)
+            bounds = await reader.bounds(partition)
+            positions[name] = bounds.start_offset if start == "earliest" else bounds.end_offset
+            if positions[name] > bounds.start_offset:
+                anchor = await reader.anchor_at(partition, positions[name])
+                if anchor is not None:
+                    below[name] = anchor
+    return Places(positions, below, {})

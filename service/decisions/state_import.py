@@ -20,11 +20,11 @@ from snapreplay.counted import counted
 from snapreplay.errors import RebuildError, SnapreplayError, StopError, UsageError
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
-from snapreplay.service.core.chain import genesis_increment
-from snapreplay.service.core.refusals import schema_differs
+from snapreplay.service.core.chain import ground_increment
+from snapreplay.service.core.refusals import fields_in, schema_differs
 from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.decisions.start_offsets import start_offsets
+from snapreplay.service.decisions.start_offsets import Places, start_offsets
 from snapreplay.service.ports import Cluster
 from snapreplay.service.publish.publish import by_whom
 from snapreplay.service.recovery.executor import RecoveryExecutor
@@ -35,9 +35,10 @@ from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.snapshots import load_manifest
-from snapreplay.snapshots.format.records import NO_OFFSET, Genesis, Increment
+from snapreplay.snapshots.format.records import Genesis, Increment
 from snapreplay.snapshots.plan import plan_start
 from snapreplay.state.contract import Store
+from snapreplay.state.fields import refuse_fields
 from snapreplay.state.values import StoredValueUnreadable
 
 BeginAt = Literal["earliest", "latest", "positions"]
@@ -65,10 +66,7 @@ class Takeover:
 
 
 async def check_source(source_id: str, app: App[Any], cluster: Cluster, partitions: int) -> None:
-    """
-    Raises:
-        NoSuchState: no topics of that app, or another number of partitions.
-    """
+    """Raise NoSuchState if there are no topics of that app, or another number of partitions."""
     if source_id == app.app_id:
         raise NoSuchState(f"--state-of {source_id}: an app cannot begin with its own state")
     own = (names.increments_topic(source_id), names.snapshots_topic(source_id))
@@ -86,13 +84,17 @@ async def check_source(source_id: str, app: App[Any], cluster: Cluster, partitio
                 f" increments here: {', '.join(known) or 'none'}"
             )
     count = facts[own[0]].partition_count
-    if count != partitions:
-        raise NoSuchState(
-            f"--state-of {source_id}: its state has {counted(count, 'partition')}, but the inputs of {app.app_id} have"
-            f" {partitions}: keys would be in other partitions than their state",
-            found=partitions,
-            expected=count,
-        )
+    if count < partitions:  # with more, its increments say how many it has
+        raise _other_count(source_id, app.app_id, count, partitions)
+
+
+def _other_count(source_id: str, app_id: str, count: int, partitions: int) -> NoSuchState:
+    return NoSuchState(
+        f"--state-of {source_id}: its state has {counted(count, 'partition')}, but the inputs of {app_id} have"
+        f" {partitions}: keys would be in other partitions than their state",
+        found=partitions,
+        expected=count,
+    )
 
 
 async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> Takeover:
@@ -101,21 +103,33 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> Takeo
     Raises:
         CannotTakeOver: that state cannot be had or read, or `begin` is nowhere in the inputs.
         SchemaDiffers: the snapshot is of another schema_version.
+        UnknownFields: this app would lose fields of that state.
     """
     store = context.app.new_store()
     source = replace(context, app=_named(context.app, source_id))
     last = await _load(source, store)
     _check_entries(source, store)
     increment = last.increment
-    positions, anchors = await _begin(context, source, increment, begin)
+    count = increment.genesis.partition_count
+    if count != context.view.partition_count:
+        raise _other_count(source_id, context.app.app_id, count, context.view.partition_count)
+    fields, by = fields_in(increment), increment.origin.app_version
+    if unknown := refuse_fields(fields, context.app.stored_fields, by):
+        raise unknown
+    places = await _begin(context, source, increment, begin)
+    positions = places.positions
     genesis = Genesis(context.view.cluster_id, context.view.partition_count, positions)
     before = msgspec.structs.replace(
-        genesis_increment(
-            context.origin, NO_OFFSET, genesis, store.digest, 0, context.view.topic_ids
+        ground_increment(
+            context.origin,
+            genesis,
+            (store.digest, store.store_digests),
+            context.view.topic_ids,
+            increment.stream_time_ms,
+            increment,
         ),
-        anchors=anchors,
-        stream_time_ms=increment.stream_time_ms,
-        store_digests=store.store_digests,
+        anchors=places.anchors,
+        position_anchors=places.below,
         begun_input=increment.begun_input if begin == "positions" else None,
     )
     listed = ", ".join(f"{topic} from offset {offset}" for topic, offset in positions.items())
@@ -134,7 +148,7 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> Takeo
 
 
 def _named(app: App[Any], app_id: str) -> App[Any]:
-    """The same program under another id: its topics are those of that app."""
+    """Return the same program under another id: its topics are those of that app."""
     named = copy.copy(app)
     named.app_id = app_id
     return named
@@ -161,18 +175,20 @@ async def _load(source: Context, store: Store) -> FoundIncrement:
 
 
 async def _bring_to(source: Context, executor: RecoveryExecutor, last: FoundIncrement) -> None:
-    """By changes only: another app's handlers cannot be replayed here."""
+    """Bring the state to `last` by changes only: another app's handlers cannot be replayed here."""
     starts = await read_starts(source, last)
     unusable: dict[str, str] = {}
+    refusal: StopError | None = None
     while True:
         try:
             start = plan_start(last.increment, last.offset, starts, unusable)
         except StopError as error:
-            raise _not_to_be_had(source, error) from error
+            raise refusal or _not_to_be_had(source, error) from error
         loaded = await _loaded(source, executor, effects.Load(start))
         if isinstance(loaded, events.StartLoaded):
             break
         unusable[loaded.snapshot_id] = loaded.reason
+        refusal = refusal or loaded.refusal
     event = await executor.perform(effects.Advance(loaded.base, last, RestoreMode.CHANGES))
     if isinstance(event, events.ModeUnavailable):
         raise _not_to_be_had(source, event.error)
@@ -213,7 +229,8 @@ async def _check_kind(source: Context, store: Store, last: FoundIncrement) -> No
 
 
 async def _is_map(source: Context, last: Increment) -> bool | None:
-    """None: unknown. A map has a digest after every batch and many shards; another state has one shard."""
+    """Say whether the state is a map; None: unknown. A map has a digest after every batch and many shards; another
+    state has one shard."""
     if last.changes is not None or last.digest is None:
         return last.changes is not None
     async with reading(source.cluster, read_committed=False, large=True) as reader:
@@ -231,7 +248,7 @@ def _check_schema(source: Context, last: FoundIncrement) -> None:
 
 
 def _check_entries(source: Context, store: Store) -> None:
-    """Each key and value is read as this app's types, which the handlers would do only when they meet them."""
+    """Read each key and value as this app's types, which the handlers would do only when they meet them."""
     try:
         for _ in store.checking():
             pass
@@ -242,18 +259,14 @@ def _check_entries(source: Context, store: Store) -> None:
         ) from error
 
 
-async def _begin(
-    context: Context, source: Context, last: Increment, begin: BeginAt
-) -> tuple[dict[str, int], dict[str, Any]]:
-    """The positions to go on at, and the anchors that show whether the inputs are still the same logs."""
+async def _begin(context: Context, source: Context, last: Increment, begin: BeginAt) -> Places:
+    """Say where to go on, and what shows whether the inputs are still the same logs."""
     if begin == "positions":
         return await _same_positions(context, source, last)
-    return await start_offsets(context, begin), {}
+    return await start_offsets(context, begin)
 
 
-async def _same_positions(
-    context: Context, source: Context, last: Increment
-) -> tuple[dict[str, int], dict[str, Any]]:
+async def _same_positions(context: Context, source: Context, last: Increment) -> Places:
     theirs, ours = sorted(last.positions), sorted(context.input_names)
     hint = "`--from earliest` goes on at the start of each input, `--from latest` at its end"
     if theirs != ours:
@@ -263,10 +276,10 @@ async def _same_positions(
             hint=hint,
         )
     try:
-        await check_inputs(context, last)
+        checked = await check_inputs(context, last)
     except StopError as error:
         raise CannotTakeOver(f"--from positions: {error.message}", hint=hint) from error
-    return dict(last.positions), dict(last.anchors)
+    return Places(dict(last.positions), dict(checked.anchors), dict(last.anchors))
 
 
 def _finding(source: Context, last: FoundIncrement) -> str:

@@ -1,1 +1,1 @@
-"""`doctor`: what could go wrong with an app on a cluster, looked for before it does."""
+"""The search for what could go wrong with an app on a cluster, before it does: `doctor`."""

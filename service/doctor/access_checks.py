@@ -1,4 +1,4 @@
-"""What this user may not do, found by trying. Pure: facts in, findings out."""
+"""The permissions that this user lacks, found by trying. Pure: facts in, findings out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ IDEMPOTENT_WRITES = "idempotent writes"
 
 
 def refusals(facts: Facts) -> Iterator[Diagnosis]:
-    """What could not be examined. The rest of the report is silent about it."""
+    """Tell what could not be examined. The rest of the report is silent about it."""
     for each in facts.refusals:
         yield Diagnosis(
             "access",
@@ -21,7 +21,7 @@ def refusals(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def writes(facts: Facts) -> Iterator[Diagnosis]:
-    """What the probe's transaction was not allowed."""
+    """Tell what the probe's transaction was not allowed."""
     if facts.probe is None:
         return
     for what, reason in facts.probe.refused.items():
@@ -29,7 +29,8 @@ def writes(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def identities(facts: Facts) -> Iterator[Diagnosis]:
-    """The app's group, and the transactional ids of its partitions: without them no partition has an owner."""
+    """Check the permissions on the app's group and the transactional ids of its partitions: without them no
+    partition has an owner."""
     app_id = facts.app.app_id if facts.app else ""
     for what, reason in facts.refused.items():
         if what == app_id:

@@ -16,7 +16,8 @@ ENTRY_OVERHEAD_BYTES = (
 
 
 def brokers(facts: Facts) -> Iterator[Diagnosis]:
-    """Enough brokers, each reachable at its advertised address, all of one version that we support."""
+    """Check that there are enough brokers, each reachable at its advertised address, all of one version that we
+    support."""
     if len(facts.brokers) < BROKERS_MIN:
         yield Diagnosis(
             "brokers",
@@ -52,7 +53,7 @@ def brokers(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def transaction_limits(facts: Facts) -> Iterator[Diagnosis]:
-    """Our transactions must be allowed to last as long as we let them, and ids must outlive a quiet hour."""
+    """Check that our transactions may last as long as we let them, and that ids outlive a quiet hour."""
     wanted_ms = facts.settings.timeouts.transaction_ms
     longest_ms = int(facts.broker_config.get("transaction.max.timeout.ms", wanted_ms))
     if wanted_ms > longest_ms:
@@ -75,7 +76,7 @@ def transaction_limits(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def accidental_topics(facts: Facts) -> Iterator[Diagnosis]:
-    """We never create a topic by asking for it; other clients may."""
+    """Check that no topic is created by asking for it: we never do so; other clients may."""
     if facts.broker_config.get("auto.create.topics.enable") == "true":
         yield Diagnosis(
             "accidental topics",
@@ -87,7 +88,8 @@ def accidental_topics(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def clock(facts: Facts) -> Iterator[Diagnosis]:
-    """The transaction coordinator's clock against ours. Records carry our time, retention goes by the brokers'."""
+    """Compare the transaction coordinator's clock with ours. Records carry our time, retention goes by the
+    brokers'."""
     probe = facts.probe
     if probe is None or probe.coordinator_ms is None:
         return
@@ -104,7 +106,7 @@ def clock(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def client(facts: Facts) -> Iterator[Diagnosis]:
-    """What the Kafka client here can do."""
+    """Check what the Kafka client here can do."""
     if not facts.machine.c_extension:
         yield Diagnosis(
             "client",
@@ -122,7 +124,7 @@ def client(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def memory(facts: Facts) -> Iterator[Diagnosis]:
-    """Whether this machine can hold all partitions, as it must when it is the last one left."""
+    """Check that this machine can hold all partitions, as it must when it is the last one left."""
     newest = [state.newest for state in facts.states if state.newest is not None]
     needed = sum(each.raw_bytes + ENTRY_OVERHEAD_BYTES * each.entries for each in newest)
     available = facts.machine.available_bytes
@@ -138,7 +140,7 @@ def memory(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def transaction_log(facts: Facts) -> Iterator[Diagnosis]:
-    """Kafka's own transaction log. Without it nothing commits."""
+    """Check Kafka's own transaction log. Without it nothing commits."""
     for topic in facts.existing(TRANSACTION_TOPIC):
         wanted = min(BROKERS_MIN, len(facts.brokers))
         if topic.replication_factor < wanted:

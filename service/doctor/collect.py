@@ -12,7 +12,7 @@ from snapreplay.app.app import App
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.inspected import OpenTransaction
+from snapreplay.service.core.inspected import EndingTransaction, OpenTransaction
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Facts, Log, Refusal
 from snapreplay.service.doctor.machine import this_machine
 from snapreplay.service.doctor.report import DoctorReport, report_of
@@ -43,14 +43,14 @@ async def examine(app: App[Any] | None, settings: Settings) -> DoctorReport:
 
 
 def impatient(settings: Settings) -> Settings:
-    """With short deadlines: a partition without a leader is a finding, not worth waiting five minutes for."""
+    """Shorten the deadlines: a partition without a leader is a finding, not worth waiting five minutes for."""
     wait_ms = 3 * settings.request_timeout_ms
     timeouts = settings.timeouts.model_copy(update={"metadata_ms": wait_ms, "progress_ms": wait_ms})
     return settings.model_copy(update={"timeouts": timeouts})
 
 
 class Collector:
-    """Use once."""
+    """Collects the facts once."""
 
     def __init__(self, app: App[Any] | None, settings: Settings, ask: KafkaDiagnostics) -> None:
         self._ask = ask
@@ -59,13 +59,11 @@ class Collector:
         self._facts = Facts(settings, wall_ms(), (), app)
 
     async def collect(self) -> Facts:
-        """
-        Raises:
-            Unreachable, NotAuthorized: the brokers could not even be listed.
-        """
+        """Collect the facts, or raise Unreachable or NotAuthorized: the brokers could not even be listed."""
         self._know(brokers=tuple(await self._ask.brokers()), machine=this_machine())
         cluster = await self._try("asking for its settings", "cluster", self._cluster.facts())
-        self._know(broker_config=cluster.broker_config if cluster else {})
+        if cluster is not None:
+            self._know(broker_config=cluster.broker_config, cluster_id=cluster.cluster_id)
         wanted = (*self._facts.inputs, *self._facts.outputs, *self._facts.own, TRANSACTION_TOPIC)
         topics = await self._try("describing topics", "cluster", self._cluster.topics(wanted))
         self._know(topics=topics or {})
@@ -89,7 +87,7 @@ class Collector:
             return None
 
     async def _permissions(self, app_id: str) -> None:
-        """Tries whatever the service does and that leaves no trace when it has no effect."""
+        """Try whatever the service does and that leaves no trace when it has no effect."""
         facts = self._facts
         written = [
             TopicPartition(topic.name, 0) for topic in facts.existing(*facts.outputs, *facts.own)
@@ -102,6 +100,7 @@ class Collector:
         asking = self._ask.refused(app_id, owners)
         refused = await self._try("asking for permissions", f"group {app_id}", asking)
         self._know(refused=refused or {})
+        self._know(stuck=await self._stuck(list(owners)))
         asking_members = self._cluster.group_members(app_id)
         members = await self._try("asking for the members", f"group {app_id}", asking_members)
         owned = frozenset(p.partition for m in members or () for p in m.partitions)
@@ -109,6 +108,16 @@ class Collector:
         probing = self._ask.probe(f"{app_id}-doctor", written)
         probe = await self._try("probing with an empty transaction", f"{app_id}-doctor", probing)
         self._know(probe=probe)
+
+    async def _stuck(self, ids: list[str]) -> dict[int, EndingTransaction]:
+        """Return the partitions whose transaction is still ending a second later."""
+        what, where = "asking for the ends of transactions", "transactional ids"
+        first = await self._try(what, where, self._ask.ending(ids)) or {}
+        if not first:
+            return {}
+        await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        second = await self._try(what, where, self._ask.ending(first)) or {}
+        return {ids.index(each): found for each, found in second.items() if first[each] == found}
 
     async def _read(self) -> None:
         async with (
@@ -125,7 +134,7 @@ class Collector:
             await self._states(committed, plain)
 
     def _readable(self) -> list[TopicPartition]:
-        """The partitions that have a leader. The others are findings already."""
+        """Return the partitions that have a leader. The others are findings already."""
         facts = self._facts
         names = {*facts.inputs, *facts.outputs, *facts.own}
         return sorted(p for p, r in facts.replicas.items() if p.topic in names and r.leader >= 0)
@@ -140,7 +149,7 @@ class Collector:
         return await self._try("asking for its offsets", str(partition), both())
 
     async def _with_pins(self, logs: list[Log]) -> tuple[Log, ...]:
-        """Adds the transaction that holds a log back, if it is still the same one a second later."""
+        """Add the transaction that holds a log back, if it is still the same one a second later."""
         first = await self._pins([log for log in logs if log.held_back > 0])
         if not first:
             return tuple(logs)
@@ -162,7 +171,7 @@ class Collector:
         return found
 
     async def _trimming(self) -> None:
-        """DeleteRecords below the first offset deletes nothing, and is refused without the permission."""
+        """Try to trim: DeleteRecords below the first offset deletes nothing, and is refused without the permission."""
         for log in self._facts.logs:
             if log.partition.topic in self._facts.own[:2] and log.partition.partition == 0:
                 trimming = self._cluster.delete_records(log.partition, log.start_offset)

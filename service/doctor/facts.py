@@ -1,4 +1,5 @@
-"""What was found about a cluster, an app's topics and this machine. Pure: the checks turn it into findings."""
+"""The facts that were found about a cluster, an app's topics and this machine. Pure: the checks turn it into
+findings."""
 
 from __future__ import annotations
 
@@ -10,9 +11,16 @@ from typing import Any
 import msgspec
 
 from snapreplay.app.app import App
-from snapreplay.app.ways import MODULE, alter, app_name
+from snapreplay.app.kafka_commands import alter
+from snapreplay.app.ways import MODULE, app_name
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.inspected import Broker, OpenTransaction, Replicas, WriteProbe
+from snapreplay.service.core.inspected import (
+    Broker,
+    EndingTransaction,
+    OpenTransaction,
+    Replicas,
+    WriteProbe,
+)
 from snapreplay.service.ports import TopicFacts, TopicPartition
 from snapreplay.service.topics.requirements import own_topics
 
@@ -20,7 +28,8 @@ TRANSACTION_TOPIC = "__transaction_state"
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """`check` names the check, `where` the topic, partition, broker or setting; `problem` has the values."""
+    """A finding; `check` names the check, `where` the topic, partition, broker or setting; `problem` has the
+    values."""
 
     check: str
     where: str
@@ -30,7 +39,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Log:
-    """One partition. `pinned_by` was seen twice, a second apart."""
+    """The log of one partition. `pinned_by` was seen twice, a second apart."""
 
     partition: TopicPartition
     start_offset: int
@@ -57,7 +66,8 @@ class SnapshotSeen:
 
 @dataclass(frozen=True)
 class InputSeen:
-    """`timestamp_ms`: of the next record to process, else of the last processed one; None: there is neither."""
+    """An input as it was found. `timestamp_ms`: of the next record to process, else of the last processed one;
+    None: there is neither."""
 
     topic: str
     position: int
@@ -73,6 +83,7 @@ class StateSeen:
         missing: why a recovery would fail now. With `snapshot_helps`, a snapshot by the owner mends that.
         unusable: why a recovery could not use the newest snapshot.
         topic_ids: of the inputs and both own topics, as the last increment records them, else the newest manifest.
+        cluster_id: of the cluster that the chain began in; "" if that is not known.
     """
 
     partition: int
@@ -83,6 +94,7 @@ class StateSeen:
     newest: SnapshotSeen | None = None
     inputs: tuple[InputSeen, ...] = ()
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    cluster_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,7 +109,8 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Machine:
-    """This machine. `available_bytes`: what a new process may take, within the container's limit; None: unknown."""
+    """The machine that this process runs on. `available_bytes`: what a new process may take, within the container's
+    limit; None: unknown."""
 
     c_extension: bool = True
     missing_codecs: tuple[str, ...] = ()
@@ -111,6 +124,7 @@ class Facts:
     Attributes:
         refused: the group and the partitions' transactional ids that may not be used → the broker's reason.
         owned: partitions that the group has assigned to a process.
+        stuck: partitions whose last transaction has been ending for more than a moment.
         members: number of processes in the group, including those without a partition.
     """
 
@@ -119,6 +133,7 @@ class Facts:
     brokers: tuple[Broker, ...]
     app: App[Any] | None = None
     broker_config: Mapping[str, str] = field(default_factory=dict)
+    cluster_id: str = ""
     topics: Mapping[str, TopicFacts] = field(default_factory=dict)
     replicas: Mapping[TopicPartition, Replicas] = field(default_factory=dict)
     logs: tuple[Log, ...] = ()
@@ -126,6 +141,7 @@ class Facts:
     probe: WriteProbe | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
     owned: frozenset[int] = frozenset()
+    stuck: Mapping[int, EndingTransaction] = field(default_factory=dict)
     members: int = 0
     refusals: tuple[Refusal, ...] = ()
     machine: Machine = Machine()
@@ -161,15 +177,15 @@ class Facts:
         return app_name(self.app) if self.app is not None else MODULE
 
     def existing(self, *names: str) -> Iterator[TopicFacts]:
-        """Those of these topics that exist."""
+        """Return those of these topics that exist."""
         return (self.topics[name] for name in names if name in self.topics)
 
     def alter(self, topic: str, setting: str) -> str:
-        """The command that sets `name=value` on a topic."""
+        """Name the command that sets `name=value` on a topic."""
         return f"`{alter(topic, setting, ','.join(self.settings.bootstrap_servers))}`"
 
     def replicate(self, topic: str, wanted: int) -> str:
-        """The command that gives each partition `wanted` replicas. Its present ones stay, in their order."""
+        """Name the command that gives each partition `wanted` replicas. Its present ones stay, in their order."""
         nodes = sorted(broker.node_id for broker in self.brokers)
         partitions = [
             {
@@ -192,7 +208,12 @@ class Facts:
         return f"--bootstrap-server {','.join(self.settings.bootstrap_servers)}"
 
 
+def partitions(numbers: list[int]) -> str:
+    """Name them as a finding does."""
+    return f"partition{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+
+
 def _more(replicas: tuple[int, ...], nodes: list[int], wanted: int, first: int) -> list[int]:
-    """Each partition takes its new replicas from another broker on, so that the brokers share the load."""
+    """Take new replicas from another broker on for each partition, so that the brokers share the load."""
     at = first % len(nodes)
     return list(dict.fromkeys((*replicas, *nodes[at:], *nodes[:at])))[:wanted]

@@ -1,4 +1,4 @@
-"""What this machine offers a process: memory, and the compiled parts of the Kafka client."""
+"""The offer of this machine to a process: memory, and the compiled parts of the Kafka client."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def this_machine() -> Machine:
 
 
 def available_bytes(root: Path) -> int | None:
-    """Memory that may still be allocated: the kernel's estimate or the rest of the container's limit, whichever is
-    less; None if neither can be read. `root`: where /proc and /sys are."""
+    """Return the memory that may still be allocated: the kernel's estimate or the rest of the container's limit,
+    whichever is less; None if neither can be read. `root`: where /proc and /sys are."""
     found = [_from_kernel(root / "proc/meminfo")]
     found += [_left(root / limit, root / used) for limit, used in _CGROUP]
     return min((each for each in found if each is not None), default=None)

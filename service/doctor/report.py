@@ -32,7 +32,9 @@ CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
     topic_checks.replicas,
     topic_checks.record_sizes,
     transaction_checks.pinned,
+    transaction_checks.stuck,
     state_checks.recoverable,
+    state_checks.same_cluster,
     state_checks.same_topics,
     state_checks.snapshot_age,
     state_checks.record_times,
@@ -42,7 +44,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
 
 
 class DoctorReport(msgspec.Struct, frozen=True):
-    """`looked_at` counts what was examined: "no findings" alone could mean that nothing was."""
+    """The report; `looked_at` counts what was examined: "no findings" alone could mean that nothing was."""
 
     app_id: str | None
     looked_at: dict[str, int]

@@ -1,18 +1,18 @@
-"""Whether the topics have, and keep, what a recovery needs. Pure: facts in, findings out."""
+"""The checks whether the topics have, and keep, what a recovery needs. Pure: facts in, findings out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from snapreplay.service.core.topic_changes import TopicChange, changes
-from snapreplay.service.doctor.facts import Diagnosis, Facts, InputSeen, StateSeen
+from snapreplay.service.doctor.facts import Diagnosis, Facts, InputSeen, StateSeen, partitions
 from snapreplay.service.ports import TopicFacts
 
 AGE_SHARE_MAX = 0.5  # how old the newest snapshot may be, as a share of the input's retention
 
 
 def recoverable(facts: Facts) -> Iterator[Diagnosis]:
-    """A recovery would succeed now with what is in the topics."""
+    """Check that a recovery would succeed now with what is in the topics."""
     for state in facts.states:
         where = f"partition {state.partition}"
         if state.missing is not None:
@@ -36,11 +36,37 @@ def recoverable(facts: Facts) -> Iterator[Diagnosis]:
             yield Diagnosis("recovery", where, state.unusable, _snapshot(facts, state.partition))
 
 
+def same_cluster(facts: Facts) -> Iterator[Diagnosis]:
+    """Check that the chains began in this cluster: the offsets that they record mean nothing in another one."""
+    found = _of_other_clusters(facts)
+    for cluster_id in sorted(set(found.values())):
+        numbers = [number for number, other in found.items() if other == cluster_id]
+        yield Diagnosis(
+            "cluster",
+            partitions(numbers),
+            f"began in cluster {cluster_id}, but this is cluster {facts.cluster_id}: its topics are copies",
+            f"give the `--bootstrap-servers HOST:PORT` of cluster {cluster_id}; or `snapreplay run {facts.app_name}`,"
+            " whose hint says what a copy can be used for",
+        )
+
+
+def _of_other_clusters(facts: Facts) -> dict[int, str]:
+    return {
+        state.partition: state.cluster_id
+        for state in facts.states
+        if state.cluster_id and facts.cluster_id and state.cluster_id != facts.cluster_id
+    }
+
+
 def same_topics(facts: Facts) -> Iterator[Diagnosis]:
-    """A topic that was created again has the same name but another id. Missing topics are reported elsewhere."""
+    """Check that no topic was created again: it would have the same name but another id. Missing topics are
+    reported elsewhere."""
     now = {topic.name: topic.topic_id for topic in facts.topics.values()}
     found: dict[TopicChange, list[int]] = {}
+    elsewhere = _of_other_clusters(facts)  # there each topic has another id
     for state in facts.states:
+        if state.partition in elsewhere:
+            continue
         for change in changes((*facts.inputs, *facts.own[:2]), state.topic_ids, now):
             if change.found_id is not None:
                 found.setdefault(change, []).append(state.partition)
@@ -48,14 +74,10 @@ def same_topics(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "topic ids",
             change.topic,
-            f"was deleted and created again: {_partitions(numbers)} recorded id {change.recorded_id}, the topic now has"
+            f"was deleted and created again: {partitions(numbers)} recorded id {change.recorded_id}, the topic now has"
             f" id {change.found_id}",
             _remade(facts, change.topic),
         )
-
-
-def _partitions(numbers: list[int]) -> str:
-    return f"partition{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
 def _remade(facts: Facts, topic: str) -> str:
@@ -80,7 +102,7 @@ def _hints(facts: Facts) -> str:
 
 
 def snapshot_age(facts: Facts) -> Iterator[Diagnosis]:
-    """If only a replay brings a snapshot forward, snapshots must be younger than the input's retention."""
+    """Check that snapshots are younger than the input's retention, if only a replay brings one forward."""
     if not facts.by_replay:
         return
     for topic in facts.existing(*facts.inputs):
@@ -101,7 +123,8 @@ def snapshot_age(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def _remedy(facts: Facts, state: StateSeen) -> str:
-    """A process with the state in memory can write it again; otherwise only what is left can be accepted."""
+    """Say what to do: a process with the state in memory can write it again; otherwise only what is left can be
+    accepted."""
     if state.partition in facts.owned and state.snapshot_helps:
         return (
             f"`{_trigger(state.partition)}` while the owner of the partition is running. Do not restart it before: its"
@@ -119,12 +142,13 @@ def _snapshot(facts: Facts, partition: int) -> str:
 
 
 def _trigger(partition: int) -> str:
-    """The command that a running service takes."""
+    """Name the command that a running service takes."""
     return f"snapreplay trigger-snapshot --partition {partition} --wait"
 
 
 def record_times(facts: Facts) -> Iterator[Diagnosis]:
-    """Kafka deletes records by their own timestamps: what is older than retention.ms goes at the next check."""
+    """Check that records are not deleted early, as Kafka goes by their own timestamps: what is older than
+    retention.ms goes at the next check."""
     for topic in facts.existing(*facts.inputs, *facts.outputs):
         retained_ms = _retained_ms(topic)
         old = _oldest(facts)
@@ -160,7 +184,7 @@ def _own_time(topic: TopicFacts) -> bool:
 
 
 def _retained_ms(topic: TopicFacts) -> int | None:
-    """None: nothing is deleted by time."""
+    """Return the retention by time; None: nothing is deleted by time."""
     if "delete" not in topic.config.get("cleanup.policy", "delete"):
         return None
     retained_ms = int(topic.config.get("retention.ms", "-1"))

@@ -11,17 +11,17 @@ from snapreplay.service.core.recoverability import Recoverability, Seen, outlook
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.doctor.facts import Facts, InputSeen, SnapshotSeen, StateSeen
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
-from snapreplay.service.topics.decode import decode_as
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.manifests import newest_of_owner
 from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.chunks import read_chunk
 from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
+from snapreplay.snapshots.log.decode import decode_as
 from snapreplay.snapshots.plan import LogStarts
 
 
 class StateReader:
-    """`committed` reads the increments topic and the inputs, `plain` the snapshots topic."""
+    """A reader of states; `committed` reads the increments topic and the inputs, `plain` the snapshots topic."""
 
     def __init__(self, facts: Facts, committed: Reader, plain: Reader) -> None:
         self._facts = facts
@@ -42,7 +42,7 @@ class StateReader:
         return [n for n in numbers if all(TopicPartition(t, n) in self._bounds for t in needed)]
 
     async def state(self, number: int) -> StateSeen:
-        """The end of this partition's chain.
+        """Return the end of this partition's chain.
 
         Raises:
             RetryableError: it could not be read.
@@ -72,13 +72,14 @@ class StateReader:
             newest,
             tuple(inputs),
             last.topic_ids,
+            last.genesis.cluster_id,
         )
 
     async def _last(self, log: TopicPartition) -> FoundIncrement | None:
         return await last_increment(self._committed, log, self._bounds[log])
 
     async def _in_newest_manifest(self, number: int) -> Mapping[str, str]:
-        """The topic ids of the newest manifest that an owner wrote."""
+        """Return the topic ids of the newest manifest that an owner wrote."""
         log = TopicPartition(self._snapshots, number)
         manifest = await newest_of_owner(self._plain, log, self._bounds[log])
         return manifest.topic_ids if manifest is not None else {}
@@ -93,7 +94,7 @@ class StateReader:
         )
 
     async def _unpacked(self, manifest: Manifest, log: TopicPartition) -> float:
-        """Bytes of keys and values per byte in the topic, as in the first chunk.
+        """Return the bytes of keys and values per byte in the topic, as in the first chunk.
 
         Raises:
             DamagedError: that chunk cannot be read.
@@ -116,7 +117,7 @@ class StateReader:
         return InputSeen(topic, position, timestamp_ms)
 
     async def _outlook(self, found: FoundIncrement, number: int) -> Recoverability:
-        """Asks the planner, as a recovery does, with the present log starts."""
+        """Ask the planner, as a recovery does, with the present log starts."""
         starts = LogStarts(
             self._bounds[TopicPartition(self._increments, number)].start_offset,
             self._bounds[TopicPartition(self._snapshots, number)].start_offset,

@@ -1,11 +1,11 @@
-"""How the topics are configured, and whether they are healthy. Pure: facts in, findings out."""
+"""The checks how the topics are configured, and whether they are healthy. Pure: facts in, findings out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from snapreplay.counted import counted
-from snapreplay.service.core.refusals import keys_moved_hint
+from snapreplay.service.core.refusals import keys_moved_hint, own_topic_grown_hint
 from snapreplay.service.doctor.cluster_checks import BROKERS_MIN
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Facts
 from snapreplay.service.ports import TopicFacts
@@ -16,7 +16,7 @@ MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
 
 
 def existence(facts: Facts) -> Iterator[Diagnosis]:
-    """Every topic of the app exists."""
+    """Check that every topic of the app exists."""
     if facts.app is None:
         return
     for name in (*facts.inputs, *facts.outputs):
@@ -34,7 +34,7 @@ def existence(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def _missing(facts: Facts, name: str, pair: list[str]) -> tuple[str, str]:
-    """Problem and remedy for a missing topic of our own. `pair`: the missing ones of increments and snapshots."""
+    """Tell problem and remedy for a missing topic of our own. `pair`: the missing ones of increments and snapshots."""
     ensure, run = f"snapreplay topics ensure {facts.app_name}", f"snapreplay run {facts.app_name}"
     if name in pair and facts.members:
         running = f"{counted(facts.members, 'process')} of the app"
@@ -53,7 +53,7 @@ def _missing(facts: Facts, name: str, pair: list[str]) -> tuple[str, str]:
 
 
 def partition_counts(facts: Facts) -> Iterator[Diagnosis]:
-    """A key has the same partition number in all inputs and in our topics."""
+    """Check that a key has the same partition number in all inputs and in our topics."""
     counts = {t.name: t.partition_count for t in facts.existing(*facts.inputs, *facts.own[:2])}
     if len(set(counts.values())) < 2:
         return
@@ -61,15 +61,25 @@ def partition_counts(facts: Facts) -> Iterator[Diagnosis]:
         "partition counts",
         ", ".join(counts),
         ", ".join(f"{name} has {count}" for name, count in counts.items()),
-        "inputs, increments and snapshots need the same number; "
-        + keys_moved_hint(facts.app.app_id if facts.app else "", counts.get(facts.own[0], 0))
-        if facts.own[0] in counts
-        else "copy an input to a topic with as many partitions as the others, and name that in App(inputs=[…])",
+        _counts_remedy(facts, counts),
     )
 
 
+def _counts_remedy(facts: Facts, counts: Mapping[str, int]) -> str:
+    app_id, needed = (
+        facts.app.app_id if facts.app else "",
+        "inputs and own topics need the same number; ",
+    )
+    of_inputs = {counts[name] for name in facts.inputs if name in counts}
+    if len(of_inputs) > 1 or facts.own[0] not in counts:
+        return "copy an input to a topic with as many partitions as the others, and name that in App(inputs=[…])"
+    if max(of_inputs, default=0) < max(counts[name] for name in facts.own[:2] if name in counts):
+        return needed + own_topic_grown_hint(app_id)
+    return needed + keys_moved_hint(app_id, counts[facts.own[0]])
+
+
 def kept_for_ever(facts: Facts) -> Iterator[Diagnosis]:
-    """Only the owner trims our topics, never Kafka."""
+    """Check that only the owner trims our topics, never Kafka."""
     for topic in facts.existing(*facts.own[:2]):
         for name, wanted in KEPT_FOR_EVER.items():
             found = topic.config.get(name, wanted)
@@ -83,7 +93,7 @@ def kept_for_ever(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def replayable(facts: Facts) -> Iterator[Diagnosis]:
-    """A replay of a compacted input sees fewer records than the first pass."""
+    """Check that no input is compacted that may be replayed: a replay sees fewer records than the first pass."""
     for topic in facts.existing(*facts.inputs):
         with_changes = "`--set changelog.enabled=true`; or " if facts.is_map else ""
         if facts.by_replay and "compact" in topic.config.get("cleanup.policy", ""):
@@ -96,7 +106,7 @@ def replayable(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def durability(facts: Facts) -> Iterator[Diagnosis]:
-    """The loss of one broker loses no committed record and stops nothing."""
+    """Check that the loss of one broker loses no committed record and stops nothing."""
     count = len(facts.brokers)
     wanted = min(BROKERS_MIN, count)
     for topic in facts.existing(*facts.inputs, *facts.outputs, *facts.own):
@@ -140,7 +150,7 @@ def _in_sync_minimum(facts: Facts, topic: TopicFacts) -> Iterator[Diagnosis]:
 
 
 def replicas(facts: Facts) -> Iterator[Diagnosis]:
-    """Every partition has a leader, and all its replicas follow."""
+    """Check that every partition has a leader, and that all its replicas follow."""
     for partition, seen in sorted(facts.replicas.items()):
         topic = facts.topics.get(partition.topic)
         least = int(topic.config.get("min.insync.replicas", "1")) if topic else 1
@@ -167,7 +177,7 @@ def replicas(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def record_sizes(facts: Facts) -> Iterator[Diagnosis]:
-    """Our largest records fit into the topics."""
+    """Check that our largest records fit into the topics."""
     chunk_bytes = facts.settings.snapshot.chunk_bytes_max + RECORD_FRAME_BYTES
     for topic in facts.existing(*facts.own[:2]):
         needed = max(RECORD_BYTES_NEEDED, chunk_bytes)

@@ -1,4 +1,4 @@
-"""Open transactions that hold readers back. Pure: facts in, findings out."""
+"""Transactions that hold readers or owners back. Pure: facts in, findings out."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 from snapreplay.app import names
 from snapreplay.service.core.inspected import OpenTransaction
-from snapreplay.service.doctor.facts import Diagnosis, Facts, Log
+from snapreplay.service.core.refusals import beyond_an_older_disk
+from snapreplay.service.doctor.facts import Diagnosis, Facts, Log, partitions
 
 OPEN_MS_MAX = 60_000  # of a transaction in an input or output: its readers wait for that long
 
 
 def pinned(facts: Facts) -> Iterator[Diagnosis]:
-    """Nothing committed is hidden behind somebody's open transaction (the last stable offset is below the high
-    watermark). In our own topics a foreign one is wrong at once: it hides our claims and increments."""
+    """Check that nothing committed is hidden behind somebody's open transaction (the last stable offset is below
+    the high watermark). In our own topics a foreign one is wrong at once: it hides our claims and increments."""
     for log in facts.logs:
         opened = log.pinned_by
         if opened is None or log.held_back <= 0 or not _too_long(facts, log, opened):
@@ -25,6 +26,21 @@ def pinned(facts: Facts) -> Iterator[Diagnosis]:
             f" offsets are held back by {_who(facts, opened)}",
             _remedy(facts, log, opened),
         )
+
+
+def stuck(facts: Facts) -> Iterator[Diagnosis]:
+    """Check that the coordinators can end what the owners began. Until then nobody can fence."""
+    if facts.app is None or not facts.stuck:
+        return
+    app_id, first = facts.app.app_id, min(facts.stuck)
+    seen = facts.stuck[first]
+    yield Diagnosis(
+        "transactions",
+        partitions(sorted(facts.stuck)),
+        f"the coordinator cannot end the last transaction of {names.transactional_id(app_id, first)} ({seen.state},"
+        f" epoch {seen.producer_epoch}): until it has, there is no owner",
+        f"start the brokers that are away. If none is away, {beyond_an_older_disk(app_id)}",
+    )
 
 
 def _too_long(facts: Facts, log: Log, opened: OpenTransaction) -> bool:

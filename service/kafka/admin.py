@@ -25,7 +25,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
-from snapreplay.app.ways import alter
+from snapreplay.app.kafka_commands import alter
 from snapreplay.errors import StopError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
@@ -71,7 +71,6 @@ class KafkaAdmin:
         self._deadline_s = 3 * settings.request_timeout_ms / 1000
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
-        """See `ports.Cluster.topics`."""
         wanted = set(names)
         async with self._client("describing topics", "DescribeConfigs") as client:
             found = await self._found(client, wanted)
@@ -89,22 +88,19 @@ class KafkaAdmin:
         }
 
     async def partition_count(self, name: str) -> int:
-        """0 when no broker knows the topic. Needs Describe only."""
+        """Return the number of partitions, 0 when no broker knows the topic. Needs Describe only."""
         async with self._client("describing topics", name=name) as client:
             return len((await self._found(client, {name})).get(name, ()))
 
     async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
-        """See `ports.Cluster.topic_ids`."""
         async with self._client("asking for topic ids") as client:
             return await _topic_ids(client, sorted(names))
 
     async def topic_names(self) -> list[str]:
-        """See `ports.Cluster.topic_names`."""
         async with self._client("listing topics") as client:
             return sorted(entry["topic"] for entry in await self._listing(client))
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> None:
-        """See `ports.Cluster.create_topics`."""
         if not topics:
             return
         async with self._client("creating topics", "Create") as client:
@@ -127,7 +123,6 @@ class KafkaAdmin:
             await self._await_leaders(client, topics)
 
     async def facts(self) -> ClusterFacts:
-        """See `ports.Cluster.facts`."""
         async with self._client("asking for cluster facts", "DescribeConfigs") as client:
             cluster = await client.describe_cluster()
             config = await _broker_config(client)
@@ -138,7 +133,7 @@ class KafkaAdmin:
         )
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
-        """See `ports.Cluster.delete_records`.
+        """Trim as `ports.Cluster.delete_records` says.
 
         Raises:
             StopError: the topic's cleanup.policy does not allow it.
@@ -167,7 +162,8 @@ class KafkaAdmin:
         return int(starts[source])
 
     async def group_members(self, group_id: str) -> list[GroupMember]:
-        """The members and their partitions, from the group's coordinator; empty when the group does not exist."""
+        """Return the members and their partitions, from the group's coordinator; empty when the group does not
+        exist."""
         async with self._client(f"describing group {group_id}") as client:
             node = await client.find_coordinator(group_id)
             answer = await client._send_request_to_node(node, DescribeGroup(group_id))
@@ -189,7 +185,7 @@ class KafkaAdmin:
     async def _client(
         self, doing: str, operation: str = "Describe", name: str = ""
     ) -> AsyncIterator[AIOKafkaAdminClient]:
-        """`operation` on `name` is what needs a permission."""
+        """Start a client and translate its errors; `operation` on `name` is what needs a permission."""
         client = admin_client(client_arguments(self._settings))
         try:
             async with asyncio.timeout(self._deadline_s):
@@ -219,7 +215,7 @@ class KafkaAdmin:
         return found
 
     async def _check_hidden(self, client: AIOKafkaAdminClient, names: Sequence[str]) -> None:
-        """Kafka says that a topic is forbidden only if it is asked for by name."""
+        """Ask by name for hidden topics: only then Kafka says that one is forbidden."""
         if not names:
             return
         request = MetadataRequest(list(names), allow_auto_topic_creation=False)
@@ -233,7 +229,7 @@ class KafkaAdmin:
                 raise client_error(error, doing, Asked(self._settings, "Describe"))
 
     async def _listing(self, client: AIOKafkaAdminClient) -> list[dict[str, Any]]:
-        """All topics: asking for one by name would create it on a cluster that still auto-creates."""
+        """List all topics: asking for one by name would create it on a cluster that still auto-creates."""
         return [entry for entry in await client.describe_topics() if not entry["error_code"]]
 
     async def _default_replication(
@@ -245,8 +241,8 @@ class KafkaAdmin:
         return int(config.get("default.replication.factor", "1"))
 
     async def _await_leaders(self, client: AIOKafkaAdminClient, topics: Sequence[NewTopic]) -> None:
-        """Brokers learn of a new topic one after another, and the next request may go to the last of them: wait for all
-        that answer; bounded by the client's deadline."""
+        """Wait until all brokers that answer know the topics, within the client's deadline: they learn of a new one
+        one after another, and the next request may go to the last of them."""
         for broker in (await client.describe_cluster())["brokers"]:
             with contextlib.suppress(*CLIENT_ERRORS):  # it is away: nobody else will ask it either
                 await _until_known(client, broker["node_id"], topics)

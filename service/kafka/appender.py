@@ -15,7 +15,7 @@ from snapreplay.service.ports import LogRecord
 
 
 class KafkaAppender:
-    """`ports.Appender`. `start` first; one task at a time."""
+    """An appender, `ports.Appender`. Call `start` first; one task at a time."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -25,7 +25,7 @@ class KafkaAppender:
         self._closed = False
 
     async def start(self) -> None:
-        """Raises Unreachable within timeouts.commit_ms; then it is closed."""
+        """Start it; after Unreachable, within timeouts.commit_ms, it is closed."""
         try:
             async with asyncio.timeout(self._deadline_s):
                 await entered(self._producer.start(), self._settings)
@@ -39,7 +39,7 @@ class KafkaAppender:
         self._healthy = True
 
     async def append(self, record: LogRecord, partition: int) -> int:
-        """See `ports.Appender.append`. After an error only `close` is left to call."""
+        """Append; after an error only `close` is left to call."""
         try:
             async with asyncio.timeout(self._deadline_s):
                 offset = await self._append(record, partition)
@@ -65,7 +65,7 @@ class KafkaAppender:
         return offset
 
     async def close(self) -> None:
-        """Bounded, idempotent, never raises. Flushes only what is healthy."""
+        """Close it; bounded, idempotent, never raises. Flushes only what is healthy."""
         if self._closed:
             return
         self._closed = True

@@ -1,4 +1,4 @@
-"""From outputs and log records to full record batches per partition.
+"""The way from outputs and log records to full record batches per partition.
 
 `send` costs a future and several awaits per record, a batch one for thousands: 0.7 M against 0.18 M records
 per second (measured, 100 bytes, one partition).
@@ -14,8 +14,8 @@ from typing import Any
 from aiokafka.partitioner import murmur2
 from aiokafka.producer.message_accumulator import BatchBuilder
 
+from snapreplay.app.kafka_commands import alter
 from snapreplay.app.record import Output
-from snapreplay.app.ways import alter
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.core.kafka_errors import RefusedRecord
 from snapreplay.service.ports import LogRecord, TopicPartition
@@ -26,12 +26,13 @@ BATCH_OVERHEAD_BYTES = 128
 _ROOM_BYTES = (
     4096  # what a limit leaves beside one record: the frame of a batch, and a slightly larger one
 )
+_OWN_LIMIT_BYTES = 1_048_588  # Kafka's default. Our own topics are refused at start with much less
 _NO_HEADERS: list[tuple[str, bytes]] = []
 
 
 @dataclass(frozen=True)
 class TopicShape:
-    """What must be known of a topic before the first record for it is batched."""
+    """The facts of a topic that are needed before the first record for it is batched."""
 
     partition_count: int
     batch_bytes: int  # a batch is full at this size
@@ -52,7 +53,7 @@ class OpenBatch(BatchBuilder):
         value: bytes | None,
         headers: list[tuple[str, bytes]],
     ) -> Any:
-        """What the client says of the record; None if the batch is full."""
+        """Add a record; return what the client says of it, None if the batch is full."""
         place = self._relative_offset
         added = self._builder.append(place, timestamp_ms, key, value, headers)
         if added is not None:
@@ -78,7 +79,7 @@ class _Lane:
         self._append = batch.add
 
     def add(self, record: Output | LogRecord, timestamp_ms: int | None) -> None:
-        """Raises RefusedRecord if the record is too large for its topic."""
+        """Add a record, or raise RefusedRecord if it is too large for its topic."""
         key, value, headers = record.key, record.value, record.headers
         # The client wants a list; a shared empty one costs nothing.
         listed = list(headers) if headers else _NO_HEADERS
@@ -88,10 +89,11 @@ class _Lane:
             added = self._append(timestamp_ms, key, value, listed)
         # Only the first record of a batch may pass the batch's size, so only there can one be too large.
         if added.offset == 0 and added.size + BATCH_OVERHEAD_BYTES > self.shape.record_bytes_max:
-            raise _too_large(self.target.topic, added.size, self.shape.record_bytes_max)
+            least = _OWN_LIMIT_BYTES if isinstance(record, LogRecord) else 0
+            raise _too_large(self.target.topic, added.size, self.shape.record_bytes_max, least)
 
 
-class Batches:
+class TransactionBatches:
     """Batches of one transaction, per partition in the order of their records."""
 
     def __init__(self, shapes: Mapping[str, TopicShape], compression: int) -> None:
@@ -140,14 +142,14 @@ class Batches:
 
     @property
     def runs(self) -> dict[TopicPartition, list[OpenBatch]]:
-        """What to send; never empty lists."""
+        """The batches to send, by partition; never empty lists."""
         return {
             lane.target: lane.batches for lanes in self._lanes.values() for lane in lanes.values()
         }
 
     @property
     def record_count(self) -> int:
-        """In all batches together."""
+        """The number of records in all batches together."""
         return sum(batch.record_count() for run in self.runs.values() for batch in run)
 
     def _lane(self, topic: str, partition: int) -> _Lane:
@@ -163,7 +165,7 @@ class Batches:
 
 @lru_cache(maxsize=1 << 17)
 def murmur_positive(key: bytes) -> int:
-    """Kafka's hash of a key, as all its clients choose partitions by it. Pure Python, hence the cache."""
+    """Hash a key as all of Kafka's clients do, to choose a partition by it. Pure Python, hence the cache."""
     return int(murmur2(key)) & 0x7FFFFFFF
 
 
@@ -176,11 +178,12 @@ def _no_such_partition(topic: str, partition: int, count: int) -> RefusedRecord:
     )
 
 
-def _too_large(topic: str, size_bytes: int, limit: int) -> RefusedRecord:
-    """`size_bytes`: with its headers."""
+def _too_large(topic: str, size_bytes: int, limit: int, least_bytes: int) -> RefusedRecord:
+    """Make the error for a record of `size_bytes` with headers; `least_bytes`: the lowest limit the topic may have."""
+    wanted = max(size_bytes + _ROOM_BYTES, least_bytes)
     return RefusedRecord(
         f"a record of {size_bytes} bytes for topic {topic} does not fit its max.message.bytes={limit}",
-        hint=f"`{alter(topic, f'max.message.bytes={size_bytes + _ROOM_BYTES}')}`",
+        hint=f"`{alter(topic, f'max.message.bytes={wanted}')}`",
         topic=topic,
         error="too large",
         size_bytes=size_bytes,

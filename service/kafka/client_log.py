@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from snapreplay.service.core.repeats import QUIET_SECONDS, Cause, Repeats
+from snapreplay.service.core.repeats import QUIET_SECONDS, Repeated, Repeats
 
 CLIENT_LOGGER = "aiokafka"
 CAUSES_MAX = 1000  # then the quiet ones are forgotten
@@ -23,8 +23,8 @@ _Key = tuple[str, int, str]
 
 
 def summarise_client_log() -> None:
-    """From now on the client's warnings and errors go to the root logger's handlers in sums: a new text at once, then
-    once a minute how often it was repeated. For the whole process. Idempotent.
+    """Send the client's warnings and errors to the root logger's handlers in sums, from now on: a new text at once,
+    then once a minute how often it was repeated. For the whole process. Idempotent.
 
     `snapreplay run` and `snapreplay.run` do this by themselves; a program that embeds a service decides about its log.
     """
@@ -76,18 +76,18 @@ class Summary(logging.Handler):
             self.release()
 
     def close(self) -> None:
-        """At the end of the process everything that was left out is logged."""
+        """Log, at the end of the process, everything that was left out."""
         self.tell(all_of_them=True)
         super().close()
 
-    def _tell(self, key: _Key, said: Cause, now: float) -> None:
+    def _tell(self, key: _Key, said: Repeated, now: float) -> None:
         record = copy.copy(self._last.pop(key))
         record.msg = record.getMessage() + said.more(now)
         record.args, record.exc_info, record.exc_text = None, None, None
         self._target.callHandlers(record)
 
     def _tell_later(self, now: float) -> None:
-        """By a timer, because nothing more may be logged."""
+        """Tell it by a timer, because nothing more may be logged."""
         due_at = self._repeats.due_at()
         if self._timer is None and due_at is not None:
             self._timer = threading.Timer(max(0.0, due_at - now), self.tell)
@@ -100,6 +100,7 @@ class Summary(logging.Handler):
 
 
 def _cause(record: logging.LogRecord) -> str:
-    """Some texts are always the same, and only the traceback says what happened."""
+    """Return the text with its exception: some texts are always the same, and only the traceback says what
+    happened."""
     error = record.exc_info[1] if record.exc_info else None
     return record.getMessage() if error is None else f"{record.getMessage()}: {error!r}"

@@ -46,7 +46,7 @@ class _AdminClient(AIOKafkaAdminClient):
         return await super()._send_request(request, node)
 
     async def _send_to_controller(self, request: Any) -> Any:
-        """As the client does it, which raises a bare AttributeError where no controller is known.
+        """Send as the client does, which raises a bare AttributeError where no controller is known.
 
         Raises:
             NodeNotReadyError: nobody that answers knows one: brokers are starting, or gone.
@@ -59,7 +59,7 @@ class _AdminClient(AIOKafkaAdminClient):
 
 
 async def anybody(client: AIOKafkaClient) -> int:
-    """The node id of a broker that answers: for some time the cluster also lists brokers that are gone.
+    """Return the node id of a broker that answers: for some time the cluster also lists brokers that are gone.
 
     Raises:
         NodeNotReadyError: none answers.
@@ -72,21 +72,21 @@ async def anybody(client: AIOKafkaClient) -> int:
 
 
 def consumer_client(arguments: dict[str, Any]) -> AIOKafkaConsumer:
-    """Not started."""
+    """Make a consumer, not started."""
     consumer = AIOKafkaConsumer(**arguments)
     consumer._client.__class__ = BareClient  # it makes its client itself, like the other two
     return consumer
 
 
 def producer_client(arguments: dict[str, Any]) -> AIOKafkaProducer:
-    """Not started."""
+    """Make a producer, not started."""
     producer = AIOKafkaProducer(**arguments)
     producer.client.__class__ = BareClient
     return producer
 
 
 def admin_client(arguments: dict[str, Any]) -> AIOKafkaAdminClient:
-    """Not started."""
+    """Make an admin client, not started."""
     admin = _AdminClient(**arguments)
     admin._client.__class__ = BareClient
     return admin

@@ -1,4 +1,5 @@
-"""Whether a refused timestamp is our clock's fault: the transaction coordinator knows when our transaction began."""
+"""The question whether a refused timestamp is our clock's fault: the transaction coordinator knows when our
+transaction began."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ _ASK_S = 2.0
 async def clock_refused(
     client: AIOKafkaClient, transactional_id: str, began_ms: int
 ) -> ClockRefused | None:
-    """Compares the clocks; None when they agree, or the coordinator does not say. Call while the transaction is open;
-    `began_ms` is our time when it began."""
+    """Compare the clocks; None when they agree, or the coordinator does not say. Call while the transaction is
+    open; `began_ms` is our time when it began."""
     try:
         async with asyncio.timeout(_ASK_S):
             node = await client.coordinator_lookup(CoordinationType.TRANSACTION, transactional_id)
@@ -34,7 +35,8 @@ async def clock_refused(
 
 
 def _compared(began_ms: int, brokers_ms: int, asked_ms: int) -> ClockRefused | None:
-    """It began for the coordinator between `began_ms` and `asked_ms` of ours, if the clocks agree."""
+    """Compare the clocks: if they agree, the transaction began for the coordinator between `began_ms` and
+    `asked_ms` of ours."""
     if brokers_ms < 0:  # it knows of no open transaction
         return None
     ahead_ms, behind_ms = began_ms - brokers_ms, brokers_ms - asked_ms

@@ -41,7 +41,7 @@ _CONTEXTS: dict[tuple[tuple[str, object], ...], _Loaded] = {}
 
 
 def client_arguments(settings: Settings) -> dict[str, Any]:
-    """Arguments of all clients. The addresses are shuffled anew, so that a new client tries another one.
+    """Return the arguments of all clients. The addresses are shuffled anew, so that a new client tries another one.
 
     Raises:
         UsageError: a PEM file cannot be loaded.
@@ -59,9 +59,9 @@ def client_arguments(settings: Settings) -> dict[str, Any]:
 def consumer_arguments(
     settings: Settings, *, read_committed: bool, large: bool, patient: bool = False
 ) -> dict[str, Any]:
-    """A group-less reader. `large` is for records near 1 MiB (snapshot chunks), `patient` for following a log's
-    end: the client fetches ahead, and a seek waits for the answer to the last, futile fetch (0.4 s of a
-    restart, measured with Kafka's default of 500 ms)."""
+    """Return the arguments of a group-less reader. `large` is for records near 1 MiB (snapshot chunks), `patient`
+    for following a log's end: the client fetches ahead, and a seek waits for the answer to the last, futile fetch
+    (0.4 s of a restart, measured with Kafka's default of 500 ms)."""
     return {
         **({} if patient else {"fetch_max_wait_ms": HASTY_FETCH_WAIT_MS}),
         "max_partition_fetch_bytes": LARGE_FETCH_BYTES if large else FETCH_BYTES,
@@ -74,7 +74,8 @@ def consumer_arguments(
 
 
 def membership_arguments(settings: Settings, group_id: str) -> dict[str, Any]:
-    """The paused member of the group. Its requests must outlive a rebalance: JoinGroup waits for all."""
+    """Return the arguments of the paused member of the group. Its requests must outlive a rebalance: JoinGroup
+    waits for all."""
     group = settings.group
     return {
         **client_arguments(settings),
@@ -91,7 +92,8 @@ def membership_arguments(settings: Settings, group_id: str) -> dict[str, Any]:
 
 
 def producer_arguments(settings: Settings, transactional_id: str | None) -> dict[str, Any]:
-    """A partition's transactional producer, or without an id an idempotent one for snapshots."""
+    """Return the arguments of a partition's transactional producer, or without an id of an idempotent one for
+    snapshots."""
     arguments = {
         "max_batch_size": MIB,
         **client_arguments(settings),
@@ -109,7 +111,7 @@ def producer_arguments(settings: Settings, transactional_id: str | None) -> dict
 
 
 def c_extension_loaded() -> bool:
-    """Whether aiokafka's record code is compiled; without it everything is 20 to 200 times slower."""
+    """Say whether aiokafka's record code is compiled; without it everything is 20 to 200 times slower."""
     return bool(DefaultRecordBatchBuilder.__module__.endswith("_crecords.default_records"))
 
 
@@ -123,8 +125,9 @@ def _arguments(settings: Settings, client: str) -> dict[str, Any]:
 
 
 def _ssl_context(properties: tuple[tuple[str, object], ...]) -> ssl.SSLContext:
-    """PEM files that were written again are read again: certificates are renewed under a running service. If they
-    cannot be loaded, for example because the key comes a moment later, the former ones stay in use."""
+    """Return the context, from PEM files that are read again when they were written again: certificates are renewed
+    under a running service. If they cannot be loaded, for example because the key comes a moment later, the former
+    ones stay in use."""
     known = _CONTEXTS.get(properties)
     written = tuple(_written_at(str(value)) for name, value in properties if name.endswith("file"))
     if known is not None and known.written == written:

@@ -1,4 +1,4 @@
-"""Record batches whose checksum is wrong: tried again with other clients, then reported, never read for ever."""
+"""Record batches that are damaged: tried again with other clients, then reported, never read for ever."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WARY_RECORDS = 30_000
 
 
 class CorruptBatches:
-    """What a reader knows of them.
+    """The damaged batches that a reader has met.
 
     The client raises before it returns what lay before a damaged batch in the same fetch, and does not say where the
     batch is. So after the first one, records are taken one by one for a while: the good ones come out, and then the
@@ -35,13 +35,13 @@ class CorruptBatches:
         return self._wary_records > 0
 
     def met(self) -> None:
-        """A poll of many records met a damaged batch."""
+        """Note that a poll of many records met a damaged batch."""
         self._wary_records = WARY_RECORDS
 
     async def one(
         self, consumer: AIOKafkaConsumer, partition: TopicPartition, position: int, timeout_ms: int
     ) -> list[InputRecord] | None:
-        """The next record of a partition, or none; None when its batch is damaged, and a new client is to try.
+        """Return the next record of a partition, or none; None when its batch is damaged, and a new client is to try.
 
         Raises:
             DamagedError: that was the last attempt.
@@ -64,7 +64,7 @@ class CorruptBatches:
         self._wary_records = WARY_RECORDS
         if self._attempts >= ATTEMPTS_MAX:
             raise DamagedError(
-                f"{partition} offset {position}: the record batch failed its checksum {self._attempts} times in a row",
+                f"{partition} offset {position}: the record batch was damaged {self._attempts} times in a row",
                 hint=f"the copy of the leader, {leader}, is damaged. Stop that broker, so that an intact replica leads,"
                 " then"
                 f" {look_again(partition.partition)}. Before the broker is started again, remove the directory"
@@ -76,7 +76,7 @@ class CorruptBatches:
 
 
 def _leader_of(consumer: AIOKafkaConsumer, source: ClientPartition) -> str:
-    """Whose bytes the client got, as far as it knows."""
+    """Name the broker whose bytes the client got, as far as it knows."""
     cluster = consumer._client.cluster
     node_id = cluster.leader_for_partition(source)
     node = None if node_id is None else cluster.broker_metadata(node_id)

@@ -9,7 +9,7 @@ _TEXT = String("utf-8")
 
 
 class DescribeGroupsResponseV4(Response):
-    """Per group its members; `group_instance_id` is None for a dynamic one."""
+    """The members of each group; `group_instance_id` is None for a dynamic one."""
 
     API_KEY = 15
     API_VERSION = 4

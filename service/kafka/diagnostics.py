@@ -33,7 +33,14 @@ from aiokafka.protocol.transaction import (
 
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.inspected import Broker, OpenTransaction, Replicas, WriteProbe
+from snapreplay.service.core.inspected import (
+    Broker,
+    EndingTransaction,
+    OpenTransaction,
+    Replicas,
+    WriteProbe,
+)
+from snapreplay.service.core.lineage import ENDING
 from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.describe_group import DescribeGroup
@@ -74,7 +81,7 @@ _PAUSE_S = 0.05
 
 
 def missing_codecs() -> tuple[str, ...]:
-    """Compressions of records that this installation cannot read."""
+    """Return the compressions of records that this installation cannot read."""
     known = {
         "gzip": codec.has_gzip,
         "snappy": codec.has_snappy,
@@ -85,8 +92,8 @@ def missing_codecs() -> tuple[str, ...]:
 
 
 class KafkaDiagnostics:
-    """`async with KafkaDiagnostics(settings) as ask:`. Every question raises Unreachable, or
-    NotAuthenticated or NotAuthorized, within three request timeouts."""
+    """A client for questions: `async with KafkaDiagnostics(settings) as ask:`. Every question raises Unreachable,
+    or NotAuthenticated or NotAuthorized, within three request timeouts."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -105,12 +112,12 @@ class KafkaDiagnostics:
         await close_client(self._client._client)
 
     async def brokers(self) -> list[Broker]:
-        """All that the cluster advertises, each connected to."""
+        """Return all brokers that the cluster advertises, each connected to."""
         cluster = await self._in_time("listing brokers", self._client.describe_cluster())
         return [await self._broker(each) for each in cluster["brokers"]]
 
     async def replicas(self, topics: Collection[str]) -> dict[TopicPartition, Replicas]:
-        """The replicas of those topics that exist."""
+        """Return the replicas of those topics that exist."""
         listing = await self._in_time("describing topics", self._client.describe_topics())
         return {
             TopicPartition(entry["topic"], each["partition"]): Replicas(
@@ -124,21 +131,28 @@ class KafkaDiagnostics:
     async def open_transaction(
         self, partition: TopicPartition, leader: int, brokers: Sequence[int]
     ) -> OpenTransaction | None:
-        """The open transaction that began first; None: there is none. `brokers` are asked which one coordinates it."""
+        """Return the open transaction that began first; None: there is none. `brokers` are asked which one
+        coordinates it."""
         what = f"describing the producers of {partition}"
         return await self._in_time(what, self._open_transaction(partition, leader, brokers))
+
+    async def ending(self, transactional_ids: Collection[str]) -> dict[str, EndingTransaction]:
+        """Return those of the ids whose coordinator is ending a transaction now."""
+        return await self._in_time(
+            "asking for the ends of transactions", self._ending(transactional_ids)
+        )
 
     async def probe(
         self, transactional_id: str, partitions: Sequence[TopicPartition]
     ) -> WriteProbe:
-        """May we write there? A transaction with these partitions, without a record, aborted at once.
+        """Ask whether we may write there, with a transaction on these partitions, without a record, aborted at once.
 
         `transactional_id` is fenced: it must be nobody's.
         """
         return await self._in_time("probing", self._probe(transactional_id, partitions))
 
     async def refused(self, group_id: str, owners: Mapping[str, TopicPartition]) -> dict[str, str]:
-        """The group and transactional ids of `owners` that may not be used → the broker's reason.
+        """Return the group and transactional ids of `owners` that may not be used → the broker's reason.
 
         Asks as a member and a producer that never existed (an owner writes to its partition): the broker checks the
         permission first, and the refusal after it changes nothing and fences nobody.
@@ -233,6 +247,20 @@ class KafkaDiagnostics:
         ((_, _, _, _, started_at_ms, *_),) = known.transaction_states
         return WriteProbe(refused, before_ms, after_ms, started_at_ms)
 
+    async def _ending(self, transactional_ids: Collection[str]) -> dict[str, EndingTransaction]:
+        found = {}
+        anywhere = await anybody(self._client._client)
+        for each in transactional_ids:
+            find = FindCoordinatorRequest(each, _COORDINATOR_OF_TRANSACTIONS)
+            code, at = await self._asked(anywhere, find, _error_code)
+            if code:
+                continue  # `refused` says why
+            answer = await self._client._client.send(at.coordinator_id, DescribeTransactions(each))
+            ((code, _, state, _, started_at_ms, _, epoch, *_),) = answer.transaction_states
+            if not code and state in ENDING:
+                found[each] = EndingTransaction(state, epoch, started_at_ms)
+        return found
+
     async def _refused(self, group_id: str, owners: Mapping[str, TopicPartition]) -> dict[str, str]:
         refused: dict[str, str] = {}
         beat = HeartbeatRequest(group_id, -1, "")
@@ -249,7 +277,7 @@ class KafkaDiagnostics:
     async def _at_coordinator(
         self, kind: int, name: str, request: Request[Any], code_of: Callable[[Any], int]
     ) -> int:
-        """The error code of finding the coordinator, else of asking it."""
+        """Return the error code of finding the coordinator, else of asking it."""
         anywhere = await anybody(self._client._client)
         find = FindCoordinatorRequest(name, kind)
         code, found = await self._asked(anywhere, find, _error_code)
@@ -260,7 +288,7 @@ class KafkaDiagnostics:
     async def _asked(
         self, node: int, request: Request[Any], code_of: Callable[[Any], int]
     ) -> tuple[int, Any]:
-        """The error code and the answer; again for codes that only mean "not yet"."""
+        """Ask; return the error code and the answer. Ask again for codes that only mean "not yet"."""
         while True:
             answer = await self._client._client.send(node, request)
             code = code_of(answer)

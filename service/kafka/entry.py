@@ -1,11 +1,13 @@
-"""Why no broker accepts a connection. The client reports a wrong password, an untrusted certificate and an absent
-broker alike, as "unable to bootstrap". So a second, bare connection to each address finds the reason.
+"""The reason why no broker accepts a connection. The client reports a wrong password, an untrusted certificate and an
+absent broker alike, as "unable to bootstrap". So a second, bare connection to each address finds the reason.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import socket
 import ssl
 from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple
@@ -18,7 +20,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import NotAuthenticated
 from snapreplay.service.kafka.config import client_arguments
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, describe
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, NobodyAnswers, describe
 from snapreplay.service.kafka.shutdown import finish_despite_cancel
 
 KNOCK_S, ALL_S = 2.0, 6.0  # one address; all of them
@@ -35,25 +37,24 @@ async def entered(start: Coroutine[Any, Any, object], settings: Settings) -> Non
     """Start a client.
 
     Raises:
-        NotAuthenticated: instead of the client's error, if this is the reason.
+        NotAuthenticated, NobodyAnswers: instead of the client's error, if this is the reason.
     """
     try:
         await finish_despite_cancel(start)
     except (kafka.KafkaConnectionError, kafka.NodeNotReadyError) as error:
-        refused = await refusal(settings)
+        door = _Door(settings)
+        refused = await door.refusal_in_time()
         if refused is not None:
             raise refused from error
+        if door.silent:
+            told = sorted(f"{place} ({why})" for place, why in door.silent.items())
+            raise NobodyAnswers(*told) from error
         raise
 
 
 async def refusal(settings: Settings) -> NotAuthenticated | None:
-    """Why access is refused; None when it is not, or when no broker answers."""
-    door = _Door(settings)
-    try:
-        async with asyncio.timeout(ALL_S):
-            return await door.refusal()
-    except TimeoutError:
-        return None
+    """Say why access is refused; None when it is not, or when no broker answers."""
+    return await _Door(settings).refusal_in_time()
 
 
 class _Place(NamedTuple):
@@ -78,16 +79,29 @@ class _Door:
         self._mechanism = str(settings.kafka.get("sasl.mechanism", "PLAIN"))
         self._user = str(settings.kafka.get("sasl.plain.username", ""))
         self._has_certificate = "ssl.certfile" in settings.kafka
+        self.silent: dict[_Place, str] = {}
+        """The addresses that were tried, with the reason, as long as none has answered."""
+
+    async def refusal_in_time(self) -> NotAuthenticated | None:
+        """Return the refusal, if there is one; None also when the time is over."""
+        try:
+            async with asyncio.timeout(ALL_S):
+                return await self.refusal()
+        except TimeoutError:
+            return None
 
     async def refusal(self) -> NotAuthenticated | None:
-        """The first refusal; if an address accepts us, the first one of the brokers that the cluster advertises."""
+        """Return the first refusal; if an address accepts us, the first one of the brokers that the cluster
+        advertises."""
         refused = None
         for place in self._places:
             try:
                 advertised = await self._knock(place)
             except CLIENT_ERRORS as error:
+                self.silent[place] = _why(error)
                 refused = refused or await self._judged(place, error)
                 continue
+            self.silent = {}
             return await self._advertised_refusal(advertised)
         return refused
 
@@ -111,7 +125,7 @@ class _Door:
         return [_Place(host, port) for _, host, port, *_ in answer.brokers]
 
     async def _judged(self, place: _Place, error: BaseException) -> NotAuthenticated | None:
-        """None when the error is no refusal: nobody listens, no such host, no answer."""
+        """Judge the error; None when it is no refusal: nobody listens, no such host, no answer."""
         cause = error.__cause__ or error
         match cause:
             case ssl.SSLCertVerificationError():
@@ -130,7 +144,7 @@ class _Door:
                 return await self._closed(place)
 
     async def _closed(self, place: _Place) -> NotAuthenticated | None:
-        """The broker closed the connection without an answer: perhaps it uses another protocol."""
+        """Judge a connection that the broker closed without an answer: perhaps it uses another protocol."""
         if "SSL" in self._protocol:
             if await self._answers_plainly(place):
                 return self._other_protocol(place, "does not use TLS", tls=False)
@@ -203,7 +217,7 @@ class _Door:
         )
 
     async def _mechanisms(self, place: _Place) -> Sequence[str]:
-        """What the listener offers; empty when it uses no SASL, or does not say."""
+        """Return what the listener offers; empty when it uses no SASL, or does not say."""
         transport = "SSL" if "SSL" in self._protocol else "PLAINTEXT"
         try:
             bare = {**self._arguments, "security_protocol": transport}
@@ -227,8 +241,22 @@ class _Door:
         return True
 
 
+def _why(error: BaseException) -> str:
+    """Say why nobody answers, in the words of the operating system."""
+    cause = error.__cause__ or error
+    match cause:
+        case TimeoutError():
+            return f"no answer within {KNOCK_S:.0f} s"
+        case socket.gaierror():
+            return str(cause.strerror)
+        case OSError(errno=int(number)):
+            return os.strerror(number)
+        case _:
+            return describe(cause)
+
+
 async def _speaks_tls(place: _Place) -> bool:
-    """Whether a TLS handshake starts. Any certificate will do: nothing is sent."""
+    """Say whether a TLS handshake starts. Any certificate will do: nothing is sent."""
     anybody = ssl.create_default_context()
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
     try:

@@ -1,4 +1,4 @@
-"""What aiokafka raises, as errors of the ports. One table for sends and commits, one for everything else.
+"""The errors of aiokafka, as errors of the ports. One table for sends and commits, one for everything else.
 
 Facts (real broker 4.3.1): a fence and a transaction timeout both come as INVALID_PRODUCER_EPOCH on all
 requests, so they are not told apart; a producer whose task has died raises AssertionError or
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from aiokafka import errors as kafka
 
-from snapreplay.app.ways import alter
+from snapreplay.app.kafka_commands import alter
 from snapreplay.errors import AccessError, SnapreplayError, StopError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import (
@@ -40,6 +40,14 @@ kafka.kafka_errors[InvalidRecord.errno] = InvalidRecord
 
 _NOT_SPOKEN = (kafka.IncompatibleBrokerVersion, NotImplementedError)
 """The broker does not know the request, or none of the versions that we know."""
+
+
+class NobodyAnswers(kafka.KafkaConnectionError):
+    """No address of the cluster answers a bare connection; the text has the reason of each."""
+
+    def __str__(self) -> str:
+        return f"nobody answers at {', '.join(map(str, self.args))}"
+
 
 CLIENT_ERRORS = (
     *(kafka.KafkaError, kafka.IllegalOperation, AssertionError, OSError, TimeoutError),
@@ -72,7 +80,7 @@ _KEPT_OUT = (
 
 
 class Asked(NamedTuple):
-    """What is asked for, for the command that would allow it.
+    """The question that was asked, for the command that would allow it.
 
     Attributes:
         operation: on a topic or the cluster, in Kafka's words. Groups are read, transactional ids written.
@@ -87,7 +95,7 @@ class Asked(NamedTuple):
 def commit_error(
     error: BaseException, transactional_id: str, topic: str = "", settings: Settings | None = None
 ) -> SnapreplayError:
-    """What an error inside a transaction means; `topic` is the one of the failed send, where known."""
+    """Return what an error inside a transaction means; `topic` is the one of the failed send, where known."""
     if isinstance(error, SnapreplayError):
         return error
     if isinstance(error, _FENCED):
@@ -116,7 +124,7 @@ def commit_error(
 
 
 def client_error(error: BaseException, doing: str, asked: Asked | None = None) -> SnapreplayError:
-    """What an error outside of a transaction means; `doing` completes "while …"."""
+    """Return what an error outside of a transaction means; `doing` completes "while …"."""
     if isinstance(error, SnapreplayError):
         return error
     if isinstance(error, _FORBIDDEN):
@@ -141,11 +149,12 @@ def client_error(error: BaseException, doing: str, asked: Asked | None = None) -
             f"the broker refused our transaction timeout while {doing}",
             hint="lower timeouts.transaction_ms, or raise transaction.max.timeout.ms on the brokers",
         )
-    return Unreachable(f"no usable answer from Kafka while {doing}: {describe(error)}")
+    told = str(error) if isinstance(error, NobodyAnswers) else describe(error)
+    return Unreachable(f"no usable answer from Kafka while {doing}: {told}")
 
 
 def describe(error: BaseException) -> str:
-    """Class and text; the text alone is often empty."""
+    """Return class and text; the text alone is often empty."""
     text = str(error)
     name = type(error).__name__
     if isinstance(error, TimeoutError) and not text:
@@ -165,7 +174,7 @@ def _refused_hint(error: BaseException, topic: str) -> str:
 
 
 def _forbidden(error: BaseException, doing: str, asked: Asked | None) -> AccessError:
-    """Names resource, operation and principal, as far as they are known."""
+    """Name resource, operation and principal, as far as they are known."""
     kind, operation, option = _RESOURCES[type(error)]
     name = _name_in(error)
     if not name and asked is not None and option != "--cluster":
@@ -192,7 +201,7 @@ _RESOURCES: dict[type[BaseException], tuple[str, str, str]] = {
 
 
 def _name_in(error: BaseException) -> str:
-    """The client names one topic, a set of topics, a group, an id, or nothing."""
+    """Return the one name in what the client names: one topic, a set of topics, a group, an id, or nothing."""
     named = error.args[0] if error.args else ""
     if isinstance(error, kafka.ClusterAuthorizationFailedError):
         return ""
@@ -201,7 +210,7 @@ def _name_in(error: BaseException) -> str:
 
 
 def _principal(settings: Settings) -> str:
-    """As the authorizer knows us, unless the brokers map names; "" for a certificate."""
+    """Name us as the authorizer does, unless the brokers map names; "" for a certificate."""
     given = settings.kafka
     if str(given.get("security.protocol", "PLAINTEXT")).startswith("SASL"):
         user = given.get("sasl.plain.username")

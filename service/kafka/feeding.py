@@ -26,7 +26,7 @@ QUEUED = 1000
 
 
 class KafkaFeeder:
-    """`start` first; one task at a time. After an error only `close` is left to call."""
+    """A feeder for topics; call `start` first; one task at a time. After an error only `close` is left to call."""
 
     def __init__(self, settings: Settings, transactional_id: str | None = None) -> None:
         self._settings = settings
@@ -36,10 +36,8 @@ class KafkaFeeder:
         self._healthy = False
 
     async def start(self) -> None:
-        """
-        Raises:
-            Unreachable, NotAuthenticated, NotAuthorized: within timeouts.fence_ms; then it is closed.
-        """
+        """Start, or raise Unreachable, NotAuthenticated or NotAuthorized within timeouts.fence_ms; then it is
+        closed."""
         try:
             async with asyncio.timeout(self._settings.timeouts.fence_ms / 1000):
                 await entered(self._producer.start(), self._settings)
@@ -80,19 +78,19 @@ class KafkaFeeder:
         return places
 
     async def close(self) -> None:
-        """Bounded, idempotent, never raises."""
+        """Close it; bounded, idempotent, never raises."""
         if not (self._healthy and await bounded(self._producer.stop(), CLOSE_S)):
             await cut_producer(self._producer)
         self._healthy = False
 
     async def _give_up(self) -> None:
-        """Aborts, so that readers need not wait for the transaction's timeout; then nothing more is sent."""
+        """Abort, so that readers need not wait for the transaction's timeout; then send nothing more."""
         if self._transactional and self._healthy:
             await bounded(self._producer.abort_transaction(), CLOSE_S)
         self._healthy = False
 
     async def _send(self, outputs: Sequence[Output]) -> list[tuple[TopicPartition, int]]:
-        """The client commits a transaction with missing records, so each answer is looked at."""
+        """Send and look at each answer, because the client commits a transaction with missing records."""
         places: list[tuple[TopicPartition, int]] = []
         for start in range(0, len(outputs), QUEUED):
             some = outputs[start : start + QUEUED]

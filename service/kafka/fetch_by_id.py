@@ -7,7 +7,6 @@ another topic of this name always answers UNKNOWN_TOPIC_ID.
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -20,39 +19,81 @@ from aiokafka.protocol.fetch import FetchRequest
 
 from snapreplay.service.kafka.clients import BareClient
 from snapreplay.service.kafka.fetch_requests import FetchById
+from snapreplay.service.kafka.fetched_batches import FetchedBatches
+from snapreplay.service.ports import EpochEnd, TopicPartition
 
 _NO_ERROR = 0
+_CORRUPT = 2
 _UNKNOWN_TOPIC = 3
 # The client asks again at once.
 _PAUSE_S = 0.1
 
-# Of a record batch: base offset, length, leader epoch, format.
-_BATCH_HEAD = struct.Struct(">qiib")
-_WITH_LEADER_EPOCH = 2
+Source = tuple[str, int]
+"""Topic and partition."""
 
 
 class FetchWatch:
-    """What was noticed on one client.
+    """A watch over one client.
 
     Attributes:
-        disturbances: how often a connection was lost, a fetch was refused, or a leader epoch fell.
+        disturbances: how often a connection was lost, a fetch was refused, or a leader epoch changed unasked.
+        doubt: why what was read may not be in the log any more, as a broker said; empty: none said so.
+        batches: of the partitions that are followed, what was fetched since.
         missing_since: by the loop's clock, when a broker first said that there is no such topic; None after an answer
             that has the topic.
+        unreadable: what a broker could not read from its disk, until somebody takes it from here.
     """
 
     def __init__(self, ids: Mapping[str, str]) -> None:
         self.ids = ids
         self.disturbances = 0
         self.missing_since: float | None = None
-        self._epochs: dict[tuple[str, int], int] = {}
+        self.doubt = ""
+        self.unreadable: set[Source] = set()
+        self.batches: dict[Source, FetchedBatches] = {}
 
     def asked(self, fetch: FetchRequest) -> FetchRequest:
-        """By id, when all ids are known."""
-        known = all(self.ids.get(topic) for topic, _ in fetch.topics)
-        return FetchById(fetch, self.ids) if known else fetch
+        """Ask by id, when all ids are known, and with the leader epoch of what was read before."""
+        if not all(self.ids.get(topic) for topic, _ in fetch.topics):
+            return fetch
+        below = {
+            (topic, partition): self.batches[topic, partition].below(offset)
+            for topic, partitions in fetch.topics
+            for partition, offset, _ in partitions
+            if (topic, partition) in self.batches
+        }
+        epochs = {source: anchor.leader_epoch for source, anchor in below.items() if anchor}
+        return FetchById(fetch, self.ids, epochs)
 
-    def answered(self, answer: Any) -> bool:
-        """Looks at an answer. Returns whether one of its topics is missing.
+    def diverged(self, ends: Mapping[Source, EpochEnd]) -> None:
+        """Note that a broker has another log than the one that was read."""
+        for (topic, partition), (epoch, end_offset) in ends.items():
+            self._doubted(
+                f"the log of {topic}-{partition} has leader epoch {epoch} up to offset"
+                f" {end_offset} only"
+            )
+
+    def refused(self, partition: TopicPartition) -> None:
+        """Note that an offset within the log was refused: the broker does not know the leader epoch of what was
+        read."""
+        batches = self.batches.get((partition.topic, partition.partition))
+        if batches is not None and batches.latest_epoch >= 0:
+            self._doubted(
+                f"the log of {partition} does not know leader epoch {batches.latest_epoch}"
+            )
+
+    def _doubted(self, why: str) -> None:
+        """Count a doubt once, however often the client's fetcher asks again."""
+        if not self.doubt:
+            self.doubt = why
+            self.disturbances += 1
+
+    def answered(self, answer: Any, batches: Mapping[Source, FetchedBatches]) -> bool:
+        """Look at an answer; return whether one of its topics is missing.
+
+        Args:
+            batches: as they were when the question was asked: an answer that comes later than another `follow` is
+                given out to nobody.
 
         Raises:
             KafkaError: it has no topics, only an error. The client's fetcher would take that for nothing new and ask
@@ -68,8 +109,10 @@ class FetchWatch:
                 if error_code != _NO_ERROR:
                     self.disturbances += 1
                     missing = missing or error_code == _UNKNOWN_TOPIC
-                else:
-                    self._look_at_epoch((topic, partition), rest[-1])
+                    if error_code == _CORRUPT:
+                        self.unreadable.add((topic, partition))
+                elif (topic, partition) in batches and batches[topic, partition].add(rest[-1]):
+                    self.disturbances += 1
         if missing:
             self._miss()
         else:
@@ -77,23 +120,13 @@ class FetchWatch:
         return missing
 
     def listed(self, followed: Collection[str], cluster: ClusterMetadata) -> None:
-        """Looks at fresh metadata: a topic without leaders is not fetched, so no answer says that it is missing."""
+        """Look at fresh metadata: a topic without leaders is not fetched, so no answer says that it is missing."""
         if set(followed) - cluster.topics() - cluster.unauthorized_topics:
             self._miss()
 
     def _miss(self) -> None:
         if self.missing_since is None:
             self.missing_since = asyncio.get_running_loop().time()
-
-    def _look_at_epoch(self, source: tuple[str, int], records: bytes | None) -> None:
-        if not records or len(records) < _BATCH_HEAD.size:
-            return
-        _, _, epoch, record_format = _BATCH_HEAD.unpack_from(records)
-        if record_format != _WITH_LEADER_EPOCH:
-            return
-        if epoch < self._epochs.get(source, -1):
-            self.disturbances += 1
-        self._epochs[source] = epoch
 
 
 class _WatchedClient(BareClient):
@@ -104,11 +137,14 @@ class _WatchedClient(BareClient):
     ) -> Any:
         if not isinstance(request, FetchRequest):
             return await super().send(node_id, request, group=group)
-        asked = self.watch.asked(request)
+        asked, batches = self.watch.asked(request), self.watch.batches
         answer = await super().send(node_id, asked, group=group)
+        diverged = {}
         if isinstance(asked, FetchById):
+            diverged = asked.diverged(answer)
             answer = asked.named(answer)
-        if self.watch.answered(answer):
+        self.watch.diverged(diverged)
+        if self.watch.answered(answer, batches) or diverged:
             await asyncio.sleep(_PAUSE_S)
         return answer
 
@@ -118,16 +154,12 @@ class _WatchedClient(BareClient):
         super()._on_connection_closed(conn, reason)
 
 
-def fetch_by_id(
-    consumer: AIOKafkaConsumer, ids: Mapping[str, str], missing_since: float | None = None
-) -> FetchWatch:
-    """Make this consumer fetch the topics of `ids` by their ids. Call it before anything is assigned to the consumer.
-
-    Args:
-        missing_since: of the consumer before it, at the same positions.
-    """
-    watch = FetchWatch(ids)
-    watch.missing_since = missing_since
+def fetch_by_id(consumer: AIOKafkaConsumer, before: FetchWatch) -> FetchWatch:
+    """Make this consumer fetch by the ids of `before`, the watch of the consumer before it, which was at the same
+    positions. Call it before anything is assigned to the consumer."""
+    watch = FetchWatch(before.ids)
+    watch.missing_since, watch.doubt = before.missing_since, before.doubt
+    watch.batches = before.batches
     client = consumer._client
     client.cluster.add_listener(
         lambda cluster: watch.listed({source.topic for source in consumer.assignment()}, cluster)

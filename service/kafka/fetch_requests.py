@@ -1,7 +1,12 @@
-"""Fetching by topic id (KIP-516, Kafka 3.1), which aiokafka 0.14.0 does not do."""
+"""Fetching by topic id (KIP-516, Kafka 3.1), which aiokafka 0.14.0 does not do.
+
+Each fetch may name the leader epoch of what was read before its offset. A broker whose log went another way says where
+it did (KIP-595): replicas ask like this, and brokers answer everybody.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -9,11 +14,15 @@ from aiokafka.protocol.api import RequestStruct, Response
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.types import CompactArray, CompactBytes, Int8, Int16, Int32, Int64, Schema
 
-from snapreplay.service.kafka.fields import END, NO_TAGS, TEXT, TopicId
+from snapreplay.service.kafka.protocol_fields import END, NO_TAGS, TEXT, TopicId
+from snapreplay.service.ports import EpochEnd
 
 _UNKNOWN_TOPIC = 3
 # UNKNOWN_TOPIC_ID and INCONSISTENT_TOPIC_ID, which the client does not know.
 _NO_SUCH_ID = {100, 103}
+_NO_EPOCH = -1
+_DIVERGING_EPOCH_TAG = 0
+_EPOCH_END = struct.Struct(">iq")
 
 
 class _FetchByIdResponse(Response):
@@ -92,6 +101,9 @@ class _FetchByIdRequest(RequestStruct):
     )
 
 
+NO_EPOCHS: Mapping[tuple[str, int], int] = {}
+
+
 class Fetched(NamedTuple):
     """An answer as the client's fetcher reads it: by name, in the order of fields of version 11."""
 
@@ -102,9 +114,15 @@ class Fetched(NamedTuple):
 
 class FetchById(FetchRequest):
     """The same fetch, by topic id: a broker that has another topic of this name answers UNKNOWN_TOPIC_ID. By name if
-    the broker is older than Kafka 3.1. `ids` has all topics of `fetch`."""
+    the broker is older than Kafka 3.1. `ids` has all topics of `fetch`, `epochs` the leader epoch below each offset,
+    as far as known."""
 
-    def __init__(self, fetch: FetchRequest, ids: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        fetch: FetchRequest,
+        ids: Mapping[str, str],
+        epochs: Mapping[tuple[str, int], int] = NO_EPOCHS,
+    ) -> None:
         super().__init__(
             fetch._max_wait_ms,
             fetch._min_bytes,
@@ -114,6 +132,8 @@ class FetchById(FetchRequest):
             fetch._rack_id,
         )
         self._ids = ids
+        self._names = {topic_id: name for name, topic_id in ids.items()}
+        self._epochs = epochs
 
     def build(self, request_struct_class: Any) -> Any:
         if request_struct_class is not _FetchByIdRequest:
@@ -122,7 +142,15 @@ class FetchById(FetchRequest):
             (
                 self._ids[topic],
                 [
-                    (partition, -1, offset, -1, -1, max_bytes, NO_TAGS)
+                    (
+                        partition,
+                        _NO_EPOCH,
+                        offset,
+                        self._epochs.get((topic, partition), _NO_EPOCH),
+                        -1,
+                        max_bytes,
+                        NO_TAGS,
+                    )
                     for partition, offset, max_bytes in partitions
                 ],
                 NO_TAGS,
@@ -144,15 +172,28 @@ class FetchById(FetchRequest):
         )
 
     def named(self, answer: Any) -> Any:
-        """The answer by name; an answer by name stays as it is."""
+        """Return the answer by name; an answer by name stays as it is."""
         if answer.API_VERSION != _FetchByIdResponse.API_VERSION:
             return answer
-        names = {topic_id: name for name, topic_id in self._ids.items()}
         topics = [
-            (names[topic_id], [_as_version_11(partition) for partition in partitions])
+            (self._names[topic_id], [_as_version_11(partition) for partition in partitions])
             for topic_id, partitions, _ in answer.topics
         ]
         return Fetched(11, answer.error_code, topics)
+
+    def diverged(self, answer: Any) -> dict[tuple[str, int], EpochEnd]:
+        """Return the partitions whose log went another way before the offset that was asked for, and up to where
+        the broker has the same."""
+        if answer.API_VERSION != _FetchByIdResponse.API_VERSION:
+            return {}
+        return {
+            (self._names[topic_id], partition): EpochEnd(
+                *_EPOCH_END.unpack_from(tags[_DIVERGING_EPOCH_TAG])
+            )
+            for topic_id, partitions, _ in answer.topics
+            for partition, *_, tags in partitions
+            if _DIVERGING_EPOCH_TAG in tags
+        }
 
 
 # The client takes the newest version that both sides know.
@@ -160,7 +201,7 @@ FetchById._CLASSES = (*FetchRequest._CLASSES, _FetchByIdRequest)
 
 
 def _as_version_11(answered: tuple[Any, ...]) -> tuple[Any, ...]:
-    """One partition's answer. Of the tags none is needed."""
+    """Return one partition's answer without its tags."""
     partition, error_code, *offsets, aborted, preferred_read_replica, records, _ = answered
     return (
         partition,

@@ -1,4 +1,4 @@
-"""Committed offsets of a consumer group that has no members, with the text that is committed beside each.
+"""The committed offsets of a consumer group that has no members, with the text that is committed beside each.
 
 aiokafka's own call for reading them drops error codes, and it has none for committing without a member.
 """
@@ -22,9 +22,14 @@ from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 from snapreplay.errors import StopError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.admin import KafkaAdmin
+from snapreplay.service.kafka.clients import admin_client
+from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
+from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
 from snapreplay.service.ports import CommittedOffset, TopicPartition
 
 _NO_MEMBER, _NO_GENERATION, _BROKERS_RETENTION = "", -1, -1
+_TEN_YEARS_MS = 10 * 365 * 24 * 3600 * 1000
 # The coordinator loads, is being found, or has moved.
 _AGAIN = {14, 15, 16}
 _PAUSE_S = 0.05
@@ -34,7 +39,7 @@ _OCCUPIED = {22, 25, 27}  # illegal generation, unknown member, rebalance in pro
 async def committed_offsets(
     settings: Settings, group_id: str, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, CommittedOffset]:
-    """See `ports.Cluster.committed_offsets`."""
+    """Ask as `ports.Cluster.committed_offsets` says."""
     request = OffsetFetchRequest(group_id, _by_topic((each, each.partition) for each in partitions))
     async with KafkaAdmin(settings)._client(
         f"reading the committed offsets of group {group_id}", name=group_id
@@ -51,19 +56,59 @@ async def committed_offsets(
 async def commit_offsets(
     settings: Settings, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
 ) -> None:
-    """As an administrator commits: the group must have no members.
+    """Commit as an administrator does: the group must have no members.
 
     Raises:
         NotAuthorized: Read on the group and on the topic is needed.
         StopError: the group has members, or a broker takes no text of this length.
         Unreachable: no answer; some may be committed.
     """
-    topics = _by_topic((each, (each.partition, *offset)) for each, offset in offsets.items())
-    request = OffsetCommitRequest(group_id, _NO_GENERATION, _NO_MEMBER, _BROKERS_RETENTION, topics)
+    request = _commit_request(group_id, offsets, _BROKERS_RETENTION)
     async with KafkaAdmin(settings)._client(
         f"committing offsets of group {group_id}", "Read", group_id
     ) as client:
         await _asked(client, group_id, request, _commit_codes)
+
+
+class KafkaOffsetCommitter:
+    """A committer, `ports.OffsetCommitter`. Connects with the first commit, and again after one without an answer."""
+
+    def __init__(self, settings: Settings, group_id: str) -> None:
+        self._settings, self._group_id = settings, group_id
+        self._deadline_s = 3 * settings.request_timeout_ms / 1000
+        self._client: AIOKafkaAdminClient | None = None
+
+    async def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        group_id = self._group_id
+        request = _commit_request(group_id, offsets, _TEN_YEARS_MS)
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                await _asked(await self._connected(), group_id, request, _commit_codes)
+        except CLIENT_ERRORS as error:
+            await self.close()
+            asked = Asked(self._settings, "Read", group_id)
+            raise client_error(error, f"committing offsets of group {group_id}", asked) from error
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await close_client(client._client)
+
+    async def _connected(self) -> AIOKafkaAdminClient:
+        if self._client is None:
+            self._client = admin_client(client_arguments(self._settings))
+            await finish_despite_cancel(self._client.start())
+        return self._client
+
+
+def _commit_request(
+    group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], retention_ms: int
+) -> OffsetCommitRequest:
+    topics = _by_topic((each, (each.partition, *offset)) for each, offset in offsets.items())
+    return OffsetCommitRequest(group_id, _NO_GENERATION, _NO_MEMBER, retention_ms, topics)
 
 
 def _by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[tuple[str, list[Any]]]:
@@ -90,7 +135,7 @@ async def _asked(client: AIOKafkaAdminClient, group_id: str, request: Any, codes
 
 
 async def _coordinator(client: AIOKafkaAdminClient, group_id: str) -> int:
-    """The first question ever makes the cluster create the coordinator's topic."""
+    """Find the coordinator; the first question ever makes the cluster create the coordinator's topic."""
     while True:
         try:
             return int(await client.find_coordinator(group_id))
@@ -115,10 +160,7 @@ def _commit_codes(answer: Any) -> Iterator[tuple[str, int]]:
 
 
 def _refuse(group_id: str, topic: str, code: int) -> None:
-    """
-    Raises:
-        Exception: what the code means; the client's own errors are converted by the caller.
-    """
+    """Raise what the code means; the caller converts the client's own errors."""
     if code in _OCCUPIED:
         raise StopError(
             f"group {group_id} has members, so nobody else can commit its offsets: {for_code(code).__name__}",

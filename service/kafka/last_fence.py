@@ -1,4 +1,4 @@
-"""Who fenced a transactional id last: its coordinator knows that without any of our topics."""
+"""The last fence of a transactional id: its coordinator knows that without any of our topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_SUCH_ID = 105  # TRANSACTIONAL_ID_NOT_FOUND
 
 
 async def last_fence(settings: Settings, transactional_id: str) -> LastFence | None:
-    """See `ports.Cluster.last_fence`."""
+    """Ask as `ports.Cluster.last_fence` says."""
     client = admin_client(client_arguments(settings))
     try:
         async with asyncio.timeout(3 * settings.request_timeout_ms / 1000):

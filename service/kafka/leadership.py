@@ -1,4 +1,4 @@
-"""Where a log ends, according to a leader that every broker knows as the leader.
+"""The end of a log, according to a leader that every broker knows as the leader.
 
 A leader that is cut off from its peers goes on answering, and its log may end too early. But no other broker names it:
 they know the newer leader, and that one knows itself.
@@ -34,7 +34,8 @@ class _View(NamedTuple):
 
 
 async def agreed_end_offset(settings: Settings, partition: TopicPartition) -> int | None:
-    """See `ports.Cluster.agreed_end_offset`. Bounded by two request timeouts, never raises an error of the client."""
+    """Ask as `ports.Cluster.agreed_end_offset` says. Bounded by two request timeouts, never raises an error of the
+    client."""
     client = BareClient(**client_arguments(settings))
     try:
         async with asyncio.timeout(2 * settings.request_timeout_ms / 1000):
@@ -67,7 +68,7 @@ async def _agreed_end_offset(client: AIOKafkaClient, partition: TopicPartition) 
 async def _view(
     client: AIOKafkaClient, node: int, partition: TopicPartition
 ) -> tuple[_View | None, set[int]]:
-    """Also returns the brokers that it knows, and makes them known to the client."""
+    """Ask a broker; also return the brokers that it knows, and make them known to the client."""
     answer = await client.send(
         node, MetadataRequest([partition.topic], allow_auto_topic_creation=False)
     )

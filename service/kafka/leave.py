@@ -38,7 +38,7 @@ class LeaveGroupRequestV3(RequestStruct):
 
 
 class LeaveGroup(Request[LeaveGroupRequestV3]):
-    """With the member id, so that a newer process of the same instance id is not thrown out."""
+    """A request to leave with the member id, so that a newer process of the same instance id is not thrown out."""
 
     API_KEY = 13
 

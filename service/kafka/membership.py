@@ -78,7 +78,7 @@ class Membership:
         self._known_member_id = ""
         self._aside: SteppedDown | None = None
         self._aside_for = ""
-        self._aside_begins = asyncio.Event()
+        self._interrupted = asyncio.Event()  # the present client's life is to end
         self._looks_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._evictions: deque[float] = deque(maxlen=EVICTIONS_SUSPECT)
@@ -86,6 +86,8 @@ class Membership:
         """Ours, as of the last assignment. Empty before the first and after leaving."""
         self.last_error: str | None = None
         """Why there is no connection at present; None when all is well."""
+        self.left_because: str | None = None
+        """The reason why we left the group until `come_back`; None: we did not."""
         self.kept_out: str | None = None
         """Why the brokers refuse a new connection after one was lost; None when they accept it, or do not answer."""
 
@@ -97,10 +99,12 @@ class Membership:
 
     @property
     def trouble(self) -> str | None:
-        """Why the group does not hear from us at present; None when it does. Any thread.
+        """The reason why the group does not hear from us at present; None when it does. Any thread.
 
         An idle service learns of an absent broker nowhere else: its readers wait for records without an error.
         """
+        if self.left_because is not None:
+            return f"left the group: {self.left_because}"
         coordinator = self._coordinator
         if coordinator is not None and coordinator.coordinator_id is None:
             return self.kept_out or self.last_error or "no broker answers for the app's group"
@@ -119,7 +123,7 @@ class Membership:
 
     @property
     def aside(self) -> str | None:
-        """For whom we stepped down and when we look again; None: we have not. Any thread."""
+        """The process for which we stepped down, and when we look again; None: we have not. Any thread."""
         aside = self._aside
         if aside is None:
             return None
@@ -134,8 +138,18 @@ class Membership:
             return False
         self._aside_for, self._looks_at = for_whom, time.monotonic()
         self._aside = SteppedDown(return_seconds=self._settings.group.session_timeout_ms / 1000)
-        self._loop.call_soon_threadsafe(self._aside_begins.set)
+        self._loop.call_soon_threadsafe(self._interrupted.set)
         return True
+
+    def stay_away(self, why: str) -> None:
+        """Leave the group to those whose partitions these are, until `come_back`. Any thread."""
+        if self._loop is not None:
+            self.left_because = why
+            self._loop.call_soon_threadsafe(self._interrupted.set)
+
+    def come_back(self) -> None:
+        """Join the group again after `stay_away`. Any thread."""
+        self.left_because = None
 
     async def run(self) -> None:
         """Be a member until `leave`. Never gives up: an unreachable cluster is retried with back-off."""
@@ -146,6 +160,10 @@ class Membership:
                 if self._aside is not None:
                     await self._until_gone()
                     continue
+                if self.left_because is not None:
+                    await self._pause(_FIRST_PAUSE_S)
+                    continue
+                self._interrupted.clear()
                 try:
                     await self._be_member()
                 except (*CLIENT_ERRORS, NotAuthenticated) as error:
@@ -158,7 +176,8 @@ class Membership:
             self._ended.set()
 
     async def is_assigned_to_us(self, partition: int) -> bool:
-        """See `ports.Group.is_assigned_to_us`. From any loop: the question has a client of its own."""
+        """Ask the coordinator as `ports.Group.is_assigned_to_us` says. From any loop: the question has a client of
+        its own."""
         member_id = self.member_id
         if not member_id:
             return False
@@ -169,7 +188,7 @@ class Membership:
         )
 
     async def leave(self, within_seconds: float = LEAVE_SECONDS) -> None:
-        """Planned stop: the others get our partitions within a heartbeat, not a session timeout.
+        """Leave for a planned stop: the others get our partitions within a heartbeat, not a session timeout.
 
         Release the partitions before: nothing is called back any more. Bounded, never raises.
         """
@@ -183,7 +202,7 @@ class Membership:
         return consumer._coordinator if consumer is not None else None
 
     async def _be_member(self) -> None:
-        """One client's life: returns when we leave or stand aside, raises when the client is no longer usable."""
+        """Live one client's life: returns when we leave or stand aside, raises when the client is no longer usable."""
         consumer = consumer_client(membership_arguments(self._settings, self._group_id))
         try:
             await entered(consumer.start(), self._settings)
@@ -205,7 +224,7 @@ class Membership:
         log.warning("not a member of group %s: %s", self._group_id, self.last_error)
 
     async def _look_why(self) -> None:
-        """A client that has lost its brokers retries for ever and does not say what keeps it out."""
+        """Look for what keeps out a client that has lost its brokers: it retries for ever and does not say so."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             coordinator, error = self._coordinator, None
@@ -216,14 +235,14 @@ class Membership:
             self.kept_out = str(error) if error is not None else None
 
     async def _poll(self, consumer: AIOKafkaConsumer) -> None:
-        """For ever: without polls the client would leave the group. Everything is paused: no records."""
+        """Poll for ever: without polls the client would leave the group. Everything is paused: no records."""
         while True:
             await consumer.getmany(timeout_ms=_POLL_MS)
 
     async def _until_leaving(
         self, polling: asyncio.Task[None], looking: asyncio.Task[None]
     ) -> None:
-        ends = {asyncio.create_task(each.wait()) for each in (self._leaving, self._aside_begins)}
+        ends = {asyncio.create_task(each.wait()) for each in (self._leaving, self._interrupted)}
         try:
             await asyncio.wait({polling, *ends}, return_when=asyncio.FIRST_COMPLETED)
             if polling.done():
@@ -243,7 +262,6 @@ class Membership:
                 return
             aside = aside.looked(there=await self._instance_id_taken())
             self._aside = None if aside.over else aside
-        self._aside_begins.clear()
         self._known_member_id = ""
         self._evictions.clear()
         log.info(
@@ -253,7 +271,7 @@ class Membership:
         )
 
     async def _instance_id_taken(self) -> bool | None:
-        """None: no answer."""
+        """Say whether a member has our instance id; None: no answer."""
         try:
             members = await KafkaAdmin(self._settings).group_members(self._group_id)
         except SnapreplayError as error:
@@ -339,7 +357,7 @@ class Membership:
 
 
 class _Listener(ConsumerRebalanceListener):
-    """aiokafka's callbacks, for one client of a Membership."""
+    """The callbacks of aiokafka, for one client of a Membership."""
 
     def __init__(self, membership: Membership, consumer: AIOKafkaConsumer) -> None:
         self._membership = membership

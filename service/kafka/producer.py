@@ -27,7 +27,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import ClockRefused, CommitInDoubt, RefusedRecord
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import Ending
-from snapreplay.service.kafka.batching import Batches, TopicShape
+from snapreplay.service.kafka.batching import TopicShape, TransactionBatches
 from snapreplay.service.kafka.clients import producer_client
 from snapreplay.service.kafka.clocks import clock_refused
 from snapreplay.service.kafka.config import MIB, producer_arguments
@@ -52,7 +52,7 @@ LimitsOf = Callable[[Collection[str]], Awaitable[Mapping[str, int]]]
 
 
 class KafkaProducer:
-    """`ports.Producer`. Made by `fence`, which returns it started."""
+    """A producer, `ports.Producer`. Made by `fence`, which returns it started."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class KafkaProducer:
         limits_of: LimitsOf,
         forget_limits: Callable[[], None] = lambda: None,
     ) -> None:
-        """`forget_limits` is called when a record was refused: they may have been changed."""
+        """Take `forget_limits`, which is called when a record was refused: they may have been changed."""
         self.transactional_id = transactional_id
         self._forget_limits = forget_limits
         self._settings = settings
@@ -84,13 +84,11 @@ class KafkaProducer:
 
     @property
     def lineage(self) -> Lineage:
-        """See `ports.Producer.lineage`."""
         manager = self._producer._txn_manager
         return Lineage(int(manager.producer_id), int(manager.producer_epoch))
 
     @property
     def ending(self) -> Ending:
-        """See `ports.Producer.ending`."""
         return self._ending
 
     async def start(self, deadline_s: float) -> None:
@@ -113,7 +111,7 @@ class KafkaProducer:
     async def commit(
         self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]
     ) -> tuple[int, ...]:
-        """See `ports.Producer.commit`. `records` is never empty."""
+        """Commit as `ports.Producer.commit` says. `records` is never empty."""
         self._ending = Ending(asked=False)
         if self.needs_renewal:
             await self.discard()
@@ -136,7 +134,6 @@ class KafkaProducer:
             raise
 
     async def discard(self) -> None:
-        """See `ports.Producer.discard`."""
         if not self._discarded:
             self._discarded = True
             await cut_producer(self._producer)
@@ -148,7 +145,9 @@ class KafkaProducer:
         await self._learn(
             ({o.topic for o in outputs} | {r.topic for r in records}) - self._shapes.keys()
         )
-        batches = Batches(self._shapes, self._producer._message_accumulator._compression_type)
+        batches = TransactionBatches(
+            self._shapes, self._producer._message_accumulator._compression_type
+        )
         for start in range(0, len(outputs), BATCHED_OUTPUTS):
             if start:
                 await asyncio.sleep(0)
@@ -164,7 +163,7 @@ class KafkaProducer:
         await self._producer.commit_transaction()
         return tuple(bases[target][batch] + index for target, batch, index in places)
 
-    async def _send(self, batches: Batches) -> dict[TopicPartition, list[int]]:
+    async def _send(self, batches: TransactionBatches) -> dict[TopicPartition, list[int]]:
         """Send everything and check every answer. Returns the base offsets, batch by batch."""
         pending: list[tuple[TopicPartition, asyncio.Future[RecordMetadata | None]]] = []
         runs = batches.runs
@@ -202,7 +201,7 @@ class KafkaProducer:
         return int(answer.offset)
 
     async def _clock_refused(self, error: BaseException) -> ClockRefused | None:
-        """Records have the time of writing: what looks like the topic's limit may be our clock."""
+        """Ask whether our clock is to blame for what looks like the topic's limit: records have the time of writing."""
         if not isinstance(error.__cause__, InvalidTimestampError):
             return None
         return await clock_refused(self._producer.client, self.transactional_id, self._began_ms)
@@ -233,7 +232,7 @@ class KafkaProducer:
 
 
 def _look_at(sent: asyncio.Future[Any]) -> None:
-    """A failed future that nobody awaits any more would be reported as an error at exit."""
+    """Look at a future that nobody awaits any more: if failed, it would be reported as an error at exit."""
 
     def look(done: asyncio.Future[Any]) -> None:
         with contextlib.suppress(asyncio.CancelledError):

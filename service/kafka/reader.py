@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import (
@@ -19,25 +20,22 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import TopicPartition as ClientPartition
 
+from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord
-from snapreplay.app.ways import MODULE
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.kafka_errors import (
-    OffsetBeyondEnd,
-    OffsetTrimmed,
-    ReadStalled,
-    TopicGone,
-    Unreachable,
-)
+from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.kafka import read_errors
 from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.config import consumer_arguments
 from snapreplay.service.kafka.corrupt_batches import CorruptBatches
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
 from snapreplay.service.kafka.fetch_by_id import FetchWatch, fetch_by_id
+from snapreplay.service.kafka.fetched_batches import FetchedBatches, LogBatch
+from snapreplay.service.kafka.log_history import batch_at, epoch_end
 from snapreplay.service.kafka.shutdown import close_consumer
 from snapreplay.service.kafka.slim_records import slim_records
-from snapreplay.service.ports import NO_IDS, Bounds, TopicPartition
+from snapreplay.service.ports import NO_ANCHORS, NO_IDS, Bounds, EpochEnd, TopicPartition
 
 SLICE_RECORDS = 5000
 # A poll over nothing but markers ends by its timeout, not by reaching the end: start short.
@@ -46,9 +44,11 @@ _POLL_MS_MIN, _POLL_MS_MAX = 2, 200
 LAG_SECONDS = 5.0
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 5.0
 
+_Answer = TypeVar("_Answer")
+
 
 class KafkaReader:
-    """`ports.Reader`. `start` first."""
+    """A reader, `ports.Reader`. Call `start` first."""
 
     def __init__(
         self,
@@ -87,16 +87,29 @@ class KafkaReader:
 
     @property
     def disturbances(self) -> int:
-        """See `ports.Reader.disturbances`."""
         return self._disturbances + self._watch.disturbances
 
+    @property
+    def doubt(self) -> str:
+        return self._watch.doubt
+
     async def bounds(self, partition: TopicPartition) -> Bounds:
-        """See `ports.Reader.bounds`."""
+        return await self._asked(self._ask_bounds, partition)
+
+    async def anchor_at(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
+        found = await self._asked(self._ask_batch, partition, position - 1)
+        return found.anchor if found is not None else None
+
+    async def epoch_end(self, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:
+        return await self._asked(self._ask_epoch, partition, leader_epoch)
+
+    async def _asked(self, ask: Callable[..., Awaitable[_Answer]], *what: object) -> _Answer:
+        """Ask until somebody answers, for the metadata timeout."""
         deadline = _now() + self._metadata_s
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                return await self._ask_bounds(partition)
+                return await ask(*what)
             except Unreachable:
                 if _now() + pause_s > deadline:
                     raise
@@ -107,10 +120,9 @@ class KafkaReader:
     async def read(
         self, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> AsyncIterator[Sequence[InputRecord]]:
-        """See `ports.Reader.read`."""
         if start_offset >= end_offset:
             return
-        await self.follow({partition: start_offset})
+        await self._seek({partition: start_offset})
         position, moved_at, renewed_at = start_offset, _now(), _now()
         poll_ms = _POLL_MS_MIN
         while position < end_offset:
@@ -125,22 +137,22 @@ class KafkaReader:
                 continue
             poll_ms = min(2 * poll_ms, _POLL_MS_MAX)
             if _now() - moved_at > self._progress_s:
-                raise self._stalled(partition, position, end_offset)
+                raise read_errors.stalled(partition, position, end_offset, self._progress_s)
             if _now() - (self._watch.missing_since or _now()) > self._lag_s:
-                raise self._gone(partition)
+                raise read_errors.gone(partition, self._topic_ids.get(partition.topic, ""))
             if _now() - renewed_at > self._patience_s:
                 await self._renew()
                 renewed_at = _now()
 
     async def read_at(self, partition: TopicPartition, offset: int) -> InputRecord | None:
-        """See `ports.Reader.read_at`. Also None at or beyond the end.
+        """Read as `ports.Reader.read_at` says. Also None at or beyond the end.
 
         Raises:
             OffsetTrimmed: below the start.
         """
         bounds = await self.bounds(partition)
         if offset < bounds.start_offset:
-            raise _trimmed(partition, offset, bounds)
+            raise read_errors.trimmed(partition, offset, bounds)
         if offset >= bounds.end_offset:
             return None
         found: InputRecord | None = None
@@ -148,10 +160,29 @@ class KafkaReader:
             found = records[0]
         return found
 
-    async def follow(self, positions: Mapping[TopicPartition, int]) -> None:
-        """See `ports.Reader.follow`."""
+    async def follow(
+        self,
+        positions: Mapping[TopicPartition, int],
+        anchors: Mapping[TopicPartition, PositionAnchor] = NO_ANCHORS,
+    ) -> None:
+        await self._seek(positions)
+        self._watch.doubt = ""
+        self._watch.batches = {
+            (each.topic, each.partition): FetchedBatches(at, anchors.get(each))
+            for each, at in positions.items()
+        }
+
+    def anchor_below(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
+        batches = self._watch.batches.get((partition.topic, partition.partition))
+        if batches is None:
+            return None
+        batches.forget_before(position)
+        return batches.below(position)
+
+    async def _seek(self, positions: Mapping[TopicPartition, int]) -> None:
         if {each.topic for each in positions} != {each.topic for each in self._positions}:
             self._watch.missing_since = None
+        self._watch.batches = {}
         self._positions = dict(positions)
         if self._consumer is None:
             await self._renew()
@@ -161,7 +192,6 @@ class KafkaReader:
     async def poll(
         self, records_max: int, timeout_ms: int
     ) -> Mapping[TopicPartition, Sequence[InputRecord]]:
-        """See `ports.Reader.poll`."""
         consumer = await self._connected()
         try:
             if self._damaged.wary:
@@ -202,11 +232,9 @@ class KafkaReader:
         return fetched
 
     def position(self, partition: TopicPartition) -> int:
-        """See `ports.Reader.position`."""
         return self._positions[partition]
 
     def end_offset(self, partition: TopicPartition) -> int | None:
-        """See `ports.Reader.end_offset`."""
         source = ClientPartition(*partition)
         if self._consumer is None:
             return None
@@ -218,7 +246,6 @@ class KafkaReader:
         return end
 
     async def close(self) -> None:
-        """See `ports.Reader.close`."""
         self._closed = True
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
@@ -227,7 +254,7 @@ class KafkaReader:
     async def _poll_patiently(
         self, partition: TopicPartition, poll_ms: int
     ) -> Sequence[InputRecord]:
-        """An absent broker only means no progress: the progress timeout decides."""
+        """Poll; an absent broker only means no progress: the progress timeout decides."""
         try:
             return (await self.poll(SLICE_RECORDS, poll_ms)).get(partition, ())
         except Unreachable:
@@ -237,7 +264,7 @@ class KafkaReader:
             return ()
 
     def _assign(self, consumer: AIOKafkaConsumer) -> None:
-        """No await between assign and seek: without a position the client would wait for one for ever."""
+        """Assign and seek without an await between them: without a position the client would wait for one for ever."""
         if not self._positions:
             return
         consumer.assign([ClientPartition(*partition) for partition in self._positions])
@@ -265,7 +292,7 @@ class KafkaReader:
             await close_consumer(consumer)
             raise Unreachable("this reader is closed")
         self._disturbances += self._watch.disturbances + 1
-        self._watch = fetch_by_id(consumer, self._topic_ids, self._watch.missing_since)
+        self._watch = fetch_by_id(consumer, self._watch)
         slim_records(consumer)
         self._assign(consumer)
         self._consumer = consumer
@@ -306,8 +333,25 @@ class KafkaReader:
         # Trimming between the two requests can put the start above a pinned end.
         return Bounds(min(start[source], end[source]), end[source])
 
+    async def _ask_batch(self, partition: TopicPartition, offset: int) -> LogBatch | None:
+        client, doing = (await self._connected())._client, f"asking {partition} for offset {offset}"
+        try:
+            return await batch_at(client, partition, offset, self._topic_ids)
+        except CLIENT_ERRORS as error:
+            asked = Asked(self._settings, "Read", partition.topic)
+            raise client_error(error, doing, asked) from error
+
+    async def _ask_epoch(self, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:
+        client = (await self._connected())._client
+        try:
+            return await epoch_end(client, partition, leader_epoch)
+        except CLIENT_ERRORS as error:
+            doing = f"asking {partition} for leader epoch {leader_epoch}"
+            asked = Asked(self._settings, "Describe", partition.topic)
+            raise client_error(error, doing, asked) from error
+
     def _check_allowed(self, consumer: AIOKafkaConsumer, *topics: str) -> None:
-        """The client would wait for ever for topics that it may not even see.
+        """Refuse hidden topics: the client would wait for ever for what it may not even see.
 
         Raises:
             NotAuthorized: one of these topics, or of the followed ones, is hidden.
@@ -319,53 +363,17 @@ class KafkaReader:
                 raise client_error(error, "looking for it", Asked(self._settings, "Read"))
 
     async def _judge(self, error: OffsetOutOfRangeError) -> None:
-        """Out of range: fresh bounds show on which side. If on neither any more, seek again."""
+        """Judge an offset out of range: fresh bounds show on which side. If on neither any more, seek again."""
         for source, offset in error.args[0].items():
             partition = TopicPartition(*source)
             bounds = await self.bounds(partition)
             if offset < bounds.start_offset:
-                raise _trimmed(partition, offset, bounds) from error
+                raise read_errors.trimmed(partition, offset, bounds) from error
             if offset > bounds.end_offset:
-                raise OffsetBeyondEnd(
-                    f"offset {offset} of {partition} is above its end"
-                    f" {bounds.end_offset}: the leader is stale, or the log is shorter than it was",
-                    topic=partition.topic,
-                    partition=partition.partition,
-                    offset=offset,
-                    **bounds._asdict(),
-                ) from error
+                raise read_errors.beyond_end(partition, offset, bounds) from error
+            self._watch.refused(partition)
             if self._consumer is not None:
                 self._consumer.seek(source, offset)
-
-    def _gone(self, partition: TopicPartition) -> TopicGone:
-        topic_id = self._topic_ids.get(partition.topic, "")
-        which = f"topic {partition.topic} with the id {topic_id}" if topic_id else str(partition)
-        return TopicGone(
-            f"{which} does not exist any more",
-            topic=partition.topic,
-            topic_id=topic_id,
-        )
-
-    def _stalled(self, partition: TopicPartition, position: int, end_offset: int) -> ReadStalled:
-        return ReadStalled(
-            f"reading {partition} has not moved from offset {position} of {end_offset}"
-            f" for {self._progress_s:.0f} s",
-            hint=f"`snapreplay doctor {MODULE}` shows which partitions have no leader",
-            topic=partition.topic,
-            partition=partition.partition,
-            position=position,
-            end_offset=end_offset,
-        )
-
-
-def _trimmed(partition: TopicPartition, offset: int, bounds: Bounds) -> OffsetTrimmed:
-    return OffsetTrimmed(
-        f"offset {offset} of {partition} is gone: the log starts at {bounds.start_offset}",
-        topic=partition.topic,
-        partition=partition.partition,
-        offset=offset,
-        **bounds._asdict(),
-    )
 
 
 def _now() -> float:

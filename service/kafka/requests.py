@@ -1,4 +1,5 @@
-"""Requests that aiokafka 0.14.0 lacks: topic ids (KIP-516, Kafka 2.8) and open transactions (KIP-664, Kafka 3.0)."""
+"""Requests that aiokafka 0.14.0 lacks: topic ids (KIP-516, Kafka 2.8), open transactions (KIP-664, Kafka 3.0), leader
+epochs (KIP-320)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Boolean, CompactArray, Int16, Int32, Int64, Schema
 
-from snapreplay.service.kafka.fields import END, NO_TAGS, TEXT, TopicId
+from snapreplay.service.kafka.protocol_fields import END, NO_TAGS, TEXT, TopicId
 
 
 class _TopicIdsResponse(Response):
@@ -186,7 +187,7 @@ class _DescribeTransactionsRequest(RequestStruct):
 
 
 class DescribeTransactions(Request[_DescribeTransactionsRequest]):
-    """When the open transaction of a transactional id began, and its timeout. To its coordinator."""
+    """A question when the open transaction of a transactional id began, and its timeout. To its coordinator."""
 
     API_KEY = 65
 
@@ -239,3 +240,69 @@ class ListTransactions(Request[_ListTransactionsRequest]):
 
     def build(self, request_struct_class: type[_ListTransactionsRequest]) -> Any:
         return request_struct_class([], self._producer_ids, NO_TAGS)
+
+
+class _LeaderEpochEndsResponse(Response):
+    API_KEY = 23
+    API_VERSION = 4
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("topic", TEXT),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader_epoch", Int32),
+                        ("end_offset", Int64),
+                        END,
+                    ),
+                ),
+                END,
+            ),
+        ),
+        END,
+    )
+
+
+class _LeaderEpochEndsRequest(RequestStruct):
+    FLEXIBLE_VERSION = True
+    API_KEY = 23
+    API_VERSION = 4
+    RESPONSE_TYPE = _LeaderEpochEndsResponse
+    SCHEMA = Schema(
+        ("replica_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("topic", TEXT),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("partition", Int32),
+                        ("current_leader_epoch", Int32),
+                        ("leader_epoch", Int32),
+                        END,
+                    ),
+                ),
+                END,
+            ),
+        ),
+        END,
+    )
+
+
+class LeaderEpochEnds(Request[_LeaderEpochEndsRequest]):
+    """A question where a partition's log has the last offset of a leader epoch (OffsetForLeaderEpoch). To the
+    partition's leader."""
+
+    API_KEY = 23
+
+    def __init__(self, topic: str, partition: int, leader_epoch: int) -> None:
+        self._topics = [(topic, [(partition, -1, leader_epoch, NO_TAGS)], NO_TAGS)]
+
+    def build(self, request_struct_class: type[_LeaderEpochEndsRequest]) -> Any:
+        return request_struct_class(-1, self._topics, NO_TAGS)

@@ -59,7 +59,8 @@ async def finish_despite_cancel(work: Coroutine[Any, Any, object]) -> None:
 
 
 def _connections(work: Any) -> Iterator[AIOKafkaConnection]:
-    """Those that a coroutine, or what it awaits, has in its hands: nobody else knows of a client's first one."""
+    """Find the connections that a coroutine, or what it awaits, has in its hands: nobody else knows of a client's
+    first one."""
     while (frame := getattr(work, "cr_frame", None)) is not None:
         yield from (
             each for each in frame.f_locals.values() if isinstance(each, AIOKafkaConnection)
@@ -80,7 +81,7 @@ async def _close_consumer(consumer: AIOKafkaConsumer) -> None:
 
 
 async def close_client(client: AIOKafkaClient) -> None:
-    """Bounded by about twice CLOSE_S, never raises."""
+    """Close it within about twice CLOSE_S; never raises."""
     await finish_despite_cancel(_close_client(client))
 
 
@@ -103,7 +104,7 @@ async def _cut_client(client: AIOKafkaClient, synchroniser: asyncio.Task[Any] | 
 
 
 async def cut_producer(producer: AIOKafkaProducer) -> None:
-    """Forced close: no task, no socket, no pending send is left, also with every broker dead.
+    """Close it by force: no task, no socket, no pending send is left, also with every broker dead.
 
     `stop()` would flush, and wait for ever for brokers that are gone.
     """
@@ -118,8 +119,8 @@ async def _cut_producer(producer: AIOKafkaProducer) -> None:
 
 
 def _fail_waiters(producer: AIOKafkaProducer, reason: KafkaError) -> None:
-    """Whoever awaits a send or a commit gets `reason`. Futures that nobody awaits are read here, or asyncio would
-    report them as errors later."""
+    """Give `reason` to whoever awaits a send or a commit. Futures that nobody awaits are read here, or asyncio
+    would report them as errors later."""
     accumulator, transactions = producer._message_accumulator, producer._txn_manager
     batches = [batch for run in accumulator._batches.values() for batch in run]
     batches += accumulator._pending_batches
@@ -135,7 +136,8 @@ def _fail_waiters(producer: AIOKafkaProducer, reason: KafkaError) -> None:
 
 
 def _tasks(sender: asyncio.Task[Any] | None) -> set[asyncio.Task[Any]]:
-    """The sender and its requests under way: if only the sender were cancelled, it would wait for them for ever."""
+    """Return the sender and its requests under way: if only the sender were cancelled, it would wait for them for
+    ever."""
     if sender is None:
         return set()
     frame = getattr(sender.get_coro(), "cr_frame", None)

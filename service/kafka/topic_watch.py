@@ -29,14 +29,15 @@ _DOING = "asking for topic ids"
 
 
 class Told(NamedTuple):
-    """`ids` of the topics that exist; why nothing is known about the `hidden` ones, which may exist or not."""
+    """The answer to a question for topics; `ids` of those that exist; why nothing is known about the `hidden` ones,
+    which may exist or not."""
 
     ids: dict[str, str]
     hidden: dict[str, KafkaError]
 
 
 class KafkaTopicWatch:
-    """`ports.TopicWatch`. Connects with the first question, and again after one without an answer."""
+    """A watch, `ports.TopicWatch`. Connects with the first question, and again after one without an answer."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -47,7 +48,6 @@ class KafkaTopicWatch:
         self._repeats = Repeats()
 
     async def ids(self, names: Collection[str]) -> dict[str, str]:
-        """See `ports.TopicWatch.ids`."""
         try:
             async with asyncio.timeout(self._deadline_s):
                 client = await self._connected()
@@ -65,7 +65,6 @@ class KafkaTopicWatch:
         return dict(self._before)
 
     async def close(self) -> None:
-        """See `ports.TopicWatch.close`."""
         client, self._client = self._client, None
         if client is not None:
             await close_client(client._client)
@@ -92,8 +91,8 @@ class KafkaTopicWatch:
 async def told_ids(
     client: AIOKafkaAdminClient, names: Sequence[str], before: Mapping[str, str]
 ) -> Told:
-    """A broker that lags behind the controllers does not know the newest topics, or still names an old id. If the first
-    one does not name a topic, or names another id than `before`, the others are asked."""
+    """Ask a broker; one that lags behind the controllers does not know the newest topics, or still names an old id.
+    If the first one does not name a topic, or names another id than `before`, the others are asked."""
     first = await anybody(client._client)
     found, hidden = _told(await client._send_request_to_node(first, TopicIds(names)))
     told = {name: [found[name]] for name in found if before.get(name, found[name]) != found[name]}
@@ -116,13 +115,13 @@ async def told_ids(
 
 
 def _believed(before: str, told: list[str]) -> str:
-    """Another id than before counts if most of the brokers that answered name it: few lag, and not for long."""
+    """Believe another id than before if most of the brokers that answered named it: few lag, and not for long."""
     newest, count = Counter(told).most_common(1)[0]
     return newest if 2 * count > len(told) else before
 
 
 def _told(answer: Any) -> Told:
-    """A topic that this user may not describe is not missing."""
+    """Return ids and hidden topics: one that this user may not describe is not missing."""
     ids, hidden = {}, {}
     for code, name, topic_id, *_ in answer.topics:
         if topic_id or not code:

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable
 
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.clock import wall_seconds
+from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.status import RejectedProposal
 from snapreplay.service.core.adoption import NOT_FINAL, Reason, Rejection, refuse_manifest
-from snapreplay.service.core.log_cut import is_witness
+from snapreplay.service.core.log_cut import shows_cut
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Bounds, Reader
 from snapreplay.service.runtime.context import Context
@@ -67,8 +67,8 @@ class Adopter:
         self._begin()
 
     def seen(self, bounds: Bounds) -> None:
-        """The snapshots topic has these bounds now: what came since the last look is looked through, unless a snapshot
-        of the owner's own is being written there."""
+        """Look through what came since the last look, unless a snapshot of the owner's own is being written there.
+        The snapshots topic has these bounds now."""
         standing = self._standing(bounds.start_offset)
         if standing.under_way:
             return
@@ -80,7 +80,7 @@ class Adopter:
             self._begin()
 
     def topic_replaced(self) -> None:
-        """Offsets of the old snapshots topic mean nothing any more."""
+        """Forget the old snapshots topic, whose offsets mean nothing any more."""
         self._looked_to, self._unseen = 0, None
         self._topics_before += 1
         self._reporter.rejected(())
@@ -102,7 +102,7 @@ class Adopter:
             self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def _work(self) -> None:
-        """Everything that was asked for; what comes meanwhile, too."""
+        """Do everything that was asked for; what comes meanwhile, too."""
         while self._asked or self._unseen is not None:
             try:
                 await self._with_readers()
@@ -116,7 +116,7 @@ class Adopter:
                 log.exception("partition %d: unexpected error", self._context.partition)
 
     def _give_up(self, why: str) -> None:
-        """The next look finds what this one did not come to."""
+        """Fail the first question; the next look finds what this one did not come to."""
         self._unseen = None
         if self._asked:
             _, done = self._asked.pop(0)
@@ -140,13 +140,13 @@ class Adopter:
                 self._unseen = None
 
     async def _look_through(self, snapshots: Reader, increments: Reader, unseen: Bounds) -> None:
-        """The newest proposal first: those before it are superseded by then."""
+        """Look at the newest proposal first: those before it are superseded by then."""
         start_offset, topics_before = unseen.start_offset, self._topics_before
         end_offset = min(unseen.end_offset, start_offset + LOOKED_OFFSETS_MAX)
         found: list[int] = []
         async for records in snapshots.read(self._context.snapshots, start_offset, end_offset):
             for record in records:
-                manifest = manifest_in(record.value or b"")
+                manifest = manifest_in(record.value or b"", self._context.snapshots, record.offset)
                 if manifest is not None and manifest.proposed_by is not None:
                     found.append(record.offset)
                 elif manifest is not None and self._is_ahead(manifest, record.offset):
@@ -159,10 +159,11 @@ class Adopter:
             self._looked_to = end_offset
 
     def _is_ahead(self, manifest: Manifest, offset: int) -> bool:
-        """A manifest without its proposer that is ahead of the log was forged, unless a newer owner has fenced us. The
-        next recovery would take it for a witness of a cut log, unless a newer pointer lies behind it."""
+        """Say whether a manifest without its proposer is ahead of the log: then it was forged, unless a newer owner
+        has fenced us. The next recovery would take it for the proof of a cut log, unless a newer pointer lies
+        behind it."""
         chain = self._standing(0).chain
-        if not is_witness(manifest, FoundIncrement(chain.last, chain.last_offset)):
+        if not shows_cut(manifest, FoundIncrement(chain.last, chain.last_offset)):
             return False
         log.error(
             "partition %d: the manifest at offset %d of %s is of batch %d, but the last increment is batch %d: it is"
@@ -179,7 +180,7 @@ class Adopter:
     async def _judge(
         self, snapshots: Reader, increments: Reader, offset: int, done: OnDone
     ) -> Rejection | None:
-        """None: it is adopted, or was judged before."""
+        """Say why the proposal is not adopted; None: it is adopted, or was judged before."""
         for known in self._reporter.status.rejected_proposals:
             if known.manifest_offset == offset:
                 done(OperationState.FAILED, None, f"{known.reason}: {known.detail}")
@@ -213,7 +214,7 @@ class Adopter:
         if rejection.reason in NOT_FINAL:
             return
         self._context.metrics.proposal_ended(rejection.reason)
-        told = RejectedProposal(offset, rejection.reason, rejection.detail, wall_seconds())
+        told = RejectedProposal(offset, rejection.reason, rejection.detail, wall_time())
         kept = self._reporter.status.rejected_proposals[: REJECTIONS_KEPT - 1]
         self._reporter.rejected((told, *kept))
 
@@ -238,4 +239,4 @@ class Adopter:
 
 
 def _nobody(state: OperationState, snapshot_id: str | None, detail: str) -> None:
-    """Nobody waits for what a look finds."""
+    """Tell nobody: nobody waits for what a look finds."""

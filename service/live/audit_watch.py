@@ -1,4 +1,4 @@
-"""While a partition is LIVE: what have audits proved of it? Looked up about once a minute, for people only."""
+"""The proofs that audits have made of a LIVE partition. Looked up about once a minute, for people only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from snapreplay.app import names
 from snapreplay.errors import SnapreplayError
+from snapreplay.service.clock import time_of
 from snapreplay.service.control.status import AuditProof
 from snapreplay.service.core.snapshot_policy import spread
 from snapreplay.service.runtime.context import Context
@@ -35,7 +36,7 @@ class AuditWatch:
         self._reporter.audited(None)
 
     async def _watch(self) -> None:
-        """An answer that does not come is shown as such, and nothing depends on it."""
+        """Watch what audits prove; an answer that does not come is shown as such, and nothing depends on it."""
         app_id, number = self._context.app.app_id, self._context.partition
         wait_seconds = WATCH_SECONDS * spread(app_id, number) / 10
         while True:
@@ -64,13 +65,13 @@ class AuditWatch:
                 each.digest,
                 each.snapshot_id,
                 each.app_version,
-                each.at_ms / 1000,
+                time_of(each.at_ms),
             )
             for each in sorted(proofs, key=lambda each: each.offset, reverse=True)
         )
 
     def _of_this_log(self, proofs: Sequence[Proof]) -> list[Proof]:
-        """Without those of batches that the log does not have: they would say that nothing is left to audit."""
+        """Leave out the proofs of batches that the log does not have: they would say that nothing is left to audit."""
         last_batch = self._reporter.status.batch
         if last_batch is None:
             return []

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from snapreplay.app.batch import Applied
+from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import Output
 from snapreplay.errors import RetryableError
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.core.bisection import NO_EVENTS, Events
-from snapreplay.service.core.chain import Chain
+from snapreplay.service.core.chain import NO_ANCHORS, Chain
 from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.kafka_errors import CommitInDoubt
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import Ending, RetainedState
 from snapreplay.service.ports import LogRecord, Producer
+from snapreplay.service.publish.owned import increment_record
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.snapshots.format.changes import split_changes
-from snapreplay.snapshots.format.envelope import RecordKind, encode, headers_for, headers_of
+from snapreplay.snapshots.format.envelope import RecordKind, headers_for
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import Digest
@@ -84,15 +88,21 @@ class Committer:
         """There is something to settle without waiting."""
         return self._pending is not None and self._pending.task.done()
 
-    def start(self, applied: Applied | None, digest: Digest | None = None) -> None:
-        """Begin the transaction of a sealed batch; None commits an empty increment (a pointer, or `digest`).
+    def start(
+        self,
+        applied: Applied | None,
+        digest: Digest | None = None,
+        below: Mapping[str, PositionAnchor] = NO_ANCHORS,
+    ) -> None:
+        """Begin the transaction of a sealed batch; None commits an empty increment (a pointer, or `digest`). `below`:
+        what its inputs hold directly below its positions.
 
         Raises:
             CommitInDoubt: after `cut`; nothing was sent.
         """
         if self._pending is not None:
             raise AssertionError("the previous transaction is not settled")
-        records, increment = self._records(applied, digest)
+        records, increment = self._records(applied, digest, below)
         if self._is_cut:
             self._doubt(applied, increment, Ending(asked=False))
             raise CommitInDoubt(
@@ -105,7 +115,7 @@ class Committer:
         self._pending = _Pending(applied, increment, loop.time(), loop.create_task(commit))
 
     def not_sent(self, applied: Applied) -> None:
-        """Instead of `start`: the batch is in the store for good, but must not be committed now."""
+        """Note the batch without sending it: the batch is in the store for good, but must not be committed now."""
         self._doubt(applied, self._records(applied, None)[1], Ending(asked=False))
 
     async def settle(self) -> Committed | None:
@@ -125,14 +135,14 @@ class Committer:
             raise
         if pending.applied is not None:
             self._store.merge()
-        self._check_offset(pending.increment, offsets[-1])
+        self._check_offset(pending.increment, offsets[0])
         self.chain = self.chain.committed(pending.increment, offsets[-1])
         self.last_began = pending.began
         seconds = asyncio.get_running_loop().time() - pending.began
         return Committed(pending.applied, pending.increment, seconds)
 
     def check(self) -> None:
-        """After each transaction.
+        """Check after each transaction that the next one may begin.
 
         Raises:
             ProducerSpent: before the next one a new producer must fence this one.
@@ -159,17 +169,17 @@ class Committer:
 
     @property
     def lineage(self) -> Lineage:
-        """What the fence gave its producer."""
+        """The lineage that the fence gave its producer."""
         return self._producer.lineage
 
     async def cut(self) -> None:
-        """No transaction can be committed any more: the one under way ends now, in doubt."""
+        """Commit no transaction any more: the one under way ends now, in doubt."""
         self._is_cut = True
         await self._producer.discard()
 
     def kept(self, **since_snapshot: Any) -> RetainedState | None:
-        """After `discard`: what the store holds, and what Kafka said of it. None when a part of a batch is in it for
-        good. `since_snapshot`: fields of `RetainedState` that only the `SnapshotScheduler` knows."""
+        """Return what the store holds, after `discard`, and what Kafka said of it. None when a part of a batch is
+        in it for good. `since_snapshot`: fields of `RetainedState` that only the `SnapshotScheduler` knows."""
         undoable = self._store.can_drop
         if not undoable and (self._store.keeps_changes or self.doubtful is None):
             return None
@@ -186,14 +196,15 @@ class Committer:
             **since_snapshot,
         )
 
-    def _check_offset(self, increment: Increment, offset: int) -> None:
-        """A log only grows."""
+    def _check_offset(self, increment: Increment, first_offset: int) -> None:
+        """Check that the log has grown, as a log only does. The first record of a transaction shows it: behind a
+        cut, the last one may lie beyond what was lost."""
         above = max(self.chain.last_offset, self.chain.owner_epoch)
-        if offset <= above:
+        if first_offset <= above:
             self.replaced = IncrementsReplaced(
-                f"batch {increment.batch} was committed at offset {offset} of {self._context.increments}, but offset"
-                f" {above} was written before: the log was cut, or is another one",
-                offset=offset,
+                f"batch {increment.batch} was committed from offset {first_offset} on in {self._context.increments},"
+                f" but offset {above} was written before: the log was cut, or is another one",
+                offset=first_offset,
                 expected_above=above,
             )
 
@@ -216,7 +227,10 @@ class Committer:
         self._doubtful_outputs = (*applied.outputs, *applied.dead_letters) if applied else ()
 
     def _records(
-        self, applied: Applied | None, digest: Digest | None
+        self,
+        applied: Applied | None,
+        digest: Digest | None,
+        below: Mapping[str, PositionAnchor] = NO_ANCHORS,
     ) -> tuple[list[LogRecord], Increment]:
         topic = self._context.increments.topic
         values: list[bytes] = []
@@ -228,8 +242,10 @@ class Committer:
         ):
             batch = self.chain.batch + 1
             values, ref = split_changes(batch, applied.sealed.changes)
-        increment = self.chain.next_increment(applied, ref, wall_ms(), digest)
+            if values:
+                ref = msgspec.structs.replace(ref, sha256=self._context.seals.sha256(values))
+        increment = self.chain.next_increment(applied, ref, wall_ms(), digest, below)
         headers = headers_for(RecordKind.CHANGES)
         records = [LogRecord(topic, value, headers=headers) for value in values]
-        records.append(LogRecord(topic, encode(increment), headers=headers_of(increment)))
+        records.append(increment_record(self._context, increment))
         return records, increment

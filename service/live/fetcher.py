@@ -1,11 +1,13 @@
-"""What a LIVE partition reads: the next records of its inputs, and how far its reader has come."""
+"""The reading of a LIVE partition: the next records of its inputs, and how far its reader has come."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from snapreplay.app.interleave import by_input, interleave
+from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord
 from snapreplay.service.control.status import InputStatus
 from snapreplay.service.core.chain import Chain
@@ -14,13 +16,14 @@ from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
 
 Run = Sequence[InputRecord]
+_T = TypeVar("_T")
 
 
 class Fetcher:
     """Reads nothing before `open`."""
 
     def __init__(self, context: Context, piece_records: int) -> None:
-        """`piece_records`: unpacked in one go."""
+        """Take `piece_records`: unpacked in one go."""
         self._piece_records = piece_records
         self._linger_ms = context.settings.batch.linger_ms
         self._partitions = {
@@ -29,26 +32,49 @@ class Fetcher:
         self._reader: Reader | None = None
         # Where the other inputs go on, after the record whose turn has begun.
         self._later: dict[TopicPartition, int] = {}
+        self._anchors_later: dict[TopicPartition, PositionAnchor] = {}
 
     async def open(self, guard: InputGuard, chain: Chain) -> None:
-        """
-        Raises:
-            Unreachable.
-        """
+        """Open the reader, or raise Unreachable."""
         self._reader = await guard.open(chain)
-        last = chain.last
-        if last.begun_input is not None and len(last.positions) > 1:
-            self._later = {self._partitions[name]: at for name, at in last.positions.items()}
-            begun = self._partitions[last.begun_input]
-            await self._reader.follow({begun: self._later.pop(begun)})
+        if self._begun_input(chain) is not None:
+            await self._follow(self._reader, chain, chain.expected_anchors)
+
+    async def read_again(self, chain: Chain, anchors: Mapping[str, PositionAnchor]) -> None:
+        """Throw away what was fetched, and go on at the committed positions, which were just compared. `anchors`: what
+        the leader is asked about again."""
+        if self._reader is not None:
+            await self._follow(self._reader, chain, anchors)
+
+    async def _follow(
+        self, reader: Reader, chain: Chain, anchors: Mapping[str, PositionAnchor]
+    ) -> None:
+        """Follow a record whose turn has begun alone, everything else later."""
+        now, begun = dict(chain.last.positions), self._begun_input(chain)
+        later: dict[str, int] = {}
+        if begun is not None:
+            later, now = now, {begun: now.pop(begun)}
+        self._later = self._placed(later)
+        self._anchors_later = self._placed(
+            {name: anchor for name, anchor in anchors.items() if name in later}
+        )
+        here = {name: anchor for name, anchor in anchors.items() if name in now}
+        await reader.follow(self._placed(now), self._placed(here))
+
+    @staticmethod
+    def _begun_input(chain: Chain) -> str | None:
+        return chain.last.begun_input if len(chain.last.positions) > 1 else None
+
+    def _placed(self, named: Mapping[str, _T]) -> dict[TopicPartition, _T]:
+        return {self._partitions[name]: value for name, value in named.items()}
 
     async def close(self) -> None:
         if self._reader is not None:
             await self._reader.close()
 
     async def next_batch(self, records_max: int, timeout_ms: int) -> Sequence[InputRecord]:
-        """What has arrived, in the order to apply; after the first records it lingers for more. A record whose turn has
-        begun comes first, alone."""
+        """Return what has arrived, in the order to apply; after the first records it lingers for more. A record
+        whose turn has begun comes first, alone."""
         if self._later:
             return await self._begun(timeout_ms)
         fetched = await self._fetch(records_max, timeout_ms)
@@ -58,16 +84,34 @@ class Fetcher:
         return interleave(by_input(fetched))
 
     async def _begun(self, timeout_ms: int) -> Sequence[InputRecord]:
-        """The last owner ended a batch in its turn. Another record first would meet timers that fired too early."""
+        """Return the record in whose turn the last owner ended a batch. Another record first would meet timers that
+        fired too early."""
         fetched = await self._fetch(1, timeout_ms)
         (begun,) = self._partitions.values() - self._later.keys()
         if self._reader is not None and (fetched or self._is_read(self._reader, begun)):
-            await self._reader.follow({**self._later, begun: self._reader.position(begun)})
-            self._later = {}
+            await self._follow_all(self._reader, begun)
         return fetched[0] if fetched else []
 
+    async def _follow_all(self, reader: Reader, begun: TopicPartition) -> None:
+        position = reader.position(begun)
+        below = reader.anchor_below(begun, position)
+        anchors = self._anchors_later if below is None else {**self._anchors_later, begun: below}
+        await reader.follow({**self._later, begun: position}, anchors)
+        self._later = {}
+
+    def anchors_below(self, positions: Mapping[str, int]) -> dict[str, PositionAnchor]:
+        """Return what lies directly below positions that this has led to, as far as known. Earlier ones are not
+        asked for any more."""
+        reader, found = self._reader, dict[str, PositionAnchor]()
+        for name, at in positions.items():
+            place = self._partitions[name]
+            anchor = reader.anchor_below(place, at) if reader and place not in self._later else None
+            if anchor is not None:
+                found[name] = anchor
+        return found
+
     def beyond(self, positions: Mapping[str, int]) -> dict[str, int]:
-        """Inputs of which the reader is further on, and where: what it has passed there holds no record."""
+        """Return the inputs of which the reader is further on, and where: what it has passed there holds no record."""
         reader = self._reader
         if reader is None or self._later:
             return {}
@@ -75,7 +119,7 @@ class Fetcher:
         return {name: at for name, at in reached.items() if at > positions[name]}
 
     def status(self, positions: Mapping[str, int]) -> tuple[InputStatus, ...]:
-        """Each input as it is committed up to `positions`."""
+        """Return each input as it is committed up to `positions`."""
         return tuple(
             InputStatus(name, position, self._end_offset(name))
             for name, position in positions.items()
@@ -88,7 +132,7 @@ class Fetcher:
         return self._reader.end_offset(place)
 
     def is_quiet(self) -> bool:
-        """Each input is read up to its end, as far as is known; an end that is not known is none."""
+        """Say whether each input is read up to its end, as far as is known; an end that is not known is none."""
         reader = self._reader
         if reader is None or self._later:
             return False
@@ -100,7 +144,7 @@ class Fetcher:
         return end_offset is not None and reader.position(partition) >= end_offset
 
     def _caught_up(self) -> bool:
-        """Nothing more has been there to fetch: only then may waiting fill the batch."""
+        """Say whether nothing more has been there to fetch: only then may waiting fill the batch."""
         reader = self._reader
         return reader is not None and all(
             reader.position(each) >= (reader.end_offset(each) or 0)
@@ -108,8 +152,8 @@ class Fetcher:
         )
 
     async def _fetch(self, room: int, timeout_ms: int) -> list[Run]:
-        """What fits, polled in pieces: the first that is not full is the last one. A fetch is at most 1 MiB per input,
-        so a full piece of small records holds little, and bytes are bounded."""
+        """Return what fits, polled in pieces: the first that is not full is the last one. A fetch is at most 1 MiB
+        per input, so a full piece of small records holds little, and bytes are bounded."""
         runs: list[Run] = []
         while self._reader is not None and room > 0:
             asked = min(room, self._piece_records)

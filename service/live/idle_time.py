@@ -10,21 +10,21 @@ from snapreplay.state.contract import Store
 
 
 class IdleTime:
-    """Of one LIVE incarnation. On quiet input, stream time follows the clock of this machine at a distance, and only
-    where something is due: what is recorded is what happened."""
+    """The clock of one LIVE incarnation. On quiet input, stream time follows the clock of this machine at a
+    distance, and only where something is due: what is recorded is what happened."""
 
     def __init__(self, store: Store, idle_advance_ms: int) -> None:
-        """`idle_advance_ms`: the distance, and how long the input must have been quiet; 0: stream time stands."""
+        """Take `idle_advance_ms`: the distance, and how long the input must have been quiet; 0: stream time stands."""
         self._store = store
         self._distance_ms = idle_advance_ms if store.timetable is not None else 0
         self._quiet_since = asyncio.get_running_loop().time()
 
     def heard(self) -> None:
-        """There was a record, or there may be one that was not fetched yet."""
+        """Note that there was a record, or that there may be one that was not fetched yet."""
         self._quiet_since = asyncio.get_running_loop().time()
 
     async def reached(self) -> int | None:
-        """Up to which time something is due; None: nothing, or not yet."""
+        """Return the time up to which something is due; None: nothing, or not yet."""
         timetable, store = self._store.timetable, self._store
         quiet_seconds = asyncio.get_running_loop().time() - self._quiet_since
         if not self._distance_ms or timetable is None or store.stream_time_ms < 0:

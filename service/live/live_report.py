@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from snapreplay.app.batch import Applied
+from snapreplay.counted import counted
+from snapreplay.errors import RecordError
+from snapreplay.service.clock import wall_ms
+from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.live.committer import Committed
-from snapreplay.service.live.dead_letter_log import DeadLetterLog
 from snapreplay.service.live.fetcher import Fetcher
-from snapreplay.service.live.stream_time_log import StreamTimeLog
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment
@@ -14,7 +22,7 @@ from snapreplay.state.sizes import largest_entries
 
 
 class LiveReport:
-    """Of one ownership."""
+    """The report of one ownership to metrics and status."""
 
     def __init__(
         self, context: Context, store: Store, reporter: Reporter, fetcher: Fetcher
@@ -25,7 +33,7 @@ class LiveReport:
         self._stream_time = StreamTimeLog(context.partition, store)
 
     def committed(self, committed: Committed, owner_epoch: int) -> None:
-        """A batch, or an increment without one."""
+        """Report a batch, or an increment without one."""
         self._metrics.batch_committed(committed.seconds)
         applied = committed.applied
         if applied is not None:
@@ -39,7 +47,7 @@ class LiveReport:
         self.show(committed.increment, owner_epoch)
 
     def show(self, last: Increment, owner_epoch: int) -> None:
-        """Where the chain and the state are."""
+        """Show where the chain and the state are."""
         digest = self._store.digest or last.digest
         self._reporter.state(self._store, digest)
         self._reporter.update(
@@ -49,3 +57,103 @@ class LiveReport:
             stream_time_ms=last.stream_time_ms if last.stream_time_ms >= 0 else None,
             digest=str(digest) if digest else None,
         )
+
+    def ends(self, positions: Mapping[str, int]) -> None:
+        """Show where the inputs end, as far as the reader has heard. Without records no commit would show it."""
+        self._reporter.ends(self._fetcher.status(positions))
+
+
+log = logging.getLogger("snapreplay.partition")
+
+
+class DeadLetterLog:
+    """The log lines about the dead letters of one ownership. A kind is an input topic and the class of the
+    exception."""
+
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
+        self._said = Repeats()
+
+    def committed(self, errors: Sequence[RecordError]) -> None:
+        """Log why each of the batch's dead letters was not applied: `errors`, in order."""
+        now = asyncio.get_running_loop().time()
+        for error in errors:
+            said = self._said.met(_kind(error), now)
+            if said is not None:
+                log.warning(
+                    "partition %d: dead letter: %s%s",
+                    self._partition,
+                    error.message,
+                    said.more(now),
+                )
+
+
+def _kind(error: RecordError) -> tuple[str, str]:
+    topic = error.record_id.topic if error.record_id is not None else ""
+    return topic, str(error.facts.get("exception") or type(error).__name__)
+
+
+AHEAD_MS = 3_600_000
+"""So far ahead of the clock brokers refuse a record since Kafka 4.0, unless the topic allows more."""
+
+JUMP_MS = 86_400_000
+"""A day without any record is normal for few inputs, and for none that timers of minutes depend on."""
+
+
+class StreamTimeLog:
+    """The log lines about the stream time of one ownership, of a state with timers or entries that expire."""
+
+    def __init__(self, partition: int, store: Store) -> None:
+        self._partition, self._store = partition, store
+        self._before_ms = store.stream_time_ms
+        self._ahead = False
+        self._said = Repeats()
+
+    def committed(self, applied: Applied, batch: int) -> None:
+        """Log once that stream time is ahead of the clock, until it is behind again."""
+        before_ms, now_ms = self._before_ms, applied.stream_time_ms
+        self._before_ms = now_ms
+        if self._store.timetable is None or now_ms <= before_ms:
+            return
+        clock_ms = wall_ms()
+        was_ahead, self._ahead = self._ahead, now_ms - clock_ms > AHEAD_MS
+        done = (
+            f"{counted(applied.timers_count, 'timer')} fired and"
+            f" {counted(applied.expired_count, 'entry')} expired in this batch"
+        )
+        if self._ahead and not was_ahead:
+            log.warning(
+                "partition %d: batch %d moved stream time to %s, %.1f hours ahead of the clock of this machine: the"
+                " timestamp of a record lies in the future. What is due up to then happens now; %s",
+                self._partition,
+                batch,
+                _text(now_ms),
+                (now_ms - clock_ms) / 3_600_000,
+                done,
+            )
+        elif before_ms >= 0 and now_ms - before_ms > JUMP_MS:
+            self._jumped(batch, before_ms, now_ms, done)
+
+    def _jumped(self, batch: int, before_ms: int, now_ms: int, done: str) -> None:
+        """Log a jump; of a long way with much that is due, each full batch is one."""
+        at = asyncio.get_running_loop().time()
+        said = self._said.met("jump", at)
+        if said is not None:
+            log.info(
+                "partition %d: batch %d moved stream time by %.1f days, from %s to %s; %s%s",
+                self._partition,
+                batch,
+                (now_ms - before_ms) / 86_400_000,
+                _text(before_ms),
+                _text(now_ms),
+                done,
+                said.more(at),
+            )
+
+
+def _text(at_ms: int) -> str:
+    """Show the time; years beyond 9999 are possible in Kafka and not in a date."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"

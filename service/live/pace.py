@@ -1,4 +1,4 @@
-"""How many records the next batch may have, and whether a transaction may be under way beside it. Pure."""
+"""The number of records that the next batch may have, and whether a transaction may be under way beside it. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ALONE_BATCHES = 16  # after a doubt
 
 
 class Pace:
-    """Of one LIVE partition: slower after a failure, and back to the settings as batches are committed.
+    """The pace of one LIVE partition: slower after a failure, and back to the settings as batches are committed.
 
     Attributes:
         records_max: of the next batch.
@@ -30,18 +30,18 @@ class Pace:
     def careful(
         self, caution: BatchBisection, positions: Mapping[str, int], next_batch: int
     ) -> None:
-        """After a commit that failed, perhaps because of the batch."""
+        """Slow down after a commit that failed, perhaps because of the batch."""
         self._alone_batches = ALONE_BATCHES
         self._caution = caution
         self.records_max = caution.limit_at(positions, next_batch) or self.records_max
 
     def applied(self, seconds: float) -> None:
-        """A batch, in this time."""
+        """Note that a batch was applied, in this time."""
         if seconds > SLOW_SECONDS:
             self._alone_batches = max(self._alone_batches, 2)
 
     def committed(self, positions: Mapping[str, int], next_batch: int) -> None:
-        """A batch; the next one has this number and begins at `positions`."""
+        """Note that a batch was committed; the next one has this number and begins at `positions`."""
         self._alone_batches = max(0, self._alone_batches - 1)
         careful_limit = self._caution.limit_at(positions, next_batch)
         self.records_max = careful_limit or min(2 * self.records_max, self._limit)

@@ -1,4 +1,4 @@
-"""Processing: poll, apply, commit; while one batch's transaction commits (IO) the next is applied (CPU).
+"""The pipeline: poll, apply, commit; while one batch's transaction commits (IO) the next is applied (CPU).
 
 Order inside one turn: apply N+1 on top of N → settle N (merge) → mark a snapshot if one is due (nothing uncommitted
 is merged here, so its image is a committed state) → seal N+1 and start its transaction.
@@ -12,16 +12,17 @@ from itertools import takewhile
 
 from snapreplay.app.batch import Applied, ErrorPolicy, Portion
 from snapreplay.app.fold import Fold
+from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord, id_of
-from snapreplay.app.ways import go_on
 from snapreplay.errors import RecordError, SnapreplayError
-from snapreplay.service.core.batch_failures import HalfApplied, HandlerFailed
+from snapreplay.service.core.batch_failures import HalfApplied, HandlerFailed, handler_failed
 from snapreplay.service.core.bisection import BatchBisection, Events
 from snapreplay.service.core.lineage import Lineage
+from snapreplay.service.core.read_positions import positions_after
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.live.audit_watch import AuditWatch
 from snapreplay.service.live.committer import Committed, Committer
-from snapreplay.service.live.dead_letter_limit import DeadLetterCheck, DeadLetterLimitReached
+from snapreplay.service.live.dead_letter_check import DeadLetterCheck, DeadLetterLimitReached
 from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.live.idle_time import IdleTime
 from snapreplay.service.live.input_guard import InputGuard
@@ -53,7 +54,7 @@ class Live:
         reporter: Reporter,
         stop_at: HalfApplied | None = None,
     ) -> None:
-        """`stop_at`: process what is before this record, then fail with its failure."""
+        """Take `stop_at`: process what is before this record, then fail with its failure."""
         self._context, self._store = context, store
         self._committer = Committer(context, store, recovered.producer, recovered.chain)
         self.snapshots = SnapshotScheduler(context, store, self._committer, reporter, recovered)
@@ -87,24 +88,30 @@ class Live:
         self._cutting: asyncio.Task[None] | None = None
 
     def lose(self, error: SnapreplayError) -> None:
-        """T-ZengLiang is not there any more: `run` raises this. A transaction under way would wait for it for long."""
+        """Let `run` raise this error, as T-ZengLiang is not there any more. A transaction under way would wait for
+        it for long."""
         if self.lost is None:
             self.lost = error
             self._cutting = asyncio.get_running_loop().create_task(self._committer.cut())
+
+    def learn_limits(self, limits: Mapping[str, int]) -> None:
+        """Use these limits: output topic → the largest record that it takes now, in bytes."""
+        self._fold.learn_limits(limits)
 
     def stop(self) -> None:
         """Finish the batch under way, then let `run` return."""
         self._stopping = True
 
     def careful(self, caution: BatchBisection, refused: RecordError | None) -> None:
-        """After a commit that failed, perhaps because of the batch: no transaction is under way beside a handler, and
-        batches are as small as `caution` says. `refused`: of a record or timer that the broker does not take."""
+        """Go on carefully after a commit that failed, perhaps because of the batch: no transaction is under way
+        beside a handler, and batches are as small as `caution` says. `refused`: of a record or timer that the
+        broker does not take."""
         self._pace.careful(caution, self._positions, self.last.batch + 1)
         self._refused = refused
 
     @property
     def doubtful(self) -> tuple[Increment | None, Events]:
-        """After `close`: the increment whose commit was not answered OK, and what was due in its batch."""
+        """The increment whose commit was not answered OK, and what was due in its batch; for use after `close`."""
         return self._committer.doubtful, self._committer.doubtful_events
 
     @property
@@ -114,12 +121,12 @@ class Live:
 
     @property
     def owner_epoch(self) -> int:
-        """Of its claim."""
+        """The owner epoch of its claim."""
         return self._committer.chain.owner_epoch
 
     @property
     def lineage(self) -> Lineage:
-        """What its fence gave it."""
+        """The lineage that its fence gave it."""
         return self._committer.lineage
 
     @property
@@ -129,7 +136,8 @@ class Live:
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
-        """Of the inputs and both own topics, as the recovery found them and the next increment has them."""
+        """The topic ids of the inputs and both own topics, as the recovery found them and the next increment has
+        them."""
         return self._committer.chain.expected_ids
 
     @property
@@ -142,11 +150,11 @@ class Live:
         return {name: at for name, at in self._passed.items() if at > committed[name]}
 
     def doubt_inputs(self, reason: str) -> None:
-        """The cluster names another topic of an input, or none. Nothing is committed before it was compared."""
+        """Commit nothing before the inputs were compared: the cluster names another topic of an input, or none."""
         self._guard.tell(reason)
 
     def kept(self) -> RetainedState | None:
-        """After `close`: what the store holds. None when a part of a batch is in it for good."""
+        """Return what the store holds, after `close`. None when a part of a batch is in it for good."""
         return self._committer.kept(
             records_since_snapshot=self.snapshots.unpointed_records,
             fell_back=self.snapshots.fallback_pending,
@@ -155,7 +163,8 @@ class Live:
         )
 
     async def run(self) -> None:
-        """
+        """Process until stopped.
+
         Raises:
             HandlerFailed, DeadLetterLimitReached: everything before is committed, a snapshot of it is pointed to.
             HalfApplied: the state is unusable; recover, and pass it to the next one.
@@ -179,13 +188,15 @@ class Live:
             await self._fetcher.close()
 
     async def leave_digest(self) -> None:
-        """After `run` returned: the next owner may have to replay what we did, perhaps with other code."""
+        """Record the digest of the state after `run` returned: the next owner may have to replay what we did,
+        perhaps with other code."""
         if self._committer.chain.last.digest is None:
             self._committer.start(None, await self._digests.taken())
             self._settled(await self._committer.settle())
 
     def _tell_at_work(self, tell: Callable[[], None]) -> None:
-        """LIVE alone proves little: a partition that failed at a record meets it again in its first turn."""
+        """Tell once that the partition is at work. LIVE alone proves little: a partition that failed at a record
+        meets it again in its first turn."""
         batch, began = self._began_at
         quiet = asyncio.get_running_loop().time() - began > QUIET_SECONDS
         if self._committer.chain.last.batch > batch or (quiet and self._committer.idle):
@@ -197,12 +208,12 @@ class Live:
             raise self.lost
 
     async def hand_over(self, *, even_unchanged: bool) -> None:
-        """After `run` returned: a last snapshot, so that the next owner has nothing to advance."""
+        """Take a last snapshot after `run` returned, so that the next owner has nothing to advance."""
         await self._pass_markers()
         await self._last_snapshot("shutdown", even_unchanged=even_unchanged)
 
     async def close(self) -> None:
-        """Whatever is under way is given up; the log says what happened."""
+        """Give up whatever is under way; the log says what happened."""
         try:
             if self._cutting is not None:
                 await self._cutting
@@ -212,28 +223,26 @@ class Live:
             await self._committer.discard()
 
     async def _turn_up_to_failure(self, records: Sequence[InputRecord]) -> None:
-        """
-        Raises:
-            HandlerFailed: the record to stop at is reached, everything before is committed.
-        """
-        if self._stop_at is None:
-            await self._turn(records)
-            return
-        before = list(takewhile(self._stop_at.is_another, records))
-        if before or not records:
-            await self._turn(before)
-        if len(before) < len(records):
-            self._settled(await self._committer.settle())
-            raise self._stop_at.failed
+        """Take a turn, or raise HandlerFailed: the record to stop at is reached, everything before is committed."""
+        before = records
+        if self._stop_at is not None:
+            before = list(takewhile(self._stop_at.is_another, records))
+            if records and not before:
+                self._settled(await self._committer.settle())
+                raise self._stop_at.failed
+        await self._turn(before)
+        if len(before) < len(records):  # whatever that turn left over comes before the rest
+            await self._read_again()
 
     async def _turn(self, records: Sequence[InputRecord]) -> None:
-        if self._guard.is_told or (records and self._guard.reason):
-            self._settled(await self._committer.settle())
-            await self._guard.check(self._committer.chain)
+        if self._guard.is_told or (records and self._guard.distrusts_fetched):
+            await self._read_again()
+            return
         alone = self._in_place or self._pace.is_alone
         if not records or alone:
             await self._settle_and_mark(wait=alone or self._committer.answered)
         if not records:
+            self._report.ends(self.last.positions)
             if self._committer.idle and self._committer.chain.new_pointer is not None:
                 self._committer.start(None)
             elif self._committer.idle:
@@ -245,6 +254,15 @@ class Live:
             return
         self._idle_time.heard()
         await self._apply_and_commit(self._portion(records))
+
+    async def _read_again(self) -> None:
+        """Read again what was fetched before a doubt: it may be gone from the log, even if nothing committed is."""
+        self._settled(await self._committer.settle())
+        await self._guard.check(self._committer.chain)
+        self._left, self._passed = (), {}
+        chain = self._committer.chain
+        await self._fetcher.read_again(chain, self._guard.anchors(chain))
+        self._guard.read_again()
 
     def _portion(self, records: Sequence[InputRecord], to_ms: int | None = None) -> Portion:
         room = self._pace.records_max
@@ -263,7 +281,7 @@ class Live:
         await self._commit(applied)
 
     async def _pass_time(self) -> None:
-        """On quiet input stream time may go on without a record."""
+        """Let stream time go on without a record, on quiet input."""
         if not self._fetcher.is_quiet():
             self._idle_time.heard()
             return
@@ -272,8 +290,8 @@ class Live:
             await self._apply_and_commit(self._portion((), to_ms))
 
     async def _pass_markers(self) -> None:
-        """Only markers and aborted records lie between the last record and the reader: a batch of none moves the
-        position behind them, or their deletion would look like that of records."""
+        """Move the position behind markers and aborted records, by a batch of none, or their deletion would look
+        like that of records."""
         ends = {} if self._left else self._fetcher.beyond(self._positions)
         if ends:
             self._fold.begin(self._positions)
@@ -316,31 +334,38 @@ class Live:
         if not self._store.can_roll_back:
             if failure.record_id is None:
                 raise AssertionError("the fold names the record")
-            raise HalfApplied(self._handler_failed(failure), failure.record_id)
+            raise HalfApplied(handler_failed(failure, self._context.partition), failure.record_id)
         return await run_cooperatively(self._fold.isolating(self._positions, portion))
 
     async def _commit(self, applied: Applied) -> None:
         if not applied.is_empty:
             try:  # a digest takes long for a large state: the check comes last
                 digest = await self._digests.after_batch()
-                await self._guard.check(self._committer.chain, applied.anchors)
+                below = await self._compared(applied)
             except SnapreplayError:
                 if self._in_place:  # else it can be dropped
                     self._committer.not_sent(applied)
                 raise
             self._positions |= applied.positions
-            self._committer.start(applied, digest)
+            self._committer.start(applied, digest, below)
             await pause()  # it gets ahead before the next ones are unpacked: less to wait for later
         else:
             self._store.merge()  # nothing was applied: there is nothing to write, and nothing to undo
         if applied.failure is not None:
             self._settled(await self._committer.settle())
-            raise self._handler_failed(applied.failure)
+            raise handler_failed(applied.failure, self._context.partition)
+
+    async def _compared(self, applied: Applied) -> Mapping[str, PositionAnchor]:
+        """Return what lies below the positions of this batch; after a doubt, once the log has confirmed it."""
+        chain, below = self._committer.chain, self._fetcher.anchors_below(applied.positions)
+        await self._guard.check(chain, positions_after(chain, applied, below))
+        return below
 
     def _settled(self, committed: Committed | None) -> None:
         if committed is None:
             return
         applied = committed.applied
+        self._note_reached()
         self.snapshots.committed(committed.increment, applied.record_count if applied else 0)
         self._report.committed(committed, self.owner_epoch)
         if applied is not None:
@@ -348,21 +373,17 @@ class Live:
             self._flood.check(applied)
         self._committer.check()
 
-    def _handler_failed(self, failure: RecordError) -> HandlerFailed:
-        return HandlerFailed(
-            failure.message,
-            hint=failure.hint
-            or f"deploy a fixed handler, then {go_on(self._context.partition)}: it goes on at exactly this record; or"
-            " `--set errors.policy=dead_letter`",
-            record_id=failure.record_id,
-        )
+    def _note_reached(self) -> None:
+        chain = self._committer.chain
+        self._context.witnesses.reached(self._context.increments, chain.last, chain.last_offset)
 
     def report(self) -> None:
         """Publish where the chain and the state are."""
+        self._note_reached()
         self._report.show(self._committer.chain.last, self.owner_epoch)
 
     async def _last_snapshot(self, reason: str, *, even_unchanged: bool = False) -> None:
-        """Written and pointed to while we are still the owner; commits nothing else."""
+        """Write a last snapshot and point to it while we are still the owner; commit nothing else."""
         self._settled(await self._committer.settle())
         await self.snapshots.write_now(reason, even_unchanged=even_unchanged)
         if self._committer.chain.new_pointer is not None:

@@ -1,4 +1,4 @@
-"""While a partition is LIVE: do the topics still have what its recovery would need?
+"""The watch over what a recovery of a LIVE partition would need of the topics.
 
 Everything may be green while the input is being deleted; only the next crash would show it. So the owner looks about
 once a minute, beside the processing, with readers of its own. It takes a snapshot at once if that helps, and otherwise
@@ -11,19 +11,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from snapreplay.errors import DamagedError, SnapreplayError
+from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.status import BlockedTopic
-from snapreplay.service.core.kafka_errors import OffsetTrimmed
-from snapreplay.service.core.recoverability import Recoverability, Seen, outlook
+from snapreplay.service.core.recoverability import Recoverability, outlook
 from snapreplay.service.core.snapshot_policy import spread
 from snapreplay.service.live.committer import Committer
-from snapreplay.service.ports import Bounds, Reader, TopicPartition
+from snapreplay.service.ports import Bounds, TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait, within
-from snapreplay.service.topics.decode import decode_as
 from snapreplay.service.topics.reading import reading
-from snapreplay.snapshots.format.records import Increment
+from snapreplay.service.topics.way_back import way_back
 from snapreplay.snapshots.plan import LogStarts
 
 log = logging.getLogger("snapreplay.partition")
@@ -85,7 +83,7 @@ class RecoverabilityMonitor:
         return self._at_once.is_set() or self._looking
 
     def topic_missing(self, why: str) -> None:
-        """The snapshots topic is missing; "" when it exists. Without it no process can even start."""
+        """Note that the snapshots topic is missing; "" when it exists. Without it no process can even start."""
         if why == self._absent:
             return
         before, self._absent = self._absent, why
@@ -93,7 +91,7 @@ class RecoverabilityMonitor:
             self._tell(Recoverability(why or None, None), ())
 
     def saved(self) -> None:
-        """A snapshot of all that was committed is pointed to."""
+        """Note that a snapshot of all that was committed is pointed to."""
         if not self._absent:
             self._tell(Recoverability(None, None), ())
 
@@ -135,11 +133,17 @@ class RecoverabilityMonitor:
                 for log in (*self._inputs, self._context.increments, self._context.snapshots)
             }
             chain = self._committer.chain
-            await self._read_pointed(plain, chain.last)
+            seen = await way_back(
+                self._context,
+                plain,
+                chain.last,
+                chain.last_offset,
+                self._starts(found),
+                self._pointed,
+                by_replay=self._by_replay,
+            )
         if self._absent:
             return
-        starts = self._starts(found)
-        seen = Seen(chain.last, chain.last_offset, starts, self._pointed, self._by_replay)
         self._tell(outlook(seen), self._blocked(found))
         self.looked = True
         self._saw_snapshots(found[self._context.snapshots][1])
@@ -152,8 +156,8 @@ class RecoverabilityMonitor:
         )
 
     def _blocked(self, found: LogBounds) -> tuple[BlockedTopic, ...]:
-        """The logs that an open transaction has held back since the last look: what we read, and what the next owner
-        must read."""
+        """Return the logs that an open transaction has held back since the last look: what we read, and what the
+        next owner must read."""
         held_before, self._held_at = self._held_at, {}
         blocked = []
         for log in (*self._inputs, self._context.increments):
@@ -163,26 +167,6 @@ class RecoverabilityMonitor:
                 if held_before.get(log) == stable:
                     blocked.append(BlockedTopic(log.topic, stable, end_offset - stable))
         return tuple(blocked)
-
-    async def _read_pointed(self, reader: Reader, last: Increment) -> None:
-        """Pointers do not say where in the input their snapshots end; the increments of their batches do."""
-        known = {pointer.snapshot_id for pointer in last.pointers}
-        self._pointed = {name: found for name, found in self._pointed.items() if name in known}
-        for pointer in last.pointers if self._by_replay else ():
-            if pointer.snapshot_id not in self._pointed:
-                positions = await self._positions(reader, pointer.increment_offset)
-                if positions is not None:
-                    self._pointed[pointer.snapshot_id] = positions
-
-    async def _positions(self, reader: Reader, offset: int) -> dict[str, int] | None:
-        source = self._context.increments
-        try:
-            record = await reader.read_at(source, offset)
-            if record is not None:
-                return decode_as(Increment, record.value or b"", source, offset).positions
-        except (OffsetTrimmed, DamagedError) as error:
-            log.warning("partition %d: %s", source.partition, error)
-        return None
 
     def _tell(self, found: Recoverability, blocked: tuple[BlockedTopic, ...]) -> None:
         number = self._context.partition

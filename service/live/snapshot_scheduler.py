@@ -1,4 +1,5 @@
-"""Which full snapshots a LIVE partition takes, one at a time, and whom to tell when one is pointed to."""
+"""The choice of full snapshots that a LIVE partition takes, one at a time, and of those who hear when one is
+pointed to."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import msgspec
 
 from snapreplay.app.ways import app_name, ensure
 from snapreplay.errors import Reaction, SnapreplayError
-from snapreplay.service.clock import wall_ms, wall_seconds
+from snapreplay.service.clock import time_of, wall_ms, wall_time
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.status import SnapshotState, SnapshotStatus
 from snapreplay.service.core.adoption import Standing, pointer_to, records_between
@@ -89,13 +90,13 @@ class SnapshotScheduler:
 
     @property
     def unpointed_records(self) -> int:
-        """Applied since the newest snapshot that is pointed to was marked, or more."""
+        """The records applied since the newest snapshot that is pointed to was marked, or more."""
         return self._records + self._marked
 
     @property
     def unpointed_seconds(self) -> float:
-        """Since the newest snapshot that is pointed to was marked. A doubt must not begin the interval anew: frequent
-        ones would put off the next snapshot for ever."""
+        """The time since the newest snapshot that is pointed to was marked. A doubt must not begin the interval
+        anew: frequent ones would put off the next snapshot for ever."""
         return asyncio.get_running_loop().time() - self._unpointed_since
 
     @property
@@ -103,12 +104,13 @@ class SnapshotScheduler:
         return self._task is not None and not self._task.done()
 
     def looked(self) -> bool:
-        """Whether the recoverability monitor has looked since the last call."""
+        """Say whether the recoverability monitor has looked since the last call."""
         looked, self._watch.looked = self._watch.looked, False
         return looked
 
     def request(self, reason: str, done: OnDone) -> None:
-        """On demand. `done` is called once the snapshot is pointed to, is not needed, or has failed."""
+        """Take a snapshot on demand. `done` is called once the snapshot is pointed to, is not needed, or has
+        failed."""
         self._wanted = self._wanted or reason
         self._waiting.append(done)
         if not self.changed:
@@ -149,8 +151,8 @@ class SnapshotScheduler:
             await self._write(self._mark(reason))
 
     def topic_changed(self, change: TopicChange | None) -> None:
-        """The snapshots topic is missing, or another one than the chain says; None: neither. Processing goes on: the
-        increments hold the changes, and when the topic exists again it gets the whole state at once."""
+        """Note that the snapshots topic is missing, or another one than the chain says; None: neither. Processing
+        goes on: the increments hold the changes, and when the topic exists again it gets the whole state at once."""
         if change is None:
             self._missing = ""
             self._watch.topic_missing(self._unsaved)
@@ -176,13 +178,13 @@ class SnapshotScheduler:
         self.mended_from_batch = self._committer.chain.batch
 
     def _is_unsaved(self, why: str) -> None:
-        """The snapshots topic is a new one: nothing is recoverable before a snapshot in it is pointed to."""
+        """Note that the snapshots topic is a new one: nothing is recoverable before a snapshot in it is pointed to."""
         self._point_anew()
         self._unsaved = f"{why}: the snapshots in it are gone, a new one is being written"
         self._watch.topic_missing(self._unsaved)
 
     def committed(self, increment: Increment, record_count: int) -> None:
-        """An increment was committed: its newest pointer, if new, now exists for everybody."""
+        """Take notice of a committed increment: its newest pointer, if new, now exists for everybody."""
         self._records += record_count
         for pointer, waiting in [p for p in self._pointing if p[0] in increment.pointers]:
             self._pointing.remove((pointer, waiting))
@@ -202,7 +204,7 @@ class SnapshotScheduler:
         self._fail_waiting("the partition was released before the snapshot was pointed to")
 
     def _point_anew(self) -> None:
-        """No pointer leads to what was written: whoever waits for one waits for the next snapshot."""
+        """Let whoever waits for a pointer wait for the next snapshot: no pointer leads to what was written."""
         self._waiting += [done for _, dones in self._pointing for done in dones]
         self._pointing = []
 
@@ -212,7 +214,8 @@ class SnapshotScheduler:
             done(OperationState.FAILED, None, why)
 
     def _want(self, found: Recoverability) -> bool:
-        """The recoverability monitor asks. A snapshot under way may be all it needs: it will look again."""
+        """Take a snapshot if the recoverability monitor needs one; say whether it was wanted. A snapshot under way
+        may be all it needs: it will look again."""
         under_way = self.writing or self._committer.chain.new_pointer is not None
         if under_way or not (self.changed or found.even_unchanged):
             return False
@@ -221,7 +224,7 @@ class SnapshotScheduler:
         return True
 
     def _outdate(self) -> None:
-        """What lies in the snapshots topic now must not be looked at by a recovery."""
+        """Want a snapshot, so that no recovery looks at what lies in the snapshots topic now."""
         self._wanted, self._needed = self._wanted or "retention", True
 
     def _raise_fatal(self) -> None:
@@ -292,7 +295,7 @@ class SnapshotScheduler:
         )
 
     def _adopt(self, found: Examined, done: OnDone) -> None:
-        """From here on it is as a snapshot of our own that was marked after its batch."""
+        """Adopt a snapshot; from here on it is as one of our own that was marked after its batch."""
         increment, positions = found.increment, self._committer.chain.last.positions
         since = min(self._records, records_between(increment.positions, positions))
         self._records, self._marked = since, self._records - since
@@ -306,7 +309,7 @@ class SnapshotScheduler:
         self._pointing.append((pointer, waiting))
 
     def _failed(self, error: SnapreplayError, waiting: list[OnDone]) -> None:
-        """What was applied before the mark is unsaved again: at least one record, so that it is due later."""
+        """Count what was applied before the mark as unsaved again: at least one record, so that it is due later."""
         self._records, self._marked = self._records + max(1, self._marked), 0
         self._not_before = asyncio.get_running_loop().time() + RETRY_AFTER_SECONDS
         for done in waiting:
@@ -324,11 +327,11 @@ class SnapshotScheduler:
         status = self._reporter.status.snapshot
         if status is not None and status.snapshot_id == pointer.snapshot_id:
             pointed = msgspec.structs.replace(status, state=SnapshotState.POINTED)
-            self._reporter.update(snapshot=pointed, last_pointed_snapshot_at=wall_seconds())
+            self._reporter.update(snapshot=pointed, last_pointed_snapshot_at=wall_time())
 
 
 def _adopted(partition: int, found: Examined) -> SnapshotStatus:
-    """Written by a job, not pointed to yet."""
+    """Describe a snapshot that was written by a job and is not pointed to yet."""
     manifest = found.manifest
     return SnapshotStatus(
         partition,
@@ -336,8 +339,8 @@ def _adopted(partition: int, found: Examined) -> SnapshotStatus:
         SnapshotState.WRITTEN,
         "adopted",
         manifest.batch,
-        started_at=manifest.created_at_ms / 1000,
-        finished_at=wall_seconds(),
+        started_at=time_of(manifest.created_at_ms),
+        finished_at=wall_time(),
         entries=manifest.entry_count,
         chunks=len(manifest.chunks),
         size_bytes=sum(ref.size_bytes for ref in manifest.chunks),
@@ -347,7 +350,7 @@ def _adopted(partition: int, found: Examined) -> SnapshotStatus:
 
 
 def _policy(context: Context, *, by_replay: bool) -> SnapshotPolicy:
-    """As set; more often where a recovery must replay an input that is deleted by time."""
+    """Return the policy as set; more often where a recovery must replay an input that is deleted by time."""
     settings = context.settings.snapshot
     given = SnapshotPolicy(
         settings.every_records or None,

@@ -1,4 +1,5 @@
-"""When a state that keeps no digest is hashed as a whole, so that a replay has something to arrive at."""
+"""The times at which a state that keeps no digest is hashed as a whole, so that a replay has something to arrive
+at."""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ PART_OF_TIME = 0.02
 
 
 class StateDigests:
-    """Of one LIVE incarnation. Never takes one of a map, which keeps a digest of its own."""
+    """The digests of one LIVE incarnation's state. Never takes one of a map, which keeps a digest of its own."""
 
     def __init__(self, store: Store, every_batches: int) -> None:
-        """`every_batches` 0: only when asked."""
+        """Take `every_batches`; 0: only when asked."""
         self._store = store
         self._every_batches = every_batches
         self._batches = 0
         self._not_before = 0.0
 
     async def after_batch(self) -> Digest | None:
-        """The digest of the state with the batch that was just sealed; None: none is due."""
+        """Return the digest of the state with the batch that was just sealed; None: none is due."""
         self._batches += 1
         due = 0 < self._every_batches <= self._batches
         if not due or asyncio.get_running_loop().time() < self._not_before:
@@ -31,7 +32,7 @@ class StateDigests:
         return await self.taken()
 
     async def taken(self) -> Digest | None:
-        """The digest of the state as it is; nothing may be applied meanwhile."""
+        """Return the digest of the state as it is; nothing may be applied meanwhile."""
         if self._store.digest is not None:
             return None
         loop = asyncio.get_running_loop()

@@ -29,8 +29,8 @@ class Trimmer:
         self._task: asyncio.Task[None] | None = None
 
     def pointed(self, last: Increment, last_offset: int) -> None:
-        """A new pointer was committed with `last`. Nothing is trimmed before there are as many snapshots as are kept:
-        until then a recovery may fall back to the genesis."""
+        """Trim below the pointers of `last`, which has a new one. Nothing is trimmed before there are as many
+        snapshots as are kept: until then a recovery may fall back to the genesis."""
         kept = self._context.settings.retention.snapshots_kept
         if len(last.pointers) < kept or (self._task is not None and not self._task.done()):
             return
@@ -43,7 +43,7 @@ class Trimmer:
             await cancel_and_wait(self._task)
 
     async def _trim(self, last: Increment, floors: Floors) -> None:
-        """What was asked before a standstill no longer counts: the topics may have been replaced meanwhile."""
+        """Trim, unless the process has stood still since: the topics may have been replaced meanwhile."""
         context, stood_still = self._context, list[float]()
         own = (context.increments, context.snapshots)
         names = [each.topic for each in own]

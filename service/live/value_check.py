@@ -43,10 +43,7 @@ class ValueCheck:
         self._told_at = 0.0
 
     async def sample(self) -> None:
-        """
-        Raises:
-            StoredValueUnreadable: the partition must not be LIVE.
-        """
+        """Read a sample, or raise StoredValueUnreadable: the partition must not be LIVE."""
         loop = asyncio.get_running_loop()
         resumed = loop.time()
         for _ in self._store.checking(SAMPLE_EACH_SHARD):
@@ -60,7 +57,7 @@ class ValueCheck:
             self._task = asyncio.get_running_loop().create_task(self._read_rest(unreadable))
 
     async def end(self) -> None:
-        """Not LIVE any more; nothing is forgotten."""
+        """Stop, because the partition is not LIVE any more; nothing is forgotten."""
         task, self._task = self._task, None
         if task is not None:
             await cancel_and_wait(task)
@@ -82,7 +79,7 @@ class ValueCheck:
         self._tell(all_read=True)
 
     def _tell(self, *, all_read: bool) -> None:
-        """Progress twice a second. The end is logged only if progress was shown before."""
+        """Tell the progress twice a second. The end is logged only if progress was shown before."""
         now = asyncio.get_running_loop().time()
         if not all_read and now - self._told_at < TELL_SECONDS:
             return
@@ -99,7 +96,7 @@ class ValueCheck:
 
 
 def named(error: StoredValueUnreadable, context: Context) -> StoredValueUnreadable:
-    """With the partition, and with what reads it."""
+    """Add the partition and what reads it."""
     app = context.app
     return StoredValueUnreadable(
         f"partition {context.partition}: {error.message} (read by app version {app.version}, schema_version"
@@ -118,10 +115,7 @@ class ValueChecks:
         self._check: ValueCheck | None = None
 
     async def sample(self, store: Store) -> None:
-        """
-        Raises:
-            StoredValueUnreadable: as `ValueCheck.sample`.
-        """
+        """Sample a restored state as `ValueCheck.sample` does."""
         restore = self._reporter.status.restore
         if self._check is None or restore is None or restore.warm is None:
             self._reporter.values_read(None)
@@ -129,11 +123,11 @@ class ValueChecks:
             await self._check.sample()
 
     def begin(self, unreadable: Callable[[SnapreplayError], None]) -> None:
-        """As `ValueCheck.begin`, of the state that was sampled last."""
+        """Begin the check of the state that was sampled last, as `ValueCheck.begin` does."""
         if self._check is not None:
             self._check.begin(unreadable)
 
     async def end(self) -> None:
-        """Not LIVE any more."""
+        """Stop, because the partition is not LIVE any more."""
         if self._check is not None:
             await self._check.end()

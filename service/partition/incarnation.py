@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from snapreplay.app.turns import other_periods
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import refusals
 from snapreplay.service.core.batch_failures import HalfApplied
@@ -18,12 +19,15 @@ from snapreplay.service.live.pipeline import Live
 from snapreplay.service.live.value_check import ValueChecks, named
 from snapreplay.service.partition.lifecycle import Lifecycle
 from snapreplay.service.partition.memory import Memory
-from snapreplay.service.partition.retry import Retry
+from snapreplay.service.partition.retry import RetryRequest
 from snapreplay.service.partition.standstill import Standstill
-from snapreplay.service.partition.topics_seen import TopicChanges, TopicsSeen, tell
+from snapreplay.service.partition.topics_seen import TopicChanges, TopicsSeen
+from snapreplay.service.recovery.custody_facts import lost
 from snapreplay.service.recovery.driver import Recovered, RecoveryDriver
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.runtime.tasks import asked_to_end
+from snapreplay.service.topics.limits import limits_now
 from snapreplay.snapshots.format.records import Claim, Increment
 from snapreplay.state.contract import Store
 from snapreplay.state.values import StoredValueUnreadable
@@ -32,7 +36,7 @@ log = logging.getLogger("snapreplay.partition")
 
 
 class Incarnation:
-    """`run` once; the other methods are called from the same loop meanwhile.
+    """One ownership of a partition; `run` it once; the other methods are called from the same loop meanwhile.
 
     Attributes:
         live: the processing; None unless LIVE.
@@ -45,12 +49,13 @@ class Incarnation:
         lifecycle: Lifecycle,
         memory: Memory,
         values: ValueChecks,
-        retry: Retry,
+        retry: RetryRequest,
         refuse: Callable[[SnapreplayError], None],
     ) -> None:
-        """`refuse` hears of a younger process of our name."""
+        """Take `refuse`, which hears of a younger process of our name."""
         self._context, self._reporter, self._lifecycle = context, reporter, lifecycle
         self._memory, self._values, self._retry, self._refuse = memory, values, retry, refuse
+        self._limits = context.view.output_limits
         self.live: Live | None = None
         self._limit: asyncio.Timeout | None = None  # while it is LIVE
         self._driver: RecoveryDriver | None = None
@@ -63,21 +68,27 @@ class Incarnation:
         self._topics_seen = TopicsSeen(context, self._inputs_changed, self._own_topics_changed)
 
     def end_within(self, seconds: float) -> None:
-        """Then the work under way is given up. The state in memory is not."""
+        """Give up the work under way after this time, but not the state in memory."""
         if self._limit is not None:
             with suppress(RuntimeError):  # it is over already
                 self._limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
     def topics_seen(self, ids: Mapping[str, str], *, appeared: bool) -> None:
-        """`appeared`: one that a recovery may wait for is there now. Only then: told each second, no back-off would
-        last."""
+        """Compare what is seen with what is recorded. `appeared`: a topic that a recovery may wait for is there
+        now. Only then does it wake: told each second, no back-off would last."""
         if self.live is not None:
             self._topics_seen.seen(self.live.topic_ids, ids)
         elif self._driver is not None and appeared:
             self._driver.wake()
 
+    def limits_seen(self, limits: Mapping[str, int]) -> None:
+        """Use these limits: output topic → the largest record that it takes now, in bytes."""
+        self._limits = limits
+        if self.live is not None:
+            self.live.learn_limits(limits)
+
     async def run(self) -> Ended:
-        """What ended it."""
+        """Run one incarnation; return what ended it."""
         try:
             with self._context.pulse.told(self._standstill.stood_still):
                 await self._recover_and_process()
@@ -88,13 +99,15 @@ class Incarnation:
             return self._ended(error)
         except SnapreplayError as error:
             return self._ended(error)
-        except Exception as error:  # a defect must stop this partition only, and say so
+        except BaseException as error:  # a defect must stop this partition only, and say so
+            if asked_to_end(error):
+                raise
             log.exception("partition %d: unexpected error", self._context.partition)
             return self._ended(error)
         return self._ended(None)
 
-    def _ended(self, error: Exception | None) -> Ended:
-        """Without its traceback, whose frames hold the state."""
+    def _ended(self, error: BaseException | None) -> Ended:
+        """Return what ended it, the error without its traceback, whose frames hold the state."""
         return Ended(
             error.with_traceback(None) if error is not None else None,
             asyncio.get_running_loop().time(),
@@ -106,6 +119,8 @@ class Incarnation:
 
     async def _recover_and_process(self) -> None:
         self._lifecycle.raise_refused()
+        if self._lifecycle.ownership.failures.limits_changed:
+            self.limits_seen(await limits_now(self._context.cluster, self._limits))
         store, kept = self._memory.take()
         recovered = await self._recovered(store, kept)
         if recovered is None:
@@ -138,6 +153,7 @@ class Incarnation:
     def _made_live(self, store: Store, recovered: Recovered) -> Live:
         ownership = self._lifecycle.ownership
         live = Live(self._context, store, recovered, self._reporter, ownership.stop_at)
+        live.learn_limits(self._limits)
         failures = ownership.failures.recovered(live.topic_ids)
         self._lifecycle.update(failures=failures)
         if failures.bisection.times:
@@ -145,7 +161,7 @@ class Incarnation:
         return live
 
     async def _process_in_time(self, live: Live, store: Store) -> None:
-        """Only the work is cut off; what it leaves in memory is always noted."""
+        """Cut off only the work; what it leaves in memory is always noted."""
         limit = self._limit = asyncio.timeout(None)
         try:
             async with limit:
@@ -160,6 +176,8 @@ class Incarnation:
     async def _process(self, live: Live, store: Store) -> None:
         await self._values.sample(store)
         self._went_live(live)
+        for line in other_periods(self._context.app.timers, store):
+            log.info("partition %d: %s", self._context.partition, line)
         self._values.begin(self._end_with)
         lifecycle = self._lifecycle
         if lifecycle.interrupted.is_set() or lifecycle.is_holding:
@@ -194,13 +212,13 @@ class Incarnation:
                 self._failed, self._failed_events = live.doubtful
 
     def _end_with(self, found: SnapreplayError) -> None:
-        """The batch under way is finished, then this ends it."""
+        """Finish the batch under way, then end with this error."""
         if self.live is not None:
             self._found = found
             self.live.stop()
 
     def _taken(self, newer: Claim) -> None:
-        """The log shows a newer owner while we are LIVE."""
+        """React to a newer owner in the log while we are LIVE."""
         duplicate = refusals.duplicate_instance(self._context.expected, newer)
         if duplicate is not None:
             self._refuse(duplicate)
@@ -208,12 +226,21 @@ class Incarnation:
             self._end_with(Superseded(newer, self._context.partition))
 
     def _inputs_changed(self, changes: TopicChanges) -> None:
-        """Every second for as long as it is so."""
+        """Compare the inputs; called every second for as long as they are changed."""
         if self.live is not None:
             self.live.doubt_inputs("; ".join(map(str, changes)))
 
     def _own_topics_changed(self, changes: TopicChanges) -> None:
-        """T-ZengLiang or T-QuanLiang is missing or is another topic than the chain records; nothing: they are again
-        what is recorded. Once per change."""
-        if self.live is not None:
-            tell(self.live, self._context, changes)
+        """Hear of T-ZengLiang or T-QuanLiang, which is missing or another topic than the chain records; nothing: they
+        are again what is recorded. Once per change.
+
+        Without the increments topic nothing can be committed; the other one can wait.
+        """
+        live, context = self.live, self._context
+        if live is None:
+            return
+        by_topic = {each.topic: each for each in changes}
+        increments = by_topic.get(context.increments.topic)
+        if increments is not None:
+            live.lose(lost(context, increments, live.last))
+        live.snapshots.topic_changed(by_topic.get(context.snapshots.topic))

@@ -1,4 +1,4 @@
-"""What is known of a partition from one ownership to the next, and whether anything may still be waited for."""
+"""The knowledge of a partition from one ownership to the next, and whether anything may still be waited for."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Lifecycle:
 
     @property
     def ownership(self) -> Ownership:
-        """As it was left last; `update` replaces it."""
+        """The ownership as it was left last; `update` replaces it."""
         return self._ownership
 
     @property
@@ -44,7 +44,7 @@ class Lifecycle:
         return self._ownership.is_holding
 
     def update(self, ownership: Ownership | None = None, **known: Any) -> None:
-        """Stopped or refused, nothing is waited for; but what is held is written first."""
+        """Update what is known. Stopped or refused, nothing is waited for; but what is held is written first."""
         self._ownership = replace(ownership or self._ownership, **known)
         ends = self.stopped.is_set() or self._ownership.refused is not None
         if ends and not self.is_holding:
@@ -57,21 +57,18 @@ class Lifecycle:
         self.update()
 
     def take_back(self) -> None:
-        """The partition is ours again."""
+        """Process again: the partition is ours again."""
         self.stopped.clear()
         self.update(is_holding=False)
 
     def refuse(self, error: SnapreplayError) -> None:
-        """When a process of our name has gone, what else refuses us is still true."""
+        """Refuse to go on. When a process of our name has gone, what else refuses us is still true."""
         known = self._ownership.refused
         is_new = known is None or isinstance(known, DuplicateInstance)
         self.update(refused=error if is_new else known)
 
     def raise_refused(self) -> None:
-        """
-        Raises:
-            SnapreplayError: why the partition must not process, unless it is held.
-        """
+        """Raise the reason why the partition must not process, unless it is held."""
         refused = self._ownership.refused
         if refused is not None and not self.is_holding:
             raise refused

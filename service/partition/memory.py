@@ -16,7 +16,7 @@ from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import changes
-from snapreplay.service.recovery.custody import (
+from snapreplay.service.recovery.custody_facts import (
     last_now,
     looked_up,
     lost,
@@ -56,7 +56,7 @@ class Memory:
         self._said = Repeats()
 
     def take(self) -> tuple[Store, RetainedState | None]:
-        """For an incarnation, which gives `kept` back when it ends."""
+        """Hand the state to an incarnation, which gives `kept` back when it ends."""
         kept, self.kept = self.kept, None
         if kept is None:
             self.forget()
@@ -71,13 +71,13 @@ class Memory:
             store.clear()
 
     async def forget_if_proven(self) -> None:
-        """Another process owns the partition."""
+        """Forget the state if it is proven: another process owns the partition."""
         if await self.is_proven():
             self.forget()
 
     async def is_proven(self) -> bool:
-        """Whether nothing would be lost if the process ended now. If the cluster does not answer, its last answer
-        counts, or what was known when the last batch was committed."""
+        """Say whether nothing would be lost if the process ended now. If the cluster does not answer, its last
+        answer counts, or what was known when the last batch was committed."""
         kept = self.kept
         if kept is None:
             return True
@@ -105,7 +105,7 @@ class Memory:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def is_to_be_written(self, owner_epoch: int | None) -> bool:
-        """Whether we must write the state ourselves: a newer owner gets some seconds to go on from the log."""
+        """Say whether we must write the state ourselves: a newer owner gets some seconds to go on from the log."""
         line = self._said.line(
             f"its state is kept in memory: {self.unsaved}", asyncio.get_running_loop().time()
         )
@@ -126,8 +126,8 @@ class Memory:
                 return
 
     async def is_others(self, owner_epoch: int | None) -> bool:
-        """Whether the log is the one we wrote to and somebody has claimed the partition since: the state must be held,
-        but that owner must not be disturbed. Also true while nobody can say."""
+        """Say whether the log is the one we wrote to and somebody has claimed the partition since: the state must
+        be held, but that owner must not be disturbed. Also true while nobody can say."""
         if owner_epoch is None or await self._outcome() is not Verdict.SAME:
             return False
         try:
@@ -136,8 +136,8 @@ class Memory:
             return True
 
     async def loss(self) -> SnapreplayError | None:
-        """Why nothing can be committed to the chain any more, if the increments topic is to blame; None also when
-        nobody answers."""
+        """Say why nothing can be committed to the chain any more, if the increments topic is to blame; None also
+        when nobody answers."""
         kept, topic = self.kept, self._context.increments.topic
         if kept is None:
             return None
@@ -151,18 +151,18 @@ class Memory:
         return lost(self._context, changed[0], kept.last) if changed else None
 
     def replaced(self) -> None:
-        """The log was replaced, whatever a broker that lags behind may still say."""
+        """Note that the log was replaced, whatever a broker that lags behind may still say."""
         if self.kept is not None:
             self.kept = replace(self.kept, replaced=True)
         self.proven = False
 
     @property
     def unsaved(self) -> SnapreplayError | None:
-        """What would be lost, as an error; None when nothing is held."""
+        """The loss if the process ended now, as an error; None when nothing is held."""
         return unsaved(self._context, self.kept.last) if self.kept is not None else None
 
     @property
-    def lost(self) -> SnapreplayError | None:
+    def unproven(self) -> SnapreplayError | None:
         """The error to report if the process ended now. None if the log has a proven copy, as far as is known."""
         return self.unsaved if self.kept is not None and not self._was_proven(self.kept) else None
 

@@ -15,7 +15,7 @@ LookedAt = ClusterView | SnapreplayError
 """What the cluster looks like now, or why every partition is still refused."""
 
 
-class Retry:
+class RetryRequest:
     """One per partition and process; its runner waits, the supervisor asks, in the same loop."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Retry:
         self._done: OnDone | None = None
 
     def ask(self, found: LookedAt, done: OnDone) -> None:
-        """`done` hears how it ended: LIVE and at work, or not."""
+        """Ask for a retry. `done` hears how it ended: LIVE and at work, or not."""
         self._found, self._done = found, done
         self._asked.set()
 

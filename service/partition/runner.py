@@ -41,7 +41,7 @@ from snapreplay.service.live.value_check import ValueChecks
 from snapreplay.service.partition.incarnation import Incarnation
 from snapreplay.service.partition.lifecycle import Lifecycle
 from snapreplay.service.partition.memory import OTHERS_SECONDS, Memory
-from snapreplay.service.partition.retry import LookedAt, Retry
+from snapreplay.service.partition.retry import LookedAt, RetryRequest
 from snapreplay.service.partition.suspicion import Suspicion
 from snapreplay.service.partition.takeover_backoff import TakeoverBackoff
 from snapreplay.service.runtime.context import Context
@@ -53,20 +53,24 @@ from snapreplay.state.contract import Store
 log = logging.getLogger("snapreplay.partition")
 
 
+class EndedUnasked(RuntimeError):
+    """A partition is not processed any more, and it was not to end."""
+
+
 class PartitionRunner:
     """Owns everything of one partition. `run` is its only task; the other methods are called from the same loop."""
 
     def __init__(
         self, context: Context, board: StatusBoard, on_failed: Callable[[BaseException], None]
     ) -> None:
-        """`on_failed` hears what made the partition FAILED, or a DuplicateInstance."""
+        """Take `on_failed`, which hears what made the partition FAILED, or a DuplicateInstance."""
         self._context = context
         self._reporter = Reporter(board, context.partition)
         self._on_failed = on_failed
         self._lifecycle = Lifecycle(context)
         self._memory = Memory(context)
         self._values = ValueChecks(context, self._reporter)
-        self._retry = Retry()
+        self._retry = RetryRequest()
         self._takeover = TakeoverBackoff(context)
         self._suspicion = Suspicion(context, self.refuse)
         self._incarnation = self._next_incarnation()
@@ -81,6 +85,11 @@ class PartitionRunner:
         return self._reporter.status.phase
 
     @property
+    def is_asked_to_end(self) -> bool:
+        """It was stopped, and not taken back since."""
+        return self._lifecycle.stopped.is_set()
+
+    @property
     def store(self) -> Store | None:
         """The live state; None unless LIVE."""
         return self._memory.store if self._live is not None else None
@@ -91,9 +100,9 @@ class PartitionRunner:
         return self._live.reached if self._live is not None else None
 
     @property
-    def lost(self) -> SnapreplayError | None:
-        """After `run` was cancelled: the state that went with it, which was nowhere else."""
-        return self._memory.unsaved if self._lifecycle.is_holding else self._memory.lost
+    def unsaved(self) -> SnapreplayError | None:
+        """The state that went with `run` when it was cancelled, and was nowhere else."""
+        return self._memory.unsaved if self._lifecycle.is_holding else self._memory.unproven
 
     def request_snapshot(self, reason: str, done: OnDone) -> bool:
         """Ask for a full snapshot. False when the partition is not LIVE."""
@@ -127,14 +136,14 @@ class PartitionRunner:
             self._live.stop()
 
     def cut_off(self) -> None:
-        """After `stop`, when the time to end is over: the work under way is given up. The state in memory is not, as
-        long as it may be the only copy."""
+        """Give up the work under way, when the time to end after `stop` is over, but not a state in memory that may
+        be the only copy."""
         if not self._lifecycle.is_holding:
             self._incarnation.end_within(0)
 
     def take_back(self) -> bool:
-        """The partition is ours again while `run` still finishes a batch, or goes on for its state only: it processes
-        again. False when it has ended."""
+        """Process again, as the partition is ours again while `run` still finishes a batch, or goes on for its
+        state only. Return False when `run` has ended."""
         if self._left:
             return False
         if self._live is not None and self._live is self._released:
@@ -145,8 +154,8 @@ class PartitionRunner:
         return True
 
     def retry(self, found: LookedAt, done: OnDone) -> None:
-        """A person has acted: a FAILED partition recovers again, in the cluster as it is now. `done` hears what became
-        of it: LIVE, or FAILED again."""
+        """Let a FAILED partition recover again in the cluster as it is now, because a person has acted. `done`
+        hears what became of it: LIVE, or FAILED again."""
         if self._dead:
             done(
                 OperationState.FAILED,
@@ -159,17 +168,19 @@ class PartitionRunner:
             self._retry.ask(found, done)
 
     def on_reassigned(self) -> None:
-        """A new assignment holds the partition, as the one before did."""
+        """Note that a new assignment holds the partition, as the one before did."""
         self._takeover.on_reassigned()
 
     def topics_seen(self, ids: Mapping[str, str]) -> None:
-        """Topic → id, of the inputs and both own topics, as the cluster names them now; a missing one is absent."""
+        """Look at topic → id, of the inputs and both own topics, as the cluster names them now; a missing one is
+        absent."""
         awaited = {self._context.increments.topic, *self._context.input_names}
         appeared, self._absent = self._absent & set(ids), awaited - set(ids)
         self._incarnation.topics_seen(ids, appeared=bool(appeared))
 
     def died(self, error: BaseException) -> None:
-        """`run` ended with a defect in what decides about an end: nobody processes the partition any more."""
+        """Report that `run` ended with a defect in what decides about an end: nobody processes the partition any
+        more."""
         log.error("partition %d: unexpected error", self._context.partition, exc_info=error)
         self._dead = True
         self._reporter.died(error)
@@ -177,13 +188,19 @@ class PartitionRunner:
         self._on_failed(error)
 
     def suspect(self) -> None:
-        """The group threw us out again and again: ask the log whether a process with our instance id has claimed
-        the partition. Without input no fence would ever tell."""
+        """Ask the log whether a process with our instance id has claimed the partition, as the group threw us out
+        again and again. Without input no fence would ever tell."""
         if self._live is not None:
             self._suspicion.ask(self._live.owner_epoch)
 
+    def limits_seen(self, limits: Mapping[str, int]) -> None:
+        """Use these limits: output topic → the largest record that it takes now, in bytes."""
+        view = replace(self._context.view, output_limits=limits)
+        self._context = replace(self._context, view=view)
+        self._incarnation.limits_seen(limits)
+
     async def run(self) -> None:
-        """Ends when stopped. FAILED, when a person must act, it waits for `stop` or `retry`."""
+        """Run until stopped. FAILED, when a person must act, it waits for `stop` or `retry`."""
         try:
             while not self._left:
                 if not self._lifecycle.stopped.is_set():
@@ -220,7 +237,7 @@ class PartitionRunner:
         )
 
     async def _hold(self) -> None:
-        """Runs ownerships as usual, but only until the state is in the log."""
+        """Run ownerships as usual, but only until the state is in the log."""
         if not self._lifecycle.stopped.is_set():
             return  # it was taken back meanwhile
         if not self._ownership.is_holding:
@@ -230,7 +247,7 @@ class PartitionRunner:
             await self._one()
 
     async def _one(self) -> None:
-        """One ownership, and what its end asks for."""
+        """Run one ownership, and do what its end asks for."""
         self._incarnation = self._next_incarnation()
         ended = await self._incarnation.run()
         outcome: Outcome = ended
@@ -272,7 +289,7 @@ class PartitionRunner:
                 assert_never(following)
 
     async def _ask_for_owner(self) -> Outcome:
-        """Who is stopped meanwhile does not wait for the answer."""
+        """Ask who owns the partition; who is stopped meanwhile does not wait for the answer."""
         epoch, newer = self._ownership.owner_epoch, None
         try:
             if epoch is not None:
@@ -297,7 +314,9 @@ class PartitionRunner:
         return Interrupted() if self._lifecycle.interrupted.is_set() else Done()
 
     async def _stand_back(self, taken: StandBack) -> Outcome:
-        """The supervisor ends us when our own view of the group says that the partition is another's."""
+        """Wait until the group gives us the partition. The supervisor ends us when our own view of the group says
+        that it is another's."""
+        self._context.witnesses.forget(self._context.increments)
         await self._memory.forget_if_proven()  # it will be another one when it is ours again
         self._context.metrics.fenced()
         self._reporter.phase(Phase.FENCED)
@@ -310,9 +329,10 @@ class PartitionRunner:
         return Done()
 
     async def _stand_aside(self, aside: StandAside) -> Outcome:
-        """Its log line is the service's, one for all partitions."""
+        """Wait as a refused one. Its log line is the service's, one for all partitions."""
         if aside.is_new:
             self._takeover.forget_assignment()
+        self._context.witnesses.forget(self._context.increments)
         if aside.has_claimed:
             await self._memory.forget_if_proven()
         if self._ownership.refused is None and not self._ownership.is_holding:
@@ -344,8 +364,8 @@ class PartitionRunner:
         return Done() if self._ownership.is_holding else await self._until_retried(failed)
 
     async def _until_retried(self, failed: Fail) -> Outcome:
-        """Until `stop`, or until somebody who has acted says `retry`; where another process may write what this one
-        could not go on from, until it has."""
+        """Wait until `stop`, or until somebody who has acted says `retry`; where another process may write what
+        this one could not go on from, until it has."""
         written = (
             self._memory.until_written(self._lifecycle.stopped) if failed.may_be_written else None
         )
@@ -360,11 +380,11 @@ class PartitionRunner:
         return Retried(None)
 
     async def _until_proven_if_held(self) -> None:
-        """Or until the partition is ours again: then it is not held any more."""
+        """Wait until the state is proven, or until the partition is ours again: then it is not held any more."""
         if self._ownership.is_holding:
             await unless(self._taken_back, self._memory.until_proven(OTHERS_SECONDS))
 
     def _not_live_any_more(self) -> None:
-        """Nobody is to take it for ready while it waits for its next recovery."""
+        """Leave LIVE, so that nobody takes the partition for ready while it waits for its next recovery."""
         if self.phase is Phase.LIVE:
             self._reporter.phase(Phase.FENCING)

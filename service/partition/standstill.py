@@ -1,4 +1,4 @@
-"""After the process stood still: is the partition still ours?"""
+"""The question after the process stood still: is the partition still ours?"""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ASK_AGAIN_SECONDS = 1.0
 
 
 class Commits(Protocol):
-    """What a LIVE partition says of its last commit."""
+    """The report of a LIVE partition on its last commit."""
 
     @property
     def last_commit(self) -> tuple[int, float]:
@@ -40,7 +40,7 @@ class Commits(Protocol):
 
     @property
     def lineage(self) -> Lineage:
-        """What its fence gave it."""
+        """The lineage that its fence gave it."""
 
 
 class Standstill:
@@ -55,7 +55,8 @@ class Standstill:
         taken: Callable[[Claim], None],
         fenced: Callable[[Fenced], None],
     ) -> None:
-        """`taken` gets a newer owner's claim; `fenced`: no claim is visible, or our transaction timed out."""
+        """Take `taken`, which gets a newer owner's claim, and `fenced`: no claim is visible, or our transaction
+        timed out."""
         self._context = context
         self._reporter = reporter
         self._taken = taken
@@ -65,7 +66,8 @@ class Standstill:
         self._asking: asyncio.Task[None] | None = None
 
     def stood_still(self, seconds: float) -> None:
-        """For this long. Also during a recovery: its claim may not be the newest any more when it is LIVE."""
+        """Doubt the ownership: the process stood still for this long. Also during a recovery: its claim may not be
+        the newest any more when it is LIVE."""
         self._since = asyncio.get_running_loop().time()
         if self._live is not None:
             self._reporter.doubt(
@@ -82,7 +84,8 @@ class Standstill:
             self._ask(live)
 
     async def left_live(self) -> None:
-        """The next claim comes after the standstill. Until the next phase is entered, the partition is not ready."""
+        """Stop asking: the next claim comes after the standstill. Until the next phase is entered, the partition is
+        not ready."""
         self._reporter.doubt("processing has ended; what comes next is being decided")
         self._live, self._since = None, None
         if self._asking is not None:
@@ -133,5 +136,6 @@ class Standstill:
 
     @staticmethod
     def _newest_known(live: Commits, committed_offset: int) -> int:
-        """A newer claim lies after everything that we committed, so that need not be read."""
+        """Return the newest claim that is known: a newer one lies after everything that we committed, so that need
+        not be read."""
         return max(live.owner_epoch, committed_offset)

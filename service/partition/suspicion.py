@@ -19,13 +19,14 @@ class Suspicion:
     """One per partition and process; one question at a time."""
 
     def __init__(self, context: Context, refuse: Callable[[SnapreplayError], None]) -> None:
-        """`refuse` is called with the error if there is such a process."""
+        """Take `refuse`, which is called with the error if there is such a process."""
         self._context = context
         self._refuse = refuse
         self._asking: asyncio.Task[None] | None = None
 
     def ask(self, owner_epoch: int | None) -> None:
-        """`owner_epoch`: ours; None: there is nothing to ask yet."""
+        """Ask whether a newer process has claimed the partition since `owner_epoch`, ours; None: there is nothing
+        to ask yet."""
         if owner_epoch is None or (self._asking is not None and not self._asking.done()):
             return
         asking = asyncio.get_running_loop().create_task(self._ask(owner_epoch))

@@ -1,6 +1,6 @@
-"""Who owns the partition: the log says who claimed it, the group's coordinator to whom it is given.
+"""The owner of the partition: the log says who claimed it, the group's coordinator to whom it is given.
 
-Only the log decides whether somebody is fenced at all: it is the only witness that two owners share. But a process that
+Only the log decides whether somebody is fenced at all: it is the only thing that two owners share. But a process that
 is cut off from the coordinator still believes that it owns the partition. If the log shows another claim, it fences
 that process in return only when the coordinator gives it the partition.
 """
@@ -19,18 +19,18 @@ log = logging.getLogger("snapreplay.partition")
 
 
 class TakeoverBackoff:
-    """What a process does when another one has claimed its partition. One per partition and process."""
+    """The conduct of a process when another one has claimed its partition. One per partition and process."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._reassigned = asyncio.Event()
 
     def on_reassigned(self) -> None:
-        """The group has had a rebalance and we have the partition: no reason to wait any longer."""
+        """Wait no longer: the group has had a rebalance and we have the partition."""
         self._reassigned.set()
 
     def forget_assignment(self) -> None:
-        """We are no member any more: only a later assignment counts."""
+        """Count only a later assignment: we are no member any more."""
         self._reassigned.clear()
 
     async def until_assigned(self, stopped: asyncio.Event) -> None:

@@ -15,11 +15,11 @@ from snapreplay.app.record import InputRecord
 from snapreplay.service.core import effects, events, refusals
 from snapreplay.service.ports import Bounds, LogRecord, Reader
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.topics.decode import decode_as
 from snapreplay.service.topics.increments import newer_claim
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import RecordKind, encode, headers_of, kind_of
 from snapreplay.snapshots.format.records import Claim
+from snapreplay.snapshots.log.decode import decode_as
 
 # `end <= F` is normal for up to 73 ms after the commit on a healthy cluster (measured).
 ASK_AGAIN_SECONDS = 0.02
@@ -70,8 +70,8 @@ async def await_claim(
 async def reader_behind_claim(
     context: Context, claim_id: str, offset: int
 ) -> AsyncIterator[tuple[Reader, events.ClaimSeen]]:
-    """A reader that has delivered our claim, so that it sees whatever was committed before our fence. A new one is
-    made, with addresses shuffled, until one does.
+    """Return a reader that has delivered our claim, so that it sees whatever was committed before our fence. A new one
+    is made, with addresses shuffled, until one does.
 
     Raises:
         HangingTransaction, ForeignClaim: none did, not even one that was made `timeouts.metadata_ms` after the claim.
@@ -98,7 +98,7 @@ async def _delivered(
     bounds: Bounds,
     record: InputRecord,
 ) -> events.Event:
-    """Our claim is the record at `end - 2` unless something was written after it."""
+    """Look whether our claim was delivered: it is the record at `end - 2` unless something was written after it."""
     log = context.increments
     if kind_of(record.value or b"") is not RecordKind.CLAIM:
         raise refusals.foreign_claim(str(log), effect.offset, "another record")

@@ -14,6 +14,7 @@ from snapreplay.service.ports import Bounds, LogRecord, Producer, Reader
 from snapreplay.service.publish.claim import claim_record, reader_behind_claim
 from snapreplay.service.publish.fence import fenced, fenced_by_owner
 from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.witnesses import give_up_later
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import Increment
@@ -35,16 +36,27 @@ class Owned:
     _reader: Reader
 
     async def last_increment(self, start_offset: int = 0) -> FoundIncrement | None:
-        """The last one before our claim, from `start_offset` on; None: there is none. Sees all that was committed
-        before our fence: a decision of another process at the same moment, or what a stale leader hid."""
+        """Find the last one before our claim, from `start_offset` on; None: there is none. Sees all that was
+        committed before our fence: a decision of another process at the same moment, or what a stale leader hid."""
         bounds = Bounds(max(start_offset, self.log_start_offset), self.owner_epoch)
         if bounds.start_offset >= bounds.end_offset:
             return None
         return await last_increment(self._reader, self.context.increments, bounds)
 
+    async def give_up_later(self, begun: Increment) -> None:
+        """Call before `begun`, or the one after it, begins the chain; see `witnesses.give_up_later`."""
+        context, found = self.context, FoundIncrement(begun, self.owner_epoch)
+        await give_up_later(context.cluster, context.app.app_id, context.increments, found)
+
     async def commit(self, increment: Increment) -> int:
-        """Returns its offset."""
+        """Commit it; return its offset."""
         return await commit_increment(self.context, self.producer, increment)
+
+
+def increment_record(context: Context, increment: Increment) -> LogRecord:
+    """Return the record of an increment, with its seal if the app has one."""
+    value = context.seals.put_on(encode(increment), context.partition)
+    return LogRecord(context.increments.topic, value, headers=headers_of(increment))
 
 
 async def commit_increment(
@@ -55,14 +67,15 @@ async def commit_increment(
     Raises:
         Fenced, CommitInDoubt, RefusedRecord: the producer is spent; the log shows what happened.
     """
-    record = LogRecord(context.increments.topic, encode(increment), headers=headers_of(increment))
+    record = increment_record(context, increment)
     (offset,) = await producer.commit(context.partition, outputs, (record,))
     return offset
 
 
 @asynccontextmanager
 async def owned(context: Context, *, begins: bool = False) -> AsyncIterator[Owned]:
-    """
+    """Own the partition for the length of the block.
+
     Args:
         begins: for `init`, whose fence may be the first one.
 

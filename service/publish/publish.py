@@ -59,13 +59,15 @@ async def publish(
                 hint="`snapreplay restore-status` shows whether there is still an error",
             )
         standing = msgspec.structs.replace(before, topic_ids=dict(context.view.topic_ids))
+        if begins:  # else the log has an increment, and a decision is numbered behind the witness
+            await ours.give_up_later(standing)
         reporter = Reporter(StatusBoard(), context.partition)
         epoch = ours.owner_epoch
         return await begin_anew(context, ours.producer, epoch, image, standing, decision, reporter)
 
 
 def by_whom() -> str:
-    """user@host; a container may have no name for its user."""
+    """Name us as user@host; a container may have no name for its user."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

@@ -7,13 +7,15 @@ import uuid
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 
 from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError
-from snapreplay.service.clock import wall_ms, wall_seconds
+from snapreplay.service.clock import wall_ms, wall_time
 from snapreplay.service.control.metrics import Result
 from snapreplay.service.control.status import SnapshotState, SnapshotStatus
+from snapreplay.service.core.adoption import pointer_to
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.ports import Appender, LogRecord
 from snapreplay.service.runtime.context import Context
@@ -66,7 +68,7 @@ class SnapshotMark:
     chain: Chain
     reason: str
     snapshot_id: str
-    began: float
+    began_at: datetime
     shard_count: int
     hint: str = DEFECT_HINT
 
@@ -76,7 +78,7 @@ def mark(image: Image, chain: Chain, reason: str) -> SnapshotMark:
     sealed."""
     hint = OBJECT_HINT if image.digest is None else DEFECT_HINT
     return SnapshotMark(
-        image.mark(), chain, reason, uuid.uuid4().hex, wall_seconds(), image.shard_count, hint
+        image.mark(), chain, reason, uuid.uuid4().hex, wall_time(), image.shard_count, hint
     )
 
 
@@ -93,7 +95,7 @@ async def write(context: Context, marked: SnapshotMark, reporter: Reporter) -> P
         SnapshotState.WRITING,
         marked.reason,
         marked.chain.batch,
-        marked.began,
+        marked.began_at,
     )
     reporter.snapshot(status)
     writer = _Writer(context, marked)
@@ -126,11 +128,11 @@ async def write(context: Context, marked: SnapshotMark, reporter: Reporter) -> P
 
 
 def _ended(context: Context, reporter: Reporter, status: SnapshotStatus) -> None:
-    ended = msgspec.structs.replace(status, finished_at=wall_seconds())
+    ended = msgspec.structs.replace(status, finished_at=wall_time())
     reporter.snapshot(ended)
     context.metrics.snapshot_ended(
         Result.FAILED if ended.error else Result.SUCCEEDED,
-        seconds=wall_seconds() - ended.started_at,
+        seconds=(wall_time() - ended.started_at).total_seconds(),
         size_bytes=ended.size_bytes,
     )
 
@@ -145,25 +147,17 @@ class _Writer:
 
     @property
     def sums(self) -> Digest:
-        """Of all entries written so far."""
+        """The digest of all entries written so far."""
         return digest_of_stores(self._sums)
 
     async def write(self) -> Pointer:
         self._appender = await self._context.cluster.appender()
         await self._write_chunks(self._appender)
         manifest = self._manifest()
-        record = LogRecord(
-            self._context.snapshots.topic, encode(manifest), headers=headers_of(manifest)
-        )
+        value = self._context.seals.put_on(encode(manifest), self._context.partition)
+        record = LogRecord(self._context.snapshots.topic, value, headers=headers_of(manifest))
         offset = await self._append(self._appender, record)
-        return Pointer(
-            snapshot_id=manifest.snapshot_id,
-            manifest_offset=offset,
-            first_chunk_offset=min((ref.offset for ref in self.refs), default=offset),
-            batch=manifest.batch,
-            increment_offset=manifest.increment_offset,
-            digest=manifest.digest,
-        )
+        return pointer_to(manifest, offset)
 
     async def close(self) -> None:
         if self._appender is not None:
@@ -179,8 +173,10 @@ class _Writer:
                 await self._write_chunk(appender, value)
 
     async def _write_chunk(self, appender: Appender, value: bytes) -> None:
-        """The digest is computed from the bytes that are sent: what they were meant to hold proves nothing."""
-        ref = ChunkRef(NO_OFFSET, len(self.refs), len(value), zlib.crc32(value))
+        """Write a chunk and compute its digest from the bytes that are sent: what they were meant to hold proves
+        nothing."""
+        sha256 = await asyncio.to_thread(self._context.seals.sha256, [value])
+        ref = ChunkRef(NO_OFFSET, len(self.refs), len(value), zlib.crc32(value), sha256)
         store, digest = await self._read_back(value, ref)
         self._sums[store] = self._sums.get(store, EMPTY).plus(digest)
         headers = headers_for(RecordKind.CHUNK, self._marked.snapshot_id)
@@ -244,7 +240,7 @@ class _Writer:
 async def encoded(
     writer: ChunkWriter, slices: Sequence[ShardSlice], store: str = DEFAULT_STORE
 ) -> list[bytes]:
-    """Chunk records of one store within the limit, in order of their sequence numbers.
+    """Encode chunk records of one store within the limit, in order of their sequence numbers.
 
     One of them when about `raw_bytes` were passed; more when the slices compress worse than those before.
 

@@ -35,7 +35,7 @@ class Begun:
 
 
 def own_decision(context: Context, finding: str, problem: str) -> dict[str, str]:
-    """A decision that a process takes by itself: nothing else can be done, and nothing is lost by it."""
+    """Record a decision that a process takes by itself: nothing else can be done, and nothing is lost by it."""
     identity = context.identity
     return {
         "finding": finding,
@@ -71,7 +71,14 @@ async def begin_anew(  # noqa: PLR0913 - an ownership, a state and what is said 
         Unreachable, OffsetUnknown: nothing was decided.
         ImageDiffers: the state is not the one of `standing`.
     """
-    chain = Chain(context.origin, owner_epoch, standing, owner_epoch, pointers_max=1)
+    chain = Chain(
+        context.origin,
+        owner_epoch,
+        standing,
+        owner_epoch,
+        pointers_max=1,
+        fields=context.fields_after(standing),
+    )
     pointer = await _written(context, chain, image, "decision", reporter)
     empty = chain.pointing_to(pointer).next_increment(None, None, wall_ms())
     counts = dict(Counter(output.topic for output in outputs))

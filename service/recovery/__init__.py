@@ -1,1 +1,1 @@
-"""From the fence to a proven state: reading the log, loading, advancing, checking the inputs."""
+"""The way from the fence to a proven state: reading the log, loading, advancing, checking the inputs."""

@@ -1,4 +1,4 @@
-"""Which failures of a recovery an operator may accept, under which id, and to what effect.
+"""The failures of a recovery that an operator may accept, under which id, and to what effect.
 
 The id binds an acceptance to what was seen. The same finding has the same id on every start; another gap, batch or end
 of the log has another id.
@@ -15,36 +15,50 @@ from enum import StrEnum
 from snapreplay.app.ways import app_name
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.refusals import (
-    BrokenChain,
     LogCut,
     LogDamaged,
     LogShorter,
     NoRestoreMode,
     NotInitialised,
+    OffsetsShifted,
 )
 from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.recovery.inputs import InputReplaced, InputShorter, InputTrimmed
-from snapreplay.service.recovery.mismatch import CodeChanged, DigestMismatch, OutputsDiffer
-from snapreplay.service.recovery.replay import InputDiffers, ReplayFailed
+from snapreplay.service.recovery.mismatch import (
+    CodeChanged,
+    DigestMismatch,
+    OutputsDiffer,
+    ReplayFailed,
+)
 from snapreplay.service.runtime.context import Context
 from snapreplay.snapshots.format.records import NO_OFFSET
+from snapreplay.snapshots.log.batches import BrokenChain
+from snapreplay.snapshots.log.by_replay import InputDiffers
 from snapreplay.snapshots.plan import NoUsableSnapshot
 
 
 class Resolution(StrEnum):
-    """How the partition goes on once a finding is accepted."""
+    """The way on once a finding is accepted."""
 
     SKIP = "the records that are gone are never processed"
-    REREAD = "the input is read from the point where it differs from the log that was processed"
+    REREAD = (
+        "the input is read from the point where it differs from the log that was processed, or from its start; records"
+        " in it that were processed before are processed again, outputs written a second time"
+    )
     AS_REPLAYED = "the state as this code replays it counts, whatever was recorded"
     KEEP_LOG = "if no owner wrote that manifest, it is disregarded and the state of the last increment counts"
+    FROM_LAST = (
+        "the state of the last increment that is left counts, and what was processed after it is processed again,"
+        " outputs written a second time"
+    )
     FROM_SNAPSHOT = "the newest whole snapshot begins a new chain, and outputs written after it are written again"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is the matter with one partition, in a form that can be accepted."""
+    """The trouble of one partition, in a form that can be accepted."""
 
     id: str
     way: Resolution
@@ -53,7 +67,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class _Kind:
-    """`facts` names the error's facts that identify the finding: none that change by themselves."""
+    """A kind of finding; `facts` names the error's facts that identify it: none that change by themselves."""
 
     name: str
     way: Resolution
@@ -77,6 +91,10 @@ KINDS: dict[type[SnapreplayError], _Kind] = {
     NotInitialised: _Kind("increments-lost", Resolution.FROM_SNAPSHOT),
     LogShorter: _Kind("increments-cut", Resolution.FROM_SNAPSHOT, ("recorded",)),
     LogCut: _Kind("increments-cut", Resolution.FROM_SNAPSHOT, ("manifest_batch", "last_batch")),
+    OffsetsShifted: _Kind("offsets-shifted", Resolution.FROM_SNAPSHOT, ("batch", "offset")),
+    IncrementsBehind: _Kind(
+        "increments-behind", Resolution.FROM_LAST, ("witness_batch", "last_batch")
+    ),
     BrokenChain: _Kind("chain-broken", Resolution.FROM_SNAPSHOT, ("expected_batch", "found_batch")),
     LogDamaged: _Kind("log-damaged", Resolution.FROM_SNAPSHOT, ("topic", "partition", "offset")),
     NoRestoreMode: _Kind(
@@ -95,8 +113,8 @@ ALSO: dict[type[SnapreplayError], _Kind] = {
 def findings_of(
     error: SnapreplayError, context: Context, last: FoundIncrement | None
 ) -> tuple[Finding, ...]:
-    """One for each way to go on; none when accepting it would not help: its own hint then says what does. `last` is
-    the last increment, None when there is none that can be read."""
+    """Return one for each way to go on; none when accepting it would not help: its own hint then says what does.
+    `last` is the last increment, None when there is none that can be read."""
     kinds = (KINDS.get(type(error)), ALSO.get(type(error)))
     return tuple(_finding(kind, error, context, last) for kind in kinds if kind is not None)
 
@@ -116,7 +134,7 @@ def _finding(
 
 
 def fingerprint_of(context: Context, facts: Mapping[str, object]) -> str:
-    """The end of a finding's id: what a process decides by itself has one, too."""
+    """Return the end of a finding's id: what a process decides by itself has one, too."""
     what = {"log": str(context.increments), **{name: str(fact) for name, fact in facts.items()}}
     return _hashed(what)
 
@@ -126,7 +144,7 @@ def _hashed(what: Mapping[str, object]) -> str:
 
 
 def command(finding: Finding, context: Context) -> str:
-    """What an operator types; settings that decide what is found are part of it."""
+    """Write what an operator types; settings that decide what is found are part of it."""
     settings = context.settings
     text = (
         f"snapreplay accept {app_name(context.app)} --partition {context.partition} --finding {finding.id}"

@@ -15,7 +15,7 @@ Seen = Callable[[Recovery, events.Event], None]
 
 
 async def attempt(recovery: Recovery, perform: Perform, seen: Seen) -> tuple[Recovery, effects.End]:
-    """From the fence to what ends it. What `perform` raises is an event, too: the core says what it means.
+    """Recover from the fence to what ends it. What `perform` raises is an event, too: the core says what it means.
 
     Raises:
         NotAssigned: nobody knows for how long.

@@ -6,14 +6,14 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.recovery import mismatch
 from snapreplay.service.recovery.mismatch import AdvancedBatch
-from snapreplay.service.runtime.cooperative import run_cooperatively
-from snapreplay.service.topics.increments import Step
+from snapreplay.snapshots.log.batches import Step
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import Digest
+from snapreplay.state.steps import Steps
 
 
 class Comparison:
-    """For one advance by one mode: call `batch` for each step, in order, then `end`.
+    """The comparison for one advance by one mode: call `batch` for each step, in order, then `end`.
 
     Outputs show what handlers sent, a digest proves the state. With unchanged code both must be as recorded. Changed
     code may send something else, if the next digest is the recorded one. It may also send the same and keep another
@@ -25,7 +25,7 @@ class Comparison:
     """
 
     def __init__(self, store: Store, mode: RestoreMode, version: str, partition: int) -> None:
-        """`version` of the app that is running."""
+        """Take `version` of the app that is running."""
         self._version = version
         self._partition = partition
         self._store = store
@@ -35,8 +35,8 @@ class Comparison:
         self.digests = 0
         self.computed: Digest | None = None
 
-    async def batch(self, step: Step, outputs_xxh64: dict[str, int] | None) -> None:
-        """`outputs_xxh64`: as replayed; None by changes, which say nothing about outputs.
+    def batch(self, step: Step, outputs_xxh64: dict[str, int] | None) -> Steps[None]:
+        """Compare a batch; `outputs_xxh64`: as replayed; None by changes, which say nothing about outputs.
 
         Raises:
             OutputsDiffer, DigestMismatch, CodeChanged: STOP.
@@ -49,7 +49,7 @@ class Comparison:
         if outputs_xxh64 is not None:
             self._compare_outputs(place, outputs_xxh64)
         if recorded is not None and self.computed is None:
-            self.computed = await run_cooperatively(self._store.digesting())
+            self.computed = yield from self._store.digesting()
         if recorded is not None and self.computed == recorded:
             self.digests += 1
             self._differs = self._unproven = None
@@ -64,17 +64,14 @@ class Comparison:
             self._unproven = self._unproven or mismatch.not_proven(place)
 
     def refused(self, step: Step, error: SnapreplayError) -> SnapreplayError:
-        """What it means that a processed record cannot be replayed."""
+        """Say what it means that a processed record cannot be replayed."""
         place = self._place_of(step)
         if not place.code_changed:
             return error
         return self._differs or mismatch.replay_refused(place, error)
 
     def end(self) -> None:
-        """
-        Raises:
-            CodeChanged: changed code replayed batches behind the last digest.
-        """
+        """Raise CodeChanged if changed code replayed batches behind the last digest."""
         error = self._differs or self._unproven
         if error is not None:
             raise error

@@ -9,31 +9,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from snapreplay.app.ranges import PositionAnchor
+from snapreplay.app.ways import app_name
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.core import effects, events
+from snapreplay.service.core import custody, effects, events
+from snapreplay.service.core.backoff import Limits
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.lineage import LastFence
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.core.recovery import Limits, Recovery
+from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.refusals import DuplicateInstance, HangingTransaction, LogCut
 from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import changes
+from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.ports import Producer
 from snapreplay.service.publish.claim import await_claim, claim_record
 from snapreplay.service.publish.fence import fenced_by_owner
 from snapreplay.service.publish.state import begin_anew, own_decision, write_state
 from snapreplay.service.recovery.acceptable_failures import fingerprint_of
 from snapreplay.service.recovery.attempt import attempt
-from snapreplay.service.recovery.custody import may_fence
+from snapreplay.service.recovery.custody_facts import nobody_else_fenced
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.recovery.recreated_topic import with_cause
 from snapreplay.service.recovery.ways_out import with_way_out
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait, within
+from snapreplay.service.runtime.witnesses import witness_ahead
 from snapreplay.service.topics.claims import newer_owner
 from snapreplay.service.topics.decision_history import decision_of
 from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND
@@ -49,7 +54,8 @@ class Recovered:
     """A LIVE partition: its producer has fenced every older one, its store is the last committed state.
 
     `records_since_snapshot` were applied after the snapshot it started from; `snapshot_now` when that snapshot
-    was not the newest, or the mode not the preferred one, so that the next recovery need not find the same damage.
+    was not the newest, or the mode not the preferred one, so that the next recovery need not find the same damage; or
+    when the seal is switched on or off, so that it needs nothing from before.
     `seconds_since_snapshot`: of a state that was still in memory; else 0.
     """
 
@@ -61,7 +67,8 @@ class Recovered:
 
 
 class RecoveryDriver:
-    """Use once. `recover()` ends with a `Recovered`, or raises what only others can solve."""
+    """A recovery from a fence on; use it once. `recover()` ends with a `Recovered`, or raises what only others can
+    solve."""
 
     def __init__(
         self,
@@ -72,7 +79,8 @@ class RecoveryDriver:
         *,
         insists: bool = False,
     ) -> None:
-        """`kept`: what `store` holds already; `insists`: it is the only copy, and nobody else could restore it."""
+        """Take `kept`: what `store` holds already; `insists`: it is the only copy, and nobody else could restore
+        it."""
         self._insists = insists
         self._context = context
         self._store = store
@@ -93,11 +101,11 @@ class RecoveryDriver:
         return None if self._owner_epoch == NO_OFFSET else self._owner_epoch
 
     def wake(self) -> None:
-        """What it waits for may be there: the next attempt begins now."""
+        """Begin the next attempt now: what it waits for may be there."""
         self._woken.set()
 
     async def recover_unless(self, interrupted: asyncio.Event) -> Recovered | None:
-        """As `recover`; None when `interrupted` came first: an interrupted restore loses nothing."""
+        """Recover as `recover` does; None when `interrupted` came first: an interrupted restore loses nothing."""
         loop = asyncio.get_running_loop()
         recovery = loop.create_task(self.recover())
         waiting = loop.create_task(interrupted.wait())
@@ -114,7 +122,8 @@ class RecoveryDriver:
             await cancel_and_wait(waiting)
 
     async def recover(self) -> Recovered:
-        """
+        """Recover.
+
         Raises:
             Superseded: a newer owner exists.
             StopError, UsageError: an operator must act.
@@ -148,6 +157,8 @@ class RecoveryDriver:
                     return self._recovered(end)
                 case effects.Fail(error):
                     await self._raise_superseded(recovery, error)
+                    if isinstance(error, IncrementsBehind):  # perhaps before the fence
+                        recovery = replace(recovery, last=error.found)
                     explained = await with_cause(error, self._context, recovery.last)
                     raise await with_way_out(explained, self._context, recovery)
                 case effects.GiveWay(newer):
@@ -160,7 +171,8 @@ class RecoveryDriver:
                     assert_never(end)
 
     async def _raise_superseded(self, recovery: Recovery, error: SnapreplayError) -> None:
-        """An owner that stood still may take what its successor wrote and trimmed for a lost or damaged log.
+        """Ask for a newer owner: an owner that stood still may take what its successor wrote and trimmed for a lost or
+        damaged log.
 
         Raises:
             Superseded: a newer owner exists.
@@ -196,7 +208,7 @@ class RecoveryDriver:
     async def _fence(self) -> events.Event:
         await self._discard_producer()
         await self._executor.close_reader()
-        nobody_else = await may_fence(
+        nobody_else = await nobody_else_fenced(
             self._context, self.kept, self._began_at, self._looked, insists=self._insists
         )
         self._producer = await fenced_by_owner(self._context)
@@ -222,7 +234,12 @@ class RecoveryDriver:
         return await await_claim(self._context, reader, effect, self._claimed_at)
 
     async def _begin_anew(self, effect: effects.BeginAnew) -> events.Event:
-        context = self._context
+        """Write the state, unless the witness tells of a later one: the coordinator may have lost a fence."""
+        context, kept = self._context, self.kept
+        app_id, increments = context.app.app_id, context.increments
+        if kept and await witness_ahead(context.cluster, app_id, increments, kept.held):
+            where = (increments.topic, context.partition)
+            raise custody.disputed(*where, kept, self.last, app_name(context.app))
         finding = f"{OWN_KIND}-{fingerprint_of(context, effect.facts)}"
         log.error(
             "partition %d: %s and is written now (%s)", context.partition, effect.problem, finding
@@ -243,7 +260,7 @@ class RecoveryDriver:
         return events.StateWritten(FoundIncrement(begun.increment, begun.offset))
 
     async def _write_state(self, effect: effects.WriteState) -> events.Event:
-        """In the chain as it is: it still has the ids of the inputs that were processed."""
+        """Write the state in the chain as it is: it still has the ids of the inputs that were processed."""
         context, last = self._context, effect.last
         log.error(
             "partition %d: %s; the state in memory is written now", context.partition, effect.why
@@ -266,8 +283,10 @@ class RecoveryDriver:
         fallback_from: str | None,
         moved: str | None,
         topic_ids: Mapping[str, str] | None = None,
+        position_anchors: Mapping[str, PositionAnchor] | None = None,
     ) -> Chain:
-        """`moved`: the new id of the snapshots topic, when nothing shows that the pointers are valid in it."""
+        """Continue the chain; `moved`: the new id of the snapshots topic, when nothing shows that the pointers are
+        valid in it."""
         context = self._context
         chain = Chain(
             context.origin,
@@ -277,6 +296,8 @@ class RecoveryDriver:
             context.settings.retention.snapshots_kept,
             fallback_from=fallback_from,
             topic_ids=topic_ids,
+            fields=context.fields_after(last.increment),
+            position_anchors=position_anchors,
         )
         return chain if moved is None else chain.in_new_topic(context.snapshots.topic, moved)
 
@@ -284,13 +305,14 @@ class RecoveryDriver:
         topic_ids, moved = self._executor.topic_ids, None
         if self.kept is not None:  # nothing was loaded from it
             moved = _moved(self._context.snapshots.topic, live.last, topic_ids)
-        chain = self._chain(live.last, live.fallback_from, moved, topic_ids)
+        anchors = self._executor.position_anchors
+        chain = self._chain(live.last, live.fallback_from, moved, topic_ids, anchors)
         self._tell_version(live.last)
         return Recovered(
             self._owned(),
             chain,
             self._executor.records_since_snapshot,
-            live.fell_back or moved is not None,
+            live.fell_back or moved is not None or self._context.seals.is_changing,
             self._executor.seconds_since_snapshot,
         )
 
@@ -316,7 +338,7 @@ class RecoveryDriver:
         if recovery.phase is not Phase.LIVE:  # the runner enters it, when all of it is there
             self._reporter.phase(recovery.phase)
         self._reporter.restore(
-            attempt=recovery.attempt,
+            attempts=recovery.attempt,
             fallback_from=recovery.fallback_from,
             fallback_reason=recovery.fallback_reason,
         )
@@ -335,13 +357,14 @@ async def _given_up(recovery: asyncio.Task[Recovered]) -> None:
 
 
 def preferred_mode(context: Context, store: Store) -> RestoreMode:
-    """Without changes in the log there is only replay; a state that is no map never writes any."""
+    """Return the preferred mode; without changes in the log there is only replay; a state that is no map never
+    writes any."""
     if context.settings.changelog.enabled and store.keeps_changes:
         return RestoreMode(context.settings.restore.mode)
     return RestoreMode.REPLAY
 
 
 def _moved(topic: str, last: FoundIncrement, topic_ids: Mapping[str, str]) -> str | None:
-    """The new id of a topic, when it is another one than the last increment says."""
+    """Return the new id of a topic, when it is another one than the last increment says."""
     changed = changes([topic], last.increment.topic_ids, topic_ids)
     return changed[0].found_id if changed else None

@@ -8,30 +8,32 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import assert_never
 
-from snapreplay.errors import DamagedError, RebuildError
+from snapreplay.app.ranges import PositionAnchor
+from snapreplay.errors import DamagedError, StopError
+from snapreplay.service.clock import time_of
 from snapreplay.service.control.status import SnapshotUsed
 from snapreplay.service.core import effects, events
-from snapreplay.service.core.base import Base
 from snapreplay.service.core.bisection import records_in
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.retained import RetainedState, Warm
-from snapreplay.service.ports import Reader
+from snapreplay.service.ports import NO_IDS, Reader
 from snapreplay.service.recovery import inputs
-from snapreplay.service.recovery.advance import Tally, advance, prove
-from snapreplay.service.recovery.custody import resolved, topic_ids_for
+from snapreplay.service.recovery.custody_facts import resolved, topic_ids_for
+from snapreplay.service.recovery.follower import Follower, Tally, prove
 from snapreplay.service.recovery.mismatch import DigestMismatch
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics import increments, log_bounds
 from snapreplay.service.topics.decision_history import decisions_of
-from snapreplay.service.topics.increments import ChangesLost
-from snapreplay.service.topics.snapshots import load_manifest, load_state, reader_reaching
+from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_state, reader_reaching
+from snapreplay.service.topics.targets import check_last, check_snapshot
 from snapreplay.snapshots.format.records import Pointer
+from snapreplay.snapshots.log.base import Base
+from snapreplay.snapshots.log.by_changes import ChangesLost
 from snapreplay.snapshots.plan import FromGenesis, FromSnapshot
 from snapreplay.state.contract import Store
 from snapreplay.state.values import StoredValueUnreadable
@@ -46,29 +48,28 @@ class RecoveryExecutor:
         records_since_snapshot: applied after the snapshot that the state comes from.
         seconds_since_snapshot: of a state that was still in memory; else 0.
         topic_ids: of the inputs and both own topics, since the inputs were checked.
+        position_anchors: what each input held directly below its position then.
         disregard_manifests: as an operator may decide; see `read_starts`.
     """
 
     def __init__(
         self, context: Context, store: Store, reporter: Reporter, kept: RetainedState | None = None
     ) -> None:
-        """`kept`: what `store` holds already."""
+        """Take `kept`: what `store` holds already."""
         self._context = context
         self._store = store
         self._reporter = reporter
         self._kept = kept
-        self._log_reader: Reader | None = None
         self._loading = False
+        self.follower = Follower(context, store, reporter)
         self.records_since_snapshot = 0
         self.seconds_since_snapshot = 0.0
         self.topic_ids: Mapping[str, str] = {}
+        self.position_anchors: Mapping[str, PositionAnchor] = {}
         self.disregard_manifests = False
 
     async def perform(self, effect: effects.Reading) -> events.Event:
-        """
-        Raises:
-            SnapreplayError: the effect failed; what that means is the core's to say.
-        """
+        """Perform an effect, or raise SnapreplayError: it failed; what that means is the core's to say."""
         match effect:
             case effects.ReadWindow(window):
                 reader = await self.reader()
@@ -80,6 +81,7 @@ class RecoveryExecutor:
                 return await resolved(self._context, output)
             case effects.ReadStarts(last):
                 log_reader = await self.reader()
+                await check_last(log_reader, self._context.increments, last)
                 decisions = await decisions_of(log_reader, self._context.increments, last)
                 self._reporter.update(decisions=decisions)
                 starts = await log_bounds.read_starts(
@@ -101,21 +103,18 @@ class RecoveryExecutor:
                     return events.InputsRefused(error)
                 inputs.warn_of_copies(self._context, last.increment, checked)
                 self.topic_ids = {**last.increment.topic_ids, **checked.known_ids}
+                self.position_anchors = checked.anchors
                 return events.InputsChecked()
             case _:
                 assert_never(effect)
 
     async def reader(self) -> Reader:
-        """The reader of the increments topic, kept until `close_reader`."""
-        if self._log_reader is None:
-            self._log_reader = await self._context.cluster.reader()
-        return self._log_reader
+        """Return that of the follower."""
+        return await self.follower.reader()
 
     async def close_reader(self) -> None:
-        """The next effect gets a new client."""
-        reader, self._log_reader = self._log_reader, None
-        if reader is not None:
-            await reader.close()
+        """Close it; the next effect gets a new client."""
+        await self.follower.close_reader()
 
     def end_load(self) -> None:
         """Give the place among `restore.concurrency` back, if one was taken."""
@@ -153,10 +152,7 @@ class RecoveryExecutor:
         return events.Reentered()
 
     async def load(self, effect: effects.Load) -> events.StartLoaded | events.SnapshotUnusable:
-        """
-        Raises:
-            SnapreplayError: as `perform`.
-        """
+        """Load the state of the start; raise as `perform` does."""
         await self._begin_load()
         # What was tried before was not used after all.
         self._reporter.restore(snapshot=None, warm=None, proof=None)
@@ -176,6 +172,7 @@ class RecoveryExecutor:
         reader = await reader_reaching(context, pointer, self._reporter.waiting_for)
         try:
             manifest = await load_manifest(reader, context.snapshots, pointer)
+            is_sealed = await check_snapshot(await self.reader(), context.increments, manifest)
             size_bytes = sum(ref.size_bytes for ref in manifest.chunks)
             self._reporter.snapshot_used(
                 SnapshotUsed(
@@ -184,7 +181,7 @@ class RecoveryExecutor:
                     pointer.manifest_offset,
                     manifest.entry_count,
                     size_bytes,
-                    manifest.created_at_ms / 1000,
+                    time_of(manifest.created_at_ms),
                     len(manifest.chunks),
                 )
             )
@@ -197,18 +194,18 @@ class RecoveryExecutor:
                 lambda done, total: self._reporter.progress("bytes", 0, done, total),
             )
             self._reporter.entries(largest)
-        except RebuildError as error:
+        except UNUSABLE as error:
             log.warning("partition %d: the snapshot cannot be used: %s", context.partition, error)
-            return events.SnapshotUnusable(pointer.snapshot_id, error.message)
+            refusal = error if isinstance(error, StopError) else None
+            return events.SnapshotUnusable(pointer.snapshot_id, error.message, refusal)
         finally:
             await reader.close()
         self._reporter.restore(entries=manifest.entry_count)
-        return events.StartLoaded(Base.of_snapshot(manifest))
+        return events.StartLoaded(Base.of_snapshot(manifest, is_sealed=is_sealed))
 
     async def _advance(self, effect: effects.Advance) -> events.Event:
         context, base, last = self._context, effect.base, effect.last
-        reader = await self.reader()
-        walk = increments.walk(reader, context.increments, base, last.offset)
+        topic_ids = NO_IDS
         if base.batch < last.increment.batch:
             self._reporter.restore(mode=effect.mode.value)
             if (
@@ -217,14 +214,12 @@ class RecoveryExecutor:
                 checked = await inputs.check_inputs(
                     context, last.increment, self._reporter.waiting_for
                 )
-                base = replace(base, topic_ids=checked.topic_ids)
+                topic_ids = checked.topic_ids
                 await inputs.check_policies(context)
         if effect.mode is RestoreMode.REPLAY:
             await self._index()
         try:
-            tally = await advance(
-                context, self._store, walk, effect.mode, self._reporter, base, last.increment
-            )
+            tally = await self.follower.advance(base, last, effect.mode, topic_ids)
         except (ChangesLost, DamagedError, OffsetTrimmed) as error:
             log.warning(
                 "partition %d: cannot advance by %s: %s", context.partition, effect.mode, error

@@ -1,25 +1,32 @@
 """Is each input still the log that was processed, and does it reach our position?
 
-Two witnesses: the topic's id, which no other topic of this name has, and the anchor, the last record that was read,
-applied or skipped. Another topic with the same record is a faithful copy (a mirror, a backup). If the record is gone,
-only the id counts.
+Three witnesses: the topic's id, which no other topic of this name has; the position's anchor, the record batch directly
+below our position, whatever it holds; and the record anchor, the last record that was read, applied or skipped. A topic
+with the same id and another batch there was cut and has grown again. Another topic with the same record is a faithful
+copy (a mirror, a backup). If both anchors are gone, only the id and the leader epochs count.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 
-from snapreplay.app.anchor import anchor_of
-from snapreplay.app.ranges import Anchor
+from snapreplay.app.ranges import Anchor, PositionAnchor
 from snapreplay.counted import counted_are
 from snapreplay.errors import RetryableError, StopError
-from snapreplay.service.core.chain import Chain
-from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
+from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
+from snapreplay.service.core.read_positions import ReadPosition, read_positions
 from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
+from snapreplay.service.recovery.anchors import (
+    Below,
+    Match,
+    below_or_copied,
+    below_position,
+    goes_on,
+    record_at_anchor,
+)
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.requirements import check_replayable
@@ -49,32 +56,33 @@ REFUSALS = (InputReplaced, InputShorter, InputTrimmed, InputMissing)
 
 
 class InputDoubtful(RetryableError):
-    """While live: an input has changed. The recovery finds out how."""
-
-
-class Witness(Enum):
-    """What the anchor says."""
-
-    SAME = "same"
-    OTHER = "other"
-    NONE = "none"  # there never was one, or its record was trimmed or compacted away
+    """A doubt while live: an input has changed. The recovery finds out how."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """`topic_ids`: of the inputs and both own topics now. `copies`: those that have another id and the same records."""
+    """The findings about the inputs.
+
+    Attributes:
+        topic_ids: of the inputs and both own topics now.
+        copies: those that have another id and the same records.
+        anchors: what each input holds directly below its position now, as far as anything is there.
+        rewritten: inputs that were cut and got the last processed record back at its offset.
+    """
 
     topic_ids: Mapping[str, str]
     copies: tuple[TopicChange, ...]
+    anchors: Mapping[str, PositionAnchor]
+    rewritten: tuple[str, ...]
 
     @property
     def known_ids(self) -> dict[str, str]:
-        """Without those that the cluster has no id for."""
+        """The ids that are known, without those that the cluster has no id for."""
         return {topic: topic_id for topic, topic_id in self.topic_ids.items() if topic_id}
 
 
 async def topic_ids(context: Context) -> dict[str, str]:
-    """The ids of the inputs and both own topics, asked afresh. A missing own topic is absent.
+    """Return the ids of the inputs and both own topics, asked afresh. A missing own topic is absent.
 
     Raises:
         InputMissing: an input is not there.
@@ -124,23 +132,29 @@ async def check_inputs(
             change.topic: change for change in changes(context.input_names, last.topic_ids, ids)
         }
         try:
-            await _check_once(context, last, ids, changed)
+            found = await _check_once(context, last, ids, changed)
         except OffsetBeyondEnd as error:
             partition = TopicPartition(str(error.facts["topic"]), context.partition)
             await patience.ask_all(context.cluster, partition, last.positions[partition.topic])
             if patience.is_over:
                 change = changed.get(partition.topic)
-                raise InputShorter(
-                    _with(error.message, change), hint=error.hint, **error.facts
-                ) from error
+                text = (
+                    f"{error.message}; offsets {error.facts['end_offset']} to"
+                    f" {error.facts['position']} were read and are no longer there"
+                )
+                raise InputShorter(_with(text, change), hint=error.hint, **error.facts) from error
             on_waiting(f"{error.message}; asking all brokers, {patience.left_seconds:.0f} s left")
         else:
-            return Checked(ids, tuple(changed.values()))
+            anchors = {
+                topic: each.anchor for topic, each in found.items() if each.anchor is not None
+            }
+            rewritten = tuple(topic for topic, each in found.items() if each.rewritten)
+            return Checked(ids, tuple(changed.values()), anchors, rewritten)
         await patience.pause()
 
 
 def warn_of_copies(context: Context, last: Increment, checked: Checked) -> None:
-    """Once per recovery. Also for own topics, whose records were read and form a chain."""
+    """Warn once per recovery. Also for own topics, whose records were read and form a chain."""
     for change in checked.copies:
         anchor = last.anchors.get(change.topic)
         what = f"holds the last processed record, at offset {anchor.offset}," if anchor else ""
@@ -149,6 +163,13 @@ def warn_of_copies(context: Context, last: Increment, checked: Checked) -> None:
             context.partition,
             change,
             what or "is read from its start, because nothing of the old one was processed,",
+        )
+    for topic in checked.rewritten:
+        log.warning(
+            "partition %d: input %s was cut and has grown again. It holds the last processed record at its offset, so"
+            " it is taken for a faithful copy of itself",
+            context.partition,
+            topic,
         )
     own = (context.increments.topic, context.snapshots.topic)
     for change in changes(own, last.topic_ids, checked.topic_ids):
@@ -162,57 +183,103 @@ def warn_of_copies(context: Context, last: Increment, checked: Checked) -> None:
             )
 
 
-async def compare_while_live(context: Context, chain: Chain, batch: Mapping[str, Anchor]) -> None:
-    """Before a commit, after something unusual. `batch`: the last record of each input that is to be committed.
+async def compare_while_live(
+    context: Context, topic_ids_before: Mapping[str, str], read: Iterable[tuple[str, ReadPosition]]
+) -> set[str]:
+    """Compare the inputs before a commit, after something unusual. `read`: what is committed, and what is to be.
+
+    Returns:
+        Inputs whose log goes on behind the last of these positions, as its leader epochs say, too. A broker that says
+        otherwise has another log than the one that was compared.
 
     Raises:
-        InputDoubtful: another id, another record, or fewer of them: a recovery finds out what that means.
+        InputDoubtful: another id, another record or record batch, or fewer of them: a recovery finds out what that
+            means.
         InputMissing, Unreachable.
     """
     ids = await topic_ids(context)
-    for change in changes(context.input_names, chain.expected_ids, ids):
+    for change in changes(context.input_names, topic_ids_before, ids):
         raise InputDoubtful(str(change), topic=change.topic)
     async with reading(context.cluster, topic_ids=ids) as reader:
-        for topic, anchor in (*chain.last.anchors.items(), *batch.items()):
-            partition = TopicPartition(topic, context.partition)
-            bounds = await reader.bounds(partition)
-            witness = Witness.OTHER
-            if anchor.offset < bounds.end_offset:
-                witness, _ = await _witness(reader, partition, anchor)
-            if witness is Witness.OTHER:
-                raise InputDoubtful(
-                    f"input {partition} no longer holds the record that was read at offset {anchor.offset}",
-                    topic=topic,
-                )
+        found = {
+            topic: await _compare(
+                context, reader, TopicPartition(topic, context.partition), read_position
+            )
+            for topic, read_position in read
+        }
+    return {topic for topic, is_known in found.items() if is_known}
+
+
+async def _compare(
+    context: Context, reader: Reader, partition: TopicPartition, read_position: ReadPosition
+) -> bool:
+    """Say whether a fetch from the position, with the leader epoch below it, would go on in this log."""
+    position, record = read_position.position, read_position.record
+    bounds = await reader.bounds(partition)
+    if position > bounds.end_offset:
+        raise InputDoubtful(
+            f"input {partition} ends at {bounds.end_offset}, but it was read up to {position}",
+            topic=partition.topic,
+        )
+    below = await below_position(context, reader, partition, read_position)
+    if below.match is Match.OTHER:
+        raise InputDoubtful(
+            f"input {partition} no longer holds what was read directly below offset {position}",
+            topic=partition.topic,
+        )
+    if record is not None and (await record_at_anchor(reader, partition, record))[0] is Match.OTHER:
+        raise InputDoubtful(
+            f"input {partition} no longer holds the record that was read at offset {record.offset}",
+            topic=partition.topic,
+        )
+    return await goes_on(reader, partition, read_position)
 
 
 async def _check_once(
     context: Context, last: Increment, ids: Mapping[str, str], changed: Mapping[str, TopicChange]
-) -> None:
-    """With a new client each time: another broker may know better than a stale leader."""
+) -> dict[str, Below]:
+    """Check with a new client each time: another broker may know better than a stale leader."""
     async with reading(context.cluster, topic_ids=ids) as reader:
-        for topic, position in last.positions.items():
-            partition = TopicPartition(topic, context.partition)
-            bounds = await reader.bounds(partition)
-            _check_position(bounds, partition, position)
-            anchor = last.anchors.get(topic)
-            witness, found = Witness.NONE, None
-            if anchor is not None:
-                witness, found = await _witness(reader, partition, anchor)
-            change = changed.get(topic)
-            if witness is Witness.OTHER and anchor is not None and found is not None:
-                raise _other_record(partition, position, anchor, found, change)
-            if change is not None and witness is Witness.SAME and anchor is not None:
-                await _check_between(reader, partition, anchor, position, change)
-            from_start = anchor is None and position == bounds.start_offset
-            if change is not None and witness is Witness.NONE and not from_start:
-                raise _other_topic(
-                    partition,
-                    position,
-                    change,
-                    "It has no processed record left to compare, so nothing shows that position"
-                    f" {position} means the same in it",
-                )
+        return {
+            topic: await _check_one(
+                context, reader, TopicPartition(topic, context.partition), each, changed.get(topic)
+            )
+            for topic, each in read_positions(last).items()
+        }
+
+
+async def _check_one(
+    context: Context,
+    reader: Reader,
+    partition: TopicPartition,
+    read_position: ReadPosition,
+    change: TopicChange | None,
+) -> Below:
+    position, anchor = read_position.position, read_position.record
+    bounds = await reader.bounds(partition)
+    _check_position(bounds, partition, position)
+    if change is not None:  # leader epochs and batches of another topic say nothing
+        read_position = read_position._replace(below=None)
+    below = await below_or_copied(context, reader, partition, read_position)
+    if below.match is Match.OTHER:
+        raise await _rewritten(reader, partition, read_position, below, bounds)
+    match, found = Match.NONE, None
+    if anchor is not None:
+        match, found = await record_at_anchor(reader, partition, anchor)
+    if match is Match.OTHER and anchor is not None and found is not None:
+        raise _other_record(partition, position, anchor, found, change)
+    if change is not None and match is Match.SAME and anchor is not None:
+        await _check_between(reader, partition, anchor, position, change)
+    from_start = anchor is None and position == bounds.start_offset
+    if change is not None and match is Match.NONE and not from_start:
+        raise _other_topic(
+            partition,
+            position,
+            change,
+            "It has no processed record left to compare, so nothing shows that position"
+            f" {position} means the same in it",
+        )
+    return below
 
 
 def _check_position(bounds: Bounds, partition: TopicPartition, position: int) -> None:
@@ -234,25 +301,11 @@ def _check_position(bounds: Bounds, partition: TopicPartition, position: int) ->
         )
 
 
-async def _witness(
-    reader: Reader, partition: TopicPartition, anchor: Anchor
-) -> tuple[Witness, Anchor | None]:
-    """A trimmed or compacted anchor proves nothing either way; only another record there does."""
-    try:
-        record = await reader.read_at(partition, anchor.offset)
-    except OffsetTrimmed:
-        return Witness.NONE, None
-    if record is None:
-        return Witness.NONE, None
-    found = anchor_of(record)
-    return (Witness.SAME if found == anchor else Witness.OTHER), found
-
-
 async def _check_between(
     reader: Reader, partition: TopicPartition, anchor: Anchor, position: int, change: TopicChange
 ) -> None:
-    """Between the anchor and our position there was no record: only markers and aborted ones. A copy must have none
-    there either: it would never be processed."""
+    """Check that there was no record between the anchor and our position: only markers and aborted ones. A copy
+    must have none there either: it would never be processed."""
     async for records in reader.read(partition, anchor.offset + 1, position):
         for record in records:
             raise _other_topic(
@@ -262,6 +315,44 @@ async def _check_between(
                 f"It has the last processed record at offset {anchor.offset}, but also one at offset {record.offset},"
                 f" before our position {position}, where there was none",
             )
+
+
+async def _rewritten(
+    reader: Reader,
+    partition: TopicPartition,
+    read_position: ReadPosition,
+    below: Below,
+    bounds: Bounds,
+) -> InputReplaced:
+    """Make the error for a log that was cut below the position and has grown again. The broker tells where, unless
+    it has forgotten its leader epochs together with its records."""
+    position, expected, found = read_position.position, read_position.below, below.anchor
+    if expected is None:
+        raise AssertionError("nothing could differ")
+    end = await reader.epoch_end(partition, expected.leader_epoch)
+    what = f"it had leader epoch {expected.leader_epoch}, crc32c {expected.crc32c:08x}; now" + (
+        f" leader epoch {found.leader_epoch}, crc32c {found.crc32c:08x}" if found else " nothing"
+    )
+    if end is not None and end.end_offset < position:
+        others = min(bounds.end_offset, position) - end.end_offset
+        text = (
+            f"input {partition}: offsets {end.end_offset} to {position} were read and are no longer there;"
+            f" {counted_are(others, 'other offset')} in their place and would never be processed: the log was cut and"
+            f" has grown again (the record batch below offset {position}: {what})"
+        )
+    else:
+        text = (
+            f"input {partition} holds another record batch below offset {position}, up to which it was read: {what}."
+            " The log was cut and has grown again, and what is new below that offset would never be processed"
+        )
+    return InputReplaced(
+        text,
+        topic=partition.topic,
+        position=position,
+        cut_at=end.end_offset if end is not None else None,
+        recorded=str(expected),
+        found=str(found),
+    )
 
 
 def _other_record(
@@ -288,7 +379,7 @@ def _other_record(
 def _other_topic(
     partition: TopicPartition, position: int, change: TopicChange, how: str
 ) -> InputReplaced:
-    """`how`: what shows it, as a sentence without its full stop."""
+    """Make the error for another topic; `how`: what shows it, as a sentence without its full stop."""
     return InputReplaced(
         f"input {partition}: {change}. {how}",
         topic=partition.topic,

@@ -25,8 +25,12 @@ class DigestMismatch(StopError):
     """The state after a batch is not the one that was committed, though every record read is intact."""
 
 
+class ReplayFailed(StopError):
+    """A failure of a replay: a handler refused a record that was processed."""
+
+
 class OutputsDiffer(StopError):
-    """Replayed by the same app version, a batch sends something else than was committed."""
+    """A failure: replayed by the same app version, a batch sends something else than was committed."""
 
 
 class CodeChanged(StopError):
@@ -52,7 +56,8 @@ class AdvancedBatch:
 
 
 def outputs_differ(place: AdvancedBatch, computed: dict[str, int]) -> SnapreplayError:
-    """`computed`: output topic → hash, as replayed; at least one is not the recorded one."""
+    """Make the error for other outputs; `computed`: output topic → hash, as replayed; at least one is not the
+    recorded one."""
     recorded = place.increment.outputs_xxh64
     topic = next(
         name for name in (*recorded, *computed) if recorded.get(name) != computed.get(name)
@@ -83,7 +88,7 @@ def outputs_differ(place: AdvancedBatch, computed: dict[str, int]) -> Snapreplay
 def state_differs(
     place: AdvancedBatch, computed: Digest | None, stores: Mapping[str, Digest]
 ) -> SnapreplayError:
-    """The increment recorded another digest than `computed`; `stores`: the digests of the stores as computed."""
+    """Make the error for another digest than `computed`; `stores`: the digests of the stores as computed."""
     increment = place.increment
     facts: dict[str, object] = {
         "batch": increment.batch,
@@ -106,12 +111,13 @@ def state_differs(
 
 
 def replay_refused(place: AdvancedBatch, error: SnapreplayError) -> SnapreplayError:
-    """Changed code cannot process a record that was processed."""
+    """Make the error for changed code that cannot process a record that was processed."""
     return _code_changed(error.message, place, {"batch": place.increment.batch})
 
 
 def not_proven(place: AdvancedBatch) -> SnapreplayError:
-    """Changed code replayed batches from `place` on, and no digest after them says that the state is the same."""
+    """Make the error for changed code that replayed batches from `place` on, when no digest after them says that
+    the state is the same."""
     return _code_changed(
         f"{place}: no digest of the state follows, so nothing proves that replaying with changed code gives the same",
         place,

@@ -19,7 +19,8 @@ HINT = "the former records are gone with the old topic: bring them back, with th
 async def with_cause(
     error: SnapreplayError, context: Context, last: FoundIncrement | None
 ) -> SnapreplayError:
-    """The same error. If an own topic was created again, its message says so first. `last`: the last increment."""
+    """Return the same error. If an own topic was created again, its message says so first. `last`: the last
+    increment."""
     if not isinstance(error, LEADS_NOWHERE):
         return error
     try:
@@ -41,7 +42,7 @@ async def _remade(context: Context, last: FoundIncrement | None) -> tuple[TopicC
 
 
 async def _in_newest_manifest(context: Context) -> Mapping[str, str]:
-    """The topic ids, if no increment is left that records them."""
+    """Return the topic ids, if no increment is left that records them."""
     async with reading(context.cluster, read_committed=False) as reader:
         bounds = await reader.bounds(context.snapshots)
         manifest = await newest_of_owner(reader, context.snapshots, bounds)

@@ -1,4 +1,5 @@
-"""What the hint of a failed recovery may recommend: only what can succeed, so that is checked before it is printed."""
+"""The ways out that the hint of a failed recovery may recommend: only what can succeed, so that is checked before
+it is printed."""
 
 from __future__ import annotations
 
@@ -13,19 +14,19 @@ from snapreplay.service.recovery.acceptable_failures import (
     command,
     findings_of,
 )
-from snapreplay.service.recovery.mismatch import CodeChanged
-from snapreplay.service.recovery.newest_whole import Nowhere, newest_whole
-from snapreplay.service.recovery.replay import ReplayFailed
+from snapreplay.service.recovery.acceptable_snapshot import newest_acceptable_snapshot
+from snapreplay.service.recovery.mismatch import CodeChanged, ReplayFailed
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.log_bounds import read_starts
+from snapreplay.snapshots.log.loading import Nowhere
 from snapreplay.snapshots.plan import FromSnapshot, NoUsableSnapshot, plan_start
 
 
 async def with_way_out(
     error: SnapreplayError, context: Context, recovery: Recovery
 ) -> SnapreplayError:
-    """The same error. Its hint also holds the exact command to accept it where that leads to a state; where none is
-    left, it says what remains.
+    """Return the same error. Its hint also holds the exact command to accept it where that leads to a state; where
+    none is left, it says what remains.
 
     Raises:
         Unreachable, ReadStalled: it could not be found out.
@@ -53,7 +54,7 @@ async def with_way_out(
 
 
 def nothing_left() -> str:
-    """The ways out if no snapshot is whole and the log does not lead from its beginning to its end."""
+    """Name the ways out if no snapshot is whole and the log does not lead from its beginning to its end."""
     return (
         "bring the topics back from a backup or mirror (no snapshot is whole, so there is no state to accept);"
         f" or process the input again under a new app id: {new_app()}"
@@ -71,10 +72,13 @@ async def _leads_to_a_state(finding: Finding, context: Context, recovery: Recove
             return from_snapshot or recovery.state_is_last or _has_changes(context, recovery)
         case Resolution.AS_REPLAYED if not _refuses_records(finding.error):
             return True
-        case Resolution.KEEP_LOG:
+        case Resolution.KEEP_LOG | Resolution.FROM_LAST:
             return await _log_leads_to_a_state(context, recovery)
         case _:
-            return from_snapshot or (await newest_whole(context, Nowhere()))[0] is not None
+            return (
+                from_snapshot
+                or (await newest_acceptable_snapshot(context, Nowhere()))[0] is not None
+            )
 
 
 async def _log_leads_to_a_state(context: Context, recovery: Recovery) -> bool:
@@ -90,12 +94,12 @@ async def _log_leads_to_a_state(context: Context, recovery: Recovery) -> bool:
 
 
 def _refuses_records(error: SnapreplayError) -> bool:
-    """Then nothing can be replayed, and only a snapshot helps."""
+    """Say whether nothing can be replayed, so that only a snapshot helps."""
     return isinstance(error, CodeChanged) and isinstance(error.__cause__, ReplayFailed)
 
 
 def _has_changes(context: Context, recovery: Recovery) -> bool:
-    """Whether the last batches can be restored without the input."""
+    """Say whether the last batches can be restored without the input."""
     last, closed = recovery.last, recovery.unavailable_mode
     if last is None or (closed is not None and closed.mode is RestoreMode.CHANGES):
         return False

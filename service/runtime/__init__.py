@@ -1,1 +1,1 @@
-"""What all code of one partition uses: its context, its status, its tasks."""
+"""The common tools of all code of one partition: its context, its status, its tasks."""

@@ -1,4 +1,4 @@
-"""What all code of one partition needs to know; made once per ownership, never changed."""
+"""The facts that all code of one partition needs; made once per ownership, never changed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from snapreplay.app.ways import app_name
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.metrics import PartitionMetrics
-from snapreplay.service.core.refusals import Expected
-from snapreplay.service.ports import Cluster, ConsumerGroup, TopicPartition
+from snapreplay.service.core.refusals import Expected, fields_in
+from snapreplay.service.ports import Cluster, ConsumerGroup, SealedLog, TopicPartition
 from snapreplay.service.runtime.pulse import Pulse
-from snapreplay.snapshots.format.records import Origin
+from snapreplay.service.runtime.witnesses import Witnesses
+from snapreplay.snapshots.format.records import Increment, Origin
+from snapreplay.snapshots.format.seal import OFF, Seals
+from snapreplay.state.fields import recorded_after
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Identity:
 
     @classmethod
     def of_this_process(cls, instance_id: str) -> Identity:
-        """Takes the setting `instance_id`; if it is empty, host name and process id make one."""
+        """Take the setting `instance_id`; if it is empty, host name and process id make one."""
         process_id, host = uuid.uuid4().hex, socket.gethostname()
         named = instance_id or f"{host}-{process_id[:8]}"
         return cls(process_id, named, host, os.getpid(), wall_ms())
@@ -44,10 +47,10 @@ class Identity:
 
 @dataclass(frozen=True)
 class ClusterView:
-    """What preflight found: `output_limits` maps output topics to the largest record they take, in bytes;
-    `transaction_timeout_max_ms` is the longest any transaction of this cluster may stay open; `input_retention_ms` is
-    the shortest of the inputs, None when none is deleted by time; `topic_ids` are those of the inputs and of both own
-    topics, without those that the cluster has no id for."""
+    """The findings of preflight: `output_limits` maps output topics to the largest record they take, in bytes;
+    `transaction_timeout_max_ms` is the longest any transaction of this cluster may stay open; `input_retention_ms`
+    is the shortest of the inputs, None when none is deleted by time; `topic_ids` are those of the inputs and of
+    both own topics, without those that the cluster has no id for; `seals` are the keys of this process."""
 
     cluster_id: str
     partition_count: int
@@ -55,12 +58,14 @@ class ClusterView:
     transaction_timeout_max_ms: int
     input_retention_ms: int | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    seals: Seals = OFF
 
 
 @dataclass(frozen=True)
 class Context:
     """One owned partition. `restores` limits how many partitions load state at once in this process. Without a `group`
-    there is no coordinator to ask, and only the log says who owns the partition. `pulse` reports standstills."""
+    there is no coordinator to ask, and only the log says who owns the partition. `pulse` reports standstills.
+    `witnesses` hears of each commit."""
 
     app: App[Any]
     settings: Settings
@@ -71,18 +76,27 @@ class Context:
     restores: asyncio.Semaphore
     group: ConsumerGroup | None = None
     pulse: Pulse = field(default_factory=Pulse)
+    witnesses: Witnesses = field(default_factory=Witnesses)
 
     @cached_property
     def metrics(self) -> PartitionMetrics:
         return PartitionMetrics(self.app.app_id, self.partition)
 
     @property
+    def seals(self) -> Seals:
+        """The seals of both own topics."""
+        return self.view.seals
+
+    @property
     def increments(self) -> TopicPartition:
-        return TopicPartition(names.increments_topic(self.app.app_id), self.partition)
+        return self._own(names.increments_topic(self.app.app_id))
 
     @property
     def snapshots(self) -> TopicPartition:
-        return TopicPartition(names.snapshots_topic(self.app.app_id), self.partition)
+        return self._own(names.snapshots_topic(self.app.app_id))
+
+    def _own(self, topic: str) -> TopicPartition:
+        return SealedLog.of(topic, self.partition, self.seals)
 
     @property
     def transactional_id(self) -> str:
@@ -91,6 +105,10 @@ class Context:
     @property
     def origin(self) -> Origin:
         return Origin(self.app.app_id, self.app.version, self.app.schema_version, fingerprint())
+
+    def fields_after(self, last: Increment) -> dict[str, list[str]]:
+        """Return what the increment behind this one records."""
+        return recorded_after(fields_in(last), self.app.stored_fields)
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -110,4 +128,5 @@ class Context:
             process_id=self.identity.process_id,
             started_at_ms=self.identity.started_at_ms,
             app=app_name(self.app),
+            fields=self.app.stored_fields,
         )

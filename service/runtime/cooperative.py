@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, TypeVar
 
 from snapreplay.app.batch import Portion
 from snapreplay.app.fold import Fold
-from snapreplay.app.record import InputRecord
+from snapreplay.snapshots.log.reading import Reading, Slice, Source
 from snapreplay.state.steps import Steps
 
 T = TypeVar("T")
@@ -40,17 +40,43 @@ class Pauses:
             self._resumed = self._loop.time()
 
 
-async def run_cooperatively(steps: Steps[T]) -> T:
-    """Run to the end, with pauses. Raises whatever a step raises."""
-    pauses = Pauses()
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            answer: T = end.value
+Read = Callable[[Source], AsyncGenerator[Slice, None]]
+"""Gives what a `Reading` asks for. It is closed when that ends."""
+
+
+async def run_cooperatively(steps: Reading[T], read: Read | None = None) -> T:
+    """Run to the end, with pauses. Raises whatever a step raises, and `read`, which work without records needs not."""
+    pauses, answer = Pauses(), None
+    cursors: dict[Source, AsyncGenerator[Slice, None]] = {}
+    try:
+        while True:
+            try:
+                wanted = steps.send(answer)
+            except StopIteration as end:
+                result: T = end.value
+                await pauses.when_due()
+                return result
+            answer = None
+            if wanted is not None:
+                answer = await _answered(wanted, cursors, read)
             await pauses.when_due()
-            return answer
-        await pauses.when_due()
+    finally:
+        for cursor in cursors.values():
+            await cursor.aclose()
+
+
+async def _answered(
+    wanted: Source | Callable[[], Any],
+    cursors: dict[Source, AsyncGenerator[Slice, None]],
+    read: Read | None,
+) -> Any:
+    if not isinstance(wanted, Source):
+        return await asyncio.to_thread(wanted)
+    if wanted not in cursors:
+        if read is None:
+            raise AssertionError(f"nobody reads {wanted}")
+        cursors[wanted] = read(wanted)
+    return await anext(cursors[wanted], None) or ()  # a tuple as the default: CPython #128078
 
 
 async def apply(fold: Fold, portion: Portion) -> None:
@@ -59,22 +85,25 @@ async def apply(fold: Fold, portion: Portion) -> None:
     Raises:
         RecordError: as `Fold.applying`; the batch must be abandoned.
     """
+    await run_cooperatively(feeding(fold, portion))
+
+
+def feeding(fold: Fold, portion: Portion) -> Steps[None]:
+    """Do as `Fold.applying`, in steps of about a millisecond.
+
+    A single slow handler call cannot be interrupted; HTTP and membership live in a thread of their own for that reason.
+    Slices begin with one record and grow while they are quick: 256 calls of 20 ms without a pause would let every
+    transaction under way in this loop pass its deadline.
+    """
     if fold.is_timed or portion.skipped:
-        await run_cooperatively(fold.applying(portion))
-    else:
-        await _feed(fold, portion.records)
-
-
-async def _feed(fold: Fold, records: Sequence[InputRecord]) -> None:
-    """Apply `records` in order. A single slow handler call cannot be interrupted; HTTP and membership live in
-    a thread of their own for that reason. Slices begin with one record and grow while they are quick: 256 calls of
-    20 ms without a pause would let every transaction under way in this loop pass its deadline."""
-    loop, pauses = asyncio.get_running_loop(), Pauses()
+        yield from fold.applying(portion)
+        return
+    records, time = portion.records, asyncio.get_running_loop().time
     start, size = 0, 1
     while start < len(records):
-        began = loop.time()
+        began = time()
         fold.feed(records[start : start + size])
         start += size
-        fitting = int(size * YIELD_AFTER_SECONDS / max(loop.time() - began, 1e-6))
+        fitting = int(size * YIELD_AFTER_SECONDS / max(time() - began, 1e-6))
         size = max(1, min(fitting, 2 * size, SLICE_RECORDS))
-        await pauses.when_due()
+        yield

@@ -1,4 +1,4 @@
-"""Whether the runners' loop turns, and who hears that it stood still.
+"""The watch whether the runners' loop turns, and those who hear that it stood still.
 
 A process that was stopped, suspended or blocked goes on as if no time had passed. Meanwhile another one may have taken
 its partitions, and topics may have been replaced, so what was known before must be asked again. The listeners hear only
@@ -21,28 +21,28 @@ OnStoodStill = Callable[[float], None]
 
 
 class Pulse:
-    """Of one loop. `beat` runs there for ever; before it does, no standstill is noticed.
+    """The pulse of one loop. `beat` runs there for ever; before it does, no standstill is noticed.
 
     Timers of the loop run after whatever came over a socket meanwhile. So call `look` before anything that must not be
     done after a standstill: the listeners are called before it returns.
     """
 
     def __init__(self, now: Callable[[], float] = boot_seconds) -> None:
-        """`now`: seconds, which also count while the machine is suspended (the loop's own clock stops)."""
+        """Take `now`: seconds, which also count while the machine is suspended (the loop's own clock stops)."""
         self._now = now
         self._turned_at: float | None = None
         self._listeners: list[OnStoodStill] = []
 
     @property
     def silent_seconds(self) -> float:
-        """Since the loop turned last; 0 before `beat`. From any thread: it grows while the loop stands still, and
-        falls only after the listeners were called."""
+        """The time since the loop turned last; 0 before `beat`. From any thread: it grows while the loop stands
+        still, and falls only after the listeners were called."""
         turned_at = self._turned_at
         return 0.0 if turned_at is None else max(0.0, self._now() - turned_at)
 
     @contextmanager
     def told(self, listener: OnStoodStill) -> Iterator[None]:
-        """`listener` hears of every standstill for the length of the block. Only in the loop, as the methods below."""
+        """Tell `listener` of every standstill for the length of the block. Only in the loop, as the methods below."""
         self._listeners.append(listener)
         try:
             yield
@@ -50,7 +50,7 @@ class Pulse:
             self._listeners.remove(listener)
 
     def look(self) -> None:
-        """The loop turns now. Tells the listeners if it stood still for more than a second."""
+        """Note that the loop turns now. Tells the listeners if it stood still for more than a second."""
         if self._turned_at is None:
             return
         silent_seconds = self.silent_seconds

@@ -9,18 +9,20 @@ from typing import Any
 
 import msgspec
 
+from snapreplay.counted import counted
 from snapreplay.errors import AccessError, RecordError, SnapreplayError
-from snapreplay.service.clock import wall_seconds
+from snapreplay.service.clock import wall_time
 from snapreplay.service.control.metrics import PartitionMetrics, Result
 from snapreplay.service.control.status import (
     AuditProof,
     BlockedTopic,
     DigestProof,
+    InputStatus,
+    PartitionError,
     PartitionStatus,
-    Problem,
     Progress,
+    Recovery,
     RejectedProposal,
-    RestoreStatus,
     SnapshotStatus,
     SnapshotUsed,
     StatusBoard,
@@ -29,8 +31,8 @@ from snapreplay.service.control.status import (
 )
 from snapreplay.service.core.kafka_errors import ClockRefused
 from snapreplay.service.core.phase import RECOVERING, Phase, may_follow
+from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.retained import Warm
-from snapreplay.service.runtime.failure_log import Failures
 from snapreplay.state.contract import Store, StoreSize
 from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.sizes import larger_of
@@ -38,21 +40,21 @@ from snapreplay.state.sizes import larger_of
 log = logging.getLogger("snapreplay.partition")
 
 
-def problem_of(error: BaseException) -> Problem:
-    """The error as people see it; anything outside the error tree is shown as a defect."""
+def problem_of(error: BaseException) -> PartitionError:
+    """Return the error as people see it; anything outside the error tree is shown as a defect."""
     if isinstance(error, SnapreplayError):
         kept_out = isinstance(error, AccessError | ClockRefused)
         known = error.record_id if isinstance(error, RecordError) else error.facts.get("record_id")
-        return Problem(
+        return PartitionError(
             type(error).__name__,
             error.message,
             f"{error.hint}; no restart is needed" if kept_out else error.hint,
             error.reaction.value,
             "" if known is None else str(known),
-            wall_seconds(),
+            wall_time(),
         )
     hint = "this is a defect of snapreplay: please report it with the traceback from the log"
-    return Problem(type(error).__name__, repr(error), hint, "stop", "", wall_seconds())
+    return PartitionError(type(error).__name__, repr(error), hint, "stop", "", wall_time())
 
 
 class Reporter:
@@ -69,7 +71,7 @@ class Reporter:
 
     def update(self, **changes: Any) -> None:
         """Publish with these fields changed."""
-        self.status = msgspec.structs.replace(self.status, updated_at=wall_seconds(), **changes)
+        self.status = msgspec.structs.replace(self.status, updated_at=wall_time(), **changes)
         self._board.publish(self.status)
 
     def phase(self, phase: Phase) -> None:
@@ -93,21 +95,21 @@ class Reporter:
         self.update(phase=phase, restore=restore, ownership_doubt=doubt)
 
     def restore_started(self) -> None:
-        """A new recovery: forget everything about the last one."""
+        """Begin a new recovery: forget everything about the last one."""
         self._phase_since = asyncio.get_running_loop().time()
-        self.update(restore=RestoreStatus(attempt=1, started_at=wall_seconds()))
+        self.update(restore=Recovery(attempts=1, started_at=wall_time()))
 
     def went_live(self, metrics: PartitionMetrics) -> None:
-        """The recovery is over, and so are the failures before it."""
+        """End the recovery, and the failures before it."""
         used = self.status.restore.snapshot if self.status.restore else None
         if self.status.restore is not None and self.status.restore.warm is None:
             self.update(last_pointed_snapshot_at=used.created_at if used else None)
         self.update(error=None)
-        self.restore(finished_at=wall_seconds(), progress=None)
+        self.restore(finished_at=wall_time(), progress=None)
         self.phase(Phase.LIVE)
         self.failures.over()
         status = self.status
-        restore = status.restore or RestoreStatus(attempt=0, started_at=0.0)
+        restore = status.restore or Recovery()
         mode = "warm" if restore.warm else restore.mode
         seconds = sum(restore.seconds_per_phase.values())
         metrics.restore_ended(Result.SUCCEEDED, mode, seconds=seconds)
@@ -126,7 +128,7 @@ class Reporter:
             self.update(restore=msgspec.structs.replace(restore, **changes))
 
     def progress(self, unit: str, from_: int, current: int, target: int) -> None:
-        """Rate and time left count from the beginning of this phase's progress."""
+        """Show the progress; rate and time left count from the beginning of this phase's progress."""
         now = asyncio.get_running_loop().time()
         if current <= from_:
             self._progress_since = now
@@ -136,21 +138,21 @@ class Reporter:
         self.restore(progress=Progress(unit, from_, current, target, rate, eta), waiting_for="")
 
     def waiting_for(self, what: str) -> None:
-        """What the present phase is waiting for. Logged the first time."""
+        """Show what the present phase is waiting for. Logged the first time."""
         restore = self.status.restore
         if restore is not None and not restore.waiting_for:
             log.warning("partition %d: %s", self.status.partition, what)
         self.restore(waiting_for=what)
 
     def values_read(self, values: ValuesRead | None) -> None:
-        """How many stored values could be read so far. Does not count as progress: `updated_at` stays."""
+        """Show how many stored values could be read so far. Does not count as progress: `updated_at` stays."""
         self.status = msgspec.structs.replace(self.status, values_read=values)
         self._board.publish(self.status)
 
     def outlook(
         self, *, recoverable: bool | None, reason: str, blocked: tuple[BlockedTopic, ...]
     ) -> None:
-        """What the recoverability monitor saw. Does not count as progress: `updated_at` stays."""
+        """Show what the recoverability monitor saw. Does not count as progress: `updated_at` stays."""
         self.status = msgspec.structs.replace(
             self.status,
             recoverable=recoverable,
@@ -160,25 +162,32 @@ class Reporter:
         self._board.publish(self.status)
 
     def rejected(self, proposals: tuple[RejectedProposal, ...]) -> None:
-        """The proposals that were not adopted, newest first. Not progress either."""
+        """Show the proposals that were not adopted, newest first. Not progress either."""
         self.status = msgspec.structs.replace(self.status, rejected_proposals=proposals)
         self._board.publish(self.status)
 
     def audited(self, proofs: tuple[AuditProof, ...] | None) -> None:
-        """What audits have proved; None: not known. Not progress either."""
+        """Show what audits have proved; None: not known. Not progress either."""
         if proofs != self.status.audited:
             self.status = msgspec.structs.replace(self.status, audited=proofs)
             self._board.publish(self.status)
 
+    def ends(self, inputs: tuple[InputStatus, ...]) -> None:
+        """Show where the inputs end, at positions that were shown before. Not progress either."""
+        if inputs != self.status.inputs:
+            self.status = msgspec.structs.replace(self.status, inputs=inputs)
+            self._board.publish(self.status)
+
     def doubt(self, reason: str) -> None:
-        """Why it is not known whether the partition is still ours; empty when it is known. Not progress either."""
+        """Show why it is not known whether the partition is still ours; empty when it is known. Not progress
+        either."""
         if reason != self.status.ownership_doubt:
             self.status = msgspec.structs.replace(self.status, ownership_doubt=reason)
             self._board.publish(self.status)
 
     @property
     def is_recoverable(self) -> bool:
-        """As far as the recoverability monitor has looked."""
+        """False if the recoverability monitor has seen that a recovery would fail."""
         return self.status.recoverable is not False
 
     def count(self, applied: int, skipped: int, timers: int = 0, expired: int = 0) -> None:
@@ -192,12 +201,12 @@ class Reporter:
         )
 
     def entries(self, largest: Mapping[str, int]) -> None:
-        """Entries were loaded or committed, the largest of each store with so many bytes; published with the next
-        change."""
+        """Note entries that were loaded or committed, the largest of each store with so many bytes; published with
+        the next change."""
         self._largest = larger_of(self._largest, largest)
 
     def state(self, store: Store, digest: Digest | None) -> None:
-        """How large the state is, and what is due in it; published with the next change."""
+        """Note how large the state is, and what is due in it; published with the next change."""
         timetable = store.timetable
         due = timetable.next_due_ms if timetable is not None else {}
         count = digest.count if digest else self.status.state_entries
@@ -229,7 +238,8 @@ class Reporter:
         self.restore(proof=proof)
 
     def warm(self, outcome: Warm, entries: int) -> None:
-        """The state was still in memory. Of several attempts the first one says what became of the batch in doubt."""
+        """Show that the state was still in memory. Of several attempts the first one says what became of the batch
+        in doubt."""
         restore = self.status.restore
         if restore is not None:
             self.restore(warm=restore.warm or outcome.value, entries=entries)
@@ -241,10 +251,52 @@ class Reporter:
         self.update(error=problem_of(error))
 
     def died(self, error: BaseException) -> None:
-        """Its runner ended with a defect: FAILED, even after CLOSED, which nothing follows otherwise."""
+        """Show that the runner ended with a defect: FAILED, even after CLOSED, which nothing follows otherwise."""
         self.update(phase=Phase.FAILED, error=problem_of(error))
 
     def retrying(self, error: SnapreplayError) -> None:
-        """It failed and is tried again: shown in the status, and logged in sums."""
+        """Show in the status that it failed and is tried again, and log it in sums."""
         self.failed(error)
         self.failures.retried(error)
+
+
+class Failures:
+    """The log lines about the failures of a partition, in the runners' loop."""
+
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
+        self._repeats = Repeats()
+        self._times = 0  # since `over`
+        self._since = 0.0
+        self._last = ""
+
+    def retried(self, error: SnapreplayError) -> None:
+        """Log a failure after which it is tried again."""
+        now = asyncio.get_running_loop().time()
+        if not self._times:
+            self._since = now
+        self._times += 1
+        self._last = f"{type(error).__name__}: {error.message}"
+        said = self._repeats.met(self._last, now)
+        if said is None:
+            return
+        text = f"{type(error).__name__}: {error}" if said.times == 1 else self._last
+        again = said.more(now)
+        log.warning("partition %d: %s%s; trying again", self._partition, text, again)
+
+    def over(self) -> None:
+        """Log that the partition is LIVE again. Logs nothing if nothing failed before."""
+        if self._times:
+            log.info(
+                "partition %d: recovered after %s in %.1f s, the last one %s",
+                self._partition,
+                counted(self._times, "failure"),
+                asyncio.get_running_loop().time() - self._since,
+                self._last,
+            )
+        self._repeats, self._times = Repeats(), 0
+
+    def final(self, error: BaseException, *, is_told: bool) -> None:
+        """Log that the partition is FAILED. `is_told`: its hint was already logged, once for all partitions."""
+        said = error.message if isinstance(error, SnapreplayError) and is_told else str(error)
+        log.error("partition %d FAILED: %s: %s", self._partition, type(error).__name__, said)

@@ -8,6 +8,8 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from snapreplay.interrupts import of_a_signal
+
 log = logging.getLogger("snapreplay")
 
 T = TypeVar("T")
@@ -26,6 +28,15 @@ def _tell(done: asyncio.Task[None] | Future[None], what: str) -> None:
         log.error("%s ended with a defect", what, exc_info=error)
 
 
+def asked_to_end(error: BaseException) -> bool:
+    """Say whether the current task ends with this because it is to end: it was cancelled, or a signal ends the
+    process. A CancelledError that somebody raised without asking for it is a defect."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    return isinstance(error, GeneratorExit) or of_a_signal(error)
+
+
 async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
     """Cancel the task and wait. Its error, if any, is dropped: whoever cares has awaited the task before."""
     task.cancel()
@@ -35,7 +46,7 @@ async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
 
 
 async def within(seconds: float, event: asyncio.Event) -> bool:
-    """Whether the event was set in this time.
+    """Say whether the event was set in this time.
 
     Not by `asyncio.wait_for`: before Python 3.12 it loses a cancellation that comes together with the event (gh-86296).
     """

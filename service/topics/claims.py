@@ -1,9 +1,9 @@
-"""Who has claimed the partition since, by the log."""
+"""The claims of others on the partition since ours, by the log."""
 
 from __future__ import annotations
 
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
-from snapreplay.service.core.search import Window
+from snapreplay.service.core.search import SearchWindow
 from snapreplay.service.ports import Bounds, Reader
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.increments import last_in_window, newer_claim
@@ -15,8 +15,8 @@ from snapreplay.snapshots.format.records import NO_OFFSET, Claim
 async def newer_owner(
     context: Context, owner_epoch: int, known_offset: int = NO_OFFSET
 ) -> Claim | None:
-    """The newest claim after ours, None when nobody claimed since. A claim that was trimmed meanwhile counts, too:
-    what its owner committed has its epoch.
+    """Return the newest claim after ours, None when nobody claimed since. A claim that was trimmed meanwhile counts,
+    too: what its owner committed has its epoch.
 
     A fence and a transaction timeout raise the same error; only a newer claim tells them apart. A leader that does not
     even know our own claim is stale: others are asked.
@@ -42,7 +42,7 @@ async def newer_owner(
 
 
 async def _newer_owner(context: Context, owner_epoch: int) -> tuple[Claim | None, int]:
-    """Also returns where the log ends, according to the leader that was asked."""
+    """Find the newest claim after ours; also return where the log ends, according to the leader that was asked."""
     async with reading(context.cluster) as reader:
         bounds = await reader.bounds(context.increments)
         if bounds.end_offset <= owner_epoch:
@@ -64,7 +64,7 @@ async def _newer_owner(context: Context, owner_epoch: int) -> tuple[Claim | None
 async def _trimmed_claim(
     context: Context, reader: Reader, owner_epoch: int, bounds: Bounds
 ) -> Claim | None:
-    window = Window(bounds.start_offset, bounds.end_offset, 0)
+    window = SearchWindow(bounds.start_offset, bounds.end_offset, 0)
     found = await last_in_window(reader, context.increments, window)
     if found is None or found.increment.owner_epoch <= owner_epoch:
         return None

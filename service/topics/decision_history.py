@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from snapreplay.errors import Reaction, SnapreplayError
+from snapreplay.service.clock import time_of
 from snapreplay.service.control.status import Decision
 from snapreplay.service.core.chain import decided_at
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Reader, TopicPartition
-from snapreplay.service.topics.decode import decode_as
 from snapreplay.snapshots.format.records import NO_OFFSET, Increment
+from snapreplay.snapshots.log.decode import decode_as
 
 SHOWN_MAX = 100
 
@@ -17,7 +18,7 @@ SHOWN_MAX = 100
 async def decisions_of(
     reader: Reader, log: TopicPartition, last: FoundIncrement
 ) -> tuple[Decision, ...]:
-    """Newest first, as far as the log reaches back; at most 100."""
+    """List the decisions, newest first, as far as the log reaches back; at most 100."""
     found: list[Decision] = []
     offset = decided_at(last.increment, last.offset)
     while offset != NO_OFFSET and len(found) < SHOWN_MAX:
@@ -31,7 +32,7 @@ async def decisions_of(
 
 
 async def increment_at(reader: Reader, log: TopicPartition, offset: int) -> Increment | None:
-    """None if it was trimmed or cannot be read: missing history never stops a recovery."""
+    """Read an increment; None if it was trimmed or cannot be read: missing history never stops a recovery."""
     try:
         record = await reader.read_at(log, offset)
         return decode_as(Increment, record.value or b"", log, offset) if record else None
@@ -44,7 +45,7 @@ async def increment_at(reader: Reader, log: TopicPartition, offset: int) -> Incr
 
 
 def decision_of(increment: Increment, offset: int) -> Decision:
-    """What the increment at this offset records."""
+    """Return what the increment at this offset records."""
     said = increment.decision or {}
     return Decision(
         offset=offset,
@@ -54,5 +55,5 @@ def decision_of(increment: Increment, offset: int) -> Decision:
         decided=said.get("decided", ""),
         reason=said.get("reason", ""),
         by=said.get("by", ""),
-        at=increment.written_at_ms / 1000,
+        at=time_of(increment.written_at_ms),
     )

@@ -1,15 +1,19 @@
-"""Where our logs begin now, and whether the snapshots topic proves that the increments topic was cut."""
+"""The offsets where our logs begin now, and whether the snapshots topic proves that the increments topic was cut."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Container
 
+from snapreplay.app import names
 from snapreplay.counted import counted
-from snapreplay.service.core.log_cut import is_recent, is_witness
+from snapreplay.service.core.log_cut import is_recent, shows_cut
 from snapreplay.service.core.refusals import LogCut
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.witness import behind
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.witnesses import witness_ahead
 from snapreplay.service.topics.manifests import TAIL_OFFSETS_MAX, newest_first
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import Increment, Manifest
@@ -24,28 +28,52 @@ async def read_starts(
     """Log starts of our two topics and of every input, asked afresh.
 
     Args:
-        disregard_manifests: an operator knows that no owner wrote those that are ahead of the log.
+        disregard_manifests: an operator knows that no owner wrote those that are ahead of the log, or takes the log
+            as it is.
 
     Raises:
+        IncrementsBehind: a later batch than the last one was committed.
         LogCut: a manifest is written only after its batch's commit was answered OK, so one ahead of the last
             increment means that increments were lost.
     """
     async with reading(context.cluster, read_committed=False) as reader:
-        increments = await reader.bounds(context.increments)
-        snapshots = await reader.bounds(context.snapshots)
-        inputs = {
-            name: (await reader.bounds(TopicPartition(name, context.partition))).start_offset
-            for name in context.input_names
-        }
+        starts = await log_starts(context, reader)
         if not disregard_manifests:
+            snapshots = await reader.bounds(context.snapshots)
             ahead = await _ahead(context, reader, last, snapshots)
             if ahead:
                 raise _cut(context, ahead, last.increment)
-    return LogStarts(increments.start_offset, snapshots.start_offset, inputs)
+            await _check_witness(context, last)
+    return starts
+
+
+async def _check_witness(context: Context, last: FoundIncrement) -> None:
+    app_id, source = context.app.app_id, context.increments
+    witness = await witness_ahead(context.cluster, app_id, source, last)
+    if witness is not None:
+        raise behind(names.witness_group(app_id), str(source), witness, last)
+
+
+async def log_starts(
+    context: Context, reader: Reader, there: Container[str] | None = None
+) -> LogStarts:
+    """Find where both own topics and the inputs begin now. One that is not among `there` does not exist: nothing of
+    it is trimmed."""
+
+    async def start_offset(log: TopicPartition) -> int:
+        missing = there is not None and log.topic not in there
+        return 0 if missing else (await reader.bounds(log)).start_offset
+
+    inputs = [TopicPartition(name, context.partition) for name in context.input_names]
+    return LogStarts(
+        await start_offset(context.increments),
+        await start_offset(context.snapshots),
+        {log.topic: await start_offset(log) for log in inputs},
+    )
 
 
 async def manifests_ahead(context: Context, last: FoundIncrement) -> list[tuple[int, Manifest]]:
-    """The manifests that show a cut log, the newest first, with their offsets."""
+    """Return the manifests that show a cut log, the newest first, with their offsets."""
     async with reading(context.cluster, read_committed=False) as reader:
         bounds = await reader.bounds(context.snapshots)
         return await _ahead(context, reader, last, bounds)
@@ -54,15 +82,15 @@ async def manifests_ahead(context: Context, last: FoundIncrement) -> list[tuple[
 async def _ahead(
     context: Context, reader: Reader, last: FoundIncrement, bounds: Bounds
 ) -> list[tuple[int, Manifest]]:
-    """Back to the newest pointer, or to the newest manifest of the last owner: what nothing points to, however much of
-    it there is, hides neither."""
+    """Look back to the newest pointer, or to the newest manifest of the last owner: what nothing points to, however
+    much of it there is, hides neither."""
     start_offset = max(bounds.start_offset, bounds.end_offset - TAIL_OFFSETS_MAX)
     if last.increment.pointers:
         start_offset = max(start_offset, last.increment.pointers[0].manifest_offset + 1)
     tail = Bounds(start_offset, bounds.end_offset)
     ahead: list[tuple[int, Manifest]] = []
     async for offset, manifest in newest_first(reader, context.snapshots, tail):
-        if is_witness(manifest, last):
+        if shows_cut(manifest, last):
             ahead.append((offset, manifest))
         elif is_recent(manifest, last):
             break

@@ -7,36 +7,35 @@ from collections.abc import AsyncIterator
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.search import windows
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
-from snapreplay.service.topics.decode import is_ours
-from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import Manifest
+from snapreplay.snapshots.log.decode import decode_as, is_ours
 
 TAIL_OFFSETS_MAX = 16_384
 """How far back the newest manifest of an owner is looked for. Snapshots that were never finished may lie behind it: a
 million keys are 20 to 200 records each."""
 
 
-def manifest_in(value: bytes) -> Manifest | None:
-    """The manifest, if it can be read; garbage that nothing points to is ignored."""
+def manifest_in(value: bytes, log: TopicPartition, offset: int) -> Manifest | None:
+    """Return the manifest, if it can be read and its seal is right; garbage that nothing points to is ignored."""
     try:
         if not is_ours(value, ()) or kind_of(value) is not RecordKind.MANIFEST:
             return None
-        entry = decode(value)
+        return decode_as(Manifest, value, log, offset)
     except SnapreplayError:
         return None
-    return entry if isinstance(entry, Manifest) else None
 
 
 async def newest_first(
     reader: Reader, log: TopicPartition, bounds: Bounds
 ) -> AsyncIterator[tuple[int, Manifest]]:
-    """Manifests within `bounds` with their offsets, by windows that grow backwards from the end: what lies behind the
-    one that is looked for costs little."""
+    """Yield the manifests within `bounds` with their offsets, by windows that grow backwards from the end: what
+    lies behind the one that is looked for costs little."""
     for window in windows(bounds.end_offset, bounds.start_offset):
         found: list[tuple[int, Manifest]] = []
         async for records in reader.read(log, window.start_offset, window.end_offset):
             for record in records:
-                manifest = manifest_in(record.value or b"")
+                manifest = manifest_in(record.value or b"", log, record.offset)
                 if manifest is not None:
                     found.append((record.offset, manifest))
         for each in reversed(found):
@@ -44,7 +43,8 @@ async def newest_first(
 
 
 async def newest_of_owner(reader: Reader, log: TopicPartition, bounds: Bounds) -> Manifest | None:
-    """The newest manifest in the tail that an owner wrote; a proposal says nothing about the topics of today."""
+    """Return the newest manifest in the tail that an owner wrote; a proposal says nothing about the topics of
+    today."""
     start_offset = max(bounds.start_offset, bounds.end_offset - TAIL_OFFSETS_MAX)
     async for _, manifest in newest_first(reader, log, Bounds(start_offset, bounds.end_offset)):
         if manifest.proposed_by is None:

@@ -9,7 +9,8 @@ GROWTH = 8
 
 
 async def newest(reader: Reader, partition: TopicPartition, count: int) -> list[InputRecord]:
-    """The last `count` records in order, fewer if there are fewer. Reads windows that grow backwards from the end.
+    """Return the last `count` records in order, fewer if there are fewer. Reads windows that grow backwards from the
+    end.
 
     Raises:
         Unreachable, ReadStalled, TopicGone: as `ports.Reader`.

@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from snapreplay.app.record import InputRecord
 from snapreplay.counted import counted
 from snapreplay.errors import DamagedError, UnknownFormatError
+from snapreplay.service.clock import wall_ms
 from snapreplay.service.core import adoption
 from snapreplay.service.core.adoption import Reason, Rejection, Standing
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively
-from snapreplay.service.topics.decode import decode_as
-from snapreplay.service.topics.snapshots import chunk_range
 from snapreplay.snapshots.format.chunks import open_chunk, reading_back
-from snapreplay.snapshots.format.envelope import RecordKind, kind_of
+from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, RecordKind, kind_of
 from snapreplay.snapshots.format.records import Increment, Manifest
+from snapreplay.snapshots.format.seal import SealRefused, is_sealed
+from snapreplay.snapshots.log.decode import decode_as
+from snapreplay.snapshots.log.loading import chunk_range
 from snapreplay.state.digest import EMPTY, Digest
 
 StandingNow = Callable[[int], Standing]
@@ -31,7 +33,7 @@ class Rejected(Exception):
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
-        self.rejection = Rejection(reason, detail)
+        self.rejection = Rejection.of(reason, detail)
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,21 @@ async def examine(
         Unreachable, ReadStalled, TopicGone: it could not be found out.
     """
     try:
-        manifest = await _manifest(snapshots, context.snapshots, offset)
+        manifest, value = await _manifest(snapshots, context.snapshots, offset)
         start_offset = (await snapshots.bounds(context.snapshots)).start_offset
         _raise(adoption.refuse_manifest(manifest, offset, standing(start_offset)))
-        increment = await _increment(increments, context.increments, manifest.increment_offset)
-        _raise(adoption.refuse_increment(manifest, increment))
+        increment, has_seal = await _increment(
+            increments, context.increments, manifest.increment_offset
+        )
+        where = f"{context.snapshots} offset {offset}"
+        context.seals.check_order(value, where, follows_sealed=has_seal)
+        _raise(adoption.refuse_increment(manifest, increment, wall_ms()))
         found = await _hashed(snapshots, context.snapshots, manifest)
         _raise(adoption.refuse_entries(manifest, found))
     except Rejected as rejected:
         return rejected.rejection
+    except SealRefused as error:
+        return Rejection.of(Reason.SEAL_REFUSED, error.message)
     return Examined(manifest, offset, increment)
 
 
@@ -71,34 +79,43 @@ def _raise(rejection: Rejection | None) -> None:
         raise Rejected(*rejection)
 
 
-async def _manifest(reader: Reader, log: TopicPartition, offset: int) -> Manifest:
+async def _manifest(reader: Reader, log: TopicPartition, offset: int) -> tuple[Manifest, bytes]:
     record = await _at(reader, log, offset)
     if record is None:
         raise Rejected(Reason.NOT_THERE, f"{log} has no record at offset {offset}")
     value = record.value or b""
+    if len(value) > RECORD_BYTES_MAX:
+        raise Rejected(
+            Reason.OUT_OF_BOUNDS,
+            f"its manifest has {len(value)} bytes, but a writer makes at most {RECORD_BYTES_MAX}",
+        )
     try:
         if kind_of(value) not in {RecordKind.MANIFEST, None}:
             raise Rejected(
                 Reason.NOT_A_MANIFEST,
                 f"{log} has no manifest but another record at offset {offset}",
             )
-        return decode_as(Manifest, value, log, offset)
+        return decode_as(Manifest, value, log, offset), value
     except UnknownFormatError as error:
         raise Rejected(Reason.UNKNOWN_FORMAT, error.message) from error
+    except SealRefused:
+        raise
     except DamagedError as error:
         raise Rejected(Reason.UNREADABLE, error.message) from error
 
 
-async def _increment(reader: Reader, log: TopicPartition, offset: int) -> Increment:
+async def _increment(reader: Reader, log: TopicPartition, offset: int) -> tuple[Increment, bool]:
+    """Read the increment; also tell whether it has a seal."""
     record = await _at(reader, log, offset)
     if record is None:
         raise Rejected(
             Reason.INCREMENT_DIFFERS,
             f"{log} has no committed record at offset {offset}, where its increment should be",
         )
+    value = record.value or b""
     try:
-        return decode_as(Increment, record.value or b"", log, offset)
-    except (DamagedError, UnknownFormatError) as error:
+        return decode_as(Increment, value, log, offset), is_sealed(value)
+    except (DamagedError, UnknownFormatError, SealRefused) as error:
         raise Rejected(Reason.INCREMENT_DIFFERS, error.message) from error
 
 
@@ -109,9 +126,10 @@ async def _at(reader: Reader, log: TopicPartition, offset: int) -> InputRecord |
         return None
 
 
-async def _hashed(reader: Reader, log: TopicPartition, manifest: Manifest) -> Digest:
-    """The digest of the entries, whatever the chunks themselves say about it."""
-    total, missing = EMPTY, {ref.offset: ref for ref in manifest.chunks}
+async def _hashed(reader: Reader, log: TopicPartition, manifest: Manifest) -> dict[str, Digest]:
+    """Return the digest of the entries by store, whatever the chunks themselves say about it."""
+    found: dict[str, Digest] = {}
+    missing = {ref.offset: ref for ref in manifest.chunks}
     try:
         async for records in reader.read(log, *chunk_range(manifest)):
             for record in records:
@@ -122,7 +140,12 @@ async def _hashed(reader: Reader, log: TopicPartition, manifest: Manifest) -> Di
                 body = await asyncio.to_thread(open_chunk, value, ref, snapshot_id)
                 steps = reading_back(body, ref, snapshot_id, manifest.shard_count)
                 store, digest = await run_cooperatively(steps)
-                total = total.plus(digest.in_store(store))
+                if not digest.count:
+                    raise Rejected(
+                        Reason.INCONSISTENT,
+                        f"its chunk {ref.sequence}, of store {store!r}, has no entries",
+                    )
+                found[store] = found.get(store, EMPTY).plus(digest)
     except (DamagedError, UnknownFormatError) as error:
         raise Rejected(Reason.CHUNK_DAMAGED, error.message) from error
     except (OffsetTrimmed, OffsetBeyondEnd) as error:
@@ -133,4 +156,4 @@ async def _hashed(reader: Reader, log: TopicPartition, manifest: Manifest) -> Di
             Reason.CHUNK_MISSING,
             f"{log} lacks {len(missing)} of {chunks}, the first at offset {min(missing)}",
         )
-    return total
+    return found

@@ -16,7 +16,7 @@ async def reading(
     large: bool = False,
     topic_ids: Mapping[str, str] = NO_IDS,
 ) -> AsyncIterator[Reader]:
-    """As `Cluster.reader`, which says what the arguments mean."""
+    """Provide a reader for the length of the block; `Cluster.reader` says what the arguments mean."""
     reader = await cluster.reader(read_committed=read_committed, large=large, topic_ids=topic_ids)
     try:
         yield reader

@@ -7,11 +7,12 @@ from typing import Any
 
 from snapreplay.app import names
 from snapreplay.app.app import App
-from snapreplay.app.ways import alter, app_name, new_app
+from snapreplay.app.kafka_commands import alter
+from snapreplay.app.ways import app_name, new_app
 from snapreplay.counted import counted
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.refusals import keys_moved_hint
+from snapreplay.service.core.refusals import keys_moved_hint, own_topic_grown_hint
 from snapreplay.service.ports import Cluster, NewTopic, TopicFacts
 
 KEPT_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -22,7 +23,7 @@ RECORD_BYTES_NEEDED = 1_000_000
 
 
 class MissingInput(UsageError):
-    """Refused at start. The partitions of a running service wait for the topic."""
+    """A refusal at start because an input is missing. The partitions of a running service wait for the topic."""
 
 
 class TopicsIncomplete(UsageError):
@@ -30,7 +31,7 @@ class TopicsIncomplete(UsageError):
 
 
 def own_topics(app: App[Any], settings: Settings) -> tuple[str, ...]:
-    """Increments and snapshots first; dead letters only if the policy writes them."""
+    """Name the increments and snapshots topics first; dead letters only if the policy writes them."""
     app_id = app.app_id
     pair = (names.increments_topic(app_id), names.snapshots_topic(app_id))
     if settings.errors.policy == "dead_letter":
@@ -94,7 +95,7 @@ def _check_count(partitions: object) -> None:
 def _to_be_created(
     app: App[Any], found: dict[str, TopicFacts], partitions: int | None
 ) -> dict[str, TopicFacts]:
-    """Missing inputs and outputs, as they will be; none unless they are to be created."""
+    """Return the missing inputs and outputs, as they will be; none unless they are to be created."""
     if partitions is None:
         return {}
     missing = [name for name in _io_topics(app) if name not in found]
@@ -127,16 +128,18 @@ def _io_topics(app: App[Any]) -> list[str]:
 
 
 def partition_count(app: App[Any], facts: dict[str, TopicFacts]) -> int:
-    """The partition count of the inputs, which must all have the same.
+    """Return the partition count of the inputs, which must all have the same.
 
     Raises:
         UsageError: the inputs are not co-partitioned.
     """
     counts = {topic.name: facts[topic.name].partition_count for topic in app.inputs}
     if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        listed = ", ".join(
+            f"{name} has {counted(count, 'partition')}" for name, count in counts.items()
+        )
         raise UsageError(
-            f"inputs of app {app.app_id!r} are not co-partitioned: {listed} partitions",
+            f"inputs of app {app.app_id!r} are not co-partitioned: {listed}",
             hint="a key must have the same partition number in each input: copy one of them to a topic with as many"
             " partitions as the other, and name that topic in App(inputs=[…])",
             **counts,
@@ -145,8 +148,9 @@ def partition_count(app: App[Any], facts: dict[str, TopicFacts]) -> int:
 
 
 async def missing_topic(cluster: Cluster, app: App[Any], name: str) -> UsageError:
-    """The error for an input or output that does not exist, with the nearest existing name."""
-    near = difflib.get_close_matches(name, await cluster.topic_names(), n=1)
+    """Make the error for an input or output that does not exist, with the nearest existing name."""
+    others = [each for each in await cluster.topic_names() if not _is_internal(app, each)]
+    near = difflib.get_close_matches(name, others, n=1)
     meant = f"did you mean {near[0]!r}? Otherwise " if near else ""
     kind = MissingInput if name in {topic.name for topic in app.inputs} else UsageError
     return kind(
@@ -154,6 +158,11 @@ async def missing_topic(cluster: Cluster, app: App[Any], name: str) -> UsageErro
         hint=f"{meant}`snapreplay topics ensure {app_name(app)} --partitions N` creates it",
         topic=name,
     )
+
+
+def _is_internal(app: App[Any], name: str) -> bool:
+    """Say whether it is Kafka's own topic, or one of the app's: no input or output."""
+    return name.startswith("__") or name in {f"{app.app_id}-{each}" for each in names.OWN_SUFFIXES}
 
 
 def incomplete(app: App[Any], missing: str) -> TopicsIncomplete:
@@ -168,14 +177,13 @@ def incomplete(app: App[Any], missing: str) -> TopicsIncomplete:
 
 
 def check_own_topic(app: App[Any], facts: TopicFacts, count: int) -> None:
-    """
-    Raises:
-        StopError: partition count, cleanup.policy, retention or max.message.bytes cannot hold our log.
-    """
+    """Raise StopError if partition count, cleanup.policy, retention or max.message.bytes cannot hold our log."""
     if facts.partition_count != count:
         raise StopError(
             f"topic {facts.name} has {counted(facts.partition_count, 'partition')}, but the inputs have {count}",
-            hint=keys_moved_hint(app.app_id, facts.partition_count),
+            hint=own_topic_grown_hint(app.app_id)
+            if facts.partition_count > count
+            else keys_moved_hint(app.app_id, facts.partition_count),
             found=facts.partition_count,
             expected=count,
         )
@@ -199,7 +207,8 @@ def check_own_topic(app: App[Any], facts: TopicFacts, count: int) -> None:
 
 
 def check_replayable(app: App[Any], settings: Settings, inputs: list[TopicFacts]) -> None:
-    """A replay of a compacted input sees fewer records than the first pass, and gives another state for ever.
+    """Check that no compacted input has to be replayed: it has fewer records than the first pass, which gives another
+    state for ever.
 
     Raises:
         UsageError: this app would have to replay one.
@@ -219,10 +228,7 @@ def check_replayable(app: App[Any], settings: Settings, inputs: list[TopicFacts]
 
 
 def check_dead_letters(app: App[Any], settings: Settings) -> None:
-    """
-    Raises:
-        UsageError: dead letters are asked for, and the state cannot undo a failed record.
-    """
+    """Raise UsageError if dead letters are asked for, and the state cannot undo a failed record."""
     if settings.errors.policy != "dead_letter" or app.new_store().can_roll_back:
         return
     raise UsageError(

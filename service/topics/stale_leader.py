@@ -17,7 +17,7 @@ OnWaiting = Callable[[str], None]
 
 
 class Patience:
-    """How long a log that seems too short is asked for again, with new clients. Begins when it is made."""
+    """The time that a log that seems too short is asked for again, with new clients. Begins when it is made."""
 
     def __init__(self) -> None:
         self._deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
@@ -34,7 +34,7 @@ class Patience:
         return self.left_seconds < 0 or self._agreed >= AGREED_TIMES
 
     async def ask_all(self, cluster: Cluster, log: TopicPartition, end_offset: int) -> None:
-        """Whether the log ends before `end_offset`, by all brokers."""
+        """Ask all brokers whether the log ends before `end_offset`."""
         known = await cluster.agreed_end_offset(log)
         is_shorter = known is not None and known < end_offset
         self._agreed = self._agreed + 1 if is_shorter else 0

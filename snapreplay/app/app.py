@@ -7,7 +7,7 @@ import platform
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -23,8 +23,11 @@ from snapreplay.app.timer import TimerHandler, TimerSpec, period_ms
 from snapreplay.app.topic import Topic
 from snapreplay.errors import UsageError
 from snapreplay.state.contract import Store
+from snapreplay.state.fields import StoreFields
+from snapreplay.state.map import MapState
+from snapreplay.state.shards import SHARD_COUNT
 from snapreplay.state.store import store_of
-from snapreplay.state.stores import maps_of
+from snapreplay.state.stores import fields_of, maps_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -34,6 +37,9 @@ Handler = Callable[[Record[K, V], S, Out], None]
 
 APP_ID_MAX = 200
 """Characters; with our longest suffix it is still a legal topic name."""
+
+SHARDS_OF_A_TEST = 16
+"""A look at each of a service's 1,024 takes longer than all of a test's few entries."""
 
 _LEGAL_TIMER = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _LEGAL_APP_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{APP_ID_MAX}}}")
@@ -64,7 +70,8 @@ class App(Generic[S]):
         version: str | None = None,
         schema_version: int = 1,
     ) -> None:
-        """
+        """Declare an app.
+
         Args:
             version: a name for people, recorded in front of the code's own version.
 
@@ -88,8 +95,8 @@ class App(Generic[S]):
 
     @cached_property
     def version(self) -> str:
-        """ "code:" and 8 hex digits that change with the code. If a version was given, it stands in
-        front: "7+code:0a1b2c3d". Increments and snapshots record it.
+        """The version of the app, "code:" and 8 hex digits that change with the code. If a version was given, it
+        stands in front: "7+code:0a1b2c3d". Increments and snapshots record it.
 
         It covers the handlers, the state and every module of the user that the app imports, see
         `code_version`.
@@ -98,6 +105,15 @@ class App(Generic[S]):
         timers = [self.timers[name].function for name in sorted(self.timers)]
         code = code_version([*handlers, *timers, self.state], [self._made_in])
         return code if self._version is None else f"{self._version}+{code}"
+
+    @cached_property
+    def stored_fields(self) -> Mapping[str, StoreFields]:
+        """The fields that stored values have, by store. Increments record them.
+
+        Raises:
+            UsageError: the factory does not return a state.
+        """
+        return fields_of(self.state())
 
     def handler(self, topic: Topic[K, V]) -> Callable[[Handler[K, V, S]], Handler[K, V, S]]:
         """Decorate the function to call with (record, state, out) for each record of `topic`.
@@ -170,24 +186,24 @@ class App(Generic[S]):
 
         return register
 
-    def new_store(self) -> Store:
+    def new_store(self, *, shards: int = SHARD_COUNT) -> Store:
         """Return the store of a new, empty state.
 
         Raises:
             UsageError: the factory does not return a state.
         """
-        return self._store_of(self.state())
+        store = self._store_of(self.state())
+        if store.shard_count not in (1, shards):
+            store.clear(shards)
+        return store
 
     def _store_of(self, state: S) -> Store:
         names = [name for name, spec in self.timers.items() if spec.every_ms is None]
         return store_of(state, names if self.timers else None)
 
     def validate(self) -> None:
-        """
-        Raises:
-            UsageError: an input has no handler, or the factory does not return a state, or not a
-                new one each time.
-        """
+        """Raise UsageError if an input has no handler, or the factory does not return a state, or not a new one
+        each time."""
         for topic in self.inputs:
             if topic not in self.handlers:
                 raise UsageError(
@@ -206,8 +222,20 @@ class App(Generic[S]):
         _ = self.version  # computed now, because files may be replaced while it runs
 
 
+def check_app(app: object) -> None:
+    """Raise UsageError if it is not an App, but perhaps the name of one; or if it is not complete, see
+    `App.validate`."""
+    if not isinstance(app, App):
+        raise UsageError(
+            f"{app!r} is of type {type(app).__name__}, not an App",
+            hint="pass the object that `App(…)` returned: `from ledger import app`; a name such as ledger.py is for the"
+            " command line, `snapreplay run ledger.py`",
+        )
+    app.validate()
+
+
 def fingerprint() -> str:
-    """Returns what determinism depends on besides the app: Python, machine, byte order, codec versions."""
+    """Return what determinism depends on besides the app: Python, machine, byte order, codec versions."""
     return (
         f"{platform.python_implementation().lower()}-{platform.python_version()}"
         f" {platform.machine()}-{sys.byteorder}"
@@ -216,10 +244,7 @@ def fingerprint() -> str:
 
 
 def check_handler(function: Callable[..., object], arguments: str = "(record, state, out)") -> None:
-    """
-    Raises:
-        UsageError: the service could not call it, or calling it would run nothing.
-    """
+    """Raise UsageError if the service could not call it, or calling it would run nothing."""
     if not callable(function):
         raise UsageError(f"handler {function!r} is not callable")
     called = function if inspect.isroutine(function) else type(function).__call__
@@ -294,9 +319,10 @@ def _all_of(
 
 
 def _check_state(app: App[Any]) -> None:
-    if not callable(app.state):
+    state: object = app.state
+    if not callable(state) or state is MapState:
         raise UsageError(
-            f"{app.app_id}: state={app.state!r} is one state, but each partition needs its own",
+            f"{app.app_id}: state={state!r} makes no state, but each partition needs its own",
             hint="pass a function that returns a new one: `state=lambda: MapState(…)`",
         )
 

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.app.record import InputRecord, Output
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import Sealed
+from snapreplay.state.steps import Steps
 
 
 class ErrorPolicy(Enum):
-    """What becomes of a record that cannot be applied."""
+    """The treatment of a record that cannot be applied."""
 
     FAIL = "fail"
     DEAD_LETTER = "dead_letter"
 
 
 def check_policy(policy: object) -> None:
-    """
-    Raises:
-        UsageError: it is not an ErrorPolicy. Any str would be taken for DEAD_LETTER.
-    """
+    """Raise UsageError if it is not an ErrorPolicy. Any str would be taken for DEAD_LETTER."""
     if not isinstance(policy, ErrorPolicy):
         raise UsageError(
             f"policy={policy!r} is not an ErrorPolicy",
@@ -89,7 +88,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What a batch is to apply.
+    """The work of one batch.
 
     Attributes:
         records: in this order.
@@ -108,3 +107,7 @@ class Portion:
     skipped: Sequence[SkippedRange] = ()
     skipped_timers: Sequence[int] = ()
     refused: RecordError | None = None
+
+
+Feeding = Callable[[Any, Portion], Steps[None]]
+"""As `Fold.applying`, of a fold; perhaps in other steps."""

@@ -19,7 +19,7 @@ from snapreplay.app.user_modules import code_text, constant_text, is_own, own_mo
 
 
 def code_version(functions: Iterable[Callable[..., object]], modules: Iterable[str] = ()) -> str:
-    """Returns "code:" and 8 hex digits. The order of `functions` (handlers and factories) matters.
+    """Return "code:" and 8 hex digits. The order of `functions` (handlers and factories) matters.
 
     Args:
         modules: names of further modules that the app is made of.
@@ -34,7 +34,7 @@ def code_version(functions: Iterable[Callable[..., object]], modules: Iterable[s
 
 
 def place_of(function: Callable[..., object]) -> str:
-    """Returns name and place for a message: "on_payment (ledger.py:12)"."""
+    """Return name and place for a message: "on_payment (ledger.py:12)"."""
     code = getattr(_function_of(function), "__code__", None)
     name = getattr(function, "__qualname__", None) or repr(function)
     if code is None:
@@ -43,7 +43,7 @@ def place_of(function: Callable[..., object]) -> str:
 
 
 def _function_of(handler: Any) -> Any:
-    """The Python function behind a decorated one, a method, a partial or an object's `__call__`."""
+    """Find the Python function behind a decorated one, a method, a partial or an object's `__call__`."""
     while not isinstance(handler, FunctionType | type) or hasattr(handler, "__wrapped__"):
         if hasattr(handler, "__wrapped__"):
             handler = handler.__wrapped__
@@ -59,7 +59,7 @@ def _function_of(handler: Any) -> Any:
 
 
 def _reachable(value: Any, seen: set[FunctionType | type]) -> Iterator[FunctionType]:
-    """Depth first, in the order of the names in the code, so the same in every run."""
+    """Yield functions depth first, in the order of the names in the code, so the same in every run."""
     if not isinstance(value, FunctionType | type) or value in seen:
         return
     seen.add(value)
@@ -71,7 +71,7 @@ def _reachable(value: Any, seen: set[FunctionType | type]) -> Iterator[FunctionT
 
 
 def _named_by(function: FunctionType) -> Iterator[Any]:
-    """Globals of its own module, and the author's code in its closure."""
+    """Yield the globals of its own module that it names, and the author's code in its closure."""
     for name in _names_of(function.__code__):
         value = function.__globals__.get(name)
         if getattr(value, "__module__", None) == function.__module__:
@@ -98,7 +98,7 @@ def _names_of(code: CodeType) -> Iterator[str]:
 
 
 def _text_of(function: FunctionType, own: Container[str]) -> str:
-    """The function's name if the code of its whole module counts anyway, else its code."""
+    """Return the function's name if the code of its whole module counts anyway, else its code."""
     code, name = function.__code__, function.__qualname__
     text = name if function.__module__ in own and "<lambda>" not in name else code_text(code)
     bound = [constant_text(value) for value in _closure(function)]

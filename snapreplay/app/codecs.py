@@ -3,31 +3,34 @@
 A codec accepts a null key or value (a tombstone) only if it says so: `nullable(utf8)`,
 `json(Payment | None)`, or `json()` and `msgpack()`, which accept anything.
 
-Encoding is canonical: dicts and sets are written sorted. A dict that was made in this batch and the
-same dict read back from the state may differ in order, and outputs must not depend on batch
-boundaries.
+Encoding is canonical: dicts and sets are written sorted, so equal values are equal bytes.
 """
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar, cast, overload
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from json import JSONEncoder
+from typing import Any, Generic, NamedTuple, TypeVar, cast, overload
 
 import msgspec
 
 from snapreplay.errors import UsageError
+from snapreplay.state.unwritable import unwritable
 from snapreplay.state.values import unsupported_type
 
 T = TypeVar("T")
 
 _INT64 = struct.Struct(">q")
+_SHOWN = 40
+_encode_finite = JSONEncoder(allow_nan=False).encode
 
 
 @dataclass(frozen=True, eq=False)
 class Codec(Generic[T]):
-    """How one type is encoded and decoded.
+    """The encoding and decoding of one type.
 
     Attributes:
         name: for error messages, such as "json(Payment)".
@@ -69,8 +72,50 @@ i64: Codec[int] = Codec("i64", _decode_int64, _encode_int64)
 """Eight bytes, big-endian, signed. Kafka's LongSerializer writes the same."""
 
 
+_SCALARS: dict[Any, tuple[str, type]] = {
+    utf8.encode: ("utf8", str),
+    i64.encode: ("i64", int),
+    raw.encode: ("raw", bytes),
+}
+
+
+class Unencoded(NamedTuple):
+    """The reason why a codec does not encode a value: a sentence that begins with `name`, and what to do, perhaps
+    empty."""
+
+    why: str
+    hint: str
+
+
+def unencoded(name: str, codec: Codec[Any], value: object, cause: BaseException) -> Unencoded:
+    """Say why `codec`, which raised `cause`, does not encode the value; `name` is "key" or "value"."""
+    text = repr(value)
+    text = f"{name} {text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}"
+    given = type(value).__name__
+    if value is None:
+        return Unencoded(
+            f"{text} cannot be written as {codec.name}",
+            f"declare the topic with {name}=nullable({codec.name})",
+        )
+    if codec.encode in _SCALARS and not isinstance(value, _SCALARS[codec.encode][1]):
+        taken = _SCALARS[codec.encode][1].__name__
+        fitting = [each for each, cls in _SCALARS.values() if cls is type(value)] or ["json()"]
+        return Unencoded(
+            f"{text} is {given}, which {codec.name} does not encode: it takes {taken}",
+            f"pass a {taken}, or declare the topic with {name}={fitting[0]}",
+        )
+    found = unwritable(value, cause)
+    if found is None:
+        return Unencoded(
+            f"{text} is {given}, which {codec.name} does not encode: {str(cause) or type(cause).__name__}",
+            "",
+        )
+    why = f"{text} cannot be written as {codec.name}: {name}{found.path} {found.why}"
+    return Unencoded(why, found.hint)
+
+
 def nullable(codec: Codec[T]) -> Codec[T | None]:
-    """`codec`, with None for a null key or value."""
+    """Let `codec` take None, for a null key or value."""
     named = replace(codec, name=f"nullable({codec.name})", nullable=True)
     return cast(Codec[T | None], named)  # `nullable` keeps None from its functions
 
@@ -82,8 +127,7 @@ def json(type_: type[T], /) -> Codec[T]: ...
 @overload
 def json(type_: object, /) -> Codec[Any]: ...
 def json(type_: Any = Any, /) -> Codec[Any]:
-    """JSON of any type msgspec knows: Struct, dataclass, TypedDict, dict[str, int], a union of
-    Structs, ...
+    """Encode as JSON any type msgspec knows: Struct, dataclass, TypedDict, dict[str, int], a union of Structs, ...
 
     Without a type: dict, list, str, int, float, bool, None. Type checkers infer unions as Any:
     write `nullable(json(Payment))` where `json(Payment | None)` is meant.
@@ -101,7 +145,7 @@ def msgpack(type_: type[T], /) -> Codec[T]: ...
 @overload
 def msgpack(type_: object, /) -> Codec[Any]: ...
 def msgpack(type_: Any = Any, /) -> Codec[Any]:
-    """MessagePack of any type msgspec knows; as `json`.
+    """Encode as MessagePack any type msgspec knows; as `json`.
 
     A length beyond the end of the bytes is refused before anything is allocated for it.
 
@@ -121,7 +165,53 @@ def _codec(kind: str, type_: Any, module: Any) -> Codec[Any]:
             f"{name} cannot be decoded: {error}", hint=unsupported_type(type_)
         ) from error
     encode = module.Encoder(order="deterministic").encode
+    if module is msgspec.json:
+        encode = _refusing_non_finite(encode)
     return Codec(name, decode, encode, nullable=takes_none)
+
+
+def _refusing_non_finite(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Refuse NaN and infinity: JSON has neither, and msgspec writes null for them, which the next reader takes for
+    None."""
+
+    def encode_finite(value: Any) -> bytes:
+        data = encode(value)
+        # Every output passes here: `in` takes twice as long, because it tries the needle as a number first.
+        if data.partition(b"null")[1] and not _is_finite(value):
+            path = _non_finite(value) or "a number that is not finite"
+            raise ValueError(f"JSON cannot hold {path}")
+        return data
+
+    return encode_finite
+
+
+def _is_finite(value: Any) -> bool:
+    """Say whether JSON can hold every number in it, in two steps written in C: a value with None in it is nothing
+    unusual."""
+    try:
+        _encode_finite(msgspec.to_builtins(value, str_keys=True))
+    except ValueError:
+        return False
+    except TypeError:  # msgspec.Raw, for one, is JSON already
+        return _non_finite(value) is None
+    return True
+
+
+def _non_finite(value: Any, path: str = "") -> str | None:
+    """Name the place and the number that is not finite: "['rate']: nan"."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"{value} at value{path}"
+    inner: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, dict):
+        inner = ((f"[{key!r}]", each) for key, each in value.items())
+    elif isinstance(value, list | tuple | set | frozenset):
+        inner = ((f"[{number}]", each) for number, each in enumerate(value))
+    elif isinstance(value, msgspec.Struct):
+        inner = ((f".{name}", getattr(value, name)) for name in value.__struct_fields__)
+    elif is_dataclass(value):
+        inner = ((f".{field.name}", getattr(value, field.name)) for field in fields(value))
+    found = (_non_finite(each, path + place) for place, each in inner)
+    return next((each for each in found if each is not None), None)
 
 
 def _takes_none(type_: object) -> bool:

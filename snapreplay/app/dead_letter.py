@@ -1,4 +1,4 @@
-"""What is sent to `<app_id>-dead-letters` for a record that could not be applied. Pure.
+"""The record for `<app_id>-dead-letters` that tells of a record or timer that could not be applied. Pure.
 
 It has the record's key, value and headers, and the reason in headers named `__snapreplay.errors.*`
 (Kafka Streams has `__streams.errors.*`, KIP-1034).
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from snapreplay.app.anchor import anchor_of
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.out import headers_upper_bound, size_upper_bound
 from snapreplay.app.record import InputRecord, Output
@@ -24,7 +25,7 @@ Headers = tuple[tuple[str, bytes], ...]
 def dead_letter(
     app_id: str, app_version: str, record: InputRecord, error: RecordError, limit_bytes: int
 ) -> Output:
-    """Returns the dead letter, at most `limit_bytes` large if that is some kilobytes.
+    """Return the dead letter, at most `limit_bytes` large if that is some kilobytes.
 
     To fit, it drops the value first, then key and headers, and names what it dropped in the header
     `__snapreplay.errors.dropped`.
@@ -45,8 +46,8 @@ def dead_letter(
 
 
 def timer_dead_letter(app_version: str, timer: Timer[Any], error: RecordError) -> Output:
-    """Returns the dead letter of a timer that could not be handled. It has no value. Its key is that of the timer, of a
-    tuple the first part, or the name of a periodic one; it goes to the partition of the state."""
+    """Return the dead letter of a timer that could not be handled. It has no value. Its key is that of the timer,
+    of a tuple the first part, or the name of a periodic one; it goes to the partition of the state."""
     is_periodic = timer.key is None
     facts = {
         "timer": timer.name,
@@ -64,12 +65,13 @@ def timer_dead_letter(app_version: str, timer: Timer[Any], error: RecordError) -
 def error_headers(
     app_id: str, app_version: str, record: InputRecord, error: RecordError
 ) -> Headers:
-    """All values are UTF-8 text; numbers in decimal."""
+    """Return headers of UTF-8 text; numbers in decimal."""
     facts = {
         "topic": record.topic,
         "partition": str(record.partition),
         "offset": str(record.offset),
         "timestamp_ms": str(record.timestamp),
+        "xxh64": f"{anchor_of(record).xxh64:016x}",
         **_reason(app_id, app_version, error),
     }
     return _headers(facts)

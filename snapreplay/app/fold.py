@@ -21,10 +21,10 @@ from operator import attrgetter
 from typing import Any
 
 from snapreplay.app.app import App
-from snapreplay.app.batch import Applied, ErrorPolicy, Portion
+from snapreplay.app.batch import Applied, ErrorPolicy, Feeding, Portion
 from snapreplay.app.codecs import Codec
 from snapreplay.app.dead_letter import dead_letter, timer_dead_letter
-from snapreplay.app.failure import NEVER_HANDLER_ERRORS, answered, record_error
+from snapreplay.app.failure import answered, passes, record_error
 from snapreplay.app.halving import Tried, halving
 from snapreplay.app.input_ranges import InputRanges, offsets_of, out_of_order
 from snapreplay.app.names import dead_letters_topic
@@ -33,14 +33,13 @@ from snapreplay.app.output_hash import hashing
 from snapreplay.app.record import InputRecord, Output, Record, id_of
 from snapreplay.app.timer import Timer
 from snapreplay.app.turns import NO_PORTION, OnFailure, Turns
-from snapreplay.errors import RecordError, StopError, UsageError
+from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import Store
+from snapreplay.state.gate import Gate
 from snapreplay.state.steps import Steps, all_of
+from snapreplay.state.stores import maps_of
 
-SLICE_RECORDS = 256
-"""Applied in one step."""
-
-PASSING = (*NEVER_HANDLER_ERRORS, StopError)
+SLICE_RECORDS = 256  # applied in one step
 
 
 class Fold:
@@ -55,10 +54,7 @@ class Fold:
         output_limits: Mapping[str, int] | None = None,
         policy: ErrorPolicy = ErrorPolicy.FAIL,
     ) -> None:
-        """
-        Args:
-            output_limits: topic name → the largest record it accepts (max.message.bytes); Kafka's
-                default for topics not named.
+        """Take `output_limits`: topic name → the largest accepted record (max.message.bytes), else Kafka's default.
 
         Raises:
             UsageError: the policy is DEAD_LETTER, but the state cannot undo half a record.
@@ -73,14 +69,18 @@ class Fold:
         self._store = store
         self._policy = policy
         self._limits = output_limits or {}
-        self._out = Out(app.outputs, self._limits)
+        self._gate = Gate()
+        self._gate.close()
+        for each in maps_of(store.view).values():
+            each.__snapreplay_store__().gate = self._gate
+        self._out = Out(app.outputs, self._limits, self._gate)
         self._ways = {
             topic.name: (topic, app.handlers[topic], _decoder(topic.key), _decoder(topic.value))
             for topic in app.inputs
         }
         self._turns: Turns | None = None
         if store.timetable is not None:
-            self._turns = Turns(app, store, store.timetable, partition, self._out)
+            self._turns = Turns(app, store, store.timetable, partition, self._out, self._gate)
         self._coverage = InputRanges({})
         self._began_at_ms = -1
         self._outputs_xxh64: dict[str, int] = {}
@@ -89,6 +89,11 @@ class Fold:
     def is_timed(self) -> bool:
         """Something may be due before a record: use `applying`."""
         return self._turns is not None
+
+    def learn_limits(self, limits: Mapping[str, int]) -> None:
+        """Use these limits of the topics for what is sent from now on."""
+        self._limits = limits
+        self._out.learn_limits(limits)
 
     def begin(self, positions: Mapping[str, int], portion: Portion | None = None) -> None:
         """Start a batch. `positions`: next offset of each input."""
@@ -143,7 +148,7 @@ class Fold:
         yield from self._moving(portion, None)
 
     def _moving(self, portion: Portion, alone: OnFailure | None) -> Steps[RecordError | None]:
-        """Stream time, after the records."""
+        """Move stream time, after the records."""
         if portion.to_ms is None:
             return None
         failure = None
@@ -173,7 +178,7 @@ class Fold:
         return self._applied(None)
 
     def finishing(self) -> Steps[Applied]:
-        """`staging`, then `sealing`. Raises as `staging`."""
+        """Stage, then seal. Raises as `staging`."""
         yield from self.staging()
         return (yield from self.sealing())
 
@@ -213,7 +218,9 @@ class Fold:
         self._outputs_xxh64 = yield from hashing(self._out.staged)
         return (yield from self._applied(failure))
 
-    def replaying(self, positions: Mapping[str, int], portion: Portion) -> Steps[Applied]:
+    def replaying(
+        self, positions: Mapping[str, int], portion: Portion, feeding: Feeding = applying
+    ) -> Steps[Applied]:
         """Apply a recorded batch again: as a whole, or, if that fails, one by one, as it went the first time.
 
         Raises:
@@ -221,7 +228,7 @@ class Fold:
         """
         self.begin(positions, portion)
         try:
-            yield from self.applying(portion)
+            yield from feeding(self, portion)
             return (yield from self.finishing())
         except RecordError:
             self.abandon()
@@ -250,7 +257,7 @@ class Fold:
         return (yield from self._moving(portion, self._without))
 
     def _skipped(self, record: InputRecord, error: RecordError) -> bool:
-        """Whether to go on without a record that failed."""
+        """Say whether to go on without a record that failed."""
         if self._policy is ErrorPolicy.FAIL:
             return False
         limit_bytes = self._limits.get(dead_letters_topic(self._app.app_id), DEFAULT_LIMIT_BYTES)
@@ -261,7 +268,7 @@ class Fold:
         return True
 
     def _without(self, timer: Timer[Any], error: RecordError) -> bool:
-        """Whether to go on without a timer that failed."""
+        """Say whether to go on without a timer that failed."""
         if self._policy is ErrorPolicy.FAIL:
             return False
         self._dead_letters.append(timer_dead_letter(self._app.version, timer, error))
@@ -269,7 +276,7 @@ class Fold:
         return True
 
     def _skip(self, record: InputRecord) -> None:
-        """It has no effect but that of its timestamp, which it has had on the timers already."""
+        """Skip a record: it has no effect but that of its timestamp, which it has had on the timers already."""
         self._coverage.skip(record)
         self._move_time(record.timestamp)
         self._passed()
@@ -292,13 +299,14 @@ class Fold:
             self._turns.begin(portion or NO_PORTION)
 
     def _apply_run(self, run: Sequence[InputRecord]) -> None:
-        """The hot loop: at least one record, all of one input."""
+        """Apply records in the hot loop: at least one record, all of one input."""
         app_id, partition, store, out = self._app.app_id, self.partition, self._store, self._out
-        view, stream_time_ms = store.view, store.stream_time_ms
+        view, clock, stream_time_ms = store.view, store.clock, store.stream_time_ms
         record = run[0]
         name = record.topic
         position = self._coverage.positions[name]
         topic, handler, decode_key, decode_value = self._ways[name]
+        self._gate.open()
         try:
             for record in run:
                 offset, timestamp_ms = record.offset, record.timestamp
@@ -306,7 +314,7 @@ class Fold:
                     raise out_of_order(record, position)
                 position = offset + 1
                 if timestamp_ms > stream_time_ms:
-                    store.stream_time_ms = stream_time_ms = timestamp_ms
+                    clock.stream_time_ms = stream_time_ms = timestamp_ms
                 key = out.input_key = record.key
                 value = decode_value(record.value)
                 decoded = Record(
@@ -322,14 +330,16 @@ class Fold:
                 answer = handler(decoded, view, out)
                 if answer is not None:
                     raise answered(answer)
-        except PASSING:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is an answer
+        except BaseException as error:
+            if passes(error):
+                raise
             found = record_error(record, topic, handler, error)
             raise found from found.__cause__
+        finally:
+            self._gate.close()
 
     def _trying(self, refused: RecordError | None, together: Sequence[InputRecord]) -> Steps[Tried]:
-        """Applies the records as one batch, staged after those before it; or, after an error, none of them."""
+        """Apply the records as one batch, staged after those before it; or, after an error, none of them."""
         store, staged = self._store, self._out.staged
         outputs_before, stream_time_before_ms = len(staged), store.stream_time_ms
         applied_count, positions = 0, dict(self._coverage.positions)
@@ -384,8 +394,6 @@ class Fold:
 
 
 def _decoder(codec: Codec[Any]) -> Callable[[bytes | None], Any]:
-    """If the codec is not nullable there is no test for null: `decode` refuses None anyway."""
+    """Return what decodes key or value. A codec that is not nullable needs no test: `decode` refuses None."""
     decode: Callable[[Any], Any] = codec.decode
-    if not codec.nullable:
-        return decode
-    return lambda data: None if data is None else decode(data)
+    return decode if not codec.nullable else lambda data: None if data is None else decode(data)

@@ -13,17 +13,19 @@ from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
-from snapreplay.app.app import App
+from snapreplay.app.app import SHARDS_OF_A_TEST, App, check_app
 from snapreplay.app.batch import Applied, ErrorPolicy, Portion, check_policy
 from snapreplay.app.fold import Fold
 from snapreplay.app.lost_change import DefaultWatch
-from snapreplay.app.made_record import UNSET, record, record_raw
-from snapreplay.app.record import Output, RawRecord, id_of
+from snapreplay.app.made_record import UNSET, checked_records, record, record_raw
+from snapreplay.app.record import Output, RawRecord, span_of
 from snapreplay.app.sent import Sent, sent_to
 from snapreplay.app.topic import Topic
+from snapreplay.app.turns import other_periods
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import Digest
+from snapreplay.state.fields import in_entries, recorded_after, refuse_fields
 from snapreplay.state.keys import K as MapKey
 from snapreplay.state.map import MapState
 from snapreplay.state.slices import Slices, digest_in, load_slices, slices_of
@@ -44,7 +46,7 @@ class Diverged(AssertionError):
 
 @dataclass(frozen=True)
 class _Batch:
-    """What a recovery would find of a batch: the input it covers, and its increment."""
+    """A batch as a recovery would find it: the input it covers, and its increment."""
 
     records: list[RawRecord]
     applied: Applied
@@ -77,13 +79,13 @@ class Harness(Generic[S]):
         output_limits: Mapping[str, int] | None = None,
         events_max: int = sys.maxsize,
     ) -> None:
-        """`events_max`: how many timers and expired entries a batch has room for. What is due beyond that gets
+        """Take `events_max`: how many timers and expired entries a batch has room for. What is due beyond that gets
         batches of its own, as in a service with that `batch.records_max`.
 
         Raises:
             UsageError: the app is not complete, see `App.validate`; or `policy` is not an ErrorPolicy.
         """
-        app.validate()
+        check_app(app)
         check_policy(policy)
         self._app = app
         self._partition = partition
@@ -96,13 +98,14 @@ class Harness(Generic[S]):
         self.dead_letters: list[Output] = []
         self.errors: list[RecordError] = []
         self._batches: list[_Batch] = []
-        self._store = self._empty_store()
+        self._fields = recorded_after({}, app.stored_fields)
+        self._store = self._app.new_store(shards=SHARDS_OF_A_TEST)
         self._take_up(self._store)
         self.snapshot()
 
     @property
     def state(self) -> S:
-        """The state as a handler would see it now. Changes made through it are lost."""
+        """The state as a handler would see it now. It cannot be written through it."""
         view: S = self._store.view
         return view
 
@@ -113,7 +116,7 @@ class Harness(Generic[S]):
     @overload
     def view(self) -> View[S]: ...
     def view(self) -> View[Any]:
-        """What `Service.view` gives: the state as of the last committed batch, typed and read-only. It may be kept.
+        """Return the state as of the last committed batch, typed and read-only, as `Service.view` does. It may be kept.
 
         Raises:
             UsageError: the state is no map.
@@ -130,6 +133,11 @@ class Harness(Generic[S]):
     def stream_time_ms(self) -> int:
         """The highest timestamp so far; -1 before the first record."""
         return self._store.stream_time_ms
+
+    @property
+    def other_periods(self) -> list[str]:
+        """The log lines of a recovery about periodic timers that are due by an earlier period."""
+        return other_periods(self._app.timers, self._store)
 
     @property
     def all_outputs(self) -> list[Output]:
@@ -168,18 +176,19 @@ class Harness(Generic[S]):
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes]] = (),
     ) -> None:
-        """As `feed`, with the bytes as they are in Kafka: they need not decode."""
+        """Feed one record as `feed` does, with the bytes as they are in Kafka: they need not decode."""
         self.feed_batch([record_raw(topic, key, value, timestamp_ms=timestamp_ms, headers=headers)])
 
     def feed_batch(self, records: Iterable[RawRecord]) -> list[RawRecord]:
         """Apply these records as one committed batch. Returns them with their offsets.
 
         Raises:
+            UsageError: not a list of records, or one is not of an input.
             RecordError: with policy FAIL; the records before the failing one are applied, as in the
                 service.
             LostChange: a default returned by `get` was changed, and the change is lost.
         """
-        numbered = [self._numbered(one) for one in records]
+        numbered = [self._numbered(one) for one in checked_records(records)]
         self._commit(numbered, None)
         return numbered
 
@@ -194,11 +203,11 @@ class Harness(Generic[S]):
         self._commit([], to_ms)
 
     def _committed(self) -> Any:
-        """After a crash that is another store."""
+        """Return the view of the present store; after a crash that is another one."""
         return self._store.committed_view()
 
     def _commit(self, numbered: list[RawRecord], to_ms: int | None) -> None:
-        """In one batch, or in as many as have room for what is due."""
+        """Commit in one batch, or in as many as have room for what is due."""
         left, is_full = numbered, True
         while is_full:
             applied = self._commit_batch(left, to_ms)
@@ -254,18 +263,22 @@ class Harness(Generic[S]):
         Raises:
             Diverged: the state is another one than here.
             StoredValueUnreadable: the app's types cannot read an entry.
+            UnknownFields: the app does not know a field that stored values have here.
         """
+        fields = in_entries(self._fields, {each.name: each.entries for each in self._store.sizes})
+        if unknown := refuse_fields(fields, app.stored_fields, self._app.version):
+            raise unknown
         if not self._store.keeps_changes:
             self.snapshot()
         heir: Harness[Any] = Harness(
             app, self._partition, policy=self._policy, output_limits=self._limits
         )
         heir._image, heir._batches = self._image, self._batches
+        heir._fields = recorded_after(fields, app.stored_fields)
         store = heir._by_changes(random.Random(seed))
         if digest_in(store) != self.digest:
             raise Diverged(f"{app.app_id}: handed over, the state has another digest")
-        for _ in store.checking():
-            pass
+        sum(store.checking())
         heir._take_up(store)
         heir._positions, heir._clock_ms = dict(self._positions), self._clock_ms
         heir.snapshot()
@@ -280,9 +293,6 @@ class Harness(Generic[S]):
             store.stream_time_ms = batch.applied.stream_time_ms
         return store
 
-    def _empty_store(self) -> Store:
-        return self._app.new_store()
-
     def _take_up(self, store: Store) -> None:
         self._store = store
         self._fold = self._new_fold(store, self._policy)
@@ -293,7 +303,7 @@ class Harness(Generic[S]):
         return Fold(self._app, store, self._partition, output_limits=self._limits, policy=policy)
 
     def _forget_reads(self) -> None:
-        """Undoes reads outside a batch: they leave decoded values in a map."""
+        """Undo reads outside a batch, which leave decoded values in a map."""
         if self._store.keeps_changes:
             self._store.rollback()
 
@@ -337,7 +347,7 @@ class Harness(Generic[S]):
         return store
 
     def _restored(self, shuffle: random.Random) -> Store:
-        store = self._empty_store()
+        store = self._app.new_store(shards=SHARDS_OF_A_TEST)
         slices = list(self._image.slices)
         shuffle.shuffle(slices)
         shuffled = [
@@ -348,13 +358,12 @@ class Harness(Generic[S]):
         return store
 
     def _replay(self, store: Store) -> None:
-        fold = self._new_fold(store, ErrorPolicy.FAIL)
-        positions = self._image.positions
+        fold, positions = self._new_fold(store, ErrorPolicy.FAIL), self._image.positions
         for batch in self._batches:
             if batch.applied.sealed.cleared:
                 store.apply_changes({}, batch.applied.sealed.cleared)
             applied = _replayed(fold, store, positions, batch)
-            where = _where(batch.records)
+            where = span_of(batch.records)
             if applied.failure is not None:
                 raise Diverged(f"replay of {where}: {applied.failure}") from applied.failure
             if applied.outputs != batch.applied.outputs:
@@ -376,20 +385,13 @@ def _replayed(fold: Fold, store: Store, positions: Mapping[str, int], batch: _Ba
     try:
         again = all_of(fold.replaying(positions, portion))
     except RecordError as error:
-        raise Diverged(f"replay of {_where(batch.records)}: {error}") from error
+        raise Diverged(f"replay of {span_of(batch.records)}: {error}") from error
     store.merge()
     return again
 
 
 def _behind(records: Sequence[RawRecord], positions: Mapping[str, int]) -> list[RawRecord]:
     return [one for one in records if one.offset >= positions[one.topic]]
-
-
-def _where(records: Sequence[RawRecord]) -> str:
-    if not records:
-        return "an empty batch"
-    first, last = id_of(records[0]), id_of(records[-1])
-    return str(first) if first == last else f"{first} to {last}"
 
 
 def _shuffled(entries: Mapping[bytes, T], shuffle: random.Random) -> dict[bytes, T]:

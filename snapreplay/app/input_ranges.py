@@ -1,4 +1,5 @@
-"""Which input a batch covers: ranges in the order applied, skipped records, and where each input continues. Pure."""
+"""The input that a batch covers: ranges in the order applied, skipped records, and where each input continues.
+Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class InputRanges:
     __slots__ = ("_last", "_ranges", "_skipped", "positions", "record_count")
 
     def __init__(self, positions: Mapping[str, int]) -> None:
-        """`positions`: next offset of each input."""
+        """Begin at `positions`: next offset of each input."""
         self.positions = dict(positions)
         self.record_count = 0
         """Applied records, the skipped ones not counted."""
@@ -47,13 +48,13 @@ class InputRanges:
         return {topic: anchor_of(record) for topic, record in self._last.items()}
 
     def applied(self, last: InputRecord, count: int) -> None:
-        """`count` records of one input, up to `last`, were applied; none between them was skipped."""
+        """Note that `count` records of one input, up to `last`, were applied; none between them was skipped."""
         self._extend(last.topic, last.offset + 1, count)
         self._last[last.topic] = last
         self.record_count += count
 
     def skip(self, record: InputRecord) -> None:
-        """This record was not applied, and a replay must not apply it."""
+        """Note that this record was not applied, and that a replay must not apply it."""
         topic, start, end = record.topic, record.offset, record.offset + 1
         position = self.positions[topic]
         for index in range(len(self._skipped) - 1, -1, -1):
@@ -68,7 +69,7 @@ class InputRanges:
         self._skipped.append(SkippedRange(topic, start, end))
 
     def pass_over(self, topic: str, end_offset: int) -> None:
-        """There are no records before `end_offset`, only markers, aborted records or gaps."""
+        """Note that there are no records before `end_offset`, only markers, aborted records or gaps."""
         self._extend(topic, end_offset, 0)
 
     def _extend(self, topic: str, end_offset: int, count: int) -> None:
@@ -81,7 +82,7 @@ class InputRanges:
 
 
 def offsets_of(ranges: Iterable[SkippedRange]) -> set[tuple[str, int]]:
-    """(topic, offset) of each record in them."""
+    """Return (topic, offset) of each record in them."""
     return {
         (part.topic, offset)
         for part in ranges

@@ -25,7 +25,7 @@ def interleave(inputs: Sequence[Sequence[InputRecord]]) -> Sequence[InputRecord]
 
 
 def by_input(runs: Sequence[Sequence[InputRecord]]) -> list[Sequence[InputRecord]]:
-    """Joins the runs of each input, in the order in which they were fetched."""
+    """Join the runs of each input, in the order in which they were fetched."""
     inputs: dict[str, list[InputRecord]] = {}
     for run in runs:
         inputs.setdefault(run[0].topic, []).extend(run)

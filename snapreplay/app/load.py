@@ -48,7 +48,7 @@ def load_app(name: str) -> App[Any]:
 
 
 def name_of(app: App[Any]) -> str | None:
-    """Returns a name by which another process in this directory can import the app; None if there is none (the app was
+    """Return a name by which another process in this directory can import the app; None if there is none (the app was
     made in a function or in __main__).
     """
     main = sys.modules["__main__"]  # `multiprocessing` also has it as "__mp_main__"
@@ -65,7 +65,7 @@ def name_of(app: App[Any]) -> str | None:
 
 
 def name_in_main(app: App[Any]) -> str | None:
-    """Returns the name of an app in the file that Python was started with; None if the app is not there.
+    """Return the name of an app in the file that Python was started with; None if the app is not there.
 
     Only for commands that a person types: a child process that imports this file would run the program again.
     """
@@ -79,7 +79,7 @@ def _attribute_in(module: ModuleType, app: App[Any]) -> str | None:
 
 
 def _place_of(module: ModuleType) -> str:
-    """The module's name, or its file if another process would not find the name."""
+    """Return the module's name, or its file if another process would not find the name."""
     file = getattr(module, "__file__", None)
     if (
         "." in module.__name__
@@ -134,10 +134,7 @@ def _put_first(folder: Path) -> None:
 
 
 def _import(name: str, shown: str) -> ModuleType:
-    """
-    Raises:
-        ModuleNotFoundError: this module was not found; one that it imports is a UsageError.
-    """
+    """Import, or raise ModuleNotFoundError: this module was not found; one that it imports is a UsageError."""
     try:
         importlib.invalidate_caches()
         return importlib.import_module(name)
@@ -165,7 +162,8 @@ def _import_hint(error: BaseException) -> str:
 
 
 def _line_of(error: BaseException) -> str:
-    """The innermost line outside the import system, " (ledger.py line 3: import foo)", or an empty string."""
+    """Return the innermost line outside the import system, as in " (ledger.py line 3: import foo)", or an empty
+    string."""
     if isinstance(error, SyntaxError):
         text = (error.text or "").strip()
         return f" ({Path(error.filename or '?').name} line {error.lineno}: {text})"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from snapreplay.app.codecs import Codec
+from snapreplay.app.codecs import Codec, unencoded
+from snapreplay.app.headers import checked_headers
 from snapreplay.app.out import TIMESTAMP_MS_MAX
 from snapreplay.app.record import RawRecord
 from snapreplay.app.topic import Topic
@@ -26,7 +27,7 @@ def record(
     timestamp_ms: int | None = None,
     headers: Iterable[tuple[str, bytes]] = (),
 ) -> RawRecord:
-    """Returns an input record. The harness sets partition and offset, and a timestamp if there is none: 1 ms after the
+    """Return an input record. The harness sets partition and offset, and a timestamp if there is none: 1 ms after the
     record before it, 1 for the first.
 
     Raises:
@@ -50,10 +51,11 @@ def record_raw(
     timestamp_ms: int | None = None,
     headers: Iterable[tuple[str, bytes]] = (),
 ) -> RawRecord:
-    """As `record`, with the bytes as they are in Kafka: they need not decode.
+    """Return an input record as `record` does, with the bytes as they are in Kafka: they need not decode.
 
     Raises:
-        UsageError: `topic` is not a Topic, key or value are not bytes, or `timestamp_ms` is not a timestamp.
+        UsageError: `topic` is not a Topic, key or value are not bytes, `timestamp_ms` is not a timestamp, or headers
+            are no pairs.
     """
     check_topic(topic)
     if timestamp_ms is not None and not is_timestamp(timestamp_ms):
@@ -67,14 +69,24 @@ def record_raw(
                 f"{topic.name}: {side} {given!r} is {type(given).__name__}, not bytes or None"
             )
     at_ms = UNSET if timestamp_ms is None else timestamp_ms
-    return RawRecord(topic.name, UNSET, UNSET, at_ms, key, value, tuple(headers))
+    checked = checked_headers(topic.name, headers, UsageError)
+    return RawRecord(topic.name, UNSET, UNSET, at_ms, key, value, checked)
+
+
+def checked_records(given: Iterable[RawRecord]) -> list[RawRecord]:
+    """Return the records, or raise UsageError: it is not a list of records."""
+    hint = "make each record with `testing.record(topic, key=…, value=…)`, and pass a list of them"
+    if isinstance(given, RawRecord) or not isinstance(given, Iterable):
+        raise UsageError(f"{given!r} is not a list of records", hint=hint)
+    records = list(given)
+    for each in records:
+        if not isinstance(each, RawRecord):
+            raise UsageError(f"{each!r} is of type {type(each).__name__}, not a record", hint=hint)
+    return records
 
 
 def check_topic(topic: object) -> None:
-    """
-    Raises:
-        UsageError: it is not a Topic, but probably the name of one.
-    """
+    """Raise UsageError if it is not a Topic, but probably the name of one."""
     if not isinstance(topic, Topic):
         raise UsageError(
             f"{topic!r} is not a Topic", hint="pass the Topic object that the app was declared with"
@@ -82,7 +94,7 @@ def check_topic(topic: object) -> None:
 
 
 def encoded_key(topic: Topic[K, Any], key: K | None) -> bytes | None:
-    """None is a null key.
+    """Encode a key; None is a null key.
 
     Raises:
         UsageError: the codec does not encode it.
@@ -92,7 +104,7 @@ def encoded_key(topic: Topic[K, Any], key: K | None) -> bytes | None:
 
 
 def encoded_value(topic: Topic[Any, V], value: V | None) -> bytes | None:
-    """As `encoded_key`."""
+    """Encode a value as `encoded_key` does a key."""
     return _encoded(topic.name, "value", topic.value, value)
 
 
@@ -102,12 +114,10 @@ def _encoded(topic: str, side: str, codec: Codec[Any], given: object) -> bytes |
     try:
         return codec.encode(given)
     except Exception as error:  # a codec may raise anything
-        raise UsageError(
-            f"{topic}: {side} {given!r} is {type(given).__name__}, which {codec.name} does not encode: {error}",
-            topic=topic,
-        ) from error
+        why, hint = unencoded(side, codec, given, error)
+        raise UsageError(f"{topic}: {why}", hint=hint, topic=topic) from error
 
 
 def is_timestamp(value: object) -> bool:
-    """Whether a record can have this time: milliseconds since the epoch, in 64 bits."""
+    """Say whether a record can have this time: milliseconds since the epoch, in 64 bits."""
     return type(value) is int and 0 <= value <= TIMESTAMP_MS_MAX

@@ -9,12 +9,12 @@ reserved; nothing writes them yet.
 
 
 def increments_topic(app_id: str) -> str:
-    """T-ZengLiang."""
+    """Name T-ZengLiang."""
     return f"{app_id}-increments"
 
 
 def snapshots_topic(app_id: str) -> str:
-    """T-QuanLiang."""
+    """Name T-QuanLiang."""
     return f"{app_id}-snapshots"
 
 
@@ -23,10 +23,17 @@ def dead_letters_topic(app_id: str) -> str:
 
 
 def audit_group(app_id: str) -> str:
-    """The consumer group whose committed offsets say how far the increments topic was audited. It has no members."""
+    """Name the consumer group whose committed offsets say how far the increments topic was audited. It has no
+    members."""
     return f"{app_id}-audit"
 
 
+def witness_group(app_id: str) -> str:
+    """Name the consumer group whose committed offsets say how far the increments topic was committed. It has no
+    members."""
+    return f"{app_id}-witness"
+
+
 def transactional_id(app_id: str, partition: int) -> str:
-    """Made of app id and partition only, so that each owner of the partition fences all earlier ones."""
+    """Make the id of app id and partition only, so that each owner of the partition fences all earlier ones."""
     return f"{app_id}-{partition}"

@@ -1,16 +1,21 @@
-"""What a handler sends: encoded at once, staged until the batch commits. Pure."""
+"""The outputs of a handler: encoded at once, staged until the batch commits. Pure."""
 
 from __future__ import annotations
 
 import difflib
+import sys
+from _thread import get_ident
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from snapreplay.app.codecs import Codec
-from snapreplay.app.failure import NEVER_HANDLER_ERRORS
+from snapreplay.app.codecs import Codec, unencoded
+from snapreplay.app.headers import checked_headers
+from snapreplay.app.kafka_commands import alter
 from snapreplay.app.record import Output
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError
+from snapreplay.interrupts import of_a_signal
+from snapreplay.state.gate import OPEN, Gate, refuse_write
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -29,27 +34,41 @@ DefaultRecordBatch.estimateBatchSizeUpperBound adds.
 
 _HEADER_OVERHEAD_BYTES = 10
 
-_SHOWN_BYTES = 40
+_ROOM_BYTES = 4096
+"""What a limit that is raised leaves beside the record."""
 
 
 class Out:
-    """What a handler sends to. Its outputs become visible when the batch commits, all or none, in the order sent.
+    """The place that a handler sends to. Its outputs become visible when the batch commits, all or none, in the order
+    sent.
 
     Attributes:
         staged: outputs so far, in the order sent; for the fold only.
         input_key: key bytes of the record being applied; set by the fold.
     """
 
-    __slots__ = ("_ways", "input_key", "staged")
+    __slots__ = ("_gate", "_topics", "_ways", "input_key", "staged")
 
-    def __init__(self, topics: Iterable[Topic[Any, Any]], limits: Mapping[str, int]) -> None:
-        """`limits`: topic name → max.message.bytes; `DEFAULT_LIMIT_BYTES` for those not named."""
-        self._ways = {
-            topic: (topic.key, topic.value, limits.get(topic.name, DEFAULT_LIMIT_BYTES))
-            for topic in topics
-        }
+    def __init__(
+        self,
+        topics: Iterable[Topic[Any, Any]],
+        limits: Mapping[str, int],
+        gate: Gate = OPEN,
+    ) -> None:
+        """Begin with nothing staged; `limits`: topic name → max.message.bytes; `DEFAULT_LIMIT_BYTES` for those not
+        named. `gate`: who may send."""
+        self._gate = gate
+        self._topics = tuple(topics)
+        self.learn_limits(limits)
         self.staged: list[Output] = []
         self.input_key: bytes | None = None
+
+    def learn_limits(self, limits: Mapping[str, int]) -> None:
+        """Use these limits for what is sent from now on."""
+        self._ways = {
+            topic: (topic.key, topic.value, limits.get(topic.name, DEFAULT_LIMIT_BYTES))
+            for topic in self._topics
+        }
 
     def send(
         self,
@@ -71,9 +90,12 @@ class Out:
             timestamp_ms: milliseconds since the epoch; None: the time of writing.
 
         Raises:
+            UsageError: no handler runs, or another thread's.
             RecordError: the topic is not an output of the app, or the record cannot be encoded or is
                 larger than the topic accepts.
         """
+        if self._gate.owner != get_ident():
+            refuse_write(self._gate, f"an output to {topic.name} was sent")
         way = self._ways.get(topic)
         if way is None:
             raise _undeclared(topic, self._ways)
@@ -84,7 +106,7 @@ class Out:
         size_bytes = _RECORD_OVERHEAD_BYTES + len(key_bytes or b"") + len(value_bytes or b"")
         checked: tuple[tuple[str, bytes], ...] = ()
         if headers or partition is not None or timestamp_ms is not None:
-            checked = _checked_headers(topic, headers or ())
+            checked = checked_headers(f"output to {topic.name}", headers or (), RecordError)
             _check_number(topic, "partition", partition, PARTITION_MAX)
             _check_number(topic, "timestamp_ms", timestamp_ms, TIMESTAMP_MS_MAX)
             size_bytes += headers_upper_bound(checked)
@@ -103,8 +125,13 @@ class Out:
         )
 
 
+def limits_of_a_replay(topics: Iterable[Topic[Any, Any]]) -> dict[str, int]:
+    """Return limits without a limit: what was committed was accepted, whatever the topics take today."""
+    return {topic.name: sys.maxsize for topic in topics}
+
+
 def size_upper_bound(key: bytes | None, value: bytes | None) -> int:
-    """Bytes of a batch with this record alone, without headers: what max.message.bytes limits."""
+    """Return the bytes of a batch with this record alone, without headers: what max.message.bytes limits."""
     return _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
 
 
@@ -120,24 +147,17 @@ def _encode(topic: Topic[Any, Any], side: str, codec: Codec[T], value: T) -> byt
             return codec.encode(value)
         if codec.nullable:
             return None
-        raise TypeError("None is not a value of this type")
-    except NEVER_HANDLER_ERRORS:
-        raise
-    except Exception as error:  # the codec is the user's and may raise anything
-        raise _unencodable(topic, side, codec, value, error) from error
-
-
-def _checked_headers(
-    topic: Topic[Any, Any], headers: Sequence[tuple[str, bytes]]
-) -> tuple[tuple[str, bytes], ...]:
-    checked = tuple((name, data) for name, data in headers)
-    for name, data in checked:
-        if type(name) is not str or type(data) is not bytes:
-            raise RecordError(
-                f"output to {topic.name}: header ({name!r}, {data!r}) is not a (str, bytes) pair",
-                topic=topic.name,
-            )
-    return checked
+        raise TypeError
+    except BaseException as error:
+        if of_a_signal(error):
+            raise
+        why, hint = unencoded(side, codec, value, error)
+        raise RecordError(
+            f"output to {topic.name}: {why}",
+            hint=hint,
+            topic=topic.name,
+            exception=type(error).__name__,
+        ) from error
 
 
 def _check_number(topic: Topic[Any, Any], name: str, value: int | None, most: int) -> None:
@@ -151,7 +171,9 @@ def _check_number(topic: Topic[Any, Any], name: str, value: int | None, most: in
 def _undeclared(topic: Any, known: Mapping[Topic[Any, Any], object]) -> RecordError:
     names = [one.name for one in known]
     given = topic.name if isinstance(topic, Topic) else repr(topic)
-    if given in names:
+    if topic in names:
+        hint = f"{given} is a name: pass the Topic object that the app was declared with"
+    elif given in names:
         hint = "another Topic object has this name: declare a topic once and import it"
     else:
         near = difflib.get_close_matches(given, names, n=1)
@@ -162,23 +184,12 @@ def _undeclared(topic: Any, known: Mapping[Topic[Any, Any], object]) -> RecordEr
     )
 
 
-def _unencodable(
-    topic: Topic[Any, Any], side: str, codec: Codec[Any], value: object, error: Exception
-) -> RecordError:
-    shown = repr(value)
-    shown = shown if len(shown) <= _SHOWN_BYTES else shown[:_SHOWN_BYTES] + "…"
-    hint = f"declare the topic with {side}=nullable({codec.name})" if value is None else ""
-    return RecordError(
-        f"output to {topic.name}: {side} {shown} cannot be written as {codec.name}: {error}",
-        hint=hint,
-        topic=topic.name,
-    )
-
-
 def _too_large(topic: str, size_bytes: int, limit_bytes: int) -> RecordError:
+    raised = f"max.message.bytes={size_bytes + _ROOM_BYTES}"
     return RecordError(
         f"output to {topic} has {size_bytes:,} bytes, but the topic accepts at most {limit_bytes:,}",
-        hint=f"send less, or raise max.message.bytes of {topic} and restart",
+        hint=f"send less, or raise max.message.bytes of {topic}: `{alter(topic, raised)}`; then"
+        f" `snapreplay retry`",
         topic=topic,
         size_bytes=size_bytes,
         limit_bytes=limit_bytes,

@@ -24,7 +24,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def hashing(outputs: Sequence[Output]) -> Steps[dict[str, int]]:
-    """Output topic → XXH64 of what was sent to it, in order; topics without outputs are left out."""
+    """Hash what was sent to each output topic, in order; topics without outputs are left out."""
     topics = [output.topic for output in outputs]
     if not topics or topics.count(topics[0]) == len(topics):  # nearly always: no copy
         one = yield from _hashing(outputs)
@@ -39,7 +39,7 @@ def hashing(outputs: Sequence[Output]) -> Steps[dict[str, int]]:
 
 
 def _hashing(outputs: Sequence[Output]) -> Steps[int]:
-    """Hashes the joined msgpack of the outputs. The headers of the pieces do not count, so the cut does not matter."""
+    """Hash the joined msgpack of the outputs. The headers of the pieces do not count, so the cut does not matter."""
     total, start, size = xxh64(), 0, 1
     while start < len(outputs):
         piece = outputs[start : start + size]

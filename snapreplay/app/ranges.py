@@ -1,4 +1,4 @@
-"""Which part of the input a batch covers. Ranges are half-open: "end" means "next". Pure."""
+"""The part of the input that a batch covers. Ranges are half-open: "end" means "next". Pure."""
 
 from __future__ import annotations
 
@@ -33,3 +33,14 @@ class Anchor(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     timestamp_ms: int
     xxh64: int  # of key, then value, each behind its 4-byte big-endian length (-1 for null)
+
+
+class PositionAnchor(msgspec.Struct, frozen=True, array_like=True):
+    """Identity of the record batch in Kafka's log that holds the offset directly below a position.
+
+    It may be of records, of aborted records or of a transaction marker. Every replica of a log has the same; a log that
+    was cut and grew again has another one.
+    """
+
+    leader_epoch: int
+    crc32c: int

@@ -36,7 +36,7 @@ class InputRecord(Protocol):
 
 
 def id_of(record: InputRecord) -> RecordId:
-    """Unique and stable."""
+    """Return an id that is unique and stable."""
     return RecordId(record.topic, record.partition, record.offset)
 
 
@@ -98,3 +98,11 @@ class Output(msgspec.Struct, frozen=True, gc=False, array_like=True):
     same_key: bool  # key bytes equal the input record's: keep its partition if the counts agree
     timestamp_ms: int | None  # None: the time of writing
     headers: tuple[tuple[str, bytes], ...] = ()
+
+
+def span_of(records: Sequence[RawRecord]) -> str:
+    """Name the first and the last one, for messages."""
+    if not records:
+        return "an empty batch"
+    first, last = id_of(records[0]), id_of(records[-1])
+    return str(first) if first == last else f"{first} to {last}"

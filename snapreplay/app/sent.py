@@ -1,4 +1,4 @@
-"""What an app sent to a topic, decoded. Pure."""
+"""The outputs of an app to a topic, decoded. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Sent(msgspec.Struct, Generic[K, V], frozen=True):
 
 
 def sent_to(topic: Topic[K, V], app: App[Any], outputs: Iterable[Output]) -> list[Sent[K, V]]:
-    """The outputs to this topic, in order.
+    """Return the outputs to this topic, in order.
 
     Raises:
         UsageError: the topic is not an output of the app. With an empty list, a test of the wrong topic could pass.

@@ -59,7 +59,7 @@ class Timer(msgspec.Struct, Generic[K], frozen=True, gc=False):
 
 
 def name_in(timer_id: str) -> str:
-    """Returns the timer's name, which begins a `Timer.id` and contains no blank."""
+    """Return the timer's name, which begins a `Timer.id` and contains no blank."""
     return timer_id.partition(" ")[0]
 
 
@@ -74,10 +74,7 @@ class TimerSpec(NamedTuple):
 
 
 def period_ms(every: object) -> int | None:
-    """
-    Raises:
-        UsageError: it is no whole number of milliseconds, or none at all.
-    """
+    """Return the period, or raise UsageError: it is no whole number of milliseconds, or none at all."""
     if every is None:
         return None
     if isinstance(every, timedelta):

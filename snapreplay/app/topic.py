@@ -41,10 +41,8 @@ class Topic(Generic[K, V]):
     @overload
     def __init__(self, name: str, *, key: Codec[K], value: Codec[V]) -> None: ...
     def __init__(self, name: str, *, key: Any = utf8, value: Any = None) -> None:
-        """
-        Raises:
-            UsageError: Kafka would not accept the name, or a codec is not one (`json` instead of `json()`).
-        """
+        """Declare a topic, or raise UsageError: Kafka would not accept the name, or a codec is not one (`json`
+        instead of `json()`)."""
         check_topic_name(name)
         self.name = name
         self.key = _checked_codec(name, "key", key)
@@ -55,10 +53,8 @@ class Topic(Generic[K, V]):
 
 
 def check_topic_name(name: object) -> None:
-    """
-    Raises:
-        UsageError: Kafka's rules: 1 to 249 of letters, digits, ".", "_", "-"; not "." or "..".
-    """
+    """Raise UsageError for a name against Kafka's rules: 1 to 249 of letters, digits, ".", "_", "-"; not "." or
+    ".."."""
     problem = None
     if not isinstance(name, str):
         problem = f"is a {type(name).__name__}, not a str"

@@ -1,4 +1,4 @@
-"""What is due before a record: timers fire and entries expire, in the order of their times. Pure.
+"""The events that are due before a record: timers fire and entries expire, in the order of their times. Pure.
 
 A record's turn: stream time moves to its timestamp, event by event; then its handler runs. An event is done or not,
 as a record is: what becomes of the record does not change what fired before it.
@@ -14,18 +14,43 @@ from msgspec import MsgspecError
 
 from snapreplay.app.app import App
 from snapreplay.app.batch import Portion
-from snapreplay.app.failure import NEVER_HANDLER_ERRORS, answered, timer_error
+from snapreplay.app.failure import answered, passes, timer_error
 from snapreplay.app.out import Out
 from snapreplay.app.record import InputRecord
 from snapreplay.app.timer import Timer, TimerSpec
-from snapreplay.errors import RecordError, StopError
+from snapreplay.errors import RecordError
 from snapreplay.state.contract import Store
+from snapreplay.state.gate import Gate
 from snapreplay.state.keys import stored_key
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.timers import TimerKey
 from snapreplay.state.timetable import Event, Kind, Timetable
 
 NO_PORTION = Portion()
+
+
+def other_periods(timers: Mapping[str, TimerSpec], store: Store) -> list[str]:
+    """Say which periodic timers are due next at another time than their periods give: these were changed."""
+    periods = None if store.timetable is None else store.timetable.periods
+    if periods is None:
+        return []
+    pending, now_ms, found = periods.committed_view(), store.stream_time_ms, []
+    for name, spec in sorted(timers.items()):
+        due_ms = pending.get(TimerKey("", name, b"").encoded())
+        if spec.every_ms is None or due_ms is None or due_ms <= now_ms:
+            continue
+        next_ms = _next_ms(now_ms, spec.every_ms)
+        if due_ms != next_ms:
+            found.append(
+                f"the periodic timer {name!r} fires next at {due_ms}, by an earlier period, and not at {next_ms}; from"
+                f" then on every {spec.every_ms} ms"
+            )
+    return found
+
+
+def _next_ms(now_ms: int, every_ms: int) -> int:
+    return (now_ms // every_ms + 1) * every_ms
+
 
 OnFailure = Callable[["Timer[Any]", RecordError], bool]
 """Called for a timer that cannot be handled. Returns whether to go on without it."""
@@ -42,8 +67,15 @@ class Turns:
     """
 
     def __init__(
-        self, app: App[Any], store: Store, timetable: Timetable, partition: int, out: Out
+        self,
+        app: App[Any],
+        store: Store,
+        timetable: Timetable,
+        partition: int,
+        out: Out,
+        gate: Gate,
     ) -> None:
+        self._gate = gate
         self._app_id, self._partition = app.app_id, partition
         self._specs = app.timers
         self._store, self._timetable, self._out = store, timetable, out
@@ -56,7 +88,7 @@ class Turns:
         self.begin()
 
     def begin(self, portion: Portion = NO_PORTION) -> None:
-        """Of a batch that is to apply `portion`."""
+        """Begin a batch that is to apply `portion`."""
         self.fired_count = self.timers_count = self.expired_count = 0
         self.skipped_timers: list[int] = []
         self.is_full = False
@@ -71,7 +103,7 @@ class Turns:
         ]
 
     def counted(self, positions: Mapping[str, int]) -> dict[str, Any]:
-        """What `Applied` says of the batch, which ends at these positions."""
+        """Return what `Applied` says of the batch, which ends at these positions."""
         records, self._records = self._records, ()  # not held until the next batch
         left = (each.topic for each in records if each.offset >= positions[each.topic])
         return {
@@ -85,7 +117,7 @@ class Turns:
         }
 
     def is_quiet(self, to_ms: int) -> bool:
-        """Nothing is due for certain, so `passing` need not be called."""
+        """Say whether certainly nothing is due, so that `passing` need not be called."""
         if self._new:
             return False
         not_before_ms = self._timetable.not_before_ms
@@ -125,12 +157,12 @@ class Turns:
         return None
 
     def ends_batch(self) -> bool:
-        """Whether the batch has no room for the next record, or for what is due before it."""
+        """Say whether the batch has no room for the next record, or for what is due before it."""
         self.is_full = self.is_full or not self._events_left
         return self.is_full
 
     def _new_period(self, up_to_ms: int) -> Event | None:
-        """A periodic timer that never fired is due at once, as in Kafka Streams."""
+        """Return a periodic timer that never fired: it is due at once, as in Kafka Streams."""
         return Event(0, Kind.PERIOD, "", self._new[0]) if self._new and up_to_ms >= 0 else None
 
     def _count(self, event: Event) -> None:
@@ -173,6 +205,13 @@ class Turns:
             raise timer_error(timer, spec and spec.function, error) from error.__cause__
 
     def _happen(self, event: Event, up_to_ms: int) -> None:
+        self._gate.open()
+        try:
+            self._happens(event, up_to_ms)
+        finally:
+            self._gate.close()
+
+    def _happens(self, event: Event, up_to_ms: int) -> None:
         self._move_time(event, up_to_ms)
         if event.kind is Kind.EXPIRY:
             self._timetable.expire(event)
@@ -185,7 +224,7 @@ class Turns:
         self._out.input_key = timer.output_key
         scheduler = self._store.scheduler
         if scheduler is not None:
-            scheduler.firing_ms = event.at_ms
+            scheduler.firing_ms = up_to_ms if event.kind is Kind.PERIOD else event.at_ms
         try:
             refused = self._refused
             if refused is not None and _is_of(refused, timer):
@@ -196,9 +235,9 @@ class Turns:
             answer: object = spec.function(timer, self._store.view, self._out)
             if answer is not None:
                 raise answered(answer)
-        except (*NEVER_HANDLER_ERRORS, StopError):
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is an answer
+        except BaseException as error:
+            if passes(error):
+                raise
             found = timer_error(timer, spec and spec.function, error)
             raise found from found.__cause__
         finally:
@@ -210,17 +249,17 @@ class Turns:
         self._store.stream_time_ms = max(self._store.stream_time_ms, at_ms)
 
     def _take(self, event: Event, up_to_ms: int, spec: TimerSpec | None) -> None:
-        """The timer is not pending any more; a periodic one is set again, and periods that were missed are left out."""
+        """Take the timer from those pending; set a periodic one again, without the periods that were missed."""
         timetable = self._timetable
         if event.kind is Kind.TIMER and timetable.timers is not None:
             timetable.timers.set(event.key, None)
         elif timetable.periods is not None:
             every_ms = spec.every_ms if spec is not None else None
-            following = None if every_ms is None else (up_to_ms // every_ms + 1) * every_ms
+            following = None if every_ms is None else _next_ms(up_to_ms, every_ms)
             timetable.periods.set(event.key, following)
 
     def _timer(self, event: Event, up_to_ms: int) -> tuple[Timer[Any], TimerSpec | None]:
-        """Also how it was declared; None: the app has no such timer any more."""
+        """Return the timer and its declaration; None: the app has no such timer any more."""
         store, name, encoded = TimerKey.decoded(event.key)
         spec, key, at_ms = self._specs.get(name), None, event.at_ms
         is_periodic = event.kind is Kind.PERIOD
@@ -233,7 +272,7 @@ class Turns:
         return Timer(self._app_id, self._partition, name, store, key, at_ms), spec
 
     def _key(self, store: str, encoded: bytes) -> Any:
-        """Of a store that is gone, or has another key type now, the key as it was."""
+        """Decode the key; if the store is gone, or has another key type now, return the key as it was."""
         decode = self._timetable.keys.get(store, stored_key)
         try:
             return decode(encoded)
@@ -242,8 +281,8 @@ class Turns:
 
 
 def _is_of(refused: RecordError, timer: Timer[Any]) -> bool:
-    """Whether it is this timer that the broker did not take. A periodic one that fires by the clock has another time at
-    each attempt."""
+    """Say whether it is this timer that the broker did not take. A periodic one that fires by the clock has another
+    time at each attempt."""
     if refused.timer_id is None or timer.store:
         return refused.timer_id == timer.id
     return refused.timer_id.rpartition(" at ")[0] == timer.name

@@ -29,7 +29,8 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 class _Place(NamedTuple):
-    """Where a module is: its file, the package that its relative imports start from, and where its submodules are."""
+    """The place of a module: its file, the package that its relative imports start from, and where its submodules
+    are."""
 
     file: str | None
     package: str
@@ -37,7 +38,7 @@ class _Place(NamedTuple):
 
 
 def own_modules(roots: Iterable[str]) -> dict[str, bytes]:
-    """Returns the author's modules that the module names in `roots` lead to: name → hash of the code.
+    """Return the author's modules that the module names in `roots` lead to: name → hash of the code.
 
     Raises:
         UsageError: one of them is not valid Python.
@@ -46,7 +47,7 @@ def own_modules(roots: Iterable[str]) -> dict[str, bytes]:
 
 
 def own_files(roots: Iterable[str]) -> set[str]:
-    """Returns the files of `own_modules`. Raises as it does."""
+    """Return the files of `own_modules`. Raises as it does."""
     return {file for _, file in _own(roots).values()}
 
 
@@ -70,7 +71,7 @@ def _own(roots: Iterable[str]) -> dict[str, tuple[bytes, str]]:
 
 
 def is_own(name: str, tops: Iterable[str] = ()) -> bool:
-    """Whether the module counts as the author's, for an app in the top-level packages `tops`."""
+    """Say whether the module counts as the author's, for an app in the top-level packages `tops`."""
     place = _place_of(name)
     return place is not None and _is_own(name, place, tops)
 
@@ -85,7 +86,7 @@ def _is_own(name: str, place: _Place, tops: Iterable[str]) -> bool:
 
 
 def _place_of(name: str) -> _Place | None:
-    """The same before and after an import; None if there is no such module."""
+    """Find a module's place, the same before and after an import; None if there is no such module."""
     module = sys.modules.get(name)
     if module is not None:
         package = getattr(module, "__package__", None) or name.rpartition(".")[0]
@@ -99,7 +100,7 @@ def _place_of(name: str) -> _Place | None:
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
-    """Finds it as an import would, but without importing the packages above it."""
+    """Find it as an import would, but without importing the packages above it."""
     parent = name.rpartition(".")[0]
     if not parent:
         return find_spec(name) if name else None
@@ -119,7 +120,7 @@ def _spec_of(name: str) -> ModuleSpec | None:
 
 
 def _is_in_stdlib(file: Path) -> bool:
-    """By its place: a file of the author may have the name of a module of the standard library."""
+    """Judge a file by its place: a file of the author may have the name of a module of the standard library."""
     if not INSTALLED.isdisjoint(file.parts):
         return False
     return any(
@@ -129,7 +130,7 @@ def _is_in_stdlib(file: Path) -> bool:
 
 
 def code_text(code: CodeType) -> str:
-    """Returns what the code does, without line numbers and the names of files and local variables."""
+    """Return what the code does, without line numbers and the names of files and local variables."""
     constants = [constant_text(constant) for constant in code.co_consts]
     arguments = code.co_argcount + code.co_kwonlyargcount
     return (
@@ -139,7 +140,7 @@ def code_text(code: CodeType) -> str:
 
 
 def constant_text(constant: object) -> str:
-    """Returns the value with its type, because 1, 1.0 and True are equal. Sets are sorted, because their order depends
+    """Return the value with its type, because 1, 1.0 and True are equal. Sets are sorted, because their order depends
     on PYTHONHASHSEED.
     """
     if isinstance(constant, CodeType):
@@ -158,7 +159,7 @@ def _top(name: str) -> str:
 
 
 def _source_of(place: _Place) -> tuple[str, int, int] | None:
-    """Path, and what changes when somebody writes to the file; None if there is no source."""
+    """Return the path, and what changes when somebody writes to the file; None if there is no source."""
     file = place.file
     if file is None or not file.endswith(".py"):
         return None
@@ -213,7 +214,7 @@ PASS = ast.Pass(lineno=1, col_offset=0, end_lineno=1, end_col_offset=0)
 
 
 def _imported(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
-    """Every module that the import may name, with the packages above it."""
+    """Yield every module that the import may name, with the packages above it."""
     if isinstance(node, ast.Import):
         names = [each.name for each in node.names]
     else:

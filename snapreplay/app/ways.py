@@ -12,30 +12,25 @@ MODULE = "MODULE:APP"
 
 
 def app_name(app: App[Any]) -> str:
-    """As a command takes it."""
+    """Name the app as a command takes it."""
     return name_of(app) or name_in_main(app) or MODULE
 
 
 def new_app(options: str = "") -> str:
-    """Another app id, with topics and a state of its own; `options` are those of `init`."""
+    """Say how to begin with another app id, with topics and a state of its own; `options` are those of `init`."""
     return f'`App("NEW-ID", …)`, `snapreplay topics ensure {MODULE}`, `snapreplay init {MODULE}{options}`'
 
 
 def ensure(app: str = MODULE) -> str:
-    """Creates topics that are missing."""
+    """Name the command that creates missing topics."""
     return f"`snapreplay topics ensure {app}`"
 
 
-def alter(topic: str, config: str, servers: str = "HOST:PORT") -> str:
-    """Kafka's own command that sets `name=value` on a topic."""
-    return f"kafka-configs.sh --bootstrap-server {servers} --alter --topic {topic} --add-config {config}"
-
-
 def go_on(partition: int) -> str:
-    """What follows once the cause of a FAILED partition is gone: it looks again."""
+    """Say what follows once the cause of a FAILED partition is gone: it looks again."""
     return f"restart the process that has partition {partition}"
 
 
 def look_again(partition: int) -> str:
-    """The same without a restart, where neither code nor settings changed."""
+    """Name the command that looks again without a restart, where neither code nor settings changed."""
     return f"`snapreplay retry --partition {partition}`"

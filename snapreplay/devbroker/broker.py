@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from snapreplay.devbroker import jars
-from snapreplay.devbroker.cluster import LocalCluster
-from snapreplay.devbroker.ports import free_ports, is_free
+from snapreplay.devbroker.free_ports import free_ports, is_free
+from snapreplay.devbroker.local_cluster import LocalCluster
 from snapreplay.devbroker.properties import HOST, Node
 from snapreplay.errors import UsageError
 
@@ -56,7 +56,7 @@ class LocalBroker(LocalCluster):
         return self.node(0).log_path
 
     def kill(self) -> None:
-        """SIGKILL the broker, as in a crash; returns when it is gone. The data stays."""
+        """Send SIGKILL to the broker, as in a crash; return when it is gone. The data stays."""
         self.node(0).kill()
 
     def restart(self) -> None:
@@ -67,10 +67,7 @@ class LocalBroker(LocalCluster):
         self.restart_node(0)
 
     def _on_free_ports(self) -> list[Node]:
-        """
-        Raises:
-            UsageError: another program listens on the port that was asked for.
-        """
+        """Choose the ports, or raise UsageError: another program listens on the port that was asked for."""
         if not self._port:
             return super()._on_free_ports()
         if not is_free(self._port):

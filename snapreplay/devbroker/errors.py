@@ -21,7 +21,7 @@ class ToolsMissing(LocalBrokerUnavailable):
     """Java, Maven or the jars are missing."""
 
     def or_else(self, alternative: str) -> Self:
-        """Adds to the hint a way to do without the local broker, which only the command knows."""
+        """Add to the hint a way to do without the local broker, which only the command knows."""
         self.hint = f"{self.hint}; or {alternative}"
         return self
 

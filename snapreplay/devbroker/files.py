@@ -19,7 +19,7 @@ _IN_USE = "another broker uses this data directory"
 
 @dataclass(frozen=True, slots=True)
 class KafkaFiles:
-    """`java` is the command, `root` the directory that jars.py fills."""
+    """The files of a broker; `java` is the command, `root` the directory that jars.py fills."""
 
     java: Path
     root: Path
@@ -109,7 +109,7 @@ def _cannot_keep(data_dir: Path, reason: str) -> LocalBrokerUnavailable:
 
 
 def new_id() -> str:
-    """A random id in Kafka's form: 16 bytes, base64 for URLs, no padding, no leading dash."""
+    """Draw a random id in Kafka's form: 16 bytes, base64 for URLs, no padding, no leading dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):

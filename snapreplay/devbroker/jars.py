@@ -36,12 +36,12 @@ Say = Callable[[str], None]
 
 
 def to_stderr(line: str) -> None:
-    """The default report: one line to the standard error."""
+    """Report by default: one line to the standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
 def ensure(report: Say = to_stderr, version: str | None = None) -> KafkaFiles:
-    """Returns the broker's files and fetches them first if any is missing (about 50 ms if none is).
+    """Return the broker's files, fetched first if any is missing (about 50 ms if none is).
 
     Args:
         report: called with one line before a fetch and one after it.
@@ -60,7 +60,7 @@ def ensure(report: Say = to_stderr, version: str | None = None) -> KafkaFiles:
 
 
 def check(version: str | None = None) -> None:
-    """Raises ToolsMissing if `ensure` could not succeed because java or mvn is missing."""
+    """Raise ToolsMissing if `ensure` could not succeed because java or mvn is missing."""
     with _unavailable():
         cache.check(
             _WHAT, f"{_WHAT} (Kafka {version or kafka_version()})", cache_dir(version), pom(version)
@@ -69,7 +69,7 @@ def check(version: str | None = None) -> None:
 
 @contextmanager
 def _unavailable() -> Iterator[None]:
-    """Turns what is missing into an error of the local broker."""
+    """Turn what is missing into an error of the local broker."""
     try:
         yield
     except JavaUnavailable as error:
@@ -81,7 +81,7 @@ def _unavailable() -> Iterator[None]:
 
 
 def cache_dir(version: str | None = None) -> Path:
-    """$SNAPREPLAY_JARS_DIR, else .jars/kafka of this checkout, else the user's cache directory.
+    """Return $SNAPREPLAY_JARS_DIR, else .jars/kafka of this checkout, else the user's cache directory.
 
     A version other than pom.xml's has its own directory beside it, kafka-VERSION."""
     usual = cache.jars_dir("kafka", JARS_DIR_VARIABLE, kafka_version())
@@ -91,12 +91,12 @@ def cache_dir(version: str | None = None) -> Path:
 
 
 def kafka_version() -> str:
-    """The broker's version, as pom.xml says it."""
+    """Return the broker's version, as pom.xml says it."""
     return str(re.findall(_VERSION, pom())[0][1], "utf-8")
 
 
 def pom(version: str | None = None) -> bytes:
-    """The pom.xml that the jars are fetched with."""
+    """Return the pom.xml that the jars are fetched with."""
     usual = (files(__package__) / "pom.xml").read_bytes()
     return re.sub(_VERSION, rb"\g<1>%b" % version.encode(), usual) if version else usual
 

@@ -1,6 +1,7 @@
 """One broker process: its directory, its command line, its life."""
 
 import asyncio
+import re
 import shutil
 import tempfile
 import threading
@@ -10,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
-from snapreplay.devbroker import diagnosis, properties
+from snapreplay.devbroker import properties
 from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
 from snapreplay.devbroker.files import KafkaFiles
-from snapreplay.devbroker.ports import is_free
+from snapreplay.devbroker.free_ports import is_free
 from snapreplay.devbroker.process import KeeperGone, KeptProcess
 from snapreplay.service.kafka.probe import ProbeFailed, commit_probe
 
@@ -29,7 +30,7 @@ class PortTaken(Exception):
 
 
 class StartDeadline:
-    """How long a start may still take, and whether it is still wanted."""
+    """The time that a start may still take, unless it is not wanted any more."""
 
     def __init__(self, deadline_s: float, abandoned: threading.Event) -> None:
         self._deadline = time.monotonic() + deadline_s
@@ -116,7 +117,7 @@ class LocalNode:
 
         An open port proves nothing: another program may hold it while the JVM is still starting.
         """
-        while not diagnosis.says_started(self.log_path, self._log_start):
+        while not says_started(self.log_path, self._log_start):
             self._check_alive()
             if patience.ends():
                 self._fail("it did not start in time")
@@ -132,7 +133,7 @@ class LocalNode:
                     self._fail(str(error))
 
     def kill(self) -> None:
-        """SIGKILL, as in a crash; returns when the process is gone. The data stays."""
+        """Send SIGKILL, as in a crash; return when the process is gone. The data stays."""
         self._ended_by_us = True
         self._end(grace_s=0.0)
 
@@ -186,7 +187,7 @@ class LocalNode:
             self._fail(str(error))
         if code is None:
             return
-        if diagnosis.port_was_taken(self.log_path, self._log_start):
+        if port_was_taken(self.log_path, self._log_start):
             self._ended_by_us = True  # nobody needs this log
             raise PortTaken
         self._fail(f"it ended with exit code {code}")
@@ -194,8 +195,8 @@ class LocalNode:
     def _fail(self, what: str) -> NoReturn:
         """Raise; close() will then leave the log."""
         self._keep_log = True
-        cause = diagnosis.likely_cause(self.log_path, self._log_start)
-        last = diagnosis.last_lines(self.log_path)
+        cause = likely_cause(self.log_path, self._log_start)
+        last = last_lines(self.log_path)
         message = f"the local broker failed: {what}. Likely cause: {cause}."
         hint = f"read its log, {self.log_path}. It ends with:\n{last}"
         raise LocalBrokerFailed(message, hint, self.log_path)
@@ -212,6 +213,75 @@ def _keeper_for(work_dir: Path) -> KeptProcess:
 
 
 def _commit_probe(bootstrap_server: str, deadline_s: float) -> None:
-    """Probes in its own thread, because the caller's thread may run an event loop; that loop waits."""
+    """Probe in a thread of its own, because the caller's thread may run an event loop; that loop waits."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(lambda: asyncio.run(commit_probe(bootstrap_server, deadline_s))).result()
+
+
+_TAIL_LINES = 12
+_TAIL_BYTES = 65_536
+_STARTED = "Kafka Server started"
+_PORT_TAKEN = "Address already in use"
+
+# The order matters: an entry may cause those below it.
+_CAUSES: tuple[tuple[str, str], ...] = (
+    (r"UnsupportedClassVersionError", "this Java is older than 17"),
+    (r"Could not reserve enough|insufficient memory|OutOfMemoryError", "not enough memory"),
+    (r"No space left on device", "the disk is full"),
+    (_PORT_TAKEN, "the port is taken by another program"),
+    (r"Failed to acquire lock on file", "another broker uses this data directory"),
+    (
+        r"Invalid cluster\.id|InconsistentClusterId|Stored node id|InconsistentBrokerId",
+        "the data directory belongs to another broker",
+    ),
+    (
+        r"NoClassDefFoundError|ClassNotFoundException|Could not find or load main class",
+        "a jar is missing or damaged",
+    ),
+    (r"ConfigException: (.+)", "the broker refuses its settings"),
+    (
+        r"Error occurred during initialization of VM\n(.+)|(Unrecognized VM option.+)",
+        "the JVM does not start",
+    ),
+    # Any failure that is not listed above.
+    (r"(?:Exception|Error): (.+)", "the broker says"),
+)
+
+
+def likely_cause(log_path: Path, since: int = 0) -> str:
+    """Return one clause that names the likely cause, from the end of the log after byte `since`."""
+    text = _end_of(log_path, since)
+    for pattern, meaning in _CAUSES:
+        match = re.search(pattern, text)
+        if match:
+            said = next(filter(None, match.groups()), "").strip().rstrip(".")
+            return f"{meaning}: {said}" if said else meaning
+    return "unknown"
+
+
+def last_lines(log_path: Path) -> str:
+    """Return the last lines of the log without stack frames, and without INFO lines if there are others."""
+    lines = _end_of(log_path).splitlines()
+    lines = [line for line in lines if not re.match(r"\s+(at |\.\.\. \d+ more)", line)]
+    telling = [line for line in lines if " INFO " not in line]
+    return "\n".join((telling or lines)[-_TAIL_LINES:])
+
+
+def port_was_taken(log_path: Path, since: int = 0) -> bool:
+    """Say whether the log, from byte `since` on, says that the port was taken."""
+    return _PORT_TAKEN in _end_of(log_path, since)
+
+
+def says_started(log_path: Path, since: int = 0) -> bool:
+    """Say whether the log, from byte `since` on, says that the broker has started."""
+    return _STARTED in _end_of(log_path, since)
+
+
+def _end_of(log_path: Path, since: int = 0) -> str:
+    try:
+        with log_path.open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(since, size - _TAIL_BYTES))
+            return log.read().decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -34,7 +34,7 @@ class KeptProcess:
         self._work_dir: Path | None = work_dir
         self._received = b""
         # as_file: even in a zip archive there is a real file while the interpreter reads it.
-        with as_file(files(__package__) / "keeper.py") as script:
+        with as_file(files(__package__) / "broker_keeper.py") as script:
             owner = [str(os.getpid()), str(work_dir)]
             self._keeper = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(script), *owner],
@@ -54,11 +54,11 @@ class KeptProcess:
         return int(self._ask({"do": "run", "argv": argv, "log": str(log_path)})["pid"])
 
     def exit_code(self) -> int | None:
-        """The exit code (negative: the signal that killed it); None while it runs."""
+        """Return the exit code (negative: the signal that killed it); None while it runs."""
         return _as_code(self._ask({"do": "poll"})["exit"])
 
     def end(self, grace_s: float) -> int | None:
-        """SIGTERM, up to `grace_s` seconds, then SIGKILL (at once if 0); returns the exit code."""
+        """Send SIGTERM, wait up to `grace_s` seconds, then send SIGKILL (at once if 0); return the exit code."""
         request = {"do": "end", "grace_s": grace_s}
         return _as_code(self._ask(request, grace_s + _ANSWER_DEADLINE_S)["exit"])
 

@@ -30,12 +30,12 @@ class Node:
 
     @property
     def server(self) -> str:
-        """For clients and other brokers, host:port."""
+        """The address for clients and other brokers, host:port."""
         return f"{self.host}:{self.reached_at[0] if self.reached_at else self.port}"
 
     @property
     def voter(self) -> str:
-        """For the other controllers, id@host:port."""
+        """The address for the other controllers, id@host:port."""
         port = self.reached_at[1] if self.reached_at else self.controller_port
         return f"{self.node_id}@{self.host}:{port}"
 
@@ -43,7 +43,7 @@ class Node:
 def server_properties(
     node: Node, nodes: Sequence[Node], data_dir: Path, extra: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The properties of `node` in the cluster of `nodes` (itself included); `extra` wins."""
+    """Return the properties of `node` in the cluster of `nodes` (itself included); `extra` wins."""
     replicas = min(_MAX_REPLICAS, len(nodes))
     in_sync = min(2, replicas)
     broker = f"PLAINTEXT://{node.host}:{node.port}"
@@ -96,7 +96,7 @@ _SMALL_AND_QUICK = {
 
 
 def as_file(properties: Mapping[str, str]) -> str:
-    """The properties as the text of a Java properties file, sorted by key; all of it is ASCII."""
+    """Return the properties as the text of a Java properties file, sorted by key; all of it is ASCII."""
     return "".join(f"{key}={_escaped(value)}\n" for key, value in sorted(properties.items()))
 
 
@@ -113,7 +113,7 @@ def _unit(number: int) -> str:
 
 
 def jvm_flags(work_dir: Path, heap_mb: int) -> list[str]:
-    """Flags that keep the JVM small, and everything it writes inside `work_dir`."""
+    """Return the flags that keep the JVM small, and everything it writes inside `work_dir`."""
     return [
         f"-Xms{min(64, heap_mb)}m",
         f"-Xmx{heap_mb}m",

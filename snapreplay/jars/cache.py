@@ -31,8 +31,8 @@ class JarsUnavailable(UsageError):
 
 
 def jars_dir(name: str, variable: str, version: str = "") -> Path:
-    """The directory named by the environment `variable`, else `.jars/NAME` of this checkout, else
-    NAME or NAME-VERSION in the user's cache directory."""
+    """Return the directory named by the environment `variable`, else `.jars/NAME` of this checkout, else NAME or
+    NAME-VERSION in the user's cache directory."""
     named = os.environ.get(variable)
     if named:
         return Path(named).absolute()
@@ -45,7 +45,7 @@ def jars_dir(name: str, variable: str, version: str = "") -> Path:
 
 
 def is_whole(root: Path, pom: bytes) -> bool:
-    """Whether it was filled for this pom.xml, and each file is still there with its size."""
+    """Say whether it was filled for this pom.xml, and each file is still there with its size."""
     try:
         stamp = json.loads((root / _STAMP).read_text())
         sizes: dict[str, int] = stamp["sizes"]
@@ -87,10 +87,8 @@ def fill(root: Path, pom: bytes, filler: Callable[[Path], None]) -> bool:
 
 
 def check(user: str, what: str, root: Path, pom: bytes) -> None:
-    """
-    Raises:
-        JavaUnavailable, JarsUnavailable: `user` lacks java, or the jars of `what` and the mvn to fetch them.
-    """
+    """Raise JavaUnavailable or JarsUnavailable if `user` lacks java, or the jars of `what` and the mvn to fetch
+    them."""
     whole = is_whole(root, pom)
     try:
         find_java(user)
@@ -103,13 +101,13 @@ def check(user: str, what: str, root: Path, pom: bytes) -> None:
 
 
 def size_of(lib: Path) -> str:
-    """Of its jars: how many, and how large."""
+    """Describe its jars: how many, and how large."""
     sizes = [jar.stat().st_size for jar in lib.glob("*.jar")]
     return f"{counted(len(sizes), 'jar')}, {sum(sizes) / 1e6:.1f} MB"
 
 
 def find_maven(what: str) -> str:
-    """Returns the mvn command that fetches the jars of `what`.
+    """Return the mvn command that fetches the jars of `what`.
 
     Raises:
         JarsUnavailable: there is none.
@@ -178,7 +176,7 @@ def _write_stamp(root: Path, pom: bytes) -> None:
 
 @contextmanager
 def _only_one(root: Path) -> Iterator[None]:
-    """Locks the directory; the lock ends with the process that holds it."""
+    """Lock the directory; the lock ends with the process that holds it."""
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
         lock = (root.parent / f".{root.name}.lock").open("w")

@@ -22,8 +22,8 @@ class JavaUnavailable(UsageError):
 
 
 def find_java(what: str) -> Path:
-    """Returns the java command for `what` (a name for messages): JAVA_HOME's if it has one, else the
-    first on the PATH. Takes about 40 ms.
+    """Return the java command for `what` (a name for messages): JAVA_HOME's if it has one, else the first on the PATH.
+    Takes about 40 ms.
 
     Raises:
         JavaUnavailable: there is none, it does not run, or it is older than Java 17.
@@ -46,7 +46,7 @@ def find_java(what: str) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Returns this process's environment for a JVM, with the file name encoding of this Python and no stale JAVA_HOME.
+    """Return this process's environment for a JVM, with the file name encoding of this Python and no stale JAVA_HOME.
 
     A JVM takes the encoding of file names from the locale. In the plain C locale, or one that is not
     installed, it cannot open a file with an umlaut, while Python reads names as UTF-8.

@@ -1,4 +1,4 @@
-"""When keys are due: by time, kept beside the entries that say so, never stored. Pure.
+"""The times at which keys are due: by time, kept beside the entries that say so, never stored. Pure.
 
 Buckets of about a second hold the keys, so that adding and removing one costs two dict operations, however many are
 kept. Only a bucket that comes to be due is put in order, in sorted runs: in one piece, 100,000 keys of one moment would
@@ -28,7 +28,7 @@ _Move = tuple[bytes, int | None, int | None]
 
 
 class NotInOrder(Exception):
-    """`ordering` comes first."""
+    """An order that is missing: `ordering` comes first."""
 
     def __init__(self, agenda: Agenda) -> None:
         self.agenda = agenda
@@ -55,7 +55,7 @@ class _Bucket:
         return self._order is not None
 
     def first(self) -> Due | None:
-        """The first one, once they are in order. What was removed or moved since then is passed over."""
+        """Return the first one, once they are in order. What was removed or moved since then is passed over."""
         ahead, at_ms = self._ahead, self.at_ms
         while ahead is not None and at_ms.get(ahead[1]) != ahead[0]:
             self._ahead = ahead = next(self._order or iter(()), None)
@@ -79,13 +79,14 @@ class _Bucket:
 
 
 def _emptying(run: list[Due]) -> Iterator[Due]:
-    """From the end on. What was taken is freed at once: all of it together would take 10 ms (measured)."""
+    """Take from the end on. What was taken is freed at once: all of it together would take 10 ms (measured)."""
     while run:
         yield run.pop()
 
 
 class Agenda:
-    """Encoded key → when it is due. It follows a map through the life of its batches, see `Store`."""
+    """The agenda of a map: encoded key → when it is due. It follows a map through the life of its batches, see
+    `Store`."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, _Bucket] = {}
@@ -104,8 +105,8 @@ class Agenda:
 
     @property
     def next_ms(self) -> int | None:
-        """When the first key is due, to be shown; None: nothing is. Of very many keys in one second which are not in
-        order yet, only the second is looked at."""
+        """The time when the first key is due, to be shown; None: nothing is. Of very many keys in one second which
+        are not in order yet, only the second is looked at."""
         bucket = self._first_bucket()
         if bucket is None:
             return None
@@ -122,7 +123,7 @@ class Agenda:
             yield from bucket.ordering()
 
     def first(self, up_to_ms: int) -> Due | None:
-        """The first key that is due at or before `up_to_ms`; it stays in the agenda.
+        """Return the first key that is due at or before `up_to_ms`; it stays in the agenda.
 
         Raises:
             NotInOrder: `ordering` was not called, or what was in order is gone.
@@ -141,7 +142,7 @@ class Agenda:
         self.load(key, old_ms, new_ms)
 
     def load(self, key: bytes, old_ms: int | None, new_ms: int | None) -> None:
-        """As `set`, but for good: what is committed already."""
+        """Set at once and for good: what is loaded is committed already."""
         if old_ms is not None:
             del self._buckets[old_ms >> _BUCKET_BITS].at_ms[key]
         if new_ms is not None:
@@ -179,8 +180,8 @@ class Agenda:
             self.load(key, new_ms, old_ms)
 
     def _first_bucket(self, up_to_ms: int | None = None) -> _Bucket | None:
-        """If it may have a key that is due by then. An emptied bucket stays until it is the first: its number is in the
-        heap only once.
+        """Return the first bucket if it may have a key that is due by then. An emptied bucket stays until it is the
+        first: its number is in the heap only once.
         """
         numbers = self._numbers
         while numbers:

@@ -31,7 +31,8 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         shards: Shards,
         parts: Callable[..., Iterator[StoredPart]] | None = None,
     ) -> None:
-        """`parts(bounds, reverse=…)`: of an ordered map, with the values of the shards, some not committed yet."""
+        """Take `parts(bounds, reverse=…)`: of an ordered map, with the values of the shards, some not committed
+        yet."""
         self._parts = parts
         self._keys = keys
         self._values = values
@@ -46,7 +47,8 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
     def range(
         self, *, prefix: Any = None, start: Any = None, end: Any = None, reverse: bool = False
     ) -> Iterator[tuple[K, V]]:
-        """As `MapState.range`. It covers the keys that are committed at the call; values are read on the way.
+        """Read as `MapState.range` does. It covers the keys that are committed at the call; values are read on the
+        way.
 
         Raises:
             RecordError: a bound of another type than the keys, or that cannot be encoded.
@@ -58,13 +60,13 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         )
 
     def _found(self, bounds: Bounds, *, reverse: bool = False) -> Iterator[tuple[K, bytes]]:
-        """The committed entries of an ordered map."""
+        """Return the committed entries of an ordered map."""
         parts = iter(()) if self._parts is None else self._parts(bounds, reverse=reverse)
         return self._committed(parts, self._shards.version)
 
     def _committed(self, parts: Iterator[StoredPart], version: int) -> Iterator[tuple[K, bytes]]:
-        """`version`: that of the shards at the call. Once it has changed, a part may have undone or outdated values, so
-        each key is looked up.
+        """Read committed entries; `version`: that of the shards at the call. Once it has changed, a part may have
+        undone or outdated values, so each key is looked up.
         """
         keys, shards = self._keys, self._shards
         for items, column in parts:

@@ -1,18 +1,18 @@
-"""The engine's side of a state of several stores: their maps, and stored entries that no map is for. Pure."""
+"""The engine's side of a state of one map or several: the maps, and stored entries that no map is for. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from snapreplay.state.committed import CommittedStores
+from snapreplay.state.committed import CommittedStores, CommittedView
 from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges, StoreSize
 from snapreplay.state.digest import DEFAULT_STORE, Digest, digest_of_stores, recorded_digests
-from snapreplay.state.mapstore import MapStore
+from snapreplay.state.mapstore import MapClock, MapStore
 from snapreplay.state.shards import SHARD_COUNT, Shards
 from snapreplay.state.staging import encoding
 from snapreplay.state.steps import Steps
-from snapreplay.state.unknown_store import unknown_store
+from snapreplay.state.unknown_store import RESERVED, unknown_store
 
 if TYPE_CHECKING:
     from snapreplay.state.timers import Scheduler
@@ -23,8 +23,8 @@ _FREED_SHARDS = 8
 
 
 class CompositeStore:
-    """A `Store` of several maps. Entries of a store that the app does not have are kept as they are, digest included:
-    until a batch clears them, if the app has retired the store, and otherwise until `checking` refuses them.
+    """A `Store` of one map or several. Entries of a store that the app does not have are kept as they are, digest
+    included: until a batch clears them, if the app has retired the store, and otherwise until `checking` refuses them.
     """
 
     keeps_changes = True
@@ -34,17 +34,20 @@ class CompositeStore:
     timetable: Timetable | None = None
 
     def __init__(
-        self, view: Any, maps: Mapping[str, MapStore[Any, Any]], retired: Collection[str]
+        self, view: Any, maps: Mapping[str, MapStore[Any, Any]], retired: Collection[str] = ()
     ) -> None:
+        """Take `view`: a `MapState` if that is the only map, else an object that has them."""
         self.view = view
         self._maps = {name: maps[name] for name in sorted(maps)}
+        self.clock = MapClock()
+        for store in maps.values():
+            store.clock = self.clock
         self._retired = frozenset(retired)
         self._retires = False
         self._others: dict[str, Shards] = {}
         self._cleared: dict[str, Shards] = {}  # by the batch that is sealed
         self._to_free: list[dict[bytes, bytes]] = []
         self._sealed = False
-        self._stream_time_ms = -1
 
     @property
     def maps(self) -> Mapping[str, MapStore[Any, Any]]:
@@ -56,13 +59,11 @@ class CompositeStore:
 
     @property
     def stream_time_ms(self) -> int:
-        return self._stream_time_ms
+        return self.clock.stream_time_ms
 
     @stream_time_ms.setter
     def stream_time_ms(self, value: int) -> None:
-        self._stream_time_ms = value
-        for store in self._maps.values():
-            store.stream_time_ms = value
+        self.clock.stream_time_ms = value
 
     @property
     def is_sealed(self) -> bool:
@@ -86,18 +87,18 @@ class CompositeStore:
 
     @property
     def sizes(self) -> tuple[StoreSize, ...]:
-        """Also of stores that the app does not have."""
+        """The sizes, also of stores that the app does not have."""
         parts = sorted(self._parts.items())
         return tuple(StoreSize(name, part.digest.count, part.size_bytes) for name, part in parts)
 
     @property
     def shard_count(self) -> int:
-        """Of each store."""
+        """The shard count of each store."""
         return next(iter(self._maps.values())).shard_count
 
     @property
     def _parts(self) -> dict[str, MapStore[Any, Any] | Shards]:
-        return {**self._maps, **self._others}
+        return {**self._maps, **self._others} if self._others else dict(self._maps)
 
     def _digests(self) -> dict[str, Digest]:
         return {name: part.digest for name, part in self._parts.items()}
@@ -111,17 +112,14 @@ class CompositeStore:
     rollback = begin
 
     def staging(self) -> Steps[None]:
-        """See `Store`. After an error everything is as before, in all stores."""
+        """Stage as `Store` says. After an error everything is as before, in all stores."""
         touched = [store for store in self._maps.values() if store.live]
         encoded = yield from encoding([store.touched for store in touched])
         for store, found in zip(touched, encoded, strict=True):
             store.stage(found)
 
     def sealing(self) -> Steps[Sealed]:
-        """
-        Raises:
-            RuntimeError: a sealed batch is still waiting.
-        """
+        """Seal the batch, or raise RuntimeError: a sealed batch is still waiting."""
         changes: dict[str, dict[bytes, bytes | None]] = {}
         for store in self._maps.values():
             changes |= (yield from store.sealing()).changes
@@ -135,10 +133,7 @@ class CompositeStore:
         )
 
     def merge(self) -> None:
-        """
-        Raises:
-            RuntimeError: nothing is sealed.
-        """
+        """Merge the sealed batch, or raise RuntimeError: nothing is sealed."""
         for store in self._maps.values():
             store.merge()
         for shards in self._cleared.values():
@@ -195,24 +190,26 @@ class CompositeStore:
         self._cleared.clear()
         self._to_free.clear()
         self._sealed = self._retires = False
-        self._stream_time_ms = -1
 
     def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:
         if store in self._maps:
-            self._maps[store].load(slices, store)
+            self._maps[store].load(slices)
         else:
             self._other(store).load(slices)
 
     def loaded(self) -> None:
-        for store in self._maps.values():
-            store.loaded()
+        """Do nothing: `load` took over every slice."""
 
     def indexing(self) -> Steps[None]:
         for store in self._maps.values():
             yield from store.indexing()
 
-    def committed_view(self) -> CommittedStores:
-        return CommittedStores({n: store.committed_view() for n, store in self._maps.items()})
+    def committed_view(self) -> CommittedView[Any, Any] | CommittedStores:
+        default = self._maps.get(DEFAULT_STORE)
+        if default is not None and default.view is self.view:
+            return default.committed_view()
+        named = {n: store for n, store in self._maps.items() if n not in RESERVED}
+        return CommittedStores({n: store.committed_view() for n, store in named.items()})
 
     def _other(self, name: str) -> Shards:
         return self._others.setdefault(name, Shards(self.shard_count))
@@ -228,7 +225,6 @@ class CompositeCursor:
         self._left = list(cursors)
 
     def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
-        """See `Cursor`."""
         while self._left:
             self.store = self._left[0]
             slices = yield from self._cursors[self.store].slicing(raw_bytes_max)

@@ -85,7 +85,7 @@ class ShardSlice(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class StoreSize(msgspec.Struct, frozen=True):
-    """How large one store of a state is: key and value bytes as stored."""
+    """The size of one store of a state: key and value bytes as stored."""
 
     name: str
     entries: int
@@ -114,11 +114,11 @@ class Cursor(Protocol):
 
 
 class Image(Protocol):
-    """What a full snapshot is made of."""
+    """The image that a full snapshot is made of."""
 
     @property
     def digest(self) -> Digest | None:
-        """Of all entries; None if it is not known before they are read."""
+        """The digest of all entries; None if it is not known before they are read."""
 
     @property
     def shard_count(self) -> int:
@@ -126,6 +126,12 @@ class Image(Protocol):
 
     def mark(self) -> Cursor:
         """Freeze the image until the cursor is released."""
+
+
+class Clock(Protocol):
+    """The place where stream time is set."""
+
+    stream_time_ms: int
 
 
 class Store(Protocol):
@@ -143,12 +149,16 @@ class Store(Protocol):
     """Highest record timestamp so far, -1 before the first. Set before each record."""
 
     @property
+    def clock(self) -> Clock:
+        """Has the same `stream_time_ms`; setting it there costs less."""
+
+    @property
     def timetable(self) -> Timetable | None:
-        """What is due, by stream time; None: nothing ever is."""
+        """The timetable of what is due, by stream time; None: nothing ever is."""
 
     @property
     def scheduler(self) -> Scheduler | None:
-        """What handlers set timers with; None: the app has none."""
+        """The scheduler that handlers set timers with; None: the app has none."""
 
     @property
     def can_drop(self) -> bool:
@@ -160,14 +170,16 @@ class Store(Protocol):
 
     @property
     def digest(self) -> Digest | None:
-        """Of the merged base plus the sealed batch, if any. Must not be read while a batch is being sealed."""
+        """The digest of the merged base plus the sealed batch, if any. Must not be read while a batch is being
+        sealed."""
 
     @property
     def store_digests(self) -> dict[str, Digest]:
-        """See `recorded_digests`; as `digest`."""
+        """The digests by store, see `recorded_digests`; as `digest`."""
 
     def digesting(self) -> Steps[Digest | None]:
-        """As `digest`. If none is kept, it hashes all of `snapshot()`, and the state must not change meanwhile.
+        """Return the digest, as `digest`. If none is kept, it hashes all of `snapshot()`, and the state must not
+        change meanwhile.
 
         Raises:
             UsageError: a user's `snapshot()` breaks its contract.
@@ -179,11 +191,11 @@ class Store(Protocol):
 
     @property
     def sizes(self) -> tuple[StoreSize, ...]:
-        """Of each store, by name; empty for a state that is no map."""
+        """The size of each store, by name; empty for a state that is no map."""
 
     @property
     def shard_count(self) -> int:
-        """Of a snapshot taken now; recorded in its manifest."""
+        """The shard count of a snapshot taken now; recorded in its manifest."""
 
     def begin(self) -> None: ...
 
@@ -202,7 +214,7 @@ class Store(Protocol):
         """Turn what was staged into the sealed batch. If it is abandoned half-way, only `drop` may follow."""
 
     def merge(self) -> None:
-        """The sealed batch was committed: it becomes part of the base."""
+        """Merge the sealed batch, which was committed: it becomes part of the base."""
 
     def drop(self) -> None:
         """Forget the sealed batch and everything staged or touched after it.
@@ -211,16 +223,16 @@ class Store(Protocol):
         """
 
     def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> None:
-        """Recovery: fold one batch's changes into the base, digest included. First the stores named in `cleared` lose
-        all their entries.
+        """Fold, in a recovery, one batch's changes into the base, digest included. First the stores named in `cleared`
+        lose all their entries.
 
         Raises:
             UnknownStore: the state cannot even hold the entries of a store that the app does not have.
         """
 
     def retire(self) -> None:
-        """From now on a sealed batch clears the stores that the app has retired. Only a live partition decides this; a
-        recovery follows what was recorded."""
+        """Let sealed batches clear the stores that the app has retired, from now on. Only a live partition decides
+        this; a recovery follows what was recorded."""
 
     def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
         """Read every entry of the base as a handler would, or at most so many of each shard. Each step yields how many
@@ -232,7 +244,8 @@ class Store(Protocol):
         """
 
     def mark(self) -> Cursor:
-        """
+        """Begin a cursor over the state as it is now.
+
         Raises:
             RuntimeError: a batch is sealed, or another cursor is not released.
             UsageError: a user's `snapshot()` breaks its contract.
@@ -250,7 +263,7 @@ class Store(Protocol):
         """
 
     def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:
-        """Recovery: take over entries of a snapshot. Sums are added, entries are not hashed again.
+        """Take over, in a recovery, entries of a snapshot. Sums are added, entries are not hashed again.
 
         The slices' dicts become the store's own.
 
@@ -260,11 +273,11 @@ class Store(Protocol):
         """
 
     def loaded(self) -> None:
-        """Recovery: all slices are in. An `ObjectStore` calls the user's `restore` here."""
+        """Note, in a recovery, that all slices are in. An `ObjectStore` calls the user's `restore` here."""
 
     def indexing(self) -> Steps[None]:
-        """Recovery: sort the keys of ordered maps, if that is to be done. Otherwise the first one who needs them waits.
-        Nothing may be written meanwhile.
+        """Sort, in a recovery, the keys of ordered maps, if that is to be done. Otherwise the first one who needs them
+        waits. Nothing may be written meanwhile.
 
         Raises:
             StoredValueUnreadable: a stored key has another type.

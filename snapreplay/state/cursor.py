@@ -19,7 +19,7 @@ ENTRIES_MAX = 131_072
 
 
 class _Piece(NamedTuple):
-    """Of a shard; `size_bytes` of its keys and values."""
+    """A piece of a shard; `size_bytes` of its keys and values."""
 
     shard: int
     entries: dict[bytes, bytes]
@@ -44,7 +44,8 @@ class ShardCursor:
         self._held: _Piece | None = None
 
     def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
-        """See `Cursor`. The sums are computed from the entries; added up, they must be the image's digest."""
+        """Slice as `Cursor` says. The sums are computed from the entries; added up, they must be the image's
+        digest."""
         slices: list[ShardSlice] = []
         room_bytes, room_entries = raw_bytes_max, ENTRIES_MAX
         while (piece := self._next_piece(raw_bytes_max)) is not None:
@@ -65,7 +66,7 @@ class ShardCursor:
             self._on_release = None
 
     def _next_piece(self, raw_bytes_max: int) -> _Piece | None:
-        """A whole shard, or the next part of a large one."""
+        """Return a whole shard, or the next part of a large one."""
         held, self._held = self._held, None
         if held is not None:
             return held
@@ -84,7 +85,7 @@ class EntryStream:
     def __init__(
         self, entries: Iterable[tuple[bytes, bytes]], digest: Digest, shard_count: int
     ) -> None:
-        """`entries`: encoded, each key once, in any order; grouping them by shard gives the fewest slices.
+        """Take `entries`: encoded, each key once, in any order; grouping them by shard gives the fewest slices.
         `digest`: of all of them; the writer compares it."""
         self.digest = digest
         self.store = DEFAULT_STORE
@@ -95,7 +96,6 @@ class EntryStream:
         return self
 
     def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
-        """See `Cursor`."""
         shards: dict[int, dict[bytes, bytes]] = {}
         taken = self._taken(raw_bytes_max)
         while block := list(islice(taken, BLOCK)):
@@ -108,7 +108,7 @@ class EntryStream:
         return slices
 
     def release(self) -> None:
-        """There is nothing to release."""
+        """Do nothing: there is nothing to release."""
 
     def _taken(self, raw_bytes_max: int) -> Iterator[tuple[bytes, bytes]]:
         room_bytes = raw_bytes_max

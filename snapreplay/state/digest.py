@@ -23,13 +23,14 @@ MASK = (1 << 64) - 1
 SEED = 42
 DEFAULT_STORE = "default"
 """The store of a state that has no named stores."""
+_ALONE = frozenset({DEFAULT_STORE})
 
 BLOCK = 1024
 """Entries hashed in one step: 0.2 to 0.3 µs each."""
 
 
 class Digest(msgspec.Struct, frozen=True, array_like=True):
-    """`count` entries; `a` and `b` in [0, 2^64). The empty state is (0, 0, 0)."""
+    """The digest of `count` entries; `a` and `b` in [0, 2^64). The empty state is (0, 0, 0)."""
 
     count: int
     a: int
@@ -68,6 +69,8 @@ def _factor(store: str) -> int:
 
 def digest_of_stores(digests: Mapping[str, Digest]) -> Digest:
     """Return the digest of a state from those of its stores, by name."""
+    if digests.keys() == _ALONE:
+        return digests[DEFAULT_STORE]
     total = EMPTY
     for store, digest in digests.items():
         total = total.plus(digest.in_store(store))
@@ -78,8 +81,10 @@ def recorded_digests(digests: Mapping[str, Digest]) -> dict[str, Digest]:
     """Return the digests of the stores as an increment or manifest records them beside that of the state: by name, of
     stores with entries; none if only the default store has any.
     """
+    if digests.keys() == _ALONE:
+        return {}
     found = {store: digests[store] for store in sorted(digests) if digests[store].count}
-    return {} if found.keys() <= {DEFAULT_STORE} else found
+    return {} if found.keys() <= _ALONE else found
 
 
 def wrong_stores(recorded: Mapping[str, Digest], found: Mapping[str, Digest]) -> str:
@@ -106,7 +111,7 @@ def digest_of(entries: Iterable[tuple[bytes, bytes]]) -> Digest:
 
 
 def adding_up(entries: Iterable[tuple[bytes, bytes]]) -> Steps[Digest]:
-    """As `digest_of`, in steps of `BLOCK` entries."""
+    """Compute `digest_of`, in steps of `BLOCK` entries."""
     rest, total = iter(entries), EMPTY
     while block := list(islice(rest, BLOCK)):
         total = total.plus(digest_of(block))

@@ -57,7 +57,8 @@ class EntryIndex(Generic[K]):
         *,
         reverse: bool,
     ) -> Iterator[StoredPart]:
-        """A range of these entries and of the removed keys. `value_of`: encoded key → its value in the shards."""
+        """Yield a range of these entries and of the removed keys. `value_of`: encoded key → its value in the
+        shards."""
         keys = self._keys
 
         def stored(item: Any) -> bytes | None:
@@ -71,12 +72,12 @@ class EntryIndex(Generic[K]):
         self._gone, self._sealed_gone = set(), set()
 
     def came(self, key: K, encoded: bytes, value: bytes | None) -> None:
-        """The view has a new key. `value`: its value in the shards."""
+        """Note that the view has a new key. `value`: its value in the shards."""
         if self.entries is not None:
             self.entries.put(encoded if self._keys.sorts_encoded else key, value)
 
     def went(self, key: K, encoded: bytes) -> None:
-        """The view does not have a key any more."""
+        """Note that the view does not have a key any more."""
         item: Any = encoded if self._keys.sorts_encoded else key
         self._gone.add(item)
         if self.entries is not None:
@@ -91,7 +92,7 @@ class EntryIndex(Generic[K]):
         self._gone, self._sealed_gone = set(), self._gone
 
     def writing(self, changes: Mapping[bytes, bytes | None]) -> Steps[None]:
-        """The shards have got these values; None: the key was deleted."""
+        """Note that the shards have got these values; None: the key was deleted."""
         entries, writes = self.entries, iter(changes.items())
         while entries is not None and (block := list(islice(writes, BLOCK))):
             self._write(entries, block)

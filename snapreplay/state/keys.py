@@ -16,7 +16,7 @@ from snapreplay.state.tuple_keys import (
     tuple_unpacker,
     unpack_tuple,
 )
-from snapreplay.state.values import UNREADABLE_HINT, StoredValueUnreadable
+from snapreplay.state.values import StoredValueUnreadable
 
 K = TypeVar("K", bound=str | bytes | int | tuple[str | bytes | int, ...])
 
@@ -25,8 +25,27 @@ UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
 """What an encoder raises for a key or value that it cannot hold."""
 
 
+class MissingKey(KeyError):
+    """A key that is not in the map. Its text says where and what to do; that of a plain KeyError is the bare key."""
+
+    def __init__(
+        self,
+        place: str,
+        key: object,
+        why: str = "which has no default",
+        instead: str = "MapState(…, default=…)` or `{}.get(key)",
+    ) -> None:
+        """Take `place`: of the map; `instead`: what to write, with {} for the place."""
+        super().__init__(key)
+        self.message = f"{place}[{key!r}] is not in the map, {why}"
+        self.hint = f"use `{instead.format(place)}`"
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})"
+
+
 class KeyCodec(Generic[K]):
-    """`pack` and `unpack` are plain functions, so that a lookup costs no further call.
+    """A codec of keys; `pack` and `unpack` are plain functions, so that a lookup costs no further call.
 
     Attributes:
         sorts_encoded: the order of the encoded keys is that of the keys. So it is for tuples; msgpack has short strings
@@ -36,10 +55,7 @@ class KeyCodec(Generic[K]):
     """
 
     def __init__(self, key_type: type[K]) -> None:
-        """
-        Raises:
-            UsageError: not str, bytes, int or a tuple of a fixed number of them.
-        """
+        """Take `key_type`, or raise UsageError: not str, bytes, int or a tuple of a fixed number of them."""
         parts = get_args(key_type) if get_origin(key_type) is tuple else ()
         if key_type not in KEY_TYPES and not (parts and all(part in KEY_TYPES for part in parts)):
             raise UsageError(
@@ -58,14 +74,11 @@ class KeyCodec(Generic[K]):
 
     @property
     def name(self) -> str:
-        """Of the type: "str", "tuple[bytes, str]"."""
+        """The name of the type: "str", "tuple[bytes, str]"."""
         return self.type.__name__ if self.own_type else repr(self.type)
 
     def check(self, key: object) -> None:
-        """
-        Raises:
-            RecordError: the key has another type (a bool is not an int here).
-        """
+        """Raise RecordError if the key has another type (a bool is not an int here)."""
         if self._parts:
             if type(key) is tuple and tuple(map(type, key)) == self._parts:
                 return
@@ -161,7 +174,9 @@ class KeyCodec(Generic[K]):
         stored = stored_key(encoded)
         return StoredValueUnreadable(
             f"{self.place}: the stored key {stored!r} is not of type {self.name}: {cause}",
-            hint=UNREADABLE_HINT,
+            hint="nothing is lost: if this version has written nothing yet, deploy the version that wrote it, with its"
+            ' types, again; or process the inputs again under a new app id: `App("NEW-ID", …)`,'
+            " `snapreplay topics ensure MODULE:APP`, `snapreplay init MODULE:APP`",
             key=stored,
         )
 
@@ -200,7 +215,7 @@ class KeyCodec(Generic[K]):
 
 
 def stored_key(encoded: bytes) -> object:
-    """Returns what an encoded key holds, without knowing its type.
+    """Return what an encoded key holds, without knowing its type.
 
     Raises:
         ValueError: it is no key.

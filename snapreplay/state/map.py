@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator, MutableMapping, ValuesView
+from _thread import get_ident
+from collections.abc import Callable, ItemsView, Iterator, MutableMapping, Sequence, ValuesView
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import ENTRY_BYTES_MAX
-from snapreplay.state.keys import K, KeyCodec
+from snapreplay.state.fields import StoreFields, check_dropped
+from snapreplay.state.gate import OPEN, refuse_write
+from snapreplay.state.keys import K, KeyCodec, MissingKey
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.scheduled import ExpiringStore, check_expiry
 from snapreplay.state.sorted_entries import Bounds
 from snapreplay.state.staging import encoded_default
 from snapreplay.state.timers import Scheduler
+from snapreplay.state.unwritable import lost_attribute
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
 
 if TYPE_CHECKING:
@@ -46,12 +50,14 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         ttl_ms: entries expire when stream time has passed their last touch by so many milliseconds. `state[k]`,
             assignment and `setdefault` touch an entry; `in` and iteration do not.
         refresh: "read": `get` touches an entry, too.
+        dropped: fields of the values, `"email"` or `"address.zip"`, that are not needed any more, or whose default is
+            right for values written without them. Without that, a partition with such values stops (`UnknownFields`).
     """
 
     def __new__(
         cls, *_args: object, ttl_ms: int | None = None, refresh: str = "write", **_kwargs: object
     ) -> MapState[K, V]:
-        """A map without a ttl must not pay for it: one with a ttl has a class of its own."""
+        """Make a map. One without a ttl must not pay for it: one with a ttl has a class of its own."""
         if cls is not MapState or (ttl_ms is None and refresh == "write"):
             return super().__new__(cls)
         return super().__new__(_ExpiringMap if refresh == "write" else _ReadRefreshedMap)
@@ -67,6 +73,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         ordered: bool = False,
         ttl_ms: int | None = None,
         refresh: Literal["write", "read"] = "write",
+        dropped: Sequence[str] = (),
     ) -> None: ...
     @overload  # an alias of a tuple and a union are no `type`, but a form of one (PEP 747)
     def __init__(
@@ -79,6 +86,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         ordered: bool = False,
         ttl_ms: int | None = None,
         refresh: Literal["write", "read"] = "write",
+        dropped: Sequence[str] = (),
     ) -> None: ...
     @overload  # without PEP 747: MapState[str, A | B](str, A | B), or V is what `default` returns
     def __init__(
@@ -91,8 +99,9 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         ordered: bool = False,
         ttl_ms: int | None = None,
         refresh: Literal["write", "read"] = "write",
+        dropped: Sequence[str] = (),
     ) -> None: ...
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the signature users know
         self,
         key_type: Any,
         value_type: Any,
@@ -102,18 +111,17 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         ordered: bool = False,
         ttl_ms: int | None = None,
         refresh: Literal["write", "read"] = "write",
+        dropped: Sequence[str] = (),
     ) -> None:
-        """
-        Raises:
-            UsageError: a key type, value type, default or ttl that cannot work.
-        """
+        """Declare a map, or raise UsageError: a key type, value type, default or ttl that cannot work."""
         check_expiry(ttl_ms, refresh)
         if ttl_ms is not None and not isinstance(self, _ExpiringMap):
             raise UsageError(
                 f"MapState: ttl_ms= in a subclass, {type(self).__name__}, would not see the touches of its entries",
                 hint="use MapState itself, and put your methods into functions",
             )
-        self._keys, self._values = KeyCodec(key_type), ValueCodec[V](value_type)
+        self._keys = KeyCodec(key_type)
+        self._values = ValueCodec[V](value_type, check_dropped(dropped))
         values, self._key_type = self._values, self._keys.own_type
         self._default = None if default is None else encoded_default(values, default)
         self._store = self._new_store(values, entry_bytes_max, ttl_ms, ordered=ordered)
@@ -122,8 +130,12 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         self._touch = self._store.touch
 
     def __snapreplay_types__(self) -> tuple[type[K], type[V]]:
-        """Of keys and values, for those who read what is stored."""
+        """Return the types of keys and values, for those who read what is stored."""
         return self._keys.type, self._values.type
+
+    def __snapreplay_fields__(self) -> StoreFields:
+        """Return the fields of the values, for what is recorded of them."""
+        return self._values.fields
 
     def _new_store(
         self, values: ValueCodec[V], entry_bytes_max: int, ttl_ms: int | None, *, ordered: bool
@@ -135,13 +147,18 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         )
 
     def __snapreplay_store__(self) -> MapStore[K, V]:
-        """The engine's side of this state."""
+        """Return the engine's side of this state."""
         return self._store
 
     @property
     def stream_time_ms(self) -> int:
         """Highest record timestamp so far, including the current record's; -1 before the first."""
-        return self._store.stream_time_ms
+        return self._store.clock.stream_time_ms
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not name.startswith("_") and type(self).__module__.startswith("snapreplay."):
+            raise lost_attribute(self._values.place, name)
+        object.__setattr__(self, name, value)
 
     def __getitem__(self, key: K) -> V:
         if type(key) is not self._key_type:
@@ -155,6 +172,8 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
     def __setitem__(self, key: K, value: V) -> None:
         if type(key) is not self._key_type:
             self._keys.check(key)
+        if self._store.gate.owner != get_ident():
+            refuse_write(self._store.gate, f"{self._keys.place}[{key!r}] was set")
         before = self._live.get(key, ABSENT)
         if before is ABSENT:
             self._touch(key, value)
@@ -164,8 +183,12 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             self._store.came(key)
 
     def __delitem__(self, key: K) -> None:
+        if self._store.gate.owner != get_ident():
+            refuse_write(self._store.gate, f"{self._keys.place}[{key!r}] was deleted")
         if self._peek(key) is ABSENT:
-            raise KeyError(key)
+            raise MissingKey(
+                self._values.place, key, "so it cannot be deleted", "{}.pop(key, None)"
+            )
         self._live[key] = DELETED
         self._store.went(key)
 
@@ -195,7 +218,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
     @overload
     def get(self, key: K, default: D) -> V | D: ...
     def get(self, key: K, default: Any = None) -> Any:
-        """The value, which may be changed in place, or `default`, which is not stored."""
+        """Return the value, which may be changed in place, or `default`, which is not stored."""
         value = self._peek(key)
         return default if value is ABSENT else value
 
@@ -206,13 +229,13 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
     @overload
     def pop(self, key: K, default: D) -> V | D: ...
     def pop(self, key: K, default: Any = ABSENT) -> Any:
-        """As in dict: KeyError if the key is missing and no default is given here."""
+        """Remove a key as dict does: KeyError if the key is missing and no default is given here."""
         value = self._peek(key)
         if value is not ABSENT:
             del self[key]
             return value
         if default is ABSENT:
-            raise KeyError(key)
+            raise MissingKey(self._values.place, key, "and pop has no default", "{}.pop(key, None)")
         return default
 
     @overload
@@ -220,7 +243,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
     @overload
     def setdefault(self, key: K, default: V) -> V: ...
     def setdefault(self, key: K, default: Any = None) -> Any:
-        """As in dict: `default` is stored if the key is missing."""
+        """Return the value as dict does: `default` is stored if the key is missing."""
         value = self._peek(key)
         if value is ABSENT:
             self[key] = value = default
@@ -232,17 +255,17 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             del self[key]
 
     def items(self) -> ItemsView[K, V]:
-        """In the order of the keys. Touches nothing."""
+        """Return the entries in the order of the keys. Touches nothing."""
         return _Items(self)
 
     def values(self) -> ValuesView[V]:
-        """In the order of the keys. Touches nothing."""
+        """Return the values in the order of the keys. Touches nothing."""
         return _Values(self)
 
     def range(
         self, *, prefix: Any = None, start: Any = None, end: Any = None, reverse: bool = False
     ) -> Iterator[tuple[K, V]]:
-        """Entries in the order of their keys. The cost follows what is read, plus some 10 µs.
+        """Yield the entries in the order of their keys. The cost follows what is read, plus some 10 µs.
 
         It covers the keys that are present now, those of the batch in progress included. Keys deleted since are left
         out, keys added since are not seen.
@@ -268,19 +291,24 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             timer: the name of an `@app.timer("…")`; may be left out if the app has only one.
 
         Raises:
-            RecordError: the app has no such timer, or `at_ms` is no time.
+            RecordError: the app has no such timer, or `at_ms` is no time, or ten years before stream time.
         """
-        self._scheduler().set(self._store.name, self._keys.encode(key), at_ms, timer)
+        now_ms = self._store.clock.stream_time_ms
+        self._scheduler(changes=True).set(
+            self._store.name, self._keys.encode(key), at_ms, timer, now_ms
+        )
 
     def cancel(self, key: K, *, timer: str | None = None) -> bool:
         """Remove a timer of this key. Returns whether it was set. Raises as `schedule`."""
-        return self._scheduler().cancel(self._store.name, self._keys.encode(key), timer)
+        return self._scheduler(changes=True).cancel(self._store.name, self._keys.encode(key), timer)
 
     def scheduled(self, key: K, *, timer: str | None = None) -> int | None:
         """Return when a timer of this key is due; None: it is not set. Raises as `schedule`."""
         return self._scheduler().at_ms(self._store.name, self._keys.encode(key), timer)
 
-    def _scheduler(self) -> Scheduler:
+    def _scheduler(self, *, changes: bool = False) -> Scheduler:
+        if changes and self._store.gate.owner != get_ident():
+            refuse_write(self._store.gate, f"a timer of {self._keys.place} was set or cancelled")
         if self._store.scheduler is None:
             raise RecordError(
                 "the app has no timers",
@@ -289,7 +317,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         return self._store.scheduler
 
     def _peek(self, key: K) -> V | Missing:
-        """The value, or ABSENT. Stores nothing."""
+        """Return the value, or ABSENT. Stores nothing."""
         if type(key) is not self._key_type:
             self._keys.check(key)
         value = self._live.get(key, ABSENT)
@@ -299,9 +327,10 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
 
     def _store_default(self, key: K) -> V:
         if self._default is None:
-            raise KeyError(key)
+            raise MissingKey(self._values.place, key)
         value = self._values.unpack(self._default)
-        self[key] = value
+        if self._store.gate is OPEN or self._store.gate.owner == get_ident():
+            self[key] = value  # else it is only looked at
         return value
 
 
@@ -357,7 +386,7 @@ class _ExpiringMap(MapState[K, V]):
 
 
 class _ReadRefreshedMap(_ExpiringMap[K, V]):
-    """What is read stays as well."""
+    """A map in which what is read stays as well."""
 
     def get(self, key: K, default: Any = None) -> Any:
         value = self._peek(key)

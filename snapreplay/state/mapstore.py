@@ -14,29 +14,37 @@ from zlib import crc32
 from msgspec import MsgspecError
 
 from snapreplay.state.committed import CommittedView
-from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges, StoreSize
+from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges
 from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.entry_index import EntryIndex, Present, StoredPart
+from snapreplay.state.gate import OPEN
 from snapreplay.state.keys import UNENCODABLE, K, KeyCodec
 from snapreplay.state.readable import reading_all
 from snapreplay.state.shards import SHARD_COUNT, Shards, Slot
 from snapreplay.state.sorted_entries import PART_ENTRIES_MAX, Bounds, Part, SortedEntries
 from snapreplay.state.staging import Encoded, Touched, encoding
 from snapreplay.state.steps import Steps, all_of
-from snapreplay.state.unknown_store import unknown_store
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
 
 if TYPE_CHECKING:
     from snapreplay.state.timers import Scheduler
-    from snapreplay.state.timetable import Timetable
 
 EVERYTHING = Bounds()
 
 V = TypeVar("V")
 
 
+class MapClock:
+    """Stream time of a state; its maps share one."""
+
+    __slots__ = ("stream_time_ms",)
+
+    def __init__(self) -> None:
+        self.stream_time_ms = -1
+
+
 class MapStore(Generic[K, V]):
-    """A `Store`; in a state of several stores, one of them.
+    """One map of a `CompositeStore`, which is the `Store` of all states that are maps.
 
     Attributes:
         name: of the store.
@@ -47,14 +55,10 @@ class MapStore(Generic[K, V]):
         decode_key: raises MsgspecError if the stored key is of another type.
         scheduler: sets the timers of its keys; None: the app has none.
         version: changes with the layers below `live`.
-        timetable: what is due in the whole state; None: nothing ever is.
     """
 
-    keeps_changes = True
-    can_roll_back = True
-    can_drop = True
     scheduler: Scheduler | None = None
-    timetable: Timetable | None = None
+    gate = OPEN
 
     def __init__(
         self,
@@ -67,7 +71,7 @@ class MapStore(Generic[K, V]):
     ) -> None:
         self.view = view
         self.name = DEFAULT_STORE
-        self.stream_time_ms = -1
+        self.clock = MapClock()
         self.version = 0
         self.live: dict[K, V | Literal[Missing.DELETED]] = {}
         self.added = 0
@@ -89,7 +93,7 @@ class MapStore(Generic[K, V]):
         self._lookups, self._mask = self._shards.lookups, self._shards.mask
 
     def give_name(self, name: str) -> None:
-        """It is the store of this name in a state of several stores; messages say so."""
+        """Be the store of this name in a state of several stores; messages say so."""
         self.name = name
         self._keys.place = self._values.place = f"state.{name}"
 
@@ -98,20 +102,8 @@ class MapStore(Generic[K, V]):
         return self._shards.digest
 
     @property
-    def store_digests(self) -> dict[str, Digest]:
-        return {}
-
-    def digesting(self) -> Steps[Digest]:
-        yield
-        return self.digest
-
-    @property
     def size_bytes(self) -> int:
         return self._shards.size_bytes
-
-    @property
-    def sizes(self) -> tuple[StoreSize, ...]:
-        return (StoreSize(self.name, self.digest.count, self.size_bytes),)
 
     @property
     def shard_count(self) -> int:
@@ -155,27 +147,26 @@ class MapStore(Generic[K, V]):
         return value
 
     def has_below(self, key: K) -> bool:
-        """Whether the layers under `live` hold the key."""
+        """Say whether the layers under `live` hold the key."""
         encoded = self._keys.encode(key)
         return self._below(encoded, crc32(encoded) & self._mask) is not None
 
     def came(self, key: K, encoded: bytes | None = None) -> None:
-        """The view has a key that it did not have."""
+        """Note that the view has a key that it did not have."""
         self.added += 1
         if self._index is not None:
             encoded = self._pack_key(key) if encoded is None else encoded
             self._index.came(key, encoded, self._sealed_value(encoded))
 
     def went(self, key: K) -> None:
-        """The view does not have a key any more."""
+        """Note that the view does not have a key any more."""
         self.added -= 1
         if self._index is not None:
             self._index.went(key, self._pack_key(key))
 
     def pairs(self, bounds: Bounds = EVERYTHING, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
-        """The view's entries at the time of the call, in the order of their keys; bounds need an ordered map. Values
-        that can be changed in place are added to `live`. Raises as `touch`.
-        """
+        """Return the view's entries at the time of the call, in the order of their keys; bounds need an ordered
+        map. Values that can be changed in place are added to `live`. Raises as `touch`."""
         return self._pairs(self._parts(bounds, reverse=reverse), self.version)
 
     def _pairs(self, parts: Iterator[StoredPart], version: int) -> Iterator[tuple[K, V]]:
@@ -199,18 +190,19 @@ class MapStore(Generic[K, V]):
                     yield key, value
 
     def in_order(self) -> Iterator[K]:
-        """The view's keys at the time of the call. Some may have been deleted since."""
+        """Return the view's keys at the time of the call. Some may have been deleted since."""
         return (key for items in self._items(EVERYTHING) for key in self._keys.of_items(items))
 
     def _parts(self, bounds: Bounds, *, reverse: bool) -> Iterator[StoredPart]:
-        """Items of the index, with their values below `live`."""
+        """Return the items of the index, with their values below `live`."""
         if self._index is not None and not self._staged:
             return self.entries.within(bounds, reverse=reverse)
         found = self._items(bounds, reverse=reverse)
         return (Part(items, self._values_below(items)) for items in found)
 
     def _items(self, bounds: Bounds, *, reverse: bool = False) -> Iterator[list[Any]]:
-        """The view's keys as items of an `EntryIndex`, in lists. Sorts all of them, unless the map is ordered."""
+        """Return the view's keys as items of an `EntryIndex`, in lists. Sorts all of them, unless the map is
+        ordered."""
         if self._index is not None:
             return (part.keys for part in self.entries.within(bounds, reverse=reverse))
         items = self._sorted_items()
@@ -228,7 +220,7 @@ class MapStore(Generic[K, V]):
         return [self._below(key, crc32(key) & self._mask) for key in encoded]
 
     def _present(self) -> Iterator[Present]:
-        """The keys that the batch touched. If a key comes twice, the later one counts."""
+        """Return the keys that the batch touched. If a key comes twice, the later one counts."""
         for encoded, value in self._staged.items():
             yield encoded, self._sealed_value(encoded), value is not None
         for (encoded, _, index), live in zip(self._places, self.live.values(), strict=True):
@@ -236,7 +228,7 @@ class MapStore(Generic[K, V]):
 
     @property
     def entries(self) -> SortedEntries[Any, bytes | None]:
-        """Of the index of an ordered map. If they are not known yet, they are sorted now, in one go."""
+        """The entries of the index of an ordered map. If they are not known yet, they are sorted now, in one go."""
         index = self._index
         if index is not None and index.entries is None:
             all_of(self.indexing())
@@ -245,7 +237,6 @@ class MapStore(Generic[K, V]):
         return index.entries
 
     def indexing(self) -> Steps[None]:
-        """See `Store`."""
         if self._index is not None and self._index.entries is None:
             yield from self._index.sorting(self._shards.by_shard(), self._present())
 
@@ -277,17 +268,17 @@ class MapStore(Generic[K, V]):
     rollback = begin
 
     def staging(self) -> Steps[None]:
-        """See `Store`. After an error everything is as before."""
+        """Stage as `Store` says. After an error everything is as before."""
         (encoded,) = yield from encoding([self.touched])
         self.stage(encoded)
 
     @property
     def touched(self) -> Touched[K, V]:
-        """What to encode for `stage`."""
+        """The objects to encode for `stage`."""
         return Touched(self.live, self._places, self._values, self._entry_bytes_max)
 
     def stage(self, encoded: Encoded) -> None:
-        """The end of `staging`: everything that was touched is encoded and can be written."""
+        """End `staging`: everything that was touched is encoded and can be written."""
         self.version += 1
         if self._staged:
             self._staged_places += [p for p in self._places if p[0] not in self._staged]
@@ -299,10 +290,7 @@ class MapStore(Generic[K, V]):
         self._forget_touched()
 
     def sealing(self) -> Steps[Sealed]:
-        """
-        Raises:
-            RuntimeError: a sealed batch is still waiting.
-        """
+        """Seal the batch, or raise RuntimeError: a sealed batch is still waiting."""
         if self.is_sealed:
             raise RuntimeError("a sealed batch waits: merge or drop it before the next seal")
         changes = self._staged
@@ -316,10 +304,7 @@ class MapStore(Generic[K, V]):
         return Sealed({self.name: changes} if changes else {}, self._shards.digest)
 
     def merge(self) -> None:
-        """
-        Raises:
-            RuntimeError: nothing is sealed.
-        """
+        """Merge the sealed batch, or raise RuntimeError: nothing is sealed."""
         if not self.is_sealed:
             raise RuntimeError("no sealed batch to merge")
         self._shards.keep()
@@ -352,16 +337,10 @@ class MapStore(Generic[K, V]):
             self._shards.reset(self.shard_count)
             if self._index is not None:
                 self._index.clear()
-        for store, entries in changes.items():
-            if store == self.name:
-                self._shards.apply(entries)
-                if self._index is not None:
-                    self._index.apply(entries)
-            elif entries:
-                raise unknown_store(store, self.name)
-
-    def retire(self) -> None:
-        """There is no other store."""
+        entries = changes.get(self.name, {})
+        self._shards.apply(entries)
+        if self._index is not None:
+            self._index.apply(entries)
 
     def mark(self) -> Cursor:
         return self._shards.mark()
@@ -371,22 +350,17 @@ class MapStore(Generic[K, V]):
 
     def clear(self, shard_count: int = SHARD_COUNT) -> None:
         self.drop()
-        self.stream_time_ms = -1
+        self.clock.stream_time_ms = -1
         self._shards.reset(shard_count)
         if self._index is not None:
             self._index.clear()
         self._mask = self._shards.mask
 
-    def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:
-        if store != self.name:
-            raise unknown_store(store, self.name)
+    def load(self, slices: Iterable[ShardSlice]) -> None:
         self.version += 1
         if self._index is not None:
             self._index.entries = None
         self._shards.load(slices)
-
-    def loaded(self) -> None:
-        """Nothing to do: `load` took over every slice."""
 
     def committed_view(self) -> CommittedView[K, V]:
         index = self._index

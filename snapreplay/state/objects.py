@@ -39,10 +39,8 @@ class ObjectStore:
     sizes = ()
 
     def __init__(self, state: State) -> None:
-        """
-        Raises:
-            UsageError: only one of `begin` and `rollback`, or a `snapshot()` that breaks its contract.
-        """
+        """Hold `state`, or raise UsageError: only one of `begin` and `rollback`, or a `snapshot()` that breaks its
+        contract."""
         self.view: Any = state
         self._begin = getattr(state, "begin", None)
         self._rollback = getattr(state, "rollback", None)
@@ -72,7 +70,7 @@ class ObjectStore:
 
     @property
     def stream_time_ms(self) -> int:
-        """Also set on the object if it had an attribute of this name when it was made."""
+        """The stream time, also set on the object if it had an attribute of this name when it was made."""
         return self._stream_time_ms
 
     @stream_time_ms.setter
@@ -82,15 +80,16 @@ class ObjectStore:
             self.view.stream_time_ms = value
 
     @property
+    def clock(self) -> ObjectStore:
+        return self
+
+    @property
     def can_drop(self) -> bool:
         """True only while the object holds nothing beyond the last committed batch."""
         return not (self._spoilt or self._staged or self._open)
 
     def begin(self) -> None:
-        """
-        Raises:
-            RuntimeError: the last batch is not merged yet.
-        """
+        """Begin a batch, or raise RuntimeError: the last batch is not merged yet."""
         self._refuse_spoilt()
         if self._sealed:
             raise RuntimeError("a sealed batch waits: an object cannot hold a second one")
@@ -99,15 +98,12 @@ class ObjectStore:
             self._begin()
 
     def staging(self) -> Steps[None]:
-        """A single step: nothing is encoded before the next snapshot."""
+        """Stage in a single step: nothing is encoded before the next snapshot."""
         yield
         self._staged, self._open = True, False
 
     def rollback(self) -> None:
-        """
-        Raises:
-            RuntimeError: the state has no rollback(); restore it instead.
-        """
+        """Undo the batch, or raise RuntimeError: the state has no rollback(); restore it instead."""
         if self._rollback is None:
             self._spoilt = True
             self._refuse_spoilt()
@@ -116,10 +112,7 @@ class ObjectStore:
             self._open = False
 
     def sealing(self) -> Steps[Sealed]:
-        """
-        Raises:
-            RuntimeError: a sealed batch is still waiting.
-        """
+        """Seal the batch, or raise RuntimeError: a sealed batch is still waiting."""
         self._refuse_spoilt()
         if self._sealed:
             raise RuntimeError("a sealed batch waits: merge or drop it before the next seal")
@@ -128,24 +121,18 @@ class ObjectStore:
         return _NO_CHANGES
 
     def merge(self) -> None:
-        """
-        Raises:
-            RuntimeError: nothing is sealed.
-        """
+        """Merge the sealed batch, or raise RuntimeError: nothing is sealed."""
         if not self._sealed:
             raise RuntimeError("no sealed batch to merge")
         self._sealed = self._staged = False
 
     def drop(self) -> None:
-        """If the object holds any part of what is dropped, only `clear` may follow."""
+        """Drop the batch; if the object holds any part of it, only `clear` may follow."""
         self._spoilt = not self.can_drop
         self._sealed = self._staged = self._open = False
 
     def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> NoReturn:
-        """
-        Raises:
-            UsageError: always.
-        """
+        """Raise UsageError, always."""
         del cleared
         count = sum(map(len, changes.values()))
         raise UsageError(
@@ -154,10 +141,10 @@ class ObjectStore:
         )
 
     def retire(self) -> None:
-        """There is no other store."""
+        """Do nothing: there is no other store."""
 
     def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
-        """Nothing to check: the user's `restore` has read all entries."""
+        """Check nothing: the user's `restore` has read all entries."""
         del each_shard_max
         return iter(())
 
@@ -176,7 +163,7 @@ class ObjectStore:
         return (yield from adding_up(_pairs(self.view)))
 
     def settle(self) -> bool:
-        """There is nothing to settle."""
+        """Do nothing: there is nothing to settle."""
         return True
 
     def clear(self, shard_count: int = shard_count) -> None:  # noqa: ARG002 - one shard, always
@@ -194,19 +181,16 @@ class ObjectStore:
             self.size_bytes += sum(map(len, part.entries)) + sum(map(len, part.entries.values()))
 
     def loaded(self) -> None:
-        """Entries reach `restore` in the order in which `snapshot` returned them."""
+        """Give the entries to `restore` in the order in which `snapshot` returned them."""
         entries, self._loading = self._loading, {}
         self.view.restore(iter(entries.items()))
 
     def indexing(self) -> Steps[None]:
-        """There is nothing to sort."""
+        """Do nothing: there is nothing to sort."""
         yield
 
     def committed_view(self) -> NoReturn:
-        """
-        Raises:
-            UsageError: always.
-        """
+        """Raise UsageError, always."""
         raise UsageError(
             f"{type(self.view).__name__} is not a map: there is no view of its last committed batch",
             hint="keep the state in a MapState, or send what others need to an output topic",

@@ -70,8 +70,8 @@ class MutableObjects:
 def comparing(
     values: Iterable[object], backs: Iterable[object], objects: MutableObjects
 ) -> Steps[bool]:
-    """Returns whether all values are what they read back as, through and through. Adds all mutable objects
-    in them to `objects`.
+    """Say whether all values are what they read back as, through and through. Adds all mutable objects in them to
+    `objects`.
 
     Scalars whose types agree are not compared, because msgpack keeps them.
     """
@@ -104,7 +104,7 @@ def comparing(
 def differing(
     value: object, back: object, path: str = ""
 ) -> Steps[tuple[str, object, object] | None]:
-    """Returns (path in the value, part, what it reads back as) of the first part that differs, or None."""
+    """Return (path in the value, part, what it reads back as) of the first part that differs, or None."""
     while same(value, back):
         child = yield from _first_differing(_children(value, back))
         if child is None:
@@ -115,7 +115,7 @@ def differing(
 
 
 def met_twice(values: Mapping[Any, Any]) -> Steps[tuple[Place, Place] | None]:
-    """Returns the two places of a mutable object that is in these values twice, the later place first, or None."""
+    """Return the two places of a mutable object that is in these values twice, the later place first, or None."""
     owners: dict[int, Place] = {}
     for number, (key, value) in enumerate(values.items()):
         if number % PARTS == 0:
@@ -139,7 +139,7 @@ def met_twice(values: Mapping[Any, Any]) -> Steps[tuple[Place, Place] | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How values of one class are compared.
+    """The comparison of values of one class.
 
     Attributes:
         alike: whether they are the same, apart from what is inside them.
@@ -210,7 +210,7 @@ def _in_sequences(group: Sequence[Any], backs: Sequence[Any]) -> Columns:
 
 
 def _in_dicts(group: Sequence[Any], backs: Sequence[Any]) -> Columns:
-    """The keys, each of which must be exactly a str, and the values."""
+    """Return the keys, each of which must be exactly a str, and the values."""
     return (
         chain.from_iterable(chain(one, one.values()) for one in group),
         chain.from_iterable(
@@ -256,7 +256,7 @@ def _alike(children: Sequence[Child]) -> Steps[bool]:
 
 
 def _parts_inside(value: object) -> Iterator[tuple[str, Any]]:
-    """Yields (path, part) for each part, a parent before its children."""
+    """Yield (path, part) for each part, a parent before its children."""
     rest = [("", _children(value, value))]
     while rest:
         path, children = rest[-1]
@@ -282,7 +282,7 @@ def _children(value: Any, back: Any) -> Iterator[Child]:
 
 
 def _field_names(cls: type) -> Sequence[str] | None:
-    """None if there is no inside."""
+    """Name the fields; None if there is no inside."""
     if issubclass(cls, msgspec.Struct):
         return cls.__struct_fields__
     if dataclasses.is_dataclass(cls):

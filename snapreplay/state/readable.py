@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import MsgspecError
 
+from snapreplay.interrupts import of_a_signal
 from snapreplay.state.keys import KeyCodec
 from snapreplay.state.shards import Shards
 from snapreplay.state.stamp import bare
@@ -19,7 +20,7 @@ CHECK_ENTRIES, CHECK_BYTES = 128, 64 * 1024
 def reading_all(
     shards: Shards, keys: KeyCodec[Any], values: ValueCodec[Any], each_shard_max: int | None
 ) -> Iterator[int]:
-    """See `Store.checking`. An entry that is overwritten or deleted meanwhile does no harm."""
+    """Read as `Store.checking` says. An entry that is overwritten or deleted meanwhile does no harm."""
     for index in range(shards.mask + 1):
         entries = shards.entries(index, each_shard_max)
         start = 0
@@ -50,6 +51,8 @@ def _read(
             continue
         try:
             read(bare(value))
-        except Exception as error:  # whatever the user's type raises, a handler would meet it
+        except BaseException as error:
+            if of_a_signal(error):
+                raise
             if lookup(encoded) == value:
                 raise values.misfit(key, error) from error

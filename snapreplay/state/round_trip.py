@@ -1,4 +1,4 @@
-"""Whether a value reads back as itself: by types alone if that is enough, else part by part. Pure."""
+"""The question whether a value reads back as itself: by types alone if that is enough, else part by part. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FlatCheck = Callable[[Sequence[Any]], bool]
 
 
 def flat_check(node: inspect.Type) -> FlatCheck:
-    """Returns a function that is True only if all these values, of this declared type, surely read back as themselves
+    """Return a function that is True only if all these values, of this declared type, surely read back as themselves
     and have no mutable object inside. False means that each must be compared.
     """
     allowed = _scalar_types(node)
@@ -58,7 +58,7 @@ def flat_check(node: inspect.Type) -> FlatCheck:
 
 
 def is_shareable(node: inspect.Type) -> bool:
-    """Whether values of this declared type are immutable through and through."""
+    """Say whether values of this declared type are immutable through and through."""
     if isinstance(node, inspect.AnyType):
         return False
     if isinstance(node, inspect.StructType | inspect.DataclassType):
@@ -68,7 +68,7 @@ def is_shareable(node: inspect.Type) -> bool:
 
 
 def _scalar_types(node: inspect.Type) -> frozenset[type] | None:
-    """The scalar types that this declared type gives back unchanged; None if not that simple."""
+    """Return the scalar types that this declared type gives back unchanged; None if not that simple."""
     if isinstance(node, inspect.AnyType):
         return SCALARS
     if isinstance(node, inspect.UnionType):
@@ -115,7 +115,7 @@ def _flat_objects(node: inspect.StructType | inspect.DataclassType) -> FlatCheck
 
 
 def same(part: object, part_back: object) -> bool:
-    """Whether this part is the same, apart from what is inside it."""
+    """Say whether this part is the same, apart from what is inside it."""
     if type(part) is not type(part_back):
         return False
     if isinstance(part, dict) and isinstance(part_back, dict):
@@ -139,6 +139,6 @@ def shown(part: object) -> str:
 
 
 def is_frozen(cls: Any) -> bool:
-    """Whether the fields of this Struct or dataclass cannot be assigned; False for any other class."""
+    """Say whether the fields of this Struct or dataclass cannot be assigned; False for any other class."""
     config = getattr(cls, "__struct_config__", None) or getattr(cls, "__dataclass_params__", None)
     return bool(config is not None and config.frozen)

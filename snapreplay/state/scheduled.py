@@ -10,7 +10,6 @@ from zlib import crc32
 from snapreplay.errors import UsageError
 from snapreplay.state.agenda import Agenda
 from snapreplay.state.contract import Sealed, ShardSlice, StateChanges
-from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.keys import KeyCodec
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.shards import SHARD_COUNT
@@ -45,7 +44,7 @@ class ScheduledStore(MapStore[K, V], Generic[K, V]):
 
     @abstractmethod
     def due_ms(self, stored: bytes | None) -> int | None:
-        """When an entry with this value is due; None: never."""
+        """Say when an entry with this value is due; None: never."""
 
     def begin(self) -> None:
         self.agenda.rollback()
@@ -83,9 +82,9 @@ class ScheduledStore(MapStore[K, V], Generic[K, V]):
         super().clear(shard_count)
         self.agenda = Agenda()
 
-    def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:
+    def load(self, slices: Iterable[ShardSlice]) -> None:
         parts = list(slices)
-        super().load(parts, store)
+        super().load(parts)
         for part in parts:
             for key, value in part.entries.items():
                 self.agenda.load(key, None, self.due_ms(value))
@@ -116,13 +115,13 @@ class ExpiringStore(ScheduledStore[K, V], Generic[K, V]):
         return None if stored is None else self._due(touched_at(stored))
 
     def refresh(self, key: K) -> None:
-        """A key in `live`, which is not deleted, was touched now."""
-        now_ms = self.stream_time_ms
+        """Note that a key in `live`, which is not deleted, was touched now."""
+        now_ms = self.clock.stream_time_ms
         if self._touched_ms.get(key) != now_ms:
             self._set(key, now_ms)
 
     def forget(self, key: K) -> None:
-        """A key in `live` was deleted now."""
+        """Note that a key in `live` was deleted now."""
         self._set(key, None)
 
     def _set(self, key: K, now_ms: int | None) -> None:
@@ -161,10 +160,7 @@ class ExpiringStore(ScheduledStore[K, V], Generic[K, V]):
 
 
 def check_expiry(ttl_ms: object, refresh: object) -> None:
-    """
-    Raises:
-        UsageError: no map can have this ttl or this `refresh`.
-    """
+    """Raise UsageError if no map can have this ttl or this `refresh`."""
     if refresh not in ("write", "read"):
         raise UsageError(
             f'MapState: refresh={refresh!r} is neither "write" nor "read"',

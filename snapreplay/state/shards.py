@@ -42,7 +42,7 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class _Undo:
-    """What was there before a batch was written."""
+    """The entries as they were before a batch was written."""
 
     places: Sequence[Slot]
     digest: Digest
@@ -55,7 +55,7 @@ class _Undo:
 
 
 class Shards:
-    """Not thread-safe; one owner.
+    """The shards of a map, not thread-safe; one owner.
 
     `lookups[crc32(key) & mask](key)` returns the value of an encoded key, or None if it is absent.
     Callers spell it out, because every record passes there.
@@ -98,7 +98,7 @@ class Shards:
         return chain.from_iterable(self.by_shard())
 
     def by_shard(self) -> Iterator[Mapping[bytes, bytes]]:
-        """The entries of one shard after the other. Must not be continued after a write."""
+        """Yield the entries of one shard after the other. Must not be continued after a write."""
         for shard, target in zip(self._shards, self._targets, strict=True):
             if target is shard:
                 yield shard
@@ -161,7 +161,7 @@ class Shards:
         self.size_bytes = size_bytes
 
     def apply(self, changes: Mapping[bytes, bytes | None]) -> None:
-        """Recovery: fold in the changes of a committed batch, in one go."""
+        """Fold in, in a recovery, the changes of a committed batch, in one go."""
         mask, lookups = self.mask, self.lookups
         indexes = [crc32(key) & mask for key in changes]
         places = [(k, lookups[i](k), i) for k, i in zip(changes, indexes, strict=True)]
@@ -171,7 +171,7 @@ class Shards:
         self.keep()
 
     def keep(self) -> None:
-        """The batch written last is committed."""
+        """Keep the batch written last, which is committed."""
         self._undo = None
         self.version += 1
         if self._unsettled:
@@ -201,7 +201,7 @@ class Shards:
         return self.digest if self._undo is None else self._undo.digest
 
     def committed_value(self, key: bytes) -> bytes | None:
-        """As `lookups`, but as of the last batch that was kept."""
+        """Look up as `lookups` do, but as of the last batch that was kept."""
         if self._undo is not None and key in self._undo.values:
             return self._undo.values[key]
         return self.lookups[crc32(key) & self.mask](key)
@@ -209,14 +209,14 @@ class Shards:
     def committed_values(
         self, keys: Iterable[bytes], values: Sequence[bytes | None]
     ) -> Sequence[bytes | None]:
-        """As `committed_value`, for several keys. `values`: what the lookups return for them."""
+        """Look several keys up, as `committed_value` does one. `values`: what the lookups return for them."""
         if self._undo is None:
             return values
         old = self._undo.values
         return [old.get(key, value) for key, value in zip(keys, values, strict=True)]
 
     def committed_keys(self) -> list[bytes]:
-        """All encoded keys as of the last batch that was kept, in no order."""
+        """Return all encoded keys as of the last batch that was kept, in no order."""
         if self._undo is None:
             return list(self)
         old = self._undo.values

@@ -1,4 +1,4 @@
-"""How large the entries of a state are. Pure."""
+"""The sizes of the entries of a state. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from snapreplay.state.contract import StateChanges
 
 
 def largest_entry_bytes(entries: Mapping[bytes, bytes | None]) -> int:
-    """Encoded key and value together, in bytes; 0 without entries. A tombstone has only its key."""
+    """Return encoded key and value together, in bytes; 0 without entries. A tombstone has only its key."""
     return max((len(key) + len(value or b"") for key, value in entries.items()), default=0)
 
 
 def largest_entries(changes: StateChanges) -> dict[str, int]:
-    """Returns for each store the bytes of its largest entry."""
+    """Return for each store the bytes of its largest entry."""
     return {name: largest_entry_bytes(entries) for name, entries in changes.items()}
 
 
 def larger_of(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    """Returns for each store the larger of both."""
+    """Return for each store the larger of both."""
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}

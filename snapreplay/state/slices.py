@@ -15,8 +15,8 @@ Slices = list[tuple[str, ShardSlice]]
 
 
 def load_slices(store: Store, slices: Slices, stream_time_ms: int) -> None:
-    """Makes the store what `slices_of` was given."""
-    store.clear()
+    """Make the store what `slices_of` was given, of a store with as many shards."""
+    store.clear(store.shard_count)
     for name, one in slices:
         store.load((one,), name)
     store.loaded()
@@ -24,7 +24,7 @@ def load_slices(store: Store, slices: Slices, stream_time_ms: int) -> None:
 
 
 def slices_of(store: Store) -> Slices:
-    """Returns all entries of a store in which nothing is uncommitted, with the names of their stores."""
+    """Return all entries of a store in which nothing is uncommitted, with the names of their stores."""
     cursor = store.mark()
     found: Slices = []
     try:
@@ -40,7 +40,7 @@ def slices_of(store: Store) -> Slices:
 
 
 def digest_in(store: Store) -> Digest:
-    """Returns the digest of a store in which nothing is uncommitted, computed if it keeps none."""
+    """Return the digest of a store in which nothing is uncommitted, computed if it keeps none."""
     if store.digest is not None:
         return store.digest
     return digest_of(entry for _, one in slices_of(store) for entry in one.entries.items())

@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Of a range: keys that begin with `prefix`, and with `start <= key < end`. None bounds nothing."""
+    """The bounds of a range: keys that begin with `prefix`, and with `start <= key < end`. None bounds nothing."""
 
     prefix: Any = None
     start: Any = None
@@ -65,7 +65,7 @@ class SortedEntries(Generic[K, V]):
     """
 
     def __init__(self, blocks: Iterable[Part[K, V]] = ()) -> None:
-        """`blocks`: in order, each sorted."""
+        """Take `blocks`: in order, each sorted."""
         self._blocks = list(blocks)
         self._lasts = [block.keys[-1] for block in self._blocks]
         # A block is our own if it was made or copied since the last read began.
@@ -127,7 +127,7 @@ class SortedEntries(Generic[K, V]):
         return Place(len(self._blocks), 0)
 
     def within(self, bounds: Bounds, *, reverse: bool = False) -> Iterator[Part[K, V]]:
-        """As `between`, with keys as bounds."""
+        """Read as `between`, with keys as bounds."""
         first, behind = self.start, self.end
         if bounds.prefix is not None:
             length = len(bounds.prefix)
@@ -197,8 +197,8 @@ def with_others(
     *,
     reverse: bool,
 ) -> Iterator[Part[K, V]]:
-    """As `within`, with a few more keys. A key that is in both comes once. Values may be read one part before they are
-    returned.
+    """Read as `within`, with a few more keys. A key that is in both comes once. Values may be read one part before
+    they are returned.
     """
     found, keys = entries.within(bounds, reverse=reverse), sorted(others)
     few = SortedEntries([Part(keys, keys)] if keys else ()).within(bounds, reverse=reverse)
@@ -267,6 +267,6 @@ def sorting(groups: Iterable[Mapping[K, V]]) -> Steps[SortedEntries[K, V]]:
 
 
 def sorted_bucket(bucket: Mapping[K, V]) -> list[Part[K, V]]:
-    """Returns the blocks of these entries, in order."""
+    """Return the blocks of these entries, in order."""
     keys = sorted(bucket)
     return blocks_of(keys, list(map(bucket.__getitem__, keys)))

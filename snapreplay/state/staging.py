@@ -39,7 +39,7 @@ is always encoded whole, and decoded whole.
 
 
 class Touched(NamedTuple, Generic[K, V]):
-    """What a batch touched in one map: the objects, and in the same order the places of their keys."""
+    """The objects that a batch touched in one map, and in the same order the places of their keys."""
 
     objects: Objects[K, V]
     places: Sequence[Slot]
@@ -52,7 +52,7 @@ Encoded = dict[bytes, bytes | None]
 
 
 def encoding(maps: Sequence[Touched[Any, Any]]) -> Steps[list[Encoded]]:
-    """Returns what a batch touched in each of its maps.
+    """Return what a batch touched in each of its maps.
 
     Raises:
         RecordError: a value cannot be encoded, is too large, would not read back as it is, or shares
@@ -106,7 +106,7 @@ def _with_deleted(block: Sequence[object], packed: Sequence[bytes]) -> Iterable[
 
 
 def _kept(names: Sequence[K], block: Sequence[object]) -> Sequence[K]:
-    """The keys that are not deleted."""
+    """Return the keys that are not deleted."""
     return [name for name, value in zip(names, block, strict=True) if value is not DELETED]
 
 
@@ -147,10 +147,7 @@ def _refusing_shared(maps: Sequence[Touched[Any, Any]]) -> Steps[None]:
 
 
 def encoded_default(values: ValueCodec[V], default: Callable[[], V]) -> bytes | None:
-    """
-    Raises:
-        UsageError: `default` cannot be called, or what it returns cannot be stored.
-    """
+    """Encode the default, or raise UsageError: `default` cannot be called, or what it returns cannot be stored."""
     if not callable(default):
         raise UsageError(
             f"MapState: default={default!r} cannot be called, but each missing key needs a value of its own",

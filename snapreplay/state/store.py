@@ -8,16 +8,17 @@ from typing import Any
 from snapreplay.errors import UsageError
 from snapreplay.state.composite import CompositeStore
 from snapreplay.state.contract import State, Store
+from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.map import MapState
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.objects import ObjectStore
 from snapreplay.state.stores import Stores
-from snapreplay.state.timed import TimedStore, expiring, maps_of
+from snapreplay.state.timed import TimedStore, expiring
 from snapreplay.state.timetable import Timetable
 
 
 def store_of(state: object, timers: Collection[str] | None = None) -> Store:
-    """Returns the store behind a `MapState` or `Stores`, or a new `ObjectStore` around any other `State`.
+    """Return a store of the maps of a `MapState` or `Stores`, or a new `ObjectStore` around any other `State`.
 
     Args:
         timers: names of the app's timers of keys; None: the app has no timers at all.
@@ -26,10 +27,11 @@ def store_of(state: object, timers: Collection[str] | None = None) -> Store:
         UsageError: none of them, or a class instead of an object, or timers for a state that is no map.
     """
     if isinstance(state, MapState | Stores):
-        store: MapStore[Any, Any] | CompositeStore = state.__snapreplay_store__()
+        made: MapStore[Any, Any] | CompositeStore = state.__snapreplay_store__()
+        store = CompositeStore(state, {DEFAULT_STORE: made}) if isinstance(made, MapStore) else made
         if timers is not None:
             return TimedStore(store, timers)
-        if expire := expiring(maps_of(store)):
+        if expire := expiring(store.maps):
             store.timetable = Timetable(expire)
         return store
     if isinstance(state, State) and not isinstance(state, type):

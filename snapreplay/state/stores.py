@@ -9,6 +9,8 @@ from typing import Any
 
 from snapreplay.errors import UsageError
 from snapreplay.state.composite import CompositeStore
+from snapreplay.state.digest import DEFAULT_STORE
+from snapreplay.state.fields import StoreFields
 from snapreplay.state.map import MapState
 from snapreplay.state.unknown_store import RESERVED
 
@@ -39,17 +41,14 @@ class Stores:
     retired: Sequence[str] = ()
 
     def __init__(self, *, retired: Sequence[str] = (), **stores: MapState[Any, Any]) -> None:
-        """
-        Raises:
-            UsageError: an illegal name, or something else than a `MapState`.
-        """
+        """Declare the stores, or raise UsageError: an illegal name, or something else than a `MapState`."""
         if retired:
             self.retired = retired
         for name, store in stores.items():
             setattr(self, name, store)
 
     def __snapreplay_store__(self) -> CompositeStore:
-        """The engine's side of this state.
+        """Return the engine's side of this state.
 
         Raises:
             UsageError: no store at all, one map under two names, or a retired name that is none.
@@ -64,7 +63,8 @@ class Stores:
     @property
     def stream_time_ms(self) -> int:
         """Highest record timestamp so far, including the current record's; -1 before the first."""
-        return self.__snapreplay_store__().stream_time_ms
+        first = next(iter(maps_of(self).values()))
+        return first.stream_time_ms
 
     def __setattr__(self, name: str, value: object) -> None:
         if name == "retired":
@@ -132,7 +132,7 @@ _MADE = "_made"
 
 
 def maps_of(view: object) -> dict[str, MapState[Any, Any]]:
-    """Returns the maps of a state, in the order of their names: of a `Stores`; of a `MapState` itself, named ""; of any
+    """Return the maps of a state, in the order of their names: of a `Stores`; of a `MapState` itself, named ""; of any
     other state none.
     """
     if isinstance(view, MapState):
@@ -141,6 +141,12 @@ def maps_of(view: object) -> dict[str, MapState[Any, Any]]:
         return {}
     found = {name: each for name, each in vars(view).items() if isinstance(each, MapState)}
     return {name: found[name] for name in sorted(found)}
+
+
+def fields_of(view: object) -> dict[str, StoreFields]:
+    """Return what the values of a state have in them, by store; of a state that is no map nothing."""
+    found = {n or DEFAULT_STORE: each.__snapreplay_fields__() for n, each in maps_of(view).items()}
+    return {name: fields for name, fields in found.items() if fields.paths or fields.dropped}
 
 
 def _names(retired: object) -> Sequence[str]:

@@ -20,9 +20,13 @@ from snapreplay.state.values import ABSENT, DELETED, ValueCodec
 AT_MS_MAX = (1 << 62) - 1
 """Far behind any timestamp that Kafka takes."""
 
+YEAR_MS = 365 * 86_400_000
+LONG_AGO_MS = 10 * YEAR_MS
+"""A delay that is taken for a time lies in 1970, and no late record is so late."""
+
 
 class TimerKey(NamedTuple):
-    """Which timer: of which store and key; `key` is encoded. Of a periodic timer both are empty."""
+    """The key of a timer: of which store and key; `key` is encoded. Of a periodic timer both are empty."""
 
     store: str
     name: str
@@ -40,7 +44,7 @@ _decode = msgspec.msgpack.Decoder(TimerKey).decode
 
 
 class TimerStore(ScheduledStore[bytes, int]):
-    """Encoded `TimerKey` → when it is due, in milliseconds."""
+    """A store of timers: encoded `TimerKey` → when it is due, in milliseconds."""
 
     def __init__(self, name: str) -> None:
         super().__init__(None, _RawKeys(), ValueCodec(int), ENTRY_BYTES_MAX)
@@ -50,14 +54,14 @@ class TimerStore(ScheduledStore[bytes, int]):
         return None if stored is None else self._unpack(stored)
 
     def at_ms(self, key: bytes) -> int | None:
-        """When this timer is due; None: it is not set."""
+        """Say when this timer is due; None: it is not set."""
         value: Any = self.live.get(key, ABSENT)
         if value is ABSENT:
             value = self.touch(key)
         return None if value in (ABSENT, DELETED) else value
 
     def set(self, key: bytes, at_ms: int | None) -> None:
-        """None: remove it, if it is there."""
+        """Set the timer; None: remove it, if it is there."""
         before_ms = self.at_ms(key)
         if before_ms == at_ms:
             return
@@ -83,7 +87,7 @@ class _RawKeys(KeyCodec[bytes]):
 
 
 class Scheduler:
-    """What the maps of a state set timers with. `names`: of the timers that the app has a handler for.
+    """The scheduler that the maps of a state set timers with. `names`: of the timers that the app has a handler for.
 
     Attributes:
         firing_ms: the time of the timer that is being handled; None: none is.
@@ -94,15 +98,28 @@ class Scheduler:
         self._store = store
         self._names = names
 
-    def set(self, store: str, key: bytes, at_ms: object, name: str | None) -> None:
-        """
+    def set(
+        self, store: str, key: bytes, at_ms: object, name: str | None, now_ms: int = -1
+    ) -> None:
+        """Set a timer.
+
+        Args:
+            now_ms: stream time.
+
         Raises:
-            RecordError: the app has no such timer, or this is no time.
+            RecordError: the app has no such timer, or this is no time, or one that nobody can mean.
         """
         if type(at_ms) is not int or not 0 <= at_ms <= AT_MS_MAX:
             raise RecordError(
                 f"schedule: at_ms={at_ms!r} is not a time in milliseconds since the epoch",
                 hint="use an int from 0 on, such as `record.timestamp_ms + 60_000`",
+            )
+        # Stream time itself may be absurd, by one record with a wrong time; then a time of today is no delay.
+        if at_ms < min(LONG_AGO_MS, now_ms - LONG_AGO_MS):
+            raise RecordError(
+                f"schedule: at_ms={at_ms} is {(now_ms - at_ms) // YEAR_MS} years before stream time, {now_ms}: it is a"
+                " time, not a delay",
+                hint="add a delay to a time: `record.timestamp_ms + 60_000`",
             )
         if (
             self.firing_ms is not None
@@ -111,14 +128,14 @@ class Scheduler:
         self._store.set(self._encoded(store, key, name), at_ms)
 
     def cancel(self, store: str, key: bytes, name: str | None) -> bool:
-        """Returns whether it was set. Raises as `set`."""
+        """Cancel a timer; say whether it was set. Raises as `set`."""
         timer = self._encoded(store, key, name)
         was_set = self._store.at_ms(timer) is not None
         self._store.set(timer, None)
         return was_set
 
     def at_ms(self, store: str, key: bytes, name: str | None) -> int | None:
-        """Returns when it is due; None: it is not set. Raises as `set`."""
+        """Say when it is due; None: it is not set. Raises as `set`."""
         return self._store.at_ms(self._encoded(store, key, name))
 
     def _encoded(self, store: str, key: bytes, name: str | None) -> bytes:

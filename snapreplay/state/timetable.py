@@ -1,4 +1,5 @@
-"""What is due next in a state: timers first, then entries that expire, and last the periodic timers. Pure."""
+"""The events that are due next in a state: timers first, then entries that expire, and last the periodic timers.
+Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from snapreplay.state.timers import TimerStore
 
 
 class Kind(IntEnum):
-    """In the order in which they are due at the same time."""
+    """The kinds of events, in the order in which they are due at the same time."""
 
     TIMER = 0
     EXPIRY = 1
@@ -31,7 +32,7 @@ class Event(NamedTuple):
 
 
 class Timetable:
-    """Of one state.
+    """The timetable of one state.
 
     At the same time, a timer fires before an entry expires: it still sees it. Periodic timers come after everything
     else that is due up to a time, because they fire once, however many periods have passed.
@@ -50,7 +51,7 @@ class Timetable:
         periods: TimerStore | None = None,
         keys: Mapping[str, Callable[[bytes], Any]] | None = None,
     ) -> None:
-        """`keys`: of each store, what decodes its keys."""
+        """Take `keys`: of each store, what decodes its keys."""
         self.keys = keys or {}
         self.timers = timers
         self.periods = periods

@@ -18,12 +18,12 @@ _MIDDLE = 1 << 63
 
 
 def is_tuple_key(encoded: bytes) -> bool:
-    """Whether this is a key of several parts."""
+    """Say whether this is a key of several parts."""
     return encoded.startswith(FIRST)
 
 
 def tuple_packer(part_types: tuple[type, ...]) -> Callable[[Any], bytes]:
-    """Returns the encoder of tuples with parts of exactly these types, which it does not check.
+    """Return the encoder of tuples with parts of exactly these types, which it does not check.
 
     It raises ValueError for a string that UTF-8 cannot hold, and OverflowError for an int beyond 64 bits, signed.
     """
@@ -46,7 +46,7 @@ def tuple_packer(part_types: tuple[type, ...]) -> Callable[[Any], bytes]:
 def tuple_unpacker(
     part_types: tuple[type, ...], otherwise: Callable[[bytes], Any]
 ) -> Callable[[bytes], Any]:
-    """Returns the decoder of tuples with parts of exactly these types: `otherwise`, or a faster one that calls it for
+    """Return the decoder of tuples with parts of exactly these types: `otherwise`, or a faster one that calls it for
     what is not as simple.
     """
     decode = otherwise
@@ -56,7 +56,7 @@ def tuple_unpacker(
 
 
 def _with_memory(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Returns the same decoder, of keys that end with an int. It remembers the parts before it of the last key: those
+    """Return the same decoder, of keys that end with an int. It remembers the parts before it of the last key: those
     of a range often have the same ones, and then it takes half of the time.
     """
     # One object, so that another thread never sees the head of one key and the parts of another.
@@ -78,7 +78,7 @@ def _with_memory(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 def _pair_unpacker(
     part_types: tuple[type, ...], otherwise: Callable[[bytes], Any]
 ) -> Callable[[bytes], Any]:
-    """Returns a decoder of pairs that begin with a text or bytes, which takes a quarter of the time. It calls
+    """Return a decoder of pairs that begin with a text or bytes, which takes a quarter of the time. It calls
     `otherwise` for a zero byte in a part, and for other bytes.
     """
     one, other = (_TAGS[each] for each in part_types)
@@ -122,10 +122,7 @@ def _pair_unpacker(
 
 
 def unpack_tuple(encoded: bytes) -> tuple[Part, ...]:
-    """
-    Raises:
-        ValueError: not what `tuple_packer` makes.
-    """
+    """Unpack a key, or raise ValueError: not what `tuple_packer` makes."""
     if not is_tuple_key(encoded):
         raise ValueError("it is no key of several parts")
     parts: list[Part] = []
@@ -150,7 +147,7 @@ def unpack_tuple(encoded: bytes) -> tuple[Part, ...]:
 
 
 def behind_prefix(encoded: bytes) -> bytes:
-    """Returns a bound behind all keys of which the first parts are these, and before those that follow."""
+    """Return a bound behind all keys of which the first parts are these, and before those that follow."""
     # Larger than the first byte of any part. A part that goes on with a zero byte has the same two bytes and then more.
     return encoded + b"\xff"
 

@@ -23,16 +23,17 @@ class UnknownStore(StopError):
 def unknown_store(
     store: str, *known: str, entry_count: int | None = None, declared: Iterable[str] = ()
 ) -> UnknownStore:
-    """Returns the error for `store`.
+    """Return the error for `store`.
 
     Args:
-        known: the stores that the app has.
+        known: the stores that the app has, those of its timers too.
         entry_count: how many entries are in it; None: not known yet.
         declared: names that were retired.
     """
     entries = "entries" if entry_count is None else counted(entry_count, "entry")
-    named = known != (DEFAULT_STORE,)
-    has = f"it has {', '.join(known)}" if named else "its state has no named stores"
+    own = [name for name in known if name not in RESERVED]
+    named = own != [DEFAULT_STORE]
+    has = f"it has {', '.join(own)}" if named else "its state has no named stores"
     kept = "" if named else f"{DEFAULT_STORE}=MapState(…), "
     reserved = RESERVED if store in RESERVED else ()
     retired = "".join(f'"{name}", ' for name in sorted({*declared, store, *reserved}))

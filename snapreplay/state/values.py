@@ -16,21 +16,25 @@ import msgspec
 from msgspec import inspect
 
 from snapreplay.errors import RecordError, StopError, UsageError
+from snapreplay.interrupts import of_a_signal
+from snapreplay.state.canonical import encoder_of, nodes_in
+from snapreplay.state.fields import store_fields
 from snapreplay.state.read_back import MutableObjects, Place, comparing, differing
 from snapreplay.state.round_trip import FlatCheck, flat_check, is_shareable, shown
 from snapreplay.state.stamp import bare
 from snapreplay.state.steps import Steps
+from snapreplay.state.unwritable import unwritable
 
 V = TypeVar("V")
 
 UNREADABLE_HINT = (
-    "nothing is lost: deploy the version that wrote it, with its types, again. Then change types only "
-    "compatibly: new fields of a Struct need defaults"
+    "nothing is lost: declare a type that reads what is stored: a default for a new field, `int | str` for a changed"
+    " type; or, if this version has written nothing yet, deploy the version that wrote it, with its types, again"
 )
 
 
 def unsupported_type(type_: object) -> str:
-    """Returns what to do about a type that msgspec cannot decode."""
+    """Return what to do about a type that msgspec cannot decode."""
     members = [one for one in get_args(type_) if isinstance(one, type)]
     structs = [one for one in members if issubclass(one, msgspec.Struct)]
     untagged = [one.__name__ for one in structs if not one.__struct_config__.tag]
@@ -56,24 +60,20 @@ DELETED: Final = Missing.DELETED
 
 
 class ValueCodec(Generic[V]):
-    """`pack`, `unpack` and `are_flat` are plain functions, so that a record costs no further call;
+    """A codec of values; `pack`, `unpack` and `are_flat` are plain functions, so that a record costs no further call;
     `unencodable` and `misfit` make errors of what they raise.
 
-    Dicts are encoded in sorted order, so that equal values are equal bytes. A dict that a handler
-    extends in place may therefore iterate in another order once it is read back, and no result may
-    depend on that order.
+    What is read back is in the order in which it was made; only sets are sorted, see `canonical`.
 
     Attributes:
         are_flat: whether values need no `reading_back`, because their types alone prove that they read back.
         shareable: whether values are immutable through and through, so that one object may be stored
             under many keys.
+        fields: what values may have in them.
     """
 
-    def __init__(self, value_type: type[V]) -> None:
-        """
-        Raises:
-            UsageError: msgspec cannot decode this type.
-        """
+    def __init__(self, value_type: type[V], dropped: tuple[str, ...] = ()) -> None:
+        """Take `value_type`, or raise UsageError: msgspec cannot decode this type."""
         try:
             node = inspect.type_info(value_type)
             self.unpack: Callable[[bytes], V] = msgspec.msgpack.Decoder(value_type).decode
@@ -82,9 +82,11 @@ class ValueCodec(Generic[V]):
                 f"MapState: {value_type!r} cannot be a value type: {error}",
                 hint=unsupported_type(value_type),
             ) from error
+        _refuse_unstorable(value_type, node)
         self.type = value_type
+        self.fields = store_fields(node, dropped)
         self.place = "state"  # in messages; "state.items" in a named store
-        self.pack = msgspec.msgpack.Encoder(order="deterministic").encode
+        self.pack: Callable[[V], bytes] = encoder_of(node)
         self.are_flat: FlatCheck = flat_check(node)
         self.shareable = is_shareable(node)
 
@@ -95,7 +97,7 @@ class ValueCodec(Generic[V]):
         return self
 
     def unpack_past_stamp(self, key: object, stored: bytes, cause: Exception) -> V:
-        """What failed to `unpack` may have a stamp, of the time when the map had a ttl.
+        """Unpack what failed before: it may have a stamp, of the time when the map had a ttl.
 
         Raises:
             StoredValueUnreadable: it has none, or does not fit.
@@ -110,13 +112,15 @@ class ValueCodec(Generic[V]):
 
     def unencodable(self, key: object, value: V, cause: Exception) -> RecordError:
         """Return the error for a value that failed to `pack`."""
+        found = unwritable(value, cause)
+        why = str(cause) if found is None else f"{self.place}[{key!r}]{found.path} {found.why}"
         return RecordError(
-            f"{self.place}[{key!r}]: a {type(value).__name__} cannot be encoded: {cause}",
-            hint="use ints of at most 64 bits, strings without lone surrogates, and dicts with str keys",
+            f"{self.place}[{key!r}]: a {type(value).__name__} cannot be encoded: {why}",
+            hint=unsupported_type(self.type) if found is None else found.hint,
             key=key,
         )
 
-    def misfit(self, key: object, cause: Exception) -> StoredValueUnreadable:
+    def misfit(self, key: object, cause: BaseException) -> StoredValueUnreadable:
         """Return the error for stored bytes that failed to `unpack`: the type was changed since they were written."""
         return StoredValueUnreadable(
             f"{self.place}[{key!r}] was written as a type other than {self.type!r}: {cause}",
@@ -144,6 +148,9 @@ class ValueCodec(Generic[V]):
             found = yield from differing(value, back)
             if found is not None:
                 path, part, part_back = found
+                if known := unwritable(value, TypeError()):
+                    where = f"{self.place}[{key!r}]{known.path}"
+                    raise RecordError(f"{where} {known.why}", hint=known.hint, key=key)
                 raise RecordError(
                     f"{self.place}[{key!r}]{path} is {shown(part)} but would read back as {shown(part_back)}",
                     hint="store the value that it reads back as, or declare the type, "
@@ -155,7 +162,9 @@ class ValueCodec(Generic[V]):
     def _read_back(self, key: object, encoded: bytes) -> V:
         try:
             return self.unpack(encoded)
-        except Exception as error:  # whatever the user's type raises
+        except BaseException as error:  # whatever the user's type raises
+            if of_a_signal(error):
+                raise
             raise RecordError(
                 f"{self.place}[{key!r}] would not read back as {self.type!r}: {error}",
                 hint="store a value of the declared type",
@@ -163,8 +172,23 @@ class ValueCodec(Generic[V]):
             ) from error
 
 
+def _refuse_unstorable(value_type: object, node: inspect.Type) -> None:
+    """Raise UsageError if a dict in it has other keys than texts: its first entry would be refused."""
+    for each in nodes_in(node):
+        if isinstance(each, inspect.DictType) and not isinstance(
+            each.key_type, inspect.StrType | inspect.AnyType | inspect.LiteralType
+        ):
+            kind = type(each.key_type).__name__.removesuffix("Type").lower()
+            raise UsageError(
+                f"MapState: {value_type!r} cannot be a value type: the keys of a dict in it are of type {kind}, not"
+                " str",
+                hint="make texts of the keys, `dict[str, …]`; or make the keys a part of the map's own:"
+                " `MapState(tuple[str, int], …)`",
+            )
+
+
 def shared_object(place: Place, other: Place) -> RecordError:
-    """Returns the error for one mutable object in two places, which would be two objects after the batch.
+    """Return the error for one mutable object in two places, which would be two objects after the batch.
 
     The key of a place is (the map as messages name it, key in it).
     """

@@ -1,4 +1,5 @@
-"""What a program sees of a partition's state beside its handlers: typed, read-only, the last committed batch. Pure."""
+"""The view that a program has of a partition's state beside its handlers: typed, read-only, the last committed
+batch. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ an object with a mapping for each map of the state."""
 
 
 def view_of(partition: int, look: Look) -> View[Any]:
-    """The kind of view that this state has. Raises what `look` raises."""
+    """Make the kind of view that this state has. Raises what `look` raises."""
     kind: type[View[Any]] = MapView if isinstance(look(), Mapping) else StoresView
     return kind(partition, look)
 
@@ -59,7 +60,8 @@ class MapView(View[MapState[K, V]], Mapping[K, V]):
     def range(
         self, *, prefix: Any = None, start: Any = None, end: Any = None, reverse: bool = False
     ) -> Iterator[tuple[K, V]]:
-        """Entries of a map with `ordered=True` in the order of their keys; arguments and cost as of `MapState.range`.
+        """Yield the entries of a map with `ordered=True` in the order of their keys; arguments and cost as of
+        `MapState.range`.
 
         Without an `await` between the entries, all of them are of the same batch.
 
@@ -86,7 +88,7 @@ class StoresView(View[S]):
         return self._map(name)
 
     def of(self, pick: Callable[[S], MapState[K, V]]) -> MapView[K, V]:
-        """The map that `pick` returns of the state, typed: `view.of(lambda state: state.items)`."""
+        """Return the map that `pick` returns of the state, typed: `view.of(lambda state: state.items)`."""
         names: Any = _Names()
         return self._map(str(pick(names)))
 

@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 
-from snapreplay.app.app import App
+from snapreplay.app.app import App, check_app
 from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.harness import Diverged, Harness
 from snapreplay.app.load import load_app, name_of
-from snapreplay.app.made_record import is_timestamp
+from snapreplay.app.made_record import checked_records, is_timestamp
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.record import Output, RawRecord, id_of
+from snapreplay.counted import counted
 from snapreplay.errors import UsageError
 from snapreplay.testing.coverage import CoverageHarness
 
@@ -30,7 +31,7 @@ CHILD_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Report:
-    """What `check` ran.
+    """The report of a `check`.
 
     Attributes:
         runs: one line each.
@@ -44,7 +45,7 @@ class Report:
 
 
 class Course(msgspec.Struct, frozen=True):
-    """What is done in every run."""
+    """The work of every run."""
 
     records: list[RawRecord]
     policy: ErrorPolicy
@@ -52,7 +53,7 @@ class Course(msgspec.Struct, frozen=True):
 
 
 class TraceStep(msgspec.Struct, frozen=True):
-    """What one record, or the time that passed after the last one, did: everything that was sent, dead letters
+    """The effects of one record, or of the time that passed after the last one: everything that was sent, dead letters
     included, and the state after it. `where` names the record or the time in messages.
     """
 
@@ -87,7 +88,8 @@ def check(
         RecordError: policy FAIL, and a record cannot be applied.
         UsageError: no records, or `until_ms` is not a timestamp, or is before stream time.
     """
-    course = Course(list(records), policy, until_ms)
+    check_app(app)
+    course = Course(checked_records(records), policy, until_ms)
     if not course.records:
         raise UsageError(
             f"{app.app_id}: check needs at least one record",
@@ -122,7 +124,7 @@ def check(
 
 
 def trace(app: App[Any], course: Course) -> list[TraceStep]:
-    """Runs the records in batches of one, so that each effect belongs to one record."""
+    """Run the records in batches of one, so that each effect belongs to one record."""
     return list(_steps(Harness(app, policy=course.policy), course))
 
 
@@ -225,14 +227,14 @@ def _compare_outputs(
             )
     if position != len(outputs):
         raise Diverged(
-            f"{steps[-1].where}: its batch sends {len(outputs) - position} outputs too many"
+            f"{steps[-1].where}: its batch sends {counted(len(outputs) - position, 'output')} too many"
         )
 
 
 def _first_differing(
     app: App[Any], course: Course, reference: list[TraceStep], start: int, end: int
 ) -> int:
-    """Bisects for the last record of the shortest batch from `start` that ends in another state."""
+    """Bisect for the last record of the shortest batch from `start` that ends in another state."""
     records = course.records
     low, high = start, end - 1
     while low < high:
@@ -272,7 +274,7 @@ def _in_child(name: str, course: Course, hash_seed: str) -> list[TraceStep]:
 
 
 def child() -> None:
-    """Runs in the other process: reads an order from standard input, writes the trace to standard output."""
+    """Trace in the other process: read an order from standard input, write the trace to standard output."""
     answers = sys.stdout.buffer
     sys.stdout = sys.stderr
     order = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Order)

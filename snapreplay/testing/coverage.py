@@ -1,4 +1,4 @@
-"""Which handlers, timers and expiries happened in a run of an app, and what to feed for the others. Pure."""
+"""The handlers, timers and expiries that happened in a run of an app, and what to feed for the others. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CoverageHarness(Harness[Any]):
         self._dead: Counter[str] = Counter()
 
     def left_out(self) -> Iterator[str]:
-        """One line for each handler, timer and expiry that did not happen."""
+        """Yield one line for each handler, timer and expiry that did not happen."""
         for topic in self._app.inputs:
             what = _handler(topic.name)
             if not self._done[what]:
@@ -45,7 +45,7 @@ class CoverageHarness(Harness[Any]):
                 yield f"{what}: {self._not_due('no entry expired', first_ms.get(what), 'store one')}"
 
     def _dead_line(self, what: str) -> str:
-        """Empty if nothing was dead-lettered."""
+        """Say that there were only dead letters; empty if nothing was dead-lettered."""
         if not self._dead[what]:
             return ""
         return f"{what}: it gave only dead letters; add records for which it succeeds"
@@ -68,7 +68,7 @@ class CoverageHarness(Harness[Any]):
         return applied
 
     def _first_due_ms(self) -> dict[str, int]:
-        """Timer or expiry → when the first one that is pending is due."""
+        """Map each timer or expiry to when the first one that is pending is due."""
         timetable = self._store.timetable
         stores = {} if timetable is None else {each.name: each for each in timetable.stores}
         found: dict[str, int] = {}

@@ -8,8 +8,8 @@ from snapreplay.devbroker.broker import KEEP_OLD_RECORDS, LocalBroker
 
 
 def broker(data_dir: Path | str | None = None, port: int = 0) -> LocalBroker:
-    """A local Kafka broker for the length of a `with` block; `async with` works, too. Its `bootstrap_servers` is the
-    address for clients. It ends with this process, even after a SIGKILL.
+    """Provide a local Kafka broker for the length of a `with` block; `async with` works, too. Its `bootstrap_servers`
+    is the address for clients. It ends with this process, even after a SIGKILL.
 
     Args:
         data_dir: where to keep the data; None: a temporary directory, removed at the end.

@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar, overload
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, overload
+from weakref import WeakValueDictionary
 
 import msgspec
 
-from snapreplay.app.app import App
+from snapreplay.app.app import App, check_app
 from snapreplay.app.load import name_of
 from snapreplay.app.made_record import check_topic, encoded_key, encoded_value, record_raw
 from snapreplay.app.names import dead_letters_topic
@@ -49,6 +50,13 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
+class _Place(NamedTuple):
+    """One app on one broker: two harnesses there would take it from each other."""
+
+    bootstrap_servers: str
+    app_id: str
+
+
 class Reachable(Protocol):
     """A broker: what `snapreplay.testing.broker` gives, or anything else with its address."""
 
@@ -65,6 +73,10 @@ class Received(msgspec.Struct, Generic[K, V], frozen=True):
     partition: int
     offset: int
     timestamp_ms: int
+
+
+_HOLDERS: WeakValueDictionary[_Place, RealHarness[Any]] = WeakValueDictionary()
+"""The last one that had a place. What it left behind is not alive."""
 
 
 class RealHarness(Generic[S]):
@@ -84,7 +96,8 @@ class RealHarness(Generic[S]):
         settings: Mapping[str, Any] | None = None,
         deadline_s: float = DEADLINE_S,
     ) -> None:
-        """
+        """Prepare the service of `app` in a process of its own.
+
         Args:
             partitions: of the topics that it creates.
             prefix: stands in front of the app id and of the topics' names, so that tests share a broker and nothing
@@ -95,7 +108,7 @@ class RealHarness(Generic[S]):
         Raises:
             UsageError: the app is not complete, or another process cannot import it by name.
         """
-        app.validate()
+        check_app(app)
         name = name_of(app)
         if name is None:
             raise UsageError(
@@ -109,7 +122,8 @@ class RealHarness(Generic[S]):
         kafka = {**given.get("kafka", {}), "bootstrap.servers": broker.bootstrap_servers}
         given["kafka"] = kafka
         self._settings = Settings(**given)
-        self._order = Order(name, prefix, partitions, given)
+        self._order = Order(name, prefix, partitions, given, follows=False)
+        self._place = _Place(broker.bootstrap_servers, prefix + app.app_id)
         self._thread = LoopThread("snapreplay-real-harness")
         self._folder = tempfile.TemporaryDirectory(prefix="snapreplay-harness-")
         log_path = Path(self._folder.name) / "service.log"
@@ -119,16 +133,16 @@ class RealHarness(Generic[S]):
 
     @property
     def app_id(self) -> str:
-        """With the prefix."""
+        """The app id with the prefix."""
         return self._prefix + self._app.app_id
 
     def prefixed(self, topic: Topic[Any, Any]) -> str:
-        """The name of one of the app's topics in the cluster."""
+        """Return the name of one of the app's topics in the cluster."""
         return self._prefix + topic.name
 
     @property
     def log(self) -> str:
-        """What the service process wrote to standard error, over all restarts."""
+        """The text that the service process wrote to standard error, over all restarts."""
         return self._process.log
 
     @property
@@ -157,18 +171,32 @@ class RealHarness(Generic[S]):
 
         Raises:
             ServiceEnded: it refused to start, a partition FAILED, or it was too slow.
+            UsageError: another harness has these names.
         """
+        follows = self._take_place()
         self._open()
-        await asyncio.to_thread(self._process.launch, self._order)
-        await self._process.ask(BecomeLive(self._deadline_s), self._deadline_s)
+        order = msgspec.structs.replace(self._order, follows=follows)
+        await asyncio.to_thread(self._process.launch, order)
+        await self._process.ask(BecomeLive(self._deadline_s))
+
+    def _take_place(self) -> bool:
+        """Take the place of this harness among processes; say whether a process that is gone had it."""
+        holder = _HOLDERS.get(self._place)
+        if holder is None or holder is self or not holder._opened:  # noqa: SLF001 - of the same class
+            _HOLDERS[self._place] = self
+            return holder is not None
+        raise UsageError(
+            f"another RealHarness has the app id {self.app_id!r} on this broker, and is not closed",
+            hint="give each one names of its own: `RealHarness(app, broker, prefix=…)`",
+        )
 
     async def kill(self) -> None:
-        """SIGKILL the service process; return when it is gone."""
+        """Send SIGKILL to the service process; return when it is gone."""
         await asyncio.to_thread(self._process.kill)
 
     async def stop(self) -> None:
         """Stop it gracefully, as by SIGTERM: the batch is finished, a last snapshot is written."""
-        await self._process.ask(Stop(), self._deadline_s)
+        await self._process.ask(Stop(self._deadline_s))
         await asyncio.to_thread(self._process.kill)
 
     async def restart(self) -> None:
@@ -182,11 +210,11 @@ class RealHarness(Generic[S]):
         Raises:
             ServiceEnded: a partition FAILED, the process ended, or it was too slow.
         """
-        await self._process.ask(CatchUp(self._deadline_s), self._deadline_s)
+        await self._process.ask(CatchUp(self._deadline_s))
 
     async def state(self, partition: int = 0) -> S:
-        """The state of a partition as of its last committed batch: what a recovery would restore now, proven by its
-        digest. Changes made to it are lost.
+        """Return the state of a partition as of its last committed batch: what a recovery would restore now, proven by
+        its digest. Changes made to it are lost.
 
         Raises:
             ServiceEnded: a recovery would fail now; the process ended.
@@ -203,7 +231,7 @@ class RealHarness(Generic[S]):
     @overload
     async def view(self, partition: int = 0) -> View[S]: ...
     async def view(self, partition: int = 0) -> View[Any]:
-        """The same state as `Service.view` gives it: typed and read-only. It does not follow later batches.
+        """Return the same state as `Service.view` does: typed and read-only. It does not follow later batches.
 
         Raises:
             ServiceEnded: as `state`.
@@ -213,7 +241,7 @@ class RealHarness(Generic[S]):
         return view_of(partition, store.committed_view)
 
     async def _restored(self, partition: int) -> Store:
-        answer = await self._process.ask(ReadState(partition), self._deadline_s)
+        answer = await self._process.ask(ReadState(self._deadline_s, partition))
         assert isinstance(answer, StateRead)  # noqa: S101 - what this request is answered with
         store = self._app.new_store()
         load_slices(store, answer.slices, answer.stream_time_ms)
@@ -255,7 +283,7 @@ class RealHarness(Generic[S]):
         headers: Iterable[tuple[str, bytes]] = (),
         partition: int | None = None,
     ) -> RawRecord:
-        """As `feed`, with bytes that need not decode."""
+        """Feed one record as `feed` does, with bytes that need not decode."""
         check_topic(topic)
         if topic not in self._app.inputs:
             raise UsageError(f"{self._app.app_id}: {topic.name} is not an input")
@@ -269,7 +297,7 @@ class RealHarness(Generic[S]):
         )
 
     async def outputs(self, topic: Topic[K, V]) -> list[Received[K, V]]:
-        """Every committed record of an output topic, partition by partition, in the order of the log.
+        """Return every committed record of an output topic, partition by partition, in the order of the log.
 
         Raises:
             UsageError: not an output of the app.
@@ -290,7 +318,8 @@ class RealHarness(Generic[S]):
         ]
 
     async def dead_letters(self) -> list[RawRecord]:
-        """Every committed dead letter, undecoded, with the headers that say why. Empty if there is no such topic."""
+        """Return every committed dead letter, undecoded, with the headers that say why. Empty if there is no such
+        topic."""
         found = await self._elsewhere(lambda: self._read(dead_letters_topic(self.app_id)))
         return [each for each in found if not is_note(each)]
 
@@ -311,7 +340,7 @@ class RealHarness(Generic[S]):
             self._opened = True
 
     async def _elsewhere(self, work: Callable[[], Awaitable[T]]) -> T:
-        """In the loop of the clients: a test's own loop may end before them."""
+        """Work in the loop of the clients: a test's own loop may end before them."""
         self._open()
 
         async def bounded() -> T:

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from snapreplay.app.app import App
 from snapreplay.app.load import load_app
+from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError, StopError, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.decisions.examine import Examiner
@@ -27,11 +28,12 @@ from snapreplay.service.topics.newest import newest
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.state.slices import slices_of
+from snapreplay.testing.answerer import Answerer, package_of
 from snapreplay.testing.real_messages import (
+    Acknowledged,
     Answer,
     BecomeLive,
     CatchUp,
-    Done,
     Failed,
     Order,
     ReadState,
@@ -41,10 +43,10 @@ from snapreplay.testing.real_messages import (
     decode_order,
     decode_request,
     read_frame,
-    write_frame,
 )
 
 LOOK_S = 0.01
+GONE_FACTOR = 2  # session timeouts, after which a process that is gone has left its group
 INSTANCE_ID = "real-harness"
 
 
@@ -70,13 +72,13 @@ class RealService:
                     await self._become_live(deadline_s)
                 case CatchUp(deadline_s):
                     await self._catch_up(deadline_s)
-                case ReadState(partition):
+                case ReadState(_, partition):
                     return await self._state(partition)
-                case Stop():
+                case Stop(_):
                     await self._started.stop()
         except SnapreplayError as error:
             return Failed(type(error).__name__, error.message, error.hint)
-        return Done()
+        return Acknowledged()
 
     @property
     def _started(self) -> Service[Any]:
@@ -89,25 +91,33 @@ class RealService:
         rename(app, self._order.prefix)
         cluster = KafkaCluster(settings)
         count = self._order.partition_count
-        await ensure_topics(app, settings, cluster, create_io_partitions=count)
-        await init_app(app, settings, cluster)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + deadline_s
+        try:
+            async with asyncio.timeout_at(until):
+                if not self._order.follows:
+                    await _alone(app, settings, cluster)
+                await ensure_topics(app, settings, cluster, create_io_partitions=count)
+                await init_app(app, settings, cluster)
+        except TimeoutError:
+            raise StopError(f"the topics were not made within {deadline_s:g} s") from None
         self._service = Service(app, settings)
         await self._service.start()
-        await self._service.wait_live(deadline_s)
+        await self._service.wait_live(max(0.0, until - loop.time()))
 
     async def _catch_up(self, deadline_s: float) -> None:
         service = self._started
-        ends = await self._ends(service)
-        behind = ""
+        behind = "the ends of the inputs are not known"
         try:
             async with asyncio.timeout(deadline_s):
+                ends = await self._ends(service)
                 while behind := _behind(service, ends):  # noqa: ASYNC110 - statuses have no events here
                     await asyncio.sleep(LOOK_S)  # between two looks
         except TimeoutError:
             raise StopError(f"not caught up after {deadline_s} s: {behind}") from None
 
     async def _ends(self, service: Service[Any]) -> dict[TopicPartition, int]:
-        """The offset after the last record of each input partition that has any."""
+        """Return the offset after the last record of each input partition that has any."""
         topics = [topic.name for topic in service.app.inputs]
         cluster = KafkaCluster(service.settings)
         facts = await cluster.topics(topics)
@@ -121,7 +131,7 @@ class RealService:
         return found
 
     async def _state(self, partition: int) -> StateRead:
-        """As a recovery would find it now, proven by the digest; nobody is fenced."""
+        """Load the state as a recovery would find it now, proven by the digest; nobody is fenced."""
         app, settings = self._started.app, self._started.settings
         cluster = KafkaCluster(settings)
         view = await inspect(app, settings, cluster)
@@ -141,8 +151,25 @@ class RealService:
             await examiner.close()
 
 
+async def _alone(app: App[Any], settings: Settings, cluster: KafkaCluster) -> None:
+    """Wait until a process that is gone counts no longer.
+
+    Raises:
+        UsageError: the app runs, in another process.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + GONE_FACTOR * settings.group.session_timeout_ms / 1000
+    while count := await cluster.member_count(app.app_id):
+        if loop.time() > until:
+            raise UsageError(
+                f"app {app.app_id!r} runs already: its group has {counted(count, 'member')}",
+                hint="give this harness names of its own: `RealHarness(app, broker, prefix=…)`",
+            )
+        await asyncio.sleep(LOOK_S)  # between two looks: a group has no events for others
+
+
 def _behind(service: Service[Any], ends: dict[TopicPartition, int]) -> str:
-    """What is not committed yet; empty if nothing.
+    """Return what is not committed yet; empty if nothing.
 
     Raises:
         StopError: a partition FAILED.
@@ -171,20 +198,23 @@ def _behind(service: Service[Any], ends: dict[TopicPartition, int]) -> str:
 
 async def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     """Answer one request after the other, until a stop."""
-    waiting: asyncio.Queue[bytes] = asyncio.Queue()
+    waiting: asyncio.Queue[Request] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     order = decode_order(read_frame(requests) or b"")
+    told = Answerer(answers, loop, package_of(order.app))
 
     def listen() -> None:
         while (frame := read_frame(requests)) is not None:
-            loop.call_soon_threadsafe(waiting.put_nowait, frame)
+            request = decode_request(frame)
+            told.begin(request)  # here, because the loop may stand still already
+            loop.call_soon_threadsafe(waiting.put_nowait, request)
         os._exit(1)  # the parent is gone
 
     threading.Thread(target=listen, daemon=True).start()
     service = RealService(order)
     while True:
-        request = decode_request(await waiting.get())
-        write_frame(answers, await service.answer(request))
+        request = await waiting.get()
+        told.give(request, await service.answer(request))
         if isinstance(request, Stop):
             return
 

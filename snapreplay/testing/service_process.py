@@ -11,8 +11,8 @@ from pathlib import Path
 
 from snapreplay.errors import StopError, UsageError
 from snapreplay.testing.real_messages import (
+    Acknowledged,
     Answer,
-    Done,
     Failed,
     Order,
     Request,
@@ -32,10 +32,10 @@ class ServiceEnded(StopError):
 
 
 class ServiceProcess:
-    """At most one process at a time, over any number of restarts."""
+    """The process of a service, at most one at a time, over any number of restarts."""
 
     def __init__(self, app_id: str, log_path: Path) -> None:
-        """`app_id`: for messages."""
+        """Take `app_id` for messages."""
         self._app_id = app_id
         self._log_path = log_path
         self._process: subprocess.Popen[bytes] | None = None
@@ -48,11 +48,11 @@ class ServiceProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process that runs now."""
+        """The pid of the process that runs now."""
         return self._running().pid
 
     def launch(self, order: Order) -> None:
-        """Blocks for some milliseconds."""
+        """Launch the process; blocks for some milliseconds."""
         if self._process is not None:
             raise UsageError(f"{self._app_id} runs already")
         with self._log_path.open("ab") as log:
@@ -65,26 +65,27 @@ class ServiceProcess:
             )
         self._say(order)
 
-    async def ask(self, request: Request, deadline_s: float) -> Done | StateRead:
-        """
+    async def ask(self, request: Request) -> Acknowledged | StateRead:
+        """Ask the service process.
+
         Raises:
             ServiceEnded: the service answers with an error, has ended, or hangs; then it is killed.
             UsageError: it does not run.
         """
         async with self._asking:
             try:
-                async with asyncio.timeout(deadline_s + LATER_S):
+                async with asyncio.timeout(request.deadline_s + LATER_S):
                     answer = await asyncio.to_thread(self._answer, request)
             except (TimeoutError, OSError) as error:
                 raise self._ended(request, error) from error
         match answer:
             case Failed(kind, message, hint):
                 raise ServiceEnded(f"{self._app_id}: {kind}: {message}", hint=hint)
-            case Done() | StateRead():
+            case Acknowledged() | StateRead():
                 return answer
 
     def kill(self) -> None:
-        """SIGKILL; returns when it is gone. Idempotent."""
+        """Send SIGKILL; return when the process is gone. Idempotent."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -95,7 +96,7 @@ class ServiceProcess:
                         pipe.close()
 
     def _answer(self, request: Request) -> Answer:
-        """Blocks."""
+        """Ask and read the answer; blocks."""
         self._say(request)
         pipe = self._running().stdout
         frame = read_frame(pipe) if pipe else None
@@ -118,8 +119,10 @@ class ServiceProcess:
 
     def _ended(self, request: Request, error: BaseException) -> ServiceEnded:
         self.kill()
-        what = "hung" if isinstance(error, TimeoutError) else "ended"
+        what = "ended by itself"
+        if isinstance(error, TimeoutError):
+            what = f"gave no answer within {request.deadline_s + LATER_S:g} s and was killed"
         return ServiceEnded(
-            f"{self._app_id}: the service process {what} before it answered {type(request).__name__}; its log ends"
+            f"{self._app_id}: not {request.done}: the service process {what}; its log ends"
             f" with\n{self.log[-_LOG_CHARACTERS:]}"
         )

@@ -6,27 +6,33 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from snapreplay.app.app import App
+from snapreplay.app.app import App, check_app
 from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.harness import Diverged, Harness
+from snapreplay.app.made_record import checked_records
 from snapreplay.app.record import RawRecord, id_of
+from snapreplay.counted import counted
 from snapreplay.errors import RecordId, SnapreplayError, UsageError
 from snapreplay.testing.checks import Course, trace
 
 
 @dataclass(frozen=True)
 class UpgradeReport:
-    """What `check_upgrade` found.
+    """The report of a `check_upgrade`.
 
     Attributes:
         cuts: after how many records the new app took over, once each.
         other_outputs: the records for which the new app, on the old one's state, sends other outputs than the old app.
+        other_periods: the periodic timers that fire once more by the period of the old app, each as a sentence.
+        no_way_back: why the old app could not take the state back from the new one, in a rollback; empty if it could.
         other_state: the records after which the new app has another state than the old app.
     """
 
     cuts: int
     other_outputs: tuple[RecordId, ...]
     other_state: tuple[RecordId, ...]
+    no_way_back: str = ""
+    other_periods: tuple[str, ...] = ()
 
 
 def check_upgrade(
@@ -49,11 +55,13 @@ def check_upgrade(
         UsageError: no records; or the service would refuse the new app: another app id, schema version or set of
             inputs, or one state is a map and the other is not.
     """
-    given = list(records)
+    check_app(old_app)
+    check_app(new_app)
+    given = checked_records(records)
     _check_comparable(old_app, new_app, given)
     steps = trace(old_app, Course(given, policy))
     old: Harness[Any] = Harness(old_app, policy=policy)
-    other_outputs, other_state = [], []
+    heir, other_outputs, other_state = old, [], []
     for number, one in enumerate(given):
         heir = _taken_over(old, new_app, number)
         sent, dead = len(heir.all_outputs), len(heir.dead_letters)
@@ -70,8 +78,11 @@ def check_upgrade(
         old.feed_batch([one])
         if number == len(given) // 2:
             old.snapshot()  # the cuts after it begin at a snapshot with entries
-    _taken_over(old, new_app, len(given))
-    return UpgradeReport(len(given) + 1, tuple(other_outputs), tuple(other_state))
+    way_back = _no_way_back(heir, old_app)
+    periods = tuple(_taken_over(old, new_app, len(given)).other_periods)
+    return UpgradeReport(
+        len(given) + 1, tuple(other_outputs), tuple(other_state), way_back, periods
+    )
 
 
 def _taken_over(old: Harness[Any], new_app: App[Any], number: int) -> Harness[Any]:
@@ -83,8 +94,16 @@ def _taken_over(old: Harness[Any], new_app: App[Any], number: int) -> Harness[An
         ) from error
 
 
+def _no_way_back(new: Harness[Any], old_app: App[Any]) -> str:
+    try:
+        new.handed_over(old_app)
+    except (SnapreplayError, Diverged) as error:
+        return str(error)
+    return ""
+
+
 def _cut(number: int) -> str:
-    return f"after {number} records"
+    return f"after {counted(number, 'record')}"
 
 
 def _check_comparable(old_app: App[Any], new_app: App[Any], records: list[RawRecord]) -> None:

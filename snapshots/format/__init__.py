@@ -1,1 +1,1 @@
-"""How our two topics are written: docs/FORMAT.md as code. Pure."""
+"""The code of docs/FORMAT.md: docs/FORMAT.md as code. Pure."""

@@ -9,6 +9,7 @@ from snapreplay.counted import counted
 from snapreplay.errors import DamagedError, StopError
 from snapreplay.snapshots.format.envelope import HEADER_BYTES, RECORD_BYTES_MAX, decode, encode
 from snapreplay.snapshots.format.records import ChangesRecord, ChangesRef, LogEntry
+from snapreplay.snapshots.format.seal import sha256_of
 from snapreplay.state.contract import StateChanges
 
 _FRAME_BYTES = HEADER_BYTES + 64  # envelope, field names, batch, part, number of stores
@@ -65,6 +66,10 @@ def check_changes(
         raise DamagedError(
             f"the changes records have crc32 {computed:08x}, but their increment says {ref.crc32:08x}"
         )
+    if ref.sha256 and sha256_of(values) != ref.sha256:
+        raise DamagedError(
+            "the changes records do not have the SHA-256 in their increment's seal: they were exchanged"
+        )
     return _stores_of(map(decode, values) if decoded is None else decoded)
 
 
@@ -90,7 +95,7 @@ def _stores_of(
 def _parts(
     changes: StateChanges, room_bytes: int
 ) -> Iterator[dict[str, dict[bytes, bytes | None]]]:
-    """All stores in one record if they fit; otherwise each store in as few records as possible."""
+    """Put all stores into one record if they fit; otherwise each store into as few records as possible."""
     stores = {store: dict(entries) for store, entries in changes.items() if entries}
     frames = {store: len(store.encode()) + _STORE_BYTES for store in stores}
     # Every batch passes here: no Python code per entry.
@@ -111,7 +116,7 @@ def _size_bytes(entries: Mapping[bytes, bytes | None]) -> int:
 def _groups(
     changes: Mapping[bytes, bytes | None], room_bytes: int
 ) -> Iterator[dict[bytes, bytes | None]]:
-    """As few groups as possible, by size before compression."""
+    """Make as few groups as possible, by size before compression."""
     if _size_bytes(changes) <= room_bytes:
         yield dict(changes)
         return

@@ -18,6 +18,7 @@ from snapreplay.snapshots.format.envelope import (
     open_envelope,
 )
 from snapreplay.snapshots.format.records import Chunk, ChunkRef
+from snapreplay.snapshots.format.seal import sha256_of
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.cursor import ENTRIES_MAX, split
 from snapreplay.state.digest import BLOCK, DEFAULT_STORE, EMPTY, Digest, adding_up
@@ -82,7 +83,7 @@ class ChunkWriter:
         return ()
 
     def _learn(self, size_bytes: int) -> None:
-        """Shrinks at once, grows at most twofold: an unusually small chunk says little about the next one."""
+        """Shrink at once, grow at most twofold: an unusually small chunk says little about the next one."""
         fitting = self._packed_bytes * self._record_bytes_max * _AIM / size_bytes
         self._raw_bytes = self._bounded(min(fitting, 2 * self._raw_bytes))
 
@@ -210,7 +211,7 @@ def reading_back(
 
 
 def sums_of(part: ShardSlice) -> Digest:
-    """As the slice itself says."""
+    """Take the sums that the slice itself says."""
     return Digest(len(part.entries), part.digest_a, part.digest_b)
 
 
@@ -248,6 +249,10 @@ def _check_bytes(value: bytes, ref: ChunkRef, where: str) -> None:
             f"{where} has {len(value)} bytes with crc32 {crc32(value):08x},"
             f" but its manifest says {ref.size_bytes} with {ref.crc32:08x}"
         )
+    if ref.sha256 and sha256_of([value]) != ref.sha256:
+        raise DamagedError(
+            f"{where} does not have the SHA-256 in its manifest's seal: it was exchanged"
+        )
 
 
 def _check_place(chunk: Chunk | _Sliced, ref: ChunkRef, snapshot_id: str, where: str) -> None:
@@ -264,7 +269,7 @@ def _check_size(packed: msgspec.Raw, where: str) -> None:
 
 
 def _map_size(packed: bytes) -> int:
-    """By the header of a msgpack map."""
+    """Read the size in the header of a msgpack map."""
     lengths = {0xDE: 2, 0xDF: 4}
     if packed[0] in lengths:
         return int.from_bytes(packed[1 : 1 + lengths[packed[0]]], "big")

@@ -40,6 +40,10 @@ KIND_HEADER = "snapreplay.kind"
 FORMAT_HEADER = "snapreplay.format"
 SNAPSHOT_HEADER = "snapreplay.snapshot"
 
+SEALED = 1
+"""Byte 7 of a record with a seal behind its body: key id, its length in a byte, then the HMAC."""
+MAC_BYTES = 32
+
 _LAYOUT = struct.Struct(">4sBBBBI")
 HEADER_BYTES = _LAYOUT.size
 _PLAIN, _ZSTD = 0, 1
@@ -50,7 +54,7 @@ _LEVEL = 1
 
 
 class RecordKind(IntEnum):
-    """What a record is; byte 5 of its value."""
+    """The kind of a record; byte 5 of its value."""
 
     CLAIM = 1
     CHANGES = 2
@@ -109,7 +113,7 @@ def encode(entry: LogEntry, *, compress: bool = False) -> bytes:
 
 
 def body_of(entry: LogEntry) -> bytes:
-    """The first half of `encode`: packs the entry, under the interpreter's lock."""
+    """Pack the entry, the first half of `encode`, under the interpreter's lock."""
     body = _encode_body(entry)
     if body[:2] == _LONG_MAP and body[2] < _LONG_MAP_FIELDS:  # the format demands the shortest form
         return bytes((_SHORT_MAP | body[2],)) + body[3:]
@@ -117,7 +121,8 @@ def body_of(entry: LogEntry) -> bytes:
 
 
 def enveloped(kind: RecordKind, body: bytes, *, compress: bool = False) -> bytes:
-    """The other half, for any size. zstd and checksum release the interpreter's lock, so a thread may do it."""
+    """Make the envelope, the other half, for any size. zstd and checksum release the interpreter's lock, so a
+    thread may do it."""
     compression = _PLAIN
     if compress and len(body) >= _WORTH_COMPRESSING_BYTES:
         packed = zstandard.ZstdCompressor(level=_LEVEL).compress(body)
@@ -158,7 +163,7 @@ def open_envelope(value: bytes) -> Envelope:
         raise DamagedError(
             f"a record cannot have {len(value)} bytes: its header alone has {HEADER_BYTES}"
         )
-    magic, version, kind, compression, reserved, checksum = _LAYOUT.unpack_from(value)
+    magic, version, kind, compression, flags, checksum = _LAYOUT.unpack_from(value)
     if magic != MAGIC:
         raise DamagedError(f"the record begins with {magic!r}, not with {MAGIC!r}")
     view = memoryview(value)
@@ -169,9 +174,11 @@ def open_envelope(value: bytes) -> Envelope:
         raise _unknown("format version", version, str(FORMAT_VERSION))
     if kind not in _DECODERS:
         raise _unknown("record kind", kind, ", ".join(f"{k} {k.name.lower()}" for k in RecordKind))
-    if compression not in (_PLAIN, _ZSTD) or reserved != 0:
-        raise _unknown("compression", compression + 256 * reserved, "0 none, 1 zstd")
-    body = value[HEADER_BYTES:]
+    if compression not in (_PLAIN, _ZSTD):
+        raise _unknown("compression", compression, "0 none, 1 zstd")
+    if flags not in (0, SEALED):
+        raise _unknown("seal", flags, "0 none, 1 HMAC-SHA256")
+    body = value[HEADER_BYTES:] if flags == 0 else _without_seal(value)
     return Envelope(RecordKind(kind), _decompress(body) if compression == _ZSTD else _limited(body))
 
 
@@ -189,7 +196,7 @@ def headers_of(entry: LogEntry) -> Headers:
 
 
 def headers_for(kind: RecordKind, snapshot_id: str = "") -> Headers:
-    """The same for a record that is already encoded; chunks and manifests also name their snapshot."""
+    """Return the same for a record that is already encoded; chunks and manifests also name their snapshot."""
     headers = _HEADERS[kind]
     return (*headers, (SNAPSHOT_HEADER, snapshot_id.encode())) if snapshot_id else headers
 
@@ -214,6 +221,16 @@ def _too_large(entry: LogEntry, size_bytes: int) -> RecordTooLarge:
     )
 
 
+def _without_seal(value: bytes) -> bytes:
+    end = len(value) - MAC_BYTES - 1
+    start = end - value[end] if end >= HEADER_BYTES else 0
+    if start < HEADER_BYTES:
+        raise DamagedError(
+            f"a sealed record cannot have {len(value)} bytes: its seal alone has more"
+        )
+    return value[HEADER_BYTES:start]
+
+
 def _limited(body: bytes) -> bytes:
     if len(body) > BODY_BYTES_MAX:
         raise DamagedError(
@@ -223,7 +240,7 @@ def _limited(body: bytes) -> bytes:
 
 
 def _decompress(packed: bytes) -> bytes:
-    """Checks the frame's own size first, because zstandard would allocate whatever it says."""
+    """Check the frame's own size first, because zstandard would allocate whatever it says."""
     try:
         size_bytes = zstandard.frame_content_size(packed)
         if not 0 <= size_bytes <= BODY_BYTES_MAX:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from snapreplay.app.batch import Portion
-from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
+from snapreplay.app.ranges import Anchor, InputRange, PositionAnchor, SkippedRange
 from snapreplay.app.record import InputRecord
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import Digest
@@ -24,7 +24,7 @@ OWN_KIND = "increments-replaced"
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Who wrote a record: compared at recovery, named in every report of a mismatch."""
+    """The writer of a record: compared at recovery, named in every report of a mismatch."""
 
     app_id: str
     app_version: str
@@ -60,7 +60,7 @@ class Pointer(msgspec.Struct, frozen=True):
     digest: Digest | None
 
 
-class ChangesRef(msgspec.Struct, frozen=True):
+class ChangesRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """The changes records directly before an increment, in the same transaction.
 
     `record_count` may be 0. `crc32` is of their values, joined in order; 0 when there are none.
@@ -69,10 +69,11 @@ class ChangesRef(msgspec.Struct, frozen=True):
     record_count: int
     entry_count: int
     crc32: int
+    sha256: bytes = b""  # of a sealed increment: covers the values, see `seal.sha256_of`
 
 
 class Genesis(msgspec.Struct, frozen=True):
-    """What was true at `init`; repeated in every increment."""
+    """The facts that were true at `init`; repeated in every increment."""
 
     cluster_id: str
     partition_count: int
@@ -105,7 +106,6 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     outputs_xxh64: dict[str, int] = {}
     fallback_from: str | None = None  # newer snapshot that the last restore could not use: its id
     decision: dict[str, str] | None = None  # of an operator, or of the owner itself
-    migrated_from: str | None = None  # state schema version before a migration
     last_decision_offset: int = NO_OFFSET  # of the newest increment before this one with a decision
     # Of the stores with entries, where there are others than "default".
     store_digests: dict[str, Digest] = {}
@@ -116,6 +116,10 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     ] = []  # dead-lettered ones among the timers of the batch, counted from 0
     # The next record of this input is the next one of all: what was due before it has begun to happen.
     begun_input: str | None = None
+    # Store -> paths of the fields that its values may have; with "-" in front: that they may lack.
+    fields: dict[str, list[str]] = {}
+    # Input topic -> what its log holds directly below `positions`; no entry where that is not known.
+    position_anchors: dict[str, PositionAnchor] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -123,7 +127,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
         return not (self.ranges or self.fired_count)
 
     def portion(self, records: Sequence[InputRecord]) -> Portion:
-        """What a replay is to apply again; `records`: all of `ranges`."""
+        """Return what a replay is to apply again; `records`: all of `ranges`."""
         return Portion(
             records,
             self.stream_time_ms,
@@ -145,7 +149,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ChangesRecord(msgspec.Struct, frozen=True):
-    """Changed keys of one batch, or one part of them. The digest is made of these bytes of key and value."""
+    """The changed keys of one batch, or one part of them. The digest is made of these bytes of key and value."""
 
     batch: int
     part: int  # 0, 1, ... in the order to apply
@@ -163,12 +167,14 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class ChunkRef(msgspec.Struct, frozen=True, array_like=True):
-    """Where a chunk is, and what it must be: offset in the snapshots topic, length and crc32 of the record's value."""
+    """The place of a chunk, and what it must be: offset in the snapshots topic, length and crc32 of the record's
+    value."""
 
     offset: int
     sequence: int
     size_bytes: int
     crc32: int
+    sha256: bytes = b""  # of the value, in a sealed manifest
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,1 +1,1 @@
-"""What runs on Spark. The only place that imports pyspark."""
+"""The jobs that run on Spark. The only place that imports pyspark."""

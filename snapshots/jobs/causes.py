@@ -1,4 +1,4 @@
-"""Why Spark stopped a job, in one line, and what to do about it. Pure."""
+"""The cause why Spark stopped a job, in one line, and what to do about it. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ _INSTALL = (
     "install snapreplay[spark] of this version for the Python that the executors run (PYSPARK_PYTHON): in their image,"
     " or with `spark-submit --archives`"
 )
+_KILLED = "a Python worker of Spark was ended from outside"
+_ENDED = ("Python worker exited unexpectedly", "Broken pipe", "Connection reset", "EOFException")
+"""What Spark says of a worker that is gone, whichever socket noticed it first."""
 _HINTS = {
+    _KILLED: "by the kernel, perhaps, because memory ran out (`dmesg` shows it). Run the command again with more"
+    " memory, or with fewer workers at a time: `--master local[1,3]`",
     "No module named 'snapreplay'": _INSTALL,
     "No module named": _INSTALL,
     "PYTHON_VERSION_MISMATCH": "set PYSPARK_PYTHON to a Python of the driver's minor version that the executors have",
@@ -22,8 +27,8 @@ _HINTS = {
 
 
 def cause(error: BaseException) -> tuple[str, str]:
-    """(what happened, hint). Spark's own messages are stack traces: the line of the Python error in a worker is taken,
-    else the first one of Java's last cause, or of one that is known."""
+    """Return (what happened, hint). Spark's own messages are stack traces: the line of the Python error in a worker
+    is taken, else the first one of Java's last cause, or of one that is known."""
     text = str(error)
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     causes: list[str] = []
@@ -33,6 +38,8 @@ def cause(error: BaseException) -> tuple[str, str]:
     text = "\n".join([*causes[-1:], text])
     known = [_first(each) for each in causes if _hint_for(_first(each))]
     says = _in_worker(text) or next(iter(known), "") or _first(text)
+    if any(each in says for each in _ENDED):
+        says = f"{_KILLED}: {says}"
     return says, _hint_for(says)
 
 
@@ -41,7 +48,7 @@ def _hint_for(says: str) -> str:
 
 
 def _in_worker(text: str) -> str:
-    """What the first traceback of a Python worker ends with."""
+    """Return what the first traceback of a Python worker ends with."""
     _, found, trace = text.partition(_TRACEBACK)
     raised = _RAISED.search(trace) if found else None
     return raised.group().strip() if raised else ""

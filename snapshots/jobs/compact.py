@@ -10,17 +10,17 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from snapreplay.snapshots.jobs.answers import Nobody, Owner, answered
-from snapreplay.snapshots.jobs.attempt import checked_app
 from snapreplay.snapshots.jobs.audit import SparkFailed
 from snapreplay.snapshots.jobs.causes import cause
 from snapreplay.snapshots.jobs.compaction import Compaction
-from snapreplay.snapshots.jobs.logs import LogClient, OpenClient, freeze
-from snapreplay.snapshots.jobs.outcomes import CompactionReport
+from snapreplay.snapshots.jobs.compaction_report import CompactionReport
+from snapreplay.snapshots.jobs.compaction_task import checked_app
+from snapreplay.snapshots.jobs.fixed_logs import LogClient, OpenClient, freeze
+from snapreplay.snapshots.jobs.owner_answers import Nobody, Owner, answered
 from snapreplay.snapshots.jobs.read import SPARK_ERRORS, KafkaSource
+from snapreplay.snapshots.jobs.second_reading import witnessed
 from snapreplay.snapshots.jobs.session import check, spark_session
-from snapreplay.snapshots.jobs.tasks import for_each
-from snapreplay.snapshots.jobs.witness import witnessed
+from snapreplay.snapshots.jobs.spark_tasks import for_each
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.partition import Newest
 from snapreplay.state.digest import Digest
@@ -70,7 +70,7 @@ def compact(  # noqa: PLR0913 - options of a command
 
 
 class SparkEngine:
-    """`compaction.Engine`."""
+    """A `compaction.Engine` on Spark."""
 
     def __init__(self, spark: SparkSession, kafka: Mapping[str, str]) -> None:
         self._spark = spark
@@ -84,7 +84,6 @@ class SparkEngine:
         work: Callable[[LogClient, Moment], object],
         kind: type[T],
     ) -> list[T]:
-        """See `Engine.for_each`."""
         try:
             return for_each(self._spark, parts, open_client, work, kind)
         except SPARK_ERRORS as error:
@@ -93,7 +92,6 @@ class SparkEngine:
     def witnessed(
         self, topic: str, partition_count: int, written: Mapping[int, Newest]
     ) -> dict[int, Digest]:
-        """See `Engine.witnessed`."""
         try:
             return witnessed(self._spark, self._source, topic, partition_count, written)
         except SPARK_ERRORS as error:

@@ -1,4 +1,4 @@
-"""Compaction: the newest snapshot of a partition and the changes since become a new one, proposed to the owner.
+"""The compaction: the newest snapshot of a partition and the changes since become a new one, proposed to the owner.
 
 Chunks are written by the tasks, each attempt under an id of its own. They mean nothing until the manifest, which is
 written last, after everything was looked at once more. A job that dies leaves chunks that nobody reads.
@@ -18,8 +18,10 @@ from snapreplay.app import names
 from snapreplay.errors import RetryableError, SnapreplayError, StopError, UsageError
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import Increment, Manifest
-from snapreplay.snapshots.jobs.attempt import Attempt, attempted, checked_app
-from snapreplay.snapshots.jobs.logs import (
+from snapreplay.snapshots.format.seal import OFF
+from snapreplay.snapshots.jobs.compaction_report import Outcome, PartitionResult
+from snapreplay.snapshots.jobs.compaction_task import Attempt, attempted, checked_app
+from snapreplay.snapshots.jobs.fixed_logs import (
     LogClient,
     LogReader,
     OpenClient,
@@ -28,7 +30,6 @@ from snapreplay.snapshots.jobs.logs import (
     moment_of,
     starts_of,
 )
-from snapreplay.snapshots.jobs.outcomes import Outcome, PartitionResult
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.compaction import (
     ChangedMeanwhile,
@@ -63,16 +64,16 @@ class Engine(Protocol):
         work: Callable[[LogClient, Moment], object],
         kind: type[T],
     ) -> list[T]:
-        """What `work` gives for each part. May run a part more than once: only one of its values counts."""
+        """Return what `work` gives for each part. May run a part more than once: only one of its values counts."""
 
     def witnessed(
         self, topic: str, partition_count: int, written: Mapping[int, Newest]
     ) -> dict[int, Digest]:
-        """By partition, the digest of what is in the chunks, read by another client. Absent without entries."""
+        """Return by partition the digest of what is in the chunks, read by another client. Absent without entries."""
 
 
 class Compaction:
-    """One run."""
+    """One run of a compaction."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class Compaction:
         now_ms: Callable[[], int],
         app: str | None = None,
     ) -> None:
-        """`app`: what each task imports where only a replay leads to the state."""
+        """Take `app`: what each task imports where only a replay leads to the state."""
         self._engine = engine
         self._open = open_client
         self._app_id = app_id
@@ -93,7 +94,8 @@ class Compaction:
         self._version = checked_app(app, app_id).version if app is not None else ""
 
     def run(self) -> list[PartitionResult]:
-        """
+        """Compact all partitions.
+
         Raises:
             TopicMissing, UsageError: there is nothing to compact, or not with this app.
             SnapreplayError: brokers do not answer, a task could not run. Nothing is proposed.
@@ -116,7 +118,7 @@ class Compaction:
         digests: Mapping[int, Digest],
         ids: Mapping[str, str],
     ) -> list[PartitionResult]:
-        """If brokers stop answering on the way, what was proposed before is there: the report says so."""
+        """Propose; if brokers stop answering on the way, what was proposed before is there: the report says so."""
         results: list[PartitionResult] = []
         for number, each in enumerate(written):
             try:
@@ -139,7 +141,7 @@ class Compaction:
         return names.increments_topic(self._app_id), names.snapshots_topic(self._app_id)
 
     def _attempts(self, moments: Sequence[Moment]) -> list[Attempt]:
-        """A partition that its owner trims while it is read is read again from its new start."""
+        """Read a partition again from its new start if its owner trims it while it is read."""
         done: dict[int, Attempt] = {}
         work = partial(attempted, self._app_id, self._app, self._version)
         todo = list(moments)
@@ -157,7 +159,7 @@ class Compaction:
         return [done[number] for number in sorted(done)]
 
     def _witnessed(self, written: Sequence[Written], partition_count: int) -> dict[int, Digest]:
-        """An owner may trim chunks before they are read back. They are left out then, and `_checked` says why."""
+        """Read the chunks back, which an owner may trim before. They are left out then, and `_checked` says why."""
         topic = names.snapshots_topic(self._app_id)
         while True:
             kept = self._kept(written)
@@ -192,7 +194,8 @@ class Compaction:
             return _ended(written, Outcome.NOT_POSSIBLE, error)
         topic = names.snapshots_topic(self._app_id)
         try:
-            offset = client.append(topic, written.partition, encode(manifest), headers_of(manifest))
+            value = (client.seals or OFF).put_on(encode(manifest), written.partition)
+            offset = client.append(topic, written.partition, value, headers_of(manifest))
         except RetryableError as error:
             raise ProposalInDoubt(
                 f"the proposal of batch {manifest.batch}, snapshot {manifest.snapshot_id}, may have been written or"
@@ -203,7 +206,7 @@ class Compaction:
     def _checked(
         self, client: LogClient, written: Written, witnessed: Digest, ids: Mapping[str, str]
     ) -> Manifest:
-        """Everything is looked at once more.
+        """Look at everything once more.
 
         Raises:
             SnapreplayError: no manifest may be written.
@@ -232,7 +235,7 @@ class Compaction:
 def looked(
     client: LogReader, app_id: str, partition: int, look: Callable[[Moment, PartitionLogs], T]
 ) -> T:
-    """What `look` gives for this moment; for a later one, if the owner trims a topic meanwhile.
+    """Return what `look` gives for this moment; for a later one, if the owner trims a topic meanwhile.
 
     Raises:
         ChangedMeanwhile: it has trimmed them again and again.
@@ -261,7 +264,7 @@ def _check_kept(written: Written, moment: Moment) -> None:
 def _increment_at(logs: PartitionLogs, moment: Moment, offset: int) -> Found:
     if moment.log_start <= offset < moment.log_end:
         for records in logs.increments(offset, offset + 1):
-            entry = judge(records[0]).entry
+            entry = judge(records[0], logs.seals).entry
             if isinstance(entry, Increment):
                 return Found(records[0].offset, entry)
     raise ChangedMeanwhile(f"offset {offset} of the increments topic holds no increment any more")

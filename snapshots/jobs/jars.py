@@ -20,7 +20,7 @@ _WHAT = "Spark's Kafka connector"
 
 
 def ensure() -> list[Path]:
-    """Returns the jars, sorted, and fetches them first if any is missing (reported on standard error).
+    """Return the jars, sorted, fetched first if any is missing (reported on standard error).
 
     Raises:
         JarsUnavailable: they are missing and cannot be fetched.
@@ -34,10 +34,7 @@ def ensure() -> list[Path]:
 
 
 def check() -> None:
-    """
-    Raises:
-        JavaUnavailable, JarsUnavailable: `ensure` or a session would fail, because java or mvn is missing.
-    """
+    """Raise JavaUnavailable or JarsUnavailable if `ensure` or a session would fail, because java or mvn is missing."""
     cache.check("Spark", _WHAT, cache.jars_dir("spark", JARS_DIR_VARIABLE), _pom())
 
 

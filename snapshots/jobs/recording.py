@@ -1,4 +1,4 @@
-"""What an audit has proved of each partition, and its record."""
+"""The proofs that an audit has made of each partition, and their record."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from snapreplay.snapshots.proof.report import AuditReport, Chain, Stretch
 
 
 class Proofs(Protocol):
-    """Where the proofs of an app are recorded."""
+    """The place where the proofs of an app are recorded."""
 
     def read(self, partition_count: int) -> Sequence[Recorded]:
-        """By partition.
+        """Return what is recorded, by partition.
 
         Raises:
             NotAuthorized, Unreachable: it is not known what is proven.
         """
 
     def record(self, proven: Mapping[int, Proof]) -> Mapping[int, Proof]:
-        """Partition → proof, with its time.
+        """Record the proofs; return partition → proof, with its time.
 
         Raises:
             NotAuthorized, Unreachable, StopError: not all of them were recorded.
@@ -34,7 +34,7 @@ class Proofs(Protocol):
 
 
 def recorded(report: AuditReport, proofs: Proofs) -> AuditReport:
-    """The report, with what became of the record. The verdict stands in any case."""
+    """Return the report, with what became of the record. The verdict stands in any case."""
     proven = {each.partition: each.proven for each in report.chains if each.proven is not None}
     try:
         kept = proofs.record(proven)
@@ -55,7 +55,7 @@ def chains_of(
     replayed: Sequence[SegmentReport],
     with_findings: Collection[int],
 ) -> list[Chain]:
-    """By partition. `replayed`: of the segments of all parts, in order."""
+    """Return the chains by partition. `replayed`: of the segments of all parts, in order."""
     reports = iter(replayed)
     stretches: dict[int, list[tuple[Segment, SegmentReport]]] = defaultdict(list)
     for part in parts:
@@ -70,7 +70,7 @@ def chains_of(
 def _chain(
     chain: Chain, replayed: Sequence[tuple[Segment, SegmentReport]], *, found: bool
 ) -> Chain:
-    """The last stretch decides how far the replay proves: those before it were replayed, or have no input any more."""
+    """Prove as far as the last stretch was replayed: those before it were replayed, or have no input any more."""
     proven = chain.proven
     if replayed and replayed[-1][1].proven is not None:
         proven = replayed[-1][1].proven

@@ -35,6 +35,9 @@ _OPTIONS = {
 }
 """Of every session, wherever it runs."""
 
+_LOCAL = "local[*,3]"
+"""All cores, and two more attempts for a task whose Python worker was killed. Each attempt stands for itself."""
+
 _HEAP = "512m"
 """Of a JVM that starts here. The Python tasks hold the states; the JVM passes on batches of a few MB. Spark's own
 default of 1 GiB is filled with garbage before it is collected. Spark refuses less than 450 MiB."""
@@ -44,9 +47,10 @@ _HELD_BACK = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def spark_session(name: str, master: str | None = None) -> Iterator[SparkSession]:
-    """The session of this process, whichever thread made it; else one that is started here and stopped at the end.
+    """Provide the session of this process, whichever thread made it; else one that is started here and stopped at the
+    end.
 
-    Without `master` a new one runs in this process (`local[*]`), or where `spark-submit` has sent this program.
+    Without `master` a new one runs in this process, on all cores, or where `spark-submit` has sent this program.
 
     Raises:
         JavaUnavailable, JarsUnavailable, UsageError: it cannot be started.
@@ -62,10 +66,7 @@ def spark_session(name: str, master: str | None = None) -> Iterator[SparkSession
 
 
 def check(master: str | None) -> None:
-    """
-    Raises:
-        JavaUnavailable, JarsUnavailable, UsageError: `spark_session` would fail at once.
-    """
+    """Raise JavaUnavailable, JarsUnavailable or UsageError if `spark_session` would fail at once."""
     if _is_submitted():
         if master is not None:
             raise UsageError(
@@ -77,7 +78,7 @@ def check(master: str | None) -> None:
 
 
 def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
-    """Returns the session of this process, started if there is none (about 5 s). The caller stops it.
+    """Return the session of this process, started if there is none (about 5 s). The caller stops it.
 
     Raises:
         JavaUnavailable: there is no java command, or it is older than 17.
@@ -85,10 +86,9 @@ def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
         UsageError: the JVM does not start.
     """
     java, connector = _prepared()
-    # Otherwise workers would use the first `python3` on the PATH, which lacks our packages.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    _use_this_interpreter()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.appName(name).master("local[*]")
+    builder = SparkSession.builder.appName(name).master(_LOCAL)
     return _opened(
         builder,
         java,
@@ -110,6 +110,8 @@ def _started(name: str, master: str | None) -> SparkSession:
     if master is None:
         return local_session(name, short_lived=True)
     java, connector = _prepared()
+    if master.startswith("local"):
+        _use_this_interpreter()
     builder = SparkSession.builder.appName(name).master(master)
     own = {
         "spark.jars": ",".join(map(str, connector)),  # sent to the executors
@@ -118,13 +120,19 @@ def _started(name: str, master: str | None) -> SparkSession:
     return _opened(builder, java, own)
 
 
+def _use_this_interpreter() -> None:
+    """Let workers on this machine use this interpreter: they would use the first `python3` on the PATH, which lacks
+    our packages."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+
 def _is_submitted() -> bool:
-    """spark-submit has started the JVM, and this program in it, before."""
+    """Say whether spark-submit has started the JVM, and this program in it, before."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _prepared() -> tuple[str, list[Path]]:
-    """Where java and the jars are. The environment is that of the JVM to be started."""
+    """Say where java and the jars are. The environment is that of the JVM to be started."""
     java, connector = find_java("Spark"), jars.ensure()
     _take_over(environment())
     # What Spark asks last: --driver-memory, spark.driver.memory and a user's own variable come before it.
@@ -153,7 +161,7 @@ def _opened(builder: SparkSession.Builder, java: str, options: Mapping[str, str]
 
 
 def _take_over(given: dict[str, str]) -> None:
-    """Spark starts its JVM with the environment of this process."""
+    """Take over the environment, with which Spark starts its JVM."""
     for name in os.environ.keys() - given.keys():
         del os.environ[name]
     os.environ.update(given)
@@ -161,8 +169,8 @@ def _take_over(given: dict[str, str]) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Holds Ctrl-C and SIGTERM back: a JVM that is abandoned while it starts never reports its port and never ends, and
-    the directory in which Spark waits for the port would stay."""
+    """Hold Ctrl-C and SIGTERM back: a JVM that is abandoned while it starts never reports its port and never ends,
+    and the directory in which Spark waits for the port would stay."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

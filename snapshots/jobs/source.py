@@ -1,4 +1,4 @@
-"""`spark.read.format("snapreplay")`: an app's own topics as DataFrames, by Spark's Python Data Source API.
+"""The `spark.read.format("snapreplay")`: an app's own topics as DataFrames, by Spark's Python Data Source API.
 
 The client is in the task: no jars, no shuffle, one task per state partition. The offsets are fixed when the DataFrame
 is made, so two actions on it see one moment.
@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 
 from snapreplay.app.load import load_app
 from snapreplay.errors import UsageError
-from snapreplay.snapshots.jobs.logs import LogReader, PartitionLogs, freeze
+from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs, freeze
+from snapreplay.snapshots.jobs.source_views import VIEWS, Block, SourceView, as_json
 from snapreplay.snapshots.jobs.typed import Stored, stored_types
-from snapreplay.snapshots.jobs.views import VIEWS, Block, View, as_json
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.state import At
 from snapreplay.state.digest import DEFAULT_STORE
@@ -54,7 +54,7 @@ class UnknownOption(UsageError):
 
 
 class TopicsSource(DataSource):
-    """Options:
+    """The data source `format("snapreplay")`. Options:
 
     app.id: whose topics.
     app: `module:app` or a path, in place of `app.id`: keys and values become columns of the app's types. Entries
@@ -75,7 +75,7 @@ class TopicsSource(DataSource):
         return "snapreplay"
 
     def schema(self) -> StructType:
-        """Spark keeps this object as it is after this call: the moment is fixed here."""
+        """Return the schema; Spark keeps this object as it is after this call: the moment is fixed here."""
         self.asked = _asked(self.options)
         self.moments = self._frozen()
         return from_arrow_schema(self.asked.arrow)
@@ -135,11 +135,11 @@ class TopicsReader(DataSourceReader):
         return [_Partition(moment) for moment in self._moments]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Errors are those of `proof.state`, and of the client."""
+        """Read; errors are those of `proof.state`, and of the client."""
         if not isinstance(partition, _Partition):
             return  # Spark's own, where there are none
         asked, moment = self._asked, partition.moment
-        view: View = VIEWS[asked.view]
+        view: SourceView = VIEWS[asked.view]
         schema, columns = asked.arrow, _Columns(asked)
         with self._open_cluster(asked.kafka) as reader:
             logs = PartitionLogs(reader, asked.app_id, moment.partition)
@@ -149,7 +149,7 @@ class TopicsReader(DataSourceReader):
 
 
 def _is_of_app(block: Block) -> bool:
-    """Whether its keys and values have the types of the app's map: timers are in stores of their own."""
+    """Say whether its keys and values have the types of the app's map: timers are in stores of their own."""
     stores = block.get("store", ())
     return len(stores) == 0 or str(stores[0]) == DEFAULT_STORE
 
@@ -183,10 +183,7 @@ class _Columns:
 
 
 def _asked(options: Mapping[str, str]) -> _Asked:
-    """
-    Raises:
-        UnknownOption: names it.
-    """
+    """Read the options, or raise UnknownOption, which names one."""
     own = {name.lower(): value for name, value in options.items()}
     kafka = {n.removeprefix("kafka."): v for n, v in own.items() if n.startswith("kafka.")}
     for name in own:

@@ -26,7 +26,7 @@ _LISTS = (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.Froze
 
 
 class Column(NamedTuple):
-    """`type`: of the column; `value` makes what Arrow takes for it of a decoded one, None: it takes it as it is."""
+    """A column of `type`; `value` makes what Arrow takes for it of a decoded one, None: it takes it as it is."""
 
     type: pa.DataType
     value: Callable[[Any], Any] | None = None
@@ -42,10 +42,7 @@ class Stored:
         self.type = self._column.type
 
     def array(self, stored: Sequence[bytes | None]) -> pa.Array:
-        """
-        Raises:
-            DamagedError: a stored one is not of the declared type.
-        """
+        """Convert to Arrow, or raise DamagedError: a stored one is not of the declared type."""
         # Made here: a decoder cannot be sent to the executors.
         decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(self._declared).decode
         if self._is_key:  # a key of several parts is no msgpack
@@ -64,7 +61,7 @@ class Stored:
 
 
 def stored_types(app: App[Any]) -> tuple[Stored, Stored]:
-    """Of keys and values.
+    """Return the types of keys and values.
 
     Raises:
         UsageError: its state is no map.
@@ -80,7 +77,8 @@ def stored_types(app: App[Any]) -> tuple[Stored, Stored]:
 
 
 def _column(node: inspect.Type, above: tuple[Any, ...]) -> Column:
-    """Structs become structs, by field; what Arrow has no type for becomes JSON text. `above`: the classes around."""
+    """Make a column: structs become structs, by field; what Arrow has no type for becomes JSON text. `above`: the
+    classes around."""
     if (scalar := _SCALARS.get(type(node))) is not None:
         return Column(scalar)
     if isinstance(node, _RECORDS):

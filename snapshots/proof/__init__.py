@@ -1,1 +1,1 @@
-"""What must hold in the two logs of a partition, judged record by record. Pure."""
+"""The rules for the two logs of a partition, judged record by record. Pure."""

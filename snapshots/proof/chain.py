@@ -1,4 +1,4 @@
-"""What must hold between an increment and the one before it. Each function gives what does not, in words. Pure."""
+"""The rules between an increment and the one before it. Each function gives what does not hold, in words. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from snapreplay.counted import counted
 from snapreplay.snapshots.format.records import Increment
+from snapreplay.snapshots.log.batches import broken_link, follows
 
 
 class Found(NamedTuple):
@@ -17,29 +18,25 @@ class Found(NamedTuple):
 
 
 def bridges(before: Found | None, found: Found, unread: Sequence[int]) -> bool:
-    """Whether the increments at `unread`, which lie between and cannot be read, are those that `found` follows. Its
-    digest then shows whether the changes before them are all there."""
+    """Say whether the increments at `unread`, which lie between and cannot be read, are those that `found` follows.
+    Its digest then shows whether the changes before them are all there."""
     if before is None or not unread:
         return False
-    follows = before.increment.batch + len(unread) + 1, unread[-1]
-    return (found.increment.batch, found.increment.previous_offset) == follows
+    return follows(found.increment, before.increment.batch, before.offset, unread)
 
 
 def broken_chain(before: Found | None, found: Found) -> Iterator[str]:
-    """Batches follow each other without a gap, and each names the one before it."""
+    """Tell where batches do not follow each other without a gap, or one does not name the one before it."""
     increment = found.increment
     if before is None or increment.begins_anew:
         return
-    follows = before.increment.batch + 1, before.offset
-    if (increment.batch, increment.previous_offset) != follows:
-        yield (
-            f"batch {increment.batch} names offset {increment.previous_offset} as its predecessor, but batch"
-            f" {before.increment.batch} at {before.offset} precedes it"
-        )
+    if not follows(increment, before.increment.batch, before.offset):
+        yield broken_link(increment, before.increment.batch, before.offset)
 
 
 def broken_ranges(before: Found | None, found: Found) -> Iterator[str]:
-    """Each range begins where the one before it of its topic ended, and the positions are where they end."""
+    """Tell where a range does not begin where the one before it of its topic ended, or the positions are not where
+    they end."""
     batch, increment = found.increment.batch, found.increment
     positions = _positions_before(before, increment)
     ends: dict[str, int] = {}
@@ -58,7 +55,7 @@ def broken_ranges(before: Found | None, found: Found) -> Iterator[str]:
 
 
 def _positions_before(before: Found | None, increment: Increment) -> Mapping[str, int]:
-    """Empty where they are not known."""
+    """Return the positions before; empty where they are not known."""
     if increment.begins_anew:
         return {}
     if before is not None:
@@ -67,7 +64,7 @@ def _positions_before(before: Found | None, increment: Increment) -> Mapping[str
 
 
 def wrong_counts(found: Found) -> Iterator[str]:
-    """A record of a range is applied or skipped."""
+    """Tell of records of a range that are neither applied nor skipped."""
     increment = found.increment
     held = sum(each.record_count for each in increment.ranges)
     if increment.record_count > held or (not increment.skipped and increment.record_count != held):
@@ -79,7 +76,8 @@ def wrong_counts(found: Found) -> Iterator[str]:
 def wrong_epoch(
     found: Found, highest_epoch: int | None, last_claim: int | None, log_start: int
 ) -> Iterator[str]:
-    """An increment belongs to the newest claim before it. `highest_epoch`: of the increments before it."""
+    """Tell where an increment does not belong to the newest claim before it. `highest_epoch`: of the increments
+    before it."""
     epoch = found.increment.owner_epoch
     if highest_epoch is not None and epoch < highest_epoch:
         yield f"owner epoch {epoch} after epoch {highest_epoch}"

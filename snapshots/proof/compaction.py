@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from snapreplay.app.app import App
+from snapreplay.app.input_ranges import OutOfOrder
 from snapreplay.counted import counted
-from snapreplay.errors import DamagedError, StopError
+from snapreplay.errors import DamagedError, SnapreplayError, StopError
 from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import RecordKind, enveloped
 from snapreplay.snapshots.format.records import (
@@ -21,16 +22,16 @@ from snapreplay.snapshots.format.records import (
     Manifest,
     Pointer,
 )
+from snapreplay.snapshots.log.by_replay import InputDiffers
 from snapreplay.snapshots.plan import LogStarts
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import Entries, entries_of, manifest_of
 from snapreplay.snapshots.proof.findings import Findings, Place
 from snapreplay.snapshots.proof.fold import Folding
 from snapreplay.snapshots.proof.increments import IncrementsProof
-from snapreplay.snapshots.proof.inputs import ReadInput
 from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.snapshots.proof.records import judge
-from snapreplay.snapshots.proof.replay import Segment, replayed
+from snapreplay.snapshots.proof.replay import ReadInput, Segment, replayed
 from snapreplay.snapshots.proof.state import At, bases, last_batch
 from snapreplay.state.contract import Cursor, ShardSlice
 from snapreplay.state.digest import Digest
@@ -39,7 +40,7 @@ from snapreplay.state.steps import all_of
 
 
 class NotCompactable(StopError):
-    """What the logs hold does not prove the state after their last batch."""
+    """A refusal: what the logs hold does not prove the state after their last batch."""
 
 
 class Superseded(StopError):
@@ -102,7 +103,8 @@ class Written(msgspec.Struct, frozen=True):
 
 
 def target_of(moment: Moment, logs: Logs) -> Target | None:
-    """The last batch whose state has a recorded digest. None: there is no batch, or a snapshot of this state exists.
+    """Find the last batch whose state has a recorded digest. None: there is no batch, or a snapshot of this state
+    exists.
 
     Raises:
         DamagedError: the last increment cannot be read.
@@ -126,7 +128,7 @@ def target_of(moment: Moment, logs: Logs) -> Target | None:
 
 
 def _is_current(logs: Logs, moment: Moment, last: Found) -> bool:
-    """Whether the newest snapshot has the state after the last batch: nothing was processed since."""
+    """Say whether the newest snapshot has the state after the last batch: nothing was processed since."""
     newest = next(iter(last.increment.pointers), None)
     if newest is None:
         return False
@@ -145,7 +147,7 @@ def _is_current(logs: Logs, moment: Moment, last: Found) -> bool:
 
 
 def _with_digest(logs: Logs, last: Found) -> Found:
-    """A state that is no map has a digest after some batches only."""
+    """Find a batch with a digest: a state that is no map has one after some batches only."""
     if last.increment.digest is not None:
         return last
     newest = next(iter(last.increment.pointers), None)
@@ -153,7 +155,7 @@ def _with_digest(logs: Logs, last: Found) -> Found:
     found: Found | None = None
     for records in logs.increments(since, last.offset) if since < last.offset else ():
         for record in records:
-            entry = judge(record).entry
+            entry = judge(record, logs.seals).entry
             if isinstance(entry, Increment) and entry.ranges and entry.digest is not None:
                 found = Found(record.offset, entry)
     if found is None:
@@ -173,18 +175,19 @@ def folded(
     app: App[Any] | None,
     read_input: ReadInput,
 ) -> Folded:
-    """The state after the target's batch, from the first base that leads there; every batch on the way is proved.
+    """Return the state after the target's batch, from the first base that leads there; every batch on the way is
+    proved.
 
     Raises:
         NotCompactable: something on the way is not as it was recorded, or only a replay leads there and there is no
             `app`.
         SnapreplayError: the input, or the log, cannot be read.
     """
-    damage: DamagedError | None = None
+    damage: SnapreplayError | None = None
     for base in target.bases:
         try:
             return _folded_from(app_id, moment, logs, target.found, base, app, read_input)
-        except DamagedError as error:
+        except (DamagedError, InputDiffers, OutOfOrder) as error:
             damage = damage or error
     raise NotCompactable(
         damage.message if damage is not None else "there is nothing to begin with",
@@ -224,8 +227,8 @@ def _folded_from(
 def _walked(
     app_id: str, moment: Moment, logs: Logs, found: Found, base: Pointer | None
 ) -> tuple[Entries | None, list[int]]:
-    """From `base` to `found` along the chain, and the increments that were bridged, as a recovery bridges them. None: a
-    batch on the way recorded no changes.
+    """Walk from `base` to `found` along the chain; also return the increments that were bridged, as a recovery bridges
+    them. None: a batch on the way recorded no changes.
 
     Raises:
         DamagedError: something on the way is not as it was recorded.
@@ -234,16 +237,16 @@ def _walked(
     manifests = {} if base is None else {base.manifest_offset: manifest_of(logs, base)}
 
     def load(manifest_offset: int) -> Entries:
-        return entries_of(logs, manifest_offset, manifests[manifest_offset])
+        return entries_of(logs, manifests[manifest_offset])
 
     findings = Findings(moment.partition)
     kept = LogStarts(moment.log_start, moment.snapshots_start)
     place = Place(app_id, moment.partition, start, moment.snapshots_start, kept)
     folding = Folding(place, findings, manifests, load)
-    proof = IncrementsProof(place, findings, fold=folding)
+    proof = IncrementsProof(place, findings, fold=folding, seals=logs.seals)
     for records in logs.increments(start, found.offset + 1):
         for record in records:
-            proof.add(judge(record))
+            proof.add(judge(record, logs.seals))
     proof.finish()
     for finding in findings.found:
         if finding.topic == place.increments and finding.offset in proof.bridged:
@@ -278,14 +281,14 @@ def _images(entries: Entries) -> Iterator[StoreImage]:
 
 
 def shard_count_of(images: Sequence[StoreImage]) -> int:
-    """As a manifest says it."""
+    """Return the shard count as a manifest says it."""
     return next((image.shard_count for image in images), SHARD_COUNT)
 
 
 def chunk_records(
     snapshot_id: str, images: Sequence[StoreImage], record_bytes_max: int
 ) -> Iterator[bytes]:
-    """The values of all chunk records, by sequence.
+    """Yield the values of all chunk records, by sequence.
 
     Raises:
         EntryTooLarge: a single entry does not fit into a chunk.
@@ -308,7 +311,7 @@ def _encoded(writer: ChunkWriter, slices: Sequence[ShardSlice], store: str) -> l
 
 
 def check_still_wanted(written: Written, last: Found | None) -> None:
-    """`last`: the last increment as it is now.
+    """Check that the proposal is still wanted; `last`: the last increment as it is now.
 
     Raises:
         Superseded, ChangedMeanwhile: no manifest may be written.
@@ -330,7 +333,7 @@ def check_still_wanted(written: Written, last: Found | None) -> None:
 def proposal(
     written: Written, read_again: Found, witnessed: Digest, proposed_by: str, created_at_ms: int
 ) -> Manifest:
-    """The manifest of the chunks.
+    """Make the manifest of the chunks.
 
     Args:
         read_again: what the log holds at the offset of the batch's increment, just now.
@@ -357,7 +360,7 @@ def proposal(
 def draft(
     written: Written, increment: Increment, proposed_by: str = "", created_at_ms: int = 0
 ) -> Manifest:
-    """The manifest as it would be: for the witness, who wants to know which chunks there are."""
+    """Make the manifest as it would be: for the witness, who wants to know which chunks there are."""
     digest = increment.digest
     if digest is None:
         raise AssertionError("a target has a digest")

@@ -1,4 +1,4 @@
-"""What an audit collects about one partition. Pure."""
+"""The findings that an audit collects about one partition. Pure."""
 
 from __future__ import annotations
 
@@ -38,23 +38,25 @@ class Place:
 
 @dataclass
 class Findings:
-    """Of one partition, in the order in which they were found."""
+    """The findings about one partition, in the order in which they were found."""
 
     partition: int
     found: list[Violation] = field(default_factory=list)
     _by_check: Counter[str] = field(default_factory=Counter)
 
     def add(self, check: str, topic: str, offset: int, detail: str) -> None:
-        """`offset`: of the record to look at; -1 when it is missing and has none."""
+        """Add a finding; `offset`: of the record to look at; -1 when it is missing and has none."""
         self._by_check[check] += 1
         if self._by_check[check] <= FINDINGS_MAX:
             self.found.append(Violation(check, topic, self.partition, offset, detail))
 
     def of_condition(self, topic: str, record: Judged) -> None:
-        """A record that cannot be read."""
+        """Add a finding for a record that cannot be read."""
         if record.condition is Condition.DAMAGED:
             says = "magic, length or crc32 is not what was written"
             self.add("envelope", topic, record.offset, says)
         elif record.condition is Condition.UNKNOWN:
             says = record.problem or "a format version that this build does not know"
             self.add("format", topic, record.offset, says)
+        elif record.condition is Condition.REFUSED:
+            self.add("seal", topic, record.offset, record.problem)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from snapreplay.errors import DamagedError, SnapreplayError
-from snapreplay.snapshots.format.records import Manifest
+from snapreplay.snapshots.format.records import LogEntry, Manifest
+from snapreplay.snapshots.log.batches import Step
+from snapreplay.snapshots.log.by_changes import ChangesLost, apply_changes
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import Entries
 from snapreplay.snapshots.proof.findings import Findings, Place
-from snapreplay.snapshots.proof.records import Judged
 from snapreplay.state.digest import wrong_stores
+from snapreplay.state.steps import all_of
 
 Load = Callable[[int], Entries]
 """The entries of the snapshot whose manifest has this offset.
@@ -29,7 +31,7 @@ class Folding:
     def __init__(
         self, place: Place, findings: Findings, manifests: Mapping[int, Manifest], load: Load
     ) -> None:
-        """`manifests`: by offset, of the snapshots that are whole."""
+        """Take `manifests`: by offset, of the snapshots that are whole."""
         self.batches_proven = 0
         self.changes_folded = 0
         self.proven: Found | None = None
@@ -41,15 +43,15 @@ class Folding:
         self._load = load
         self._state: Entries | None = None
 
-    def batch(self, found: Found, changes: list[Judged]) -> None:
-        """With the changes records directly before it."""
-        increment = found.increment
+    def batch(self, step: Step, decoded: Sequence[LogEntry | None]) -> None:
+        """Take the next batch. `decoded`: its changes records."""
+        increment, found = step.increment, Found(step.offset, step.increment)
         if increment.begins_anew:
             self._state = None
             for pointer in increment.pointers[:1]:
                 self._state = self._loaded(pointer.manifest_offset)
         elif self._state is not None:
-            self._fold(self._state, found, changes)
+            self._fold(self._state, step, decoded)
         elif increment.batch == 0:
             self._state = Entries()
         else:
@@ -58,27 +60,16 @@ class Folding:
 
     @property
     def state(self) -> Entries | None:
-        """After the last batch; None where it is not known."""
+        """The state after the last batch; None where it is not known."""
         return self._state
 
-    def unread(self, changes: list[Judged]) -> None:
-        """A batch whose increment cannot be read. The next digest shows whether these were its changes."""
-        if self._state is not None:
-            try:
-                self._state.apply_unread([each.value for each in changes])
-            except SnapreplayError:
-                self._state = None
-
-    def _fold(self, state: Entries, found: Found, changes: list[Judged]) -> None:
-        increment = found.increment
-        state.clear(increment.cleared)
-        if increment.changes is None:
-            if not increment.is_empty:
-                self._state = self._snapshot_of(found)
-            return
+    def _fold(self, state: Entries, step: Step, decoded: Sequence[LogEntry | None]) -> None:
+        increment = step.increment
         try:
-            values, decoded = [each.value for each in changes], [each.entry for each in changes]
-            self.changes_folded += state.apply(increment.changes, values, decoded)
+            all_of(apply_changes(step, state, decoded))
+            self.changes_folded += increment.changes.entry_count if increment.changes else 0
+        except ChangesLost:
+            self._state = self._snapshot_of(Found(step.offset, increment))
         except SnapreplayError:
             self._state = None  # which record it is stands among the findings already
 
@@ -101,7 +92,8 @@ class Folding:
         self._state = None
 
     def _snapshot_of(self, found: Found) -> Entries | None:
-        """An offset alone is no identity: in a topic that was created again another increment has it."""
+        """Find the snapshot of an increment; an offset alone is no identity: in a topic that was created again
+        another increment has it."""
         offset = self._offsets.get(found.offset, -1)
         manifest = self._manifests.get(offset)
         increment = found.increment

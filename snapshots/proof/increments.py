@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from snapreplay.app import names
 from snapreplay.counted import counted
+from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.changes import joined_crc32
-from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment, Pointer
+from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment, LogEntry, Pointer
+from snapreplay.snapshots.format.seal import OFF, SealRefused, Seals, is_sealed, sha256_of
+from snapreplay.snapshots.log.batches import Pending, Step, Unread
+from snapreplay.snapshots.log.place import TopicPartition
 from snapreplay.snapshots.proof.chain import (
     Found,
     bridges,
@@ -20,8 +24,8 @@ from snapreplay.snapshots.proof.chain import (
     wrong_epoch,
 )
 from snapreplay.snapshots.proof.findings import Findings, Place
-from snapreplay.snapshots.proof.orphans import Orphans, Step
-from snapreplay.snapshots.proof.records import CHANGES, CLAIM, INCREMENT, Condition, Judged
+from snapreplay.snapshots.proof.orphans import Link, Orphans
+from snapreplay.snapshots.proof.records import CHANGES, CLAIM, Condition, Judged
 from snapreplay.snapshots.proof.report import RecordedDecision
 from snapreplay.state.digest import Digest
 
@@ -52,13 +56,10 @@ class Pointed:
 
 
 class Fold(Protocol):
-    """What else is done with each batch."""
+    """The work that is done with each batch besides."""
 
-    def batch(self, found: Found, changes: list[Judged]) -> None:
-        """With the changes records directly before it."""
-
-    def unread(self, changes: list[Judged]) -> None:
-        """A batch whose increment cannot be read."""
+    def batch(self, step: Step, decoded: Sequence[LogEntry | None]) -> None:
+        """Take the next batch. `decoded`: its changes records."""
 
 
 class IncrementsProof:
@@ -70,8 +71,9 @@ class IncrementsProof:
         findings: Findings,
         lost: Orphans | None = None,
         fold: Fold | None = None,
+        seals: Seals | None = None,
     ) -> None:
-        """`lost`: increments that lead nowhere: the `orphans` of a first reading."""
+        """Take `lost`: increments that lead nowhere: the `orphans` of a first reading. `seals`: see `Logs.seals`."""
         self.counts = dict.fromkeys(("claims", "increments", "changes_records", "input_records"), 0)
         self.foreign_records = 0
         self.orphans = Orphans()
@@ -96,14 +98,16 @@ class IncrementsProof:
         self._findings = findings
         self._lost = lost or Orphans()
         self._fold = fold
+        self._seals = seals or OFF
+        self._follows_sealed = False
         self._recent: dict[int, Batch] = {}
         self._highest_epoch: int | None = None
         self._last_claim: int | None = None
-        self._changes: list[Judged] = []
-        self._unread: list[int] = []
+        self._pending: Pending[Judged] = Pending()
+        self._unread: list[Unread] = []
 
     def add(self, record: Judged) -> None:
-        """The next record of the topic."""
+        """Judge the next record of the topic."""
         condition = record.condition
         if condition is Condition.FOREIGN:
             self.foreign_records += 1
@@ -111,20 +115,22 @@ class IncrementsProof:
         self._findings.of_condition(self._place.increments, record)
         if record.kind == CHANGES:
             self.counts["changes_records"] += 1
-            self._changes.append(record)
         elif record.kind == CLAIM:
             self._claim(record)
-        elif record.kind == INCREMENT:
-            if isinstance(record.entry, Increment):
-                self._increment(Found(record.offset, record.entry))
-            else:
-                self._unread.append(record.offset)
-                if self._fold is not None:
-                    self._fold.unread(self._changes)
-            self._changes = []
+        changes = self._pending.add(record.kind, record)
+        if changes is None:
+            return
+        self._in_order(record)
+        if isinstance(record.entry, Increment):
+            self._increment(Found(record.offset, record.entry), changes)
+        else:
+            # Only a fold reads the values: a reading without one keeps no changes of a long damaged log.
+            values = [each.value for each in changes] if self._fold is not None else []
+            error = DamagedError(record.problem or "the increment cannot be read")
+            self._unread.append(Unread(record.offset, values, error))
 
     def finish(self) -> None:
-        """All records have been given."""
+        """Finish once all records have been given."""
         self._nobodys_changes()
         first = self.first
         if first is None:
@@ -139,9 +145,20 @@ class IncrementsProof:
         self._only_of_this_topic()
 
     def batch_of(self, found: Found) -> Batch | None:
-        """What a pointer to this increment must say; None for an orphan."""
+        """Return what a pointer to this increment must say; None for an orphan."""
         lost = self._lost.has(found.offset, _log_id(found.increment))
         return None if lost else (found.increment.batch, found.increment.digest)
+
+    def _in_order(self, record: Judged) -> None:
+        """Check the order; what is refused for its seal is a finding already."""
+        if record.condition is not Condition.OK:
+            return
+        where = f"{self._place.increments}-{self._place.partition} offset {record.offset}"
+        try:
+            self._seals.check_order(record.value, where, follows_sealed=self._follows_sealed)
+        except SealRefused as error:
+            self._find("seal", record.offset, error.message)
+        self._follows_sealed = is_sealed(record.value)
 
     def _claim(self, record: Judged) -> None:
         self._nobodys_changes()
@@ -152,30 +169,33 @@ class IncrementsProof:
             self._of_this_app(record.offset, record.entry.app_id)
             self._last_claim = record.offset
 
-    def _increment(self, found: Found) -> None:
+    def _increment(self, found: Found, changes: list[Judged]) -> None:
         offset, increment = found
         self._of_this_app(offset, increment.origin.app_id)
-        self.orphans.add(_step(found))
+        self.orphans.add(_link(found))
         if self._lost.has(offset, _log_id(increment)):
             self.orphan_count += 1
             return
         self.first = self.first or found
         self.counts["increments"] += 1
         self.counts["input_records"] += increment.record_count
-        self._compare(found)
+        self._compare(found, changes)
         self._note(found)
         if self._fold is not None:
-            self._fold.batch(found, self._changes)
+            place = TopicPartition(self._place.increments, self._place.partition)
+            step = Step(place, *found, [each.value for each in changes], self._unread)
+            self._fold.batch(step, [each.entry for each in changes])
+        self._unread = []
         self._highest_epoch = max(increment.owner_epoch, self._highest_epoch or 0)
         self.last = found
 
-    def _compare(self, found: Found) -> None:
+    def _compare(self, found: Found, changes: list[Judged]) -> None:
         before, epoch = self.last, self._highest_epoch
         start = self._place.log_start
-        if bridges(before, found, self._unread):
-            self.bridged += self._unread
+        unread = [each.offset for each in self._unread]
+        if bridges(before, found, unread):
+            self.bridged += unread
             before = None
-        self._unread = []
         for check, wrong in (
             ("chain", broken_chain(before, found)),
             ("ranges", broken_ranges(before, found)),
@@ -184,7 +204,7 @@ class IncrementsProof:
         ):
             for says in wrong:
                 self._find(check, found.offset, says)
-        for offset, says in _wrong_changes(found, self._changes, start):
+        for offset, says in _wrong_changes(found, changes, start):
             self._find("changes", offset, says)
 
     def _note(self, found: Found) -> None:
@@ -212,7 +232,7 @@ class IncrementsProof:
             self.batches[pointer.increment_offset] = batch
 
     def _only_of_this_topic(self) -> None:
-        """Pointers into a snapshots topic that was deleted lead nowhere, and nobody follows them."""
+        """Leave out pointers into a snapshots topic that was deleted: they lead nowhere, and nobody follows them."""
         if self.last is None:
             return
         last = self.last.increment
@@ -226,17 +246,16 @@ class IncrementsProof:
             self._find("origin", offset, f"written by app {app_id}")
 
     def _nobodys_changes(self) -> None:
-        for record in self._changes:
+        for record in self._pending.changes:
             self._find("changes", record.offset, "changes without an increment after them")
-        self._changes = []
 
     def _find(self, check: str, offset: int, says: str) -> None:
         self._findings.add(check, self._place.increments, offset, says)
 
 
-def _step(found: Found) -> Step:
+def _link(found: Found) -> Link:
     offset, increment = found
-    return Step(
+    return Link(
         offset,
         previous_offset=increment.previous_offset,
         owner_epoch=increment.owner_epoch,
@@ -253,7 +272,7 @@ def _log_id(increment: Increment) -> str:
 def _wrong_changes(
     found: Found, changes: list[Judged], log_start: int
 ) -> Iterator[tuple[int, str]]:
-    """(offset, what is wrong) of the changes records directly before an increment."""
+    """Yield (offset, what is wrong) of the changes records directly before an increment."""
     offset, increment = found
     ref = increment.changes
     if ref is not None and increment.previous_offset + 1 >= log_start:
@@ -265,6 +284,11 @@ def _wrong_changes(
                 f"batch {increment.batch} names {counted(ref.record_count, 'changes record')},"
                 f" {counted(ref.entry_count, 'entry')}, crc32 {ref.crc32:08x}, but before it are {len(changes)},"
                 f" {entries}, {crc:08x}",
+            )
+        if ref.sha256 and sha256_of([each.value for each in changes]) != ref.sha256:
+            yield (
+                offset,
+                f"the changes of batch {increment.batch} do not have the SHA-256 in its seal",
             )
     for each in changes:
         entry = each.entry if isinstance(each.entry, ChangesRecord) else None

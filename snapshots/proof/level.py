@@ -1,4 +1,4 @@
-"""How much an audit proves. Pure."""
+"""The strength of an audit. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ class Level(StrEnum):
     REPLAY = "replay"  # what the app's handlers make of the input is what was recorded
 
     def includes(self, other: Level) -> bool:
-        """Whether a proof at this level is one at `other`, too."""
+        """Say whether a proof at this level is one at `other`, too."""
         levels = list(Level)
         return levels.index(self) >= levels.index(other)

@@ -1,4 +1,5 @@
-"""What is read: both logs of a partition, between offsets that are fixed before. Pure but for what `Logs` does."""
+"""The logs that are read: both logs of a partition, between offsets that are fixed before. Pure but for what `Logs`
+does."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from snapreplay.snapshots.format.seal import Seals
 from snapreplay.snapshots.proof.records import Slices
 
 
@@ -22,8 +24,12 @@ class Moment(msgspec.Struct, frozen=True):
 class Logs(Protocol):
     """The two logs of one partition."""
 
+    @property
+    def seals(self) -> Seals | None:
+        """The keys of their records; None: seals are not looked at."""
+
     def increments(self, start_offset: int, end_offset: int) -> Slices:
-        """Committed records only."""
+        """Read committed records only."""
 
     def snapshots(self, start_offset: int, end_offset: int) -> Slices:
-        """All records: they are written outside any transaction."""
+        """Read all records: they are written outside any transaction."""

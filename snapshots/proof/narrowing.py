@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from snapreplay.app.batch import Applied
 from snapreplay.counted import counted
 from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.records import Increment
+from snapreplay.snapshots.log.loading import Nowhere
 from snapreplay.state.contract import ShardSlice, StateChanges
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.keys import stored_key
@@ -18,7 +19,7 @@ from snapreplay.state.stamp import bare
 def narrowed(
     increment: Increment, changes: Sequence[bytes], applied: Applied | None
 ) -> Callable[[], str]:
-    """The first key whose value is another one, by the recorded changes."""
+    """Find the first key whose value is another one, by the recorded changes."""
 
     def says() -> str:
         if increment.changes is None or applied is None:
@@ -39,24 +40,15 @@ def narrowed(
     return says
 
 
-def narrowed_at_snapshot(
-    batch: int,
-    recorded: Iterable[tuple[str, ShardSlice]],
-    replayed: Iterable[tuple[str, ShardSlice]],
-) -> str:
-    """The first key whose value is another one, by the entries of the next snapshot, of this batch. They are compared
-    slice by slice, because the replayed state is in memory as well."""
-    count, first = 0, None
-    for each in _differences(recorded, _entries_by_place(replayed)):
-        count += 1
-        if first is None or each.place < first.place:
-            first = each
+def narrowed_at_snapshot(batch: int, found: Differences) -> str:
+    """Name the first key whose value is another one, by the entries of the next snapshot, of this batch."""
+    first = found.first
     at = f"at the next snapshot, of batch {batch},"
     if first is None:
         return f"{at} the state is as recorded"
     store, key = first.place
     return (
-        f"{at} the state differs in {counted(count, 'key')}, first {_shown(key)}{_of(store)}: recorded"
+        f"{at} the state differs in {counted(found.count, 'key')}, first {_shown(key)}{_of(store)}: recorded"
         f" {_entry(first.recorded)}, replayed {_entry(first.replayed)}"
     )
 
@@ -67,21 +59,39 @@ class _Differing(NamedTuple):
     replayed: bytes | None
 
 
-def _differences(
-    recorded: Iterable[tuple[str, ShardSlice]], replayed: dict[_Place, bytes]
-) -> Iterator[_Differing]:
-    """In no order. What was compared is taken out of `replayed`."""
-    for store, one in recorded:
-        for key, value in one.entries.items():
-            ours = replayed.pop((store, key), None)
-            if ours != value:
-                yield _Differing((store, key), value, ours)
-    for place, ours in replayed.items():
-        yield _Differing(place, None, ours)
+class Differences(Nowhere):
+    """The receiver of a snapshot that compares its entries slice by slice with those that a replay leads to: both are
+    not in memory as a whole.
 
+    Attributes:
+        count: the keys that differ.
+        first: the first of them.
+    """
 
-def _entries_by_place(slices: Iterable[tuple[str, ShardSlice]]) -> dict[_Place, bytes]:
-    return {(store, key): value for store, one in slices for key, value in one.entries.items()}
+    def __init__(self, replayed: Iterable[tuple[str, ShardSlice]]) -> None:
+        super().__init__()
+        self.count = 0
+        self.first: _Differing | None = None
+        self._replayed = {
+            (n, key): value for n, one in replayed for key, value in one.entries.items()
+        }
+
+    def load(self, slices: Iterable[ShardSlice], store: str) -> None:
+        """Compare some of the entries, and take them out of those that are left."""
+        for one in slices:
+            for key, value in one.entries.items():
+                self._compare((store, key), value, self._replayed.pop((store, key), None))
+
+    def loaded(self) -> None:
+        """Count what the snapshot lacks."""
+        for place, ours in self._replayed.items():
+            self._compare(place, None, ours)
+
+    def _compare(self, place: _Place, recorded: bytes | None, replayed: bytes | None) -> None:
+        if recorded != replayed:
+            self.count += 1
+            if self.first is None or place < self.first.place:
+                self.first = _Differing(place, recorded, replayed)
 
 
 def _entry(stored: bytes | None) -> str:
@@ -109,7 +119,7 @@ def _at(changes: Mapping[_Place, bytes | None], place: _Place) -> bytes | None:
 
 
 def _value(stored: bytes | None) -> str:
-    """Without the stamp of an entry that expires."""
+    """Show a value without the stamp of an entry that expires."""
     return _shown(None if stored is None else bare(stored))
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Step(NamedTuple):
-    """What has to be known of an increment to tell.
+class Link(NamedTuple):
+    """The facts of an increment that must be known to tell.
 
     Attributes:
         log_id: of the increments topic as its owner knew it; "" where the cluster has none.
@@ -35,7 +35,7 @@ class _Rule(NamedTuple):
 
 
 class Orphans:
-    """Give it each step of a partition in order. It keeps a few numbers for each beginning of the chain, however many
+    """Give it each link of a partition in order. It keeps a few numbers for each beginning of the chain, however many
     increments follow."""
 
     def __init__(self) -> None:
@@ -50,12 +50,12 @@ class Orphans:
         return bool(self._rules)
 
     def claim(self, offset: int) -> None:
-        """A claim."""
+        """Note a claim."""
         if self._claim_offset is None:
             self._claim_offset = offset
 
-    def add(self, step: Step) -> None:
-        """The next increment."""
+    def add(self, step: Link) -> None:
+        """Judge the next increment."""
         if step.begun_by_owner:
             self._judge(step)
         if step.begins_anew:
@@ -68,7 +68,7 @@ class Orphans:
             self._first_with.setdefault(step.log_id, step.offset)
 
     def has(self, offset: int, log_id: str) -> bool:
-        """Whether the increment at this offset is one."""
+        """Say whether the increment at this offset is one."""
         for rule in self._rules:
             if rule.start_offset <= offset < rule.end_offset:
                 is_foreign = offset < rule.claim_offset and log_id != rule.log_id
@@ -76,12 +76,12 @@ class Orphans:
         return False
 
     def _begin(self) -> None:
-        """The chain begins anew."""
+        """Begin the chain anew."""
         self._start_offset = self._cut_offset = None
         self._first_with = {}
 
-    def _judge(self, end: Step) -> None:
-        """`end`: the owner has begun the chain anew here."""
+    def _judge(self, end: Link) -> None:
+        """Judge what lies before `end`: the owner has begun the chain anew here."""
         end_offset = end.owner_epoch
         foreign = [first for log_id, first in self._first_with.items() if log_id != end.log_id]
         cut = end_offset if self._cut_offset is None else self._cut_offset

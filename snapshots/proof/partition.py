@@ -42,7 +42,7 @@ class Newest(msgspec.Struct, frozen=True):
 
 
 class PartitionReport(msgspec.Struct, frozen=True):
-    """Of one partition; see `AuditReport`.
+    """The report on one partition; see `AuditReport`.
 
     Attributes:
         newest: None where it is not whole, or where there is none.
@@ -76,7 +76,7 @@ def audit_partition(
         for record in records:
             hashes = level is not Level.INTEGRITY
             is_manifest = record.value is not None and record.value[5:6] == bytes([MANIFEST])
-            snapshots.add(judge(record, decoded=hashes or is_manifest))
+            snapshots.add(judge(record, logs.seals, decoded=hashes or is_manifest))
     audit = _Audit(place, moment, logs, snapshots, level)
     found = Findings(moment.partition)
     proof, folding = audit.read(found)
@@ -149,21 +149,21 @@ class _Audit:
         self, findings: Findings, lost: Orphans | None = None
     ) -> tuple[IncrementsProof, Folding | None]:
         folding = self._folding(findings)
-        proof = IncrementsProof(self._place, findings, lost, folding)
+        proof = IncrementsProof(self._place, findings, lost, folding, self._logs.seals)
         for records in self._logs.increments(self._moment.log_start, self._moment.log_end):
             for record in records:
-                proof.add(judge(record))
+                proof.add(judge(record, self._logs.seals))
         proof.finish()
         return proof, folding
 
     def look_up(self, proof: IncrementsProof, offsets: Iterable[int]) -> None:
-        """The batches at `offsets`, and those of pointers to what was written long before them."""
+        """Look up the batches at `offsets`, and those of pointers to what was written long before them."""
         pointed = {each.increment_offset for each in proof.pointed}
         for offset in sorted({*offsets, *pointed} - proof.batches.keys()):
             if not self._moment.log_start <= offset < self._moment.log_end:
                 continue
             for records in self._logs.increments(offset, offset + 1):
-                entry = judge(records[0]).entry
+                entry = judge(records[0], self._logs.seals).entry
                 if isinstance(entry, Increment) and (batch := proof.batch_of(Found(offset, entry))):
                     proof.batches[offset] = batch
 
@@ -181,7 +181,7 @@ class _Audit:
         manifest = self._snapshots.manifests.get(manifest_offset)
         if manifest is None:
             raise DamagedError(f"no manifest at offset {manifest_offset}")
-        return entries_of(self._logs, manifest_offset, manifest)
+        return entries_of(self._logs, manifest)
 
 
 def _compare_hashes(

@@ -1,4 +1,4 @@
-"""What earlier audits have proved, as it is recorded, and where the next one begins because of it. Pure.
+"""The proofs of earlier audits, as they are recorded, and where the next one begins because of them. Pure.
 
 The record is the metadata of a committed offset: the offset says how far the log is proven, the metadata how.
 """
@@ -13,8 +13,10 @@ from msgspec import Meta
 
 from snapreplay.errors import DamagedError, UnknownFormatError
 from snapreplay.snapshots.format.records import Pointer
+from snapreplay.snapshots.format.seal import SealRefused
+from snapreplay.snapshots.log.loading import Nowhere
 from snapreplay.snapshots.proof.chain import Found
-from snapreplay.snapshots.proof.entries import chunks_of, is_there, manifest_of
+from snapreplay.snapshots.proof.entries import is_there, load, manifest_of
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.snapshots.proof.state import At, last_batch
@@ -48,16 +50,16 @@ class Proof(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def next_offset(self) -> int:
-        """Of the increments topic: everything below it is proven."""
+        """The next offset of the increments topic: everything below it is proven."""
         return self.offset + 1
 
     def covers(self, other: Proof) -> bool:
-        """Whether it says all that `other` says."""
+        """Say whether it says all that `other` says."""
         return self.level.includes(other.level) and self.offset >= other.offset
 
     @classmethod
     def of(cls, level: Level, found: Found) -> Proof:
-        """`at_ms` is left open: time is not known here."""
+        """Make a proof; `at_ms` is left open: time is not known here."""
         pointers, digest = found.increment.pointers, found.increment.digest
         return cls(
             level,
@@ -80,12 +82,12 @@ class Recorded(msgspec.Struct, frozen=True):
         return max(self.proofs, key=lambda each: each.offset, default=None)
 
     def counting_at(self, level: Level) -> Proof | None:
-        """The furthest one that is a proof at this level."""
+        """Return the furthest one that is a proof at this level."""
         counting = [each for each in self.proofs if each.level.includes(level)]
         return max(counting, key=lambda each: each.offset, default=None)
 
     def with_one_more(self, proof: Proof) -> Recorded:
-        """Without those that another one covers: at most one is left of each level."""
+        """Add a proof and leave out those that another one covers: at most one is left of each level."""
         proofs = [*(each for each in self.proofs if not proof.covers(each))]
         if not any(each.covers(proof) for each in proofs):
             proofs.append(proof)
@@ -101,12 +103,12 @@ class _Record(msgspec.Struct):
 
 
 def to_metadata(recorded: Recorded) -> str:
-    """At most one proof of each level: far below the 4,096 bytes that brokers accept by default."""
+    """Write at most one proof of each level: far below the 4,096 bytes that brokers accept by default."""
     return msgspec.json.encode(_Record(VERSION, recorded.proofs)).decode()
 
 
 def from_metadata(metadata: str) -> Recorded:
-    """Whatever the text is, there is an answer."""
+    """Read a text; whatever it is, there is an answer."""
     try:
         version = msgspec.json.decode(metadata, type=dict[str, msgspec.Raw]).get("v")
         if version is not None and msgspec.json.decode(version, type=int) > VERSION:
@@ -119,7 +121,8 @@ def from_metadata(metadata: str) -> Recorded:
 
 
 class Beginning(NamedTuple):
-    """Where the audit of a partition begins. `why`: the reason for beginning at the start of the log; else empty."""
+    """The place where the audit of a partition begins. `why`: the reason for beginning at the start of the log;
+    else empty."""
 
     moment: Moment
     base: Pointer | None = None
@@ -127,7 +130,8 @@ class Beginning(NamedTuple):
 
 
 def beginning(moment: Moment, logs: Logs, level: Level, recorded: Recorded) -> Beginning:
-    """At the newest whole snapshot that is not newer than the proof that counts, else at the start of the log."""
+    """Begin at the newest whole snapshot that is not newer than the proof that counts, else at the start of the
+    log."""
     if recorded.problem:
         return Beginning(moment, why=f"the recorded proof cannot be read: {recorded.problem}")
     proof = recorded.counting_at(level)
@@ -137,7 +141,7 @@ def beginning(moment: Moment, logs: Logs, level: Level, recorded: Recorded) -> B
         return Beginning(moment, why=f"the increment of the proven batch {proof.batch} was trimmed")
     try:
         last = last_batch(moment, logs, At())
-    except (DamagedError, UnknownFormatError):
+    except (DamagedError, SealRefused, UnknownFormatError):
         last = None
     pointers = last.increment.pointers if last is not None else []
     for pointer in pointers:
@@ -152,7 +156,7 @@ def beginning(moment: Moment, logs: Logs, level: Level, recorded: Recorded) -> B
 def broken_promises(
     recorded: Recorded, batches: Mapping[int, tuple[int, Digest | None]], log_start: int
 ) -> Iterable[tuple[int, str]]:
-    """(offset, what is wrong) of each proof whose batch is not in the log any more. `batches`: by offset."""
+    """Yield (offset, what is wrong) of each proof whose batch is not in the log any more. `batches`: by offset."""
     for proof in recorded.proofs:
         found = batches.get(proof.offset)
         digest = None if found is None or found[1] is None else str(found[1])
@@ -180,18 +184,17 @@ def _uncounted(recorded: Recorded) -> str:
 
 
 def _is_whole(logs: Logs, pointer: Pointer) -> bool:
-    """Every entry hashed, and together as its batch recorded."""
+    """Say whether the snapshot is whole: every entry hashed, and together as its batch recorded."""
     try:
         manifest = manifest_of(logs, pointer)
-        for _ in chunks_of(logs, pointer.manifest_offset, manifest):
-            pass
+        load(logs, manifest, Nowhere())
     except (DamagedError, UnknownFormatError):
         return False
     return manifest.digest is None or manifest.digest == manifest.entries_digest
 
 
 def _from(moment: Moment, base: Pointer, pointers: Sequence[Pointer]) -> Moment:
-    """The increment of the base is read again, and all snapshots from there on."""
+    """Return the moment from which the increment of the base is read again, and all snapshots from there on."""
     kept = [each for each in pointers if each.increment_offset >= base.increment_offset]
     first = min(each.first_chunk_offset for each in kept)
     return msgspec.structs.replace(

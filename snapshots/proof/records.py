@@ -18,22 +18,25 @@ from snapreplay.snapshots.format.envelope import (
     decode,
 )
 from snapreplay.snapshots.format.records import LogEntry
+from snapreplay.snapshots.format.seal import SealRefused, Seals
 
 Slices = Iterable[Sequence[InputRecord]]
 """Records of one partition in the order of their offsets, in slices that are never empty."""
 
 
 class Condition(Enum):
-    """Whether a record can be read."""
+    """The condition of a record: can it be read?"""
 
     OK = "ok"
     DAMAGED = "damaged"  # the envelope is not what was written
     UNKNOWN = "unknown"  # the envelope is whole, its version or its body is none of this build's
     FOREIGN = "foreign"  # nobody here wrote it
+    REFUSED = "refused"  # it can be read, but its seal is missing or wrong
 
 
 class Judged(NamedTuple):
-    """`kind`: as the record says, None when it says nothing. `entry`: of an OK record, decoded."""
+    """A record as it was judged. `kind`: as the record says, None when it says nothing. `entry`: of an OK or
+    REFUSED record, decoded."""
 
     offset: int
     value: bytes
@@ -43,23 +46,42 @@ class Judged(NamedTuple):
     problem: str = ""
 
 
-def judge(record: InputRecord, *, decoded: bool = True) -> Judged:
-    """`decoded`: else the body stays closed, and an OK record has no entry."""
+def judge(record: InputRecord, seals: Seals | None = None, *, decoded: bool = True) -> Judged:
+    """Judge a record.
+
+    Args:
+        seals: the keys; None: seals are not looked at.
+        decoded: else the body stays closed, and an OK record has no entry.
+
+    Raises:
+        SealRefused: there is no key at all, and the record is sealed.
+    """
     value = record.value or b""
     kind = value[5] if len(value) > 5 else None
     condition = _condition(value, record)
     if condition is not Condition.OK or not decoded:
         return Judged(record.offset, value, condition, kind)
     try:
-        return Judged(record.offset, value, condition, kind, decode(value))
+        judged = Judged(record.offset, value, condition, kind, decode(value))
     except SnapreplayError as error:
         return Judged(record.offset, value, Condition.UNKNOWN, kind, None, error.message)
+    refusal = _refusal(record, seals)
+    return (
+        judged if refusal is None else judged._replace(condition=Condition.REFUSED, problem=refusal)
+    )
 
 
-def judge_increments(record: InputRecord) -> Judged:
-    """As `judge`, but changes stay closed: for those who take them as bytes."""
-    value = record.value or b""
-    return judge(record, decoded=value[5:6] != bytes([RecordKind.CHANGES]))
+def _refusal(record: InputRecord, seals: Seals | None) -> str | None:
+    if seals is None:
+        return None
+    where = f"{record.topic}-{record.partition} offset {record.offset}"
+    try:
+        seals.check(record.value or b"", record.partition, where)
+    except SealRefused as error:
+        if not seals.keys:
+            raise
+        return error.message
+    return None
 
 
 def _condition(value: bytes, record: InputRecord) -> Condition:

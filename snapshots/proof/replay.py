@@ -6,9 +6,10 @@ fingerprint of its outputs must be the recorded ones. The first difference is na
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
+from hashlib import sha256
 from itertools import zip_longest
 from typing import Any
 
@@ -17,31 +18,27 @@ import msgspec
 from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.batch import Applied
-from snapreplay.app.fold import Fold
+from snapreplay.app.input_ranges import OutOfOrder
 from snapreplay.errors import (
     DamagedError,
     RecordError,
+    RecordsGone,
     SnapreplayError,
     StopError,
     UnknownFormatError,
 )
-from snapreplay.snapshots.format.records import Increment, Pointer
+from snapreplay.snapshots.format.records import Pointer
+from snapreplay.snapshots.log.batches import Batches, Step
+from snapreplay.snapshots.log.by_replay import InputDiffers, Replay
+from snapreplay.snapshots.log.reading import Source, Waiting
 from snapreplay.snapshots.plan import is_decided
 from snapreplay.snapshots.proof.chain import Found
-from snapreplay.snapshots.proof.entries import chunks_of, is_there, manifest_of
-from snapreplay.snapshots.proof.inputs import Inputs, InputUnavailable, ReadInput
+from snapreplay.snapshots.proof.entries import is_there, load, manifest_of
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Logs, Moment
-from snapreplay.snapshots.proof.narrowing import narrowed, narrowed_at_snapshot
+from snapreplay.snapshots.proof.narrowing import Differences, narrowed, narrowed_at_snapshot
 from snapreplay.snapshots.proof.proven import Proof
-from snapreplay.snapshots.proof.records import (
-    CHANGES,
-    CLAIM,
-    INCREMENT,
-    Condition,
-    Judged,
-    judge_increments,
-)
+from snapreplay.snapshots.proof.records import Slices
 from snapreplay.snapshots.proof.report import Violation
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import Digest
@@ -67,7 +64,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Cause(StrEnum):
-    """Why a replay differs."""
+    """The cause why a replay differs."""
 
     CODE_CHANGED = "code changed"
     NOT_DETERMINISTIC = "not deterministic"
@@ -75,10 +72,11 @@ class Cause(StrEnum):
 
 
 class SegmentReport(msgspec.Struct, frozen=True):
-    """What a replay showed. `finding` is the first difference; `not_proven` batches lie behind the last digest.
+    """The result of a replay. `finding` is the first difference; `not_proven` batches lie behind the last digest.
 
     Attributes:
         proven: the last batch with a digest, if all before it was replayed without a difference.
+        fingerprint: of the difference, if the same code has given it twice in one process.
     """
 
     batches: int
@@ -87,6 +85,22 @@ class SegmentReport(msgspec.Struct, frozen=True):
     without_input: bool = False
     finding: Violation | None = None
     proven: Proof | None = None
+    fingerprint: str = ""
+
+    def compared(self, fingerprint: str) -> SegmentReport:
+        """Compare with what a process of another hash seed has computed. If they differ, the code is not
+        deterministic."""
+        finding = self.finding
+        if not self.fingerprint or finding is None or fingerprint == self.fingerprint:
+            return self
+        head, _, says = finding.detail.partition(": ")
+        detail = (
+            f"{head.partition(' (')[0]} ({Cause.NOT_DETERMINISTIC}; another PYTHONHASHSEED gives another result, as the"
+            f" order of a set does): {says}"
+        )
+        return msgspec.structs.replace(
+            self, finding=msgspec.structs.replace(finding, detail=detail)
+        )
 
 
 class _Difference(Exception):
@@ -94,7 +108,7 @@ class _Difference(Exception):
     or none can be found by going on."""
 
     def __init__(
-        self, found: Found, says: str, fingerprint: object = None, *, has_key: bool = False
+        self, found: Step, says: str, fingerprint: object = None, *, has_key: bool = False
     ) -> None:
         super().__init__(says)
         self.found = found
@@ -103,12 +117,22 @@ class _Difference(Exception):
         self.fingerprint = (found.offset, says, fingerprint)
 
 
+class InputUnavailable(DamagedError):
+    """The records of a range cannot be read any more."""
+
+
+ReadInput = Callable[[str, int, int], Slices]
+"""(topic, start offset, end offset) → committed records of this partition of an input."""
+
+_NOT_REPLAYED = (DamagedError, UnknownFormatError, InputDiffers, OutOfOrder)
+
+
 class ReplayDiffers(StopError):
     """The app's handlers lead to another state, or to other outputs, than was recorded."""
 
 
 def segments(moment: Moment, last: Found) -> list[Segment]:
-    """From the oldest snapshot that is still there, or from the genesis, to the last batch."""
+    """Return the segments from the oldest snapshot that is still there, or from the genesis, to the last batch."""
     increment = last.increment
     starts: list[Pointer | None] = [
         pointer for pointer in reversed(increment.pointers) if is_there(pointer, moment)
@@ -136,8 +160,8 @@ def prove(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) ->
         says = difference.says if difference.has_key else replay.narrowing(difference.says)
     except InputUnavailable:
         return SegmentReport(replay.batches, replay.records, without_input=True)
-    except (DamagedError, UnknownFormatError) as error:
-        finding = _finding(app, segment, replay.at_offset, f"cannot be replayed: {error.message}")
+    except _NOT_REPLAYED as error:
+        finding = _not_replayed(app, segment, replay.at_offset, error)
         return SegmentReport(replay.batches, replay.records, finding=finding)
     else:
         return SegmentReport(
@@ -148,17 +172,33 @@ def prove(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) ->
         )
     batches, records = replay.batches, replay.records
     del replay  # else both states would be in memory at once
-    cause = Cause.UNEXPLAINED
-    if _fingerprint(_Replay(app, segment, logs, read_input)) != fingerprint:
-        cause = Cause.NOT_DETERMINISTIC
+    cause, again = Cause.UNEXPLAINED, repeated(app, segment, logs, read_input)
+    if again != _printed(fingerprint):
+        cause, again = Cause.NOT_DETERMINISTIC, ""
     elif found.increment.origin.app_version != app.version:
         cause = Cause.CODE_CHANGED
     says = f"batch {found.increment.batch} replays differently ({cause}): {says}"
-    return SegmentReport(batches, records, finding=_finding(app, segment, found.offset, says))
+    finding = _finding(app, segment, found.offset, says)
+    return SegmentReport(batches, records, finding=finding, fingerprint=again)
+
+
+def repeated(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) -> str:
+    """Return the fingerprint of the first difference of a replay; "": there was none, or none can be found."""
+    try:
+        _Replay(app, segment, logs, read_input).run()
+    except _Difference as difference:
+        return _printed(difference.fingerprint)
+    except _NOT_REPLAYED:
+        return ""
+    return ""
+
+
+def _printed(fingerprint: object) -> str:
+    return sha256(repr(fingerprint).encode()).hexdigest()
 
 
 def replayed(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) -> Store:
-    """The state after a segment; what its batches recorded was compared on the way.
+    """Return the state after a segment; what its batches recorded was compared on the way.
 
     Raises:
         DamagedError, UnknownFormatError: the log or the input is not what was processed.
@@ -181,171 +221,129 @@ def _proven(app: App[Any], compared: Found | None) -> Proof | None:
     return msgspec.structs.replace(Proof.of(Level.REPLAY, compared), app_version=app.version)
 
 
+def _not_replayed(
+    app: App[Any], segment: Segment, at_offset: int, error: SnapreplayError
+) -> Violation:
+    """Report why it could not be replayed; `at_offset`: of the last increment that was read; the error may name a
+    later one."""
+    is_later = error.facts.get("topic") == names.increments_topic(app.app_id)
+    offset = error.facts["offset"] if is_later else at_offset
+    return _finding(app, segment, int(str(offset)), f"cannot be replayed: {error.message}")
+
+
 def _finding(app: App[Any], segment: Segment, offset: int, says: str) -> Violation:
     topic = names.increments_topic(app.app_id)
     return Violation("replay", topic, segment.partition, offset, says)
 
 
-def _fingerprint(replay: _Replay) -> object:
+def _read(read_input: ReadInput, source: Source) -> Slices:
     try:
-        replay.run()
-    except _Difference as difference:
-        return difference.fingerprint
-    except (DamagedError, UnknownFormatError):
-        return None
-    return None
+        yield from read_input(*source)
+    except RecordsGone as error:
+        raise InputUnavailable(f"input {source.topic}: {error.message}") from error
 
 
 class _Replay:
     def __init__(self, app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) -> None:
         self.batches = 0
-        self.records = 0
         self.not_proven = 0
         self.at_offset = segment.log_start
         self.compared: Found | None = None
         self._segment = segment
         self._logs = logs
         self._store: Store = app.new_store()
-        # What was committed was accepted, whatever the topics take today.
-        limits = {topic.name: sys.maxsize for topic in app.outputs}
-        self._fold = Fold(app, self._store, segment.partition, output_limits=limits)
-        self._positions: Mapping[str, int] = {}
-        self._inputs = Inputs(read_input, segment.positions)
-        self._left = self._batches()
+        self._replay = Replay(app, self._store, segment.partition, {}, segment.positions)
+        self._inputs = Waiting(partial(_read, read_input))
+        self._left = Batches(None).of(logs.increments(segment.log_start, segment.end_offset + 1))
         self._compares = True
 
     @property
+    def records(self) -> int:
+        """The number of records of the input that were read again."""
+        return self._replay.record_count
+
+    @property
     def store(self) -> Store:
-        """After the last batch that was replayed."""
+        """The store after the last batch that was replayed."""
         return self._store
 
     def run(self) -> None:
-        """
-        Raises:
-            _Difference: the first one.
-        """
+        """Replay the segment, or raise _Difference: the first one."""
         segment = self._segment
         if segment.base is not None:
             self._load(segment.base)
-        last: Found | None = None
-        for last, changes in self._left:
-            self._batch(last, changes)
+        last: Step | None = None
+        for last in self._left:
+            self._batch(last)
         if last is not None and segment.next_snapshot is not None:
             self._compare_snapshot(last, segment.next_snapshot)
 
     def narrowing(self, says: str) -> str:
-        """After a difference without a key: what it says, and in which keys the next snapshot differs from a replay
-        that goes on up to there. Nothing is compared on the way."""
+        """Narrow a difference without a key: what it says, and in which keys the next snapshot differs from a
+        replay that goes on up to there. Nothing is compared on the way."""
         pointer = self._segment.next_snapshot
         if pointer is None:
             return says
         self._compares = False
         try:
-            for found, changes in self._left:
-                self._batch(found, changes)
+            for step in self._left:
+                self._batch(step)
             manifest = manifest_of(self._logs, pointer)
-            chunks = chunks_of(self._logs, pointer.manifest_offset, manifest)
-            recorded = ((each.store, one) for each in chunks for one in each.slices)
-            keys = narrowed_at_snapshot(manifest.batch, recorded, slices_of(self._store))
+            differences = Differences(slices_of(self._store))
+            load(self._logs, manifest, differences)
+            keys = narrowed_at_snapshot(manifest.batch, differences)
         except (_Difference, SnapreplayError):
             return says  # what was found first is the finding
         return f"{says}; {keys}"
 
-    def _batches(self) -> Iterator[tuple[Found, Sequence[bytes]]]:
-        """Each batch with its changes."""
-        changes: list[bytes] = []
-        for record in self._entries():
-            self.at_offset = record.offset
-            if record.kind == CHANGES:
-                changes.append(record.value)
-            elif record.kind == CLAIM:
-                changes = []
-            elif record.kind == INCREMENT:
-                if not isinstance(record.entry, Increment):
-                    raise DamagedError("the increment cannot be read")
-                yield Found(record.offset, record.entry), changes
-                changes = []
-
-    def _entries(self) -> Iterator[Judged]:
-        segment = self._segment
-        for records in self._logs.increments(segment.log_start, segment.end_offset + 1):
-            yield from (
-                each
-                for each in map(judge_increments, records)
-                if each.condition is not Condition.FOREIGN
-            )
-
     def _load(self, pointer: Pointer) -> None:
         manifest = manifest_of(self._logs, pointer)
-        self._store.clear(manifest.shard_count)
-        for chunk in chunks_of(self._logs, pointer.manifest_offset, manifest):
-            self._store.load(chunk.slices, chunk.store)
-        self._store.loaded()
-        self._store.stream_time_ms = manifest.stream_time_ms
+        load(self._logs, manifest, self._store)
+        self._replay.positions = dict(manifest.positions)
 
-    def _batch(self, found: Found, changes: Sequence[bytes]) -> None:
-        increment = found.increment
-        applied: Applied | None = None
-        if increment.cleared:
-            self._store.apply_changes({}, increment.cleared)
+    def _batch(self, found: Step) -> None:
+        increment, self.at_offset = found.increment, found.offset
         if increment.begins_anew:
             self._load(increment.pointers[0])
-        elif not increment.is_empty:
-            applied = self._apply(found)
-            self.not_proven += 1
-        self._positions = increment.positions
-        self._store.stream_time_ms = increment.stream_time_ms
+        if not self._replay.positions:
+            self._replay.positions = dict(increment.genesis.start_offsets)
+        try:
+            applied = self._inputs.all_of(self._replay.batch(found))
+        except RecordError as error:
+            raise _Difference(found, f"a handler refuses: {error.message}", has_key=True) from error
+        self.not_proven += applied is not None
         if self._compares:
-            self._compare_batch(found, changes, applied)
+            self._compare_batch(found, applied)
         self.batches += 1
 
-    def _compare_batch(
-        self, found: Found, changes: Sequence[bytes], applied: Applied | None
-    ) -> None:
+    def _compare_batch(self, found: Step, applied: Applied | None) -> None:
         increment = found.increment
         if applied is not None and increment.outputs_xxh64 != applied.outputs_xxh64:
-            raise self._outputs_differ(found, applied, changes)
+            raise self._outputs_differ(found, applied)
         if increment.digest is not None:
             has_key = increment.changes is not None and applied is not None
-            says = narrowed(increment, changes, applied)
+            says = narrowed(increment, found.changes, applied)
             self._compare(found, increment.digest, says, has_key=has_key)
 
     def _compare(
-        self, found: Found, recorded: Digest, says: Callable[[], str], *, has_key: bool
+        self, found: Step, recorded: Digest, says: Callable[[], str], *, has_key: bool
     ) -> None:
         digest = all_of(self._store.digesting())
         if digest != recorded:
             raise _Difference(found, f"another state; {says()}", digest, has_key=has_key)
         self.not_proven = 0
-        self.compared = found
+        self.compared = Found(found.offset, found.increment)
 
-    def _compare_snapshot(self, last: Found, pointer: Pointer) -> None:
+    def _compare_snapshot(self, last: Step, pointer: Pointer) -> None:
         manifest = manifest_of(self._logs, pointer)
         says = f"snapshot {pointer.snapshot_id} of it has other entries"
         self._compare(last, manifest.entries_digest, lambda: says, has_key=False)
 
-    def _outputs_differ(
-        self, found: Found, applied: Applied, changes: Sequence[bytes]
-    ) -> _Difference:
+    def _outputs_differ(self, found: Step, applied: Applied) -> _Difference:
         recorded, replayed = found.increment.outputs_xxh64, applied.outputs_xxh64
         topics = {
             t for t in recorded.keys() | replayed.keys() if recorded.get(t) != replayed.get(t)
         }
-        narrowing = narrowed(found.increment, changes, applied)()
+        narrowing = narrowed(found.increment, found.changes, applied)()
         says = f"other outputs to {', '.join(sorted(topics))}; {narrowing}"
         return _Difference(found, says, replayed, has_key=found.increment.changes is not None)
-
-    def _apply(self, found: Found) -> Applied:
-        increment = found.increment
-        records = [r for part in increment.ranges for r in self._inputs.take(part)]
-        self.records += len(records)
-        started = {part.topic: part.start_offset for part in reversed(increment.ranges)}
-        positions = {**increment.genesis.start_offsets, **self._positions, **started}
-        try:
-            applied = all_of(self._fold.replaying(positions, increment.portion(records)))
-            if applied.failure is not None:
-                raise applied.failure
-        except RecordError as error:
-            raise _Difference(found, f"a handler refuses: {error.message}", has_key=True) from error
-        self._store.merge()
-        return applied

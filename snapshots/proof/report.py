@@ -1,4 +1,4 @@
-"""What an audit found. Pure."""
+"""The report of an audit. Pure."""
 
 from __future__ import annotations
 
@@ -117,5 +117,5 @@ class AuditReport(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """0 fine, 1 findings. (2 is for an audit that could not run: it raised.)"""
+        """The exit code: 0 fine, 1 findings. (2 is for an audit that could not run: it raised.)"""
         return 1 if self.findings else 0

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from snapreplay.snapshots.format.records import Chunk, ChunkRef, Manifest
+from snapreplay.snapshots.format.seal import sha256_of
 from snapreplay.snapshots.plan import trimmed
 from snapreplay.snapshots.proof.findings import Findings, Place
 from snapreplay.snapshots.proof.increments import IncrementsProof, Pointed
@@ -23,6 +24,7 @@ class _Measured(NamedTuple):
     crc32: int
     snapshot_id: str = ""
     digest: Digest | None = None
+    sha256: bytes = b""
 
 
 class SnapshotsProof:
@@ -37,7 +39,7 @@ class SnapshotsProof:
         self._measured: dict[int, _Measured] = {}
 
     def add(self, record: Judged) -> None:
-        """The next record of the topic. A chunk is hashed where it was decoded."""
+        """Judge the next record of the topic. A chunk is hashed where it was decoded."""
         if record.condition is Condition.FOREIGN:
             self.foreign_records += 1
         self._findings.of_condition(self._place.snapshots, record)
@@ -52,6 +54,7 @@ class SnapshotsProof:
             crc32(record.value),
             chunk.snapshot_id if chunk is not None else "",
             _hashed(chunk) if chunk is not None else None,
+            sha256_of([record.value]),
         )
 
     @property
@@ -59,7 +62,7 @@ class SnapshotsProof:
         return sum(each.is_chunk and each.is_whole for each in self._measured.values())
 
     def compare(self, log: IncrementsProof, findings: Findings) -> None:
-        """Every pointer of the increments with what it points to."""
+        """Compare every pointer of the increments with what it points to."""
         listed: set[int] = set()
         for pointed in log.pointed.values():
             manifest = self.manifests.get(pointed.pointer.manifest_offset)
@@ -70,7 +73,7 @@ class SnapshotsProof:
                 self._compare_chunks(pointed.pointer.manifest_offset, manifest, findings)
 
     def hashed(self, manifest: Manifest) -> Digest | None:
-        """What the entries of all its chunks add up to; None when one of them is missing or was not hashed."""
+        """Return what the entries of all its chunks add up to; None when one of them is missing or was not hashed."""
         total = EMPTY
         for ref in manifest.chunks:
             found = self._measured.get(ref.offset)
@@ -83,12 +86,12 @@ class SnapshotsProof:
         return total
 
     def is_whole(self, manifest: Manifest) -> bool:
-        """Whether every chunk is there and is what the manifest says."""
+        """Say whether every chunk is there and is what the manifest says."""
         found = [(self._measured.get(ref.offset), ref) for ref in manifest.chunks]
         return all(m is not None and m.is_whole and _is_as_listed(m, ref) for m, ref in found)
 
     def unlisted_chunks(self, log: IncrementsProof) -> int:
-        """Chunks of no snapshot that is pointed to."""
+        """Count the chunks of no snapshot that is pointed to."""
         pointed = {each.manifest_offset for each in log.pointed}
         listed = {
             ref.offset
@@ -152,7 +155,7 @@ class SnapshotsProof:
 
 
 def is_trimmed(pointed: Pointed, place: Place) -> bool:
-    """Whether the logs no longer hold all that a restore from this snapshot needs."""
+    """Say whether the logs no longer hold all that a restore from this snapshot needs."""
     return trimmed(pointed.pointer, place.kept) is not None
 
 
@@ -171,7 +174,8 @@ def _wrong_pointer(pointed: Pointed, manifest: Manifest | None) -> Iterator[str]
 
 
 def _wrong_batch(pointed: Pointed, log: IncrementsProof) -> Iterator[str]:
-    """A snapshot that a decision wrote is of no batch of the log: it stands at its claim."""
+    """Tell of a snapshot of another batch than the log has; one that a decision wrote is of no batch of the log: it
+    stands at its claim."""
     pointer = pointed.pointer
     found = log.batches.get(pointer.increment_offset)
     if found == (pointer.batch, pointer.digest) or pointer.increment_offset in log.begun_at:
@@ -183,7 +187,8 @@ def _wrong_batch(pointed: Pointed, log: IncrementsProof) -> Iterator[str]:
 
 
 def _is_as_listed(found: _Measured, ref: ChunkRef) -> bool:
-    return found.is_chunk and (found.size_bytes, found.crc32) == (ref.size_bytes, ref.crc32)
+    known = (found.size_bytes, found.crc32, found.sha256 if ref.sha256 else b"")
+    return found.is_chunk and known == (ref.size_bytes, ref.crc32, ref.sha256)
 
 
 def _instead(found: _Measured | None, ref: ChunkRef) -> str:

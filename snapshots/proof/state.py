@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 
 from snapreplay.errors import DamagedError, StopError
-from snapreplay.snapshots.format.records import Increment, Pointer
+from snapreplay.snapshots.format.records import Pointer
+from snapreplay.snapshots.log.batches import Batches
+from snapreplay.snapshots.log.by_changes import ChangesLost, apply_changes
 from snapreplay.snapshots.plan import is_decided
 from snapreplay.snapshots.proof.chain import Found
-from snapreplay.snapshots.proof.entries import PlainEntries, chunks_of, is_there, manifest_of
+from snapreplay.snapshots.proof.entries import PlainEntries, is_there, load, manifest_of
 from snapreplay.snapshots.proof.moment import Logs, Moment
-from snapreplay.snapshots.proof.records import (
-    CHANGES,
-    CLAIM,
-    INCREMENT,
-    Condition,
-    Judged,
-    judge_increments,
-)
+from snapreplay.state.steps import all_of
 
 _TAIL_RECORDS = 64
 """How far from the end the last increment is looked for first; eight times as far each time it is not there."""
 
 
 class StateUnreachable(StopError):
-    """What the logs hold does not lead to the state that was asked for."""
+    """A refusal: what the logs hold does not lead to the state that was asked for."""
 
 
 class At(msgspec.Struct, frozen=True):
-    """After which batch: the last one before the first that is out of bounds. None bounds nothing.
+    """The batch after which a state is asked for: the last one before the first that is out of bounds. None bounds
+    nothing.
 
     Attributes:
         batch, written_at_ms: the last one to count.
@@ -58,14 +54,14 @@ class At(msgspec.Struct, frozen=True):
 
 
 class State(NamedTuple):
-    """Of a partition after a batch."""
+    """The state of a partition after a batch."""
 
     after: Found
     entries: PlainEntries
 
 
 def last_batch(moment: Moment, logs: Logs, at: At) -> Found | None:
-    """The increment of the batch that `at` means; None when there is none.
+    """Return the increment of the batch that `at` means; None when there is none.
 
     Raises:
         DamagedError: the increment that could be the one cannot be read.
@@ -82,7 +78,7 @@ def last_batch(moment: Moment, logs: Logs, at: At) -> Found | None:
 
 
 def state_at(moment: Moment, logs: Logs, at: At) -> State | None:
-    """None when no batch is within the bounds.
+    """Return the state; None when no batch is within the bounds.
 
     Raises:
         StateUnreachable: no snapshot leads there, or nothing that was recorded proves the state.
@@ -108,37 +104,22 @@ def state_at(moment: Moment, logs: Logs, at: At) -> State | None:
 
 
 def _last(logs: Logs, start_offset: int, end_offset: int, at: At) -> Found | None:
-    """An increment that cannot be read is passed over, unless it may be the last one."""
+    """Find the last increment; one that cannot be read is passed over, unless it may be the last one."""
     last: Found | None = None
-    unread: Judged | None = None
-    for record in _records(logs, start_offset, end_offset):
-        if record.kind != INCREMENT:
-            continue
-        if not isinstance(record.entry, Increment):
-            unread = record
-            continue
-        found = Found(record.offset, record.entry)
+    for step in Batches(logs.seals).of(logs.increments(start_offset, end_offset)):
+        found = Found(step.offset, step.increment)
         if not at.admits(found):
+            for each in step.unread:
+                raise each.error
             break
-        last, unread = found, None
+        last = found
         if found.increment.batch == at.batch:
             break
-    if unread is not None:
-        raise DamagedError(f"the increment at offset {unread.offset} cannot be read")
     return last
 
 
-def _records(logs: Logs, start_offset: int, end_offset: int) -> Iterator[Judged]:
-    """Without those that nobody here wrote."""
-    for records in logs.increments(start_offset, end_offset):
-        for record in records:
-            judged = judge_increments(record)
-            if judged.condition is not Condition.FOREIGN:
-                yield judged
-
-
 def bases(moment: Moment, found: Found, last: Found) -> Iterator[Pointer | None]:
-    """Snapshots to begin with, the newest first; None for the genesis.
+    """Yield snapshots to begin with, the newest first; None for the genesis.
 
     A snapshot is pointed to by later increments than that of its batch, so those of the `last` one count, too.
     """
@@ -153,15 +134,16 @@ def bases(moment: Moment, found: Found, last: Found) -> Iterator[Pointer | None]
 def _brought_forward(
     moment: Moment, logs: Logs, found: Found, pointer: Pointer | None
 ) -> PlainEntries:
-    """Each entry is hashed once: at the end, or in the snapshot if no digest was recorded."""
+    """Bring the state forward and hash each entry once: at the end, or in the snapshot if no digest was recorded."""
     entries, since, recorded = PlainEntries(), moment.log_start, found.increment.digest
     if pointer is not None:
-        at, manifest = pointer.manifest_offset, manifest_of(logs, pointer)
-        entries.is_map = manifest.shard_count > 1
-        for chunk in chunks_of(logs, at, manifest, verify_sums=recorded is None):
-            entries.load(chunk)
+        load(logs, manifest_of(logs, pointer), entries, verify_sums=recorded is None)
         since = pointer.increment_offset + 1
-    _bring_forward(entries, _records(logs, since, found.offset + 1))
+    for step in Batches(logs.seals).of(logs.increments(since, found.offset + 1)):
+        try:
+            all_of(apply_changes(step, entries))
+        except ChangesLost as error:
+            raise _not_recorded(Found(step.offset, step.increment)) from error
     if recorded is None and pointer is None:
         raise _not_recorded(found)
     digest = entries.digest() if recorded is not None else None
@@ -171,29 +153,6 @@ def _brought_forward(
             f" {recorded} was recorded"
         )
     return entries
-
-
-def _bring_forward(entries: PlainEntries, records: Iterable[Judged]) -> None:
-    changes: list[bytes] = []
-    for record in records:
-        if record.kind == CHANGES:
-            changes.append(record.value)
-        elif record.kind == CLAIM:
-            changes = []
-        elif record.kind == INCREMENT:
-            if isinstance(record.entry, Increment):
-                _follow(entries, Found(record.offset, record.entry), changes)
-            else:
-                entries.apply_unread(changes)
-            changes = []
-
-
-def _follow(entries: PlainEntries, found: Found, changes: Sequence[bytes]) -> None:
-    entries.clear(found.increment.cleared)
-    if found.increment.changes is not None:
-        entries.apply(found.increment.changes, changes)
-    elif not found.increment.is_empty:
-        raise _not_recorded(found)
 
 
 def _not_recorded(found: Found) -> StateUnreachable:

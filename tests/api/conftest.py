@@ -12,12 +12,14 @@ from fastapi.testclient import TestClient
 
 from snapreplay.api.app import create_app
 from snapreplay.api.server import HttpServer
+from snapreplay.service.config.groups import HttpSettings
 from tests.support.deadlines import scaled
 from tests.support.fake_control import NOW, FakeControl
+from tests.support.local_source import Local
 
 
 class Current:
-    """Whichever `control` the test has: one server is asked about one after the other."""
+    """The `control` that the test has, whichever it is: one server is asked about one after the other."""
 
     control: FakeControl
 
@@ -34,7 +36,7 @@ def control() -> FakeControl:
 def in_process() -> tuple[Current, TestClient]:
     """An unexpected error is answered, not raised into the test."""
     current = Current()
-    app = create_app(current, now=lambda: NOW)
+    app = create_app(Local(current), now=lambda: NOW)
     return current, TestClient(app, raise_server_exceptions=False)
 
 
@@ -53,7 +55,7 @@ def served() -> Iterator[tuple[Current, str]]:
 
     async def serve() -> None:
         server = HttpServer(on_bound=lambda address: bound.append(address.url))
-        await server.serve(current, "127.0.0.1", 0)
+        await server.serve(current, HttpSettings(port=0))
         ready.set()
         await asyncio.to_thread(finish.wait)
         await server.close()
@@ -68,6 +70,6 @@ def served() -> Iterator[tuple[Current, str]]:
 
 @pytest.fixture
 def url(served: tuple[Current, str], control: FakeControl) -> str:
-    """Where `control` answers."""
+    """Say where `control` answers."""
     served[0].control = control
     return served[1]

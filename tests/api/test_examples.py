@@ -10,7 +10,7 @@ import jsonschema_rs
 import pytest
 
 from snapreplay.api.examples import BY_SCHEMA
-from snapreplay.api.openapi import rendered
+from tests.support.openapi import rendered
 
 DOCUMENT: dict[str, Any] = json.loads(rendered())
 Example = tuple[str, dict[str, Any], Any]

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from snapreplay.api.openapi import rendered
+from tests.support.openapi import rendered
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "openapi.json"
 DOCUMENT: dict[str, Any] = json.loads(rendered())
@@ -16,7 +16,7 @@ DOCUMENT: dict[str, Any] = json.loads(rendered())
 def test_committed_document_is_current():
     """docs/openapi.json is what the code generates."""
     assert COMMITTED.read_text(encoding="utf-8") == rendered(), (
-        "the HTTP API changed: python -m snapreplay.api.openapi > docs/openapi.json"
+        "the HTTP API changed: python -m tests.support.openapi > docs/openapi.json"
     )
 
 

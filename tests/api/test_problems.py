@@ -11,7 +11,9 @@ from fastapi.testclient import TestClient
 from snapreplay.api import problems
 from snapreplay.api.app import create_app
 from snapreplay.errors import PartitionNotLive, UnknownPartition
+from snapreplay.service.control.protocol import Silent, TooManyCommands
 from tests.support.fake_control import FakeControl
+from tests.support.local_source import Local
 
 KINDS = [each for each in vars(problems).values() if isinstance(each, problems.ProblemKind)]
 
@@ -25,7 +27,7 @@ class Broken(FakeControl):
 
 def test_unexpected_error_says_nothing_of_itself():
     """A defect is a 500 problem without the exception's text; the server has it, which logs it."""
-    client = TestClient(create_app(Broken()), raise_server_exceptions=False)
+    client = TestClient(create_app(Local(Broken())), raise_server_exceptions=False)
     response = client.get("/restore-status")
     assert response.status_code == 500
     assert response.headers["content-type"] == "application/problem+json"
@@ -33,7 +35,7 @@ def test_unexpected_error_says_nothing_of_itself():
     assert "hunter2" not in response.text
     assert "RuntimeError" not in response.text
     with pytest.raises(RuntimeError, match="hunter2"):
-        TestClient(create_app(Broken())).get("/restore-status")
+        TestClient(create_app(Local(Broken()))).get("/restore-status")
 
 
 @pytest.mark.parametrize(
@@ -76,16 +78,18 @@ def test_many_errors_are_counted_and_cut(client):
         (UnknownPartition(3, 2), 404, "unknown-partition"),
         (UnknownPartition(3, None), 503, "cluster-not-reached"),
         (PartitionNotLive(1, "closing"), 409, "partition-not-live"),
+        (Silent(12), 503, "service-silent"),
+        (TooManyCommands(64), 503, "too-many-requests"),
     ],
 )
 def test_errors_of_control_are_mapped_wherever_they_come_from(error, status, name):
     """What `Control` raises has one answer in every route."""
 
     class Refusing(FakeControl):
-        def snapshots(self):
+        def trigger_snapshot(self, partitions, reason):
             raise error
 
-    response = TestClient(create_app(Refusing())).get("/api/v1/snapshots")
+    response = TestClient(create_app(Local(Refusing()))).post("/api/v1/snapshots")
     assert response.status_code == status
     assert response.json()["type"] == problems.URN + name
 

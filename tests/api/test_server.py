@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import sys
 import time
 
 import httpx2
 import pytest
 
+from snapreplay import running
 from snapreplay.api.server import HttpServer
 from snapreplay.errors import UsageError
+from snapreplay.service.config.groups import HttpSettings
+from tests.support import apps
 from tests.support.fake_control import FakeControl
+from tests.support.stage import settings_for
 
 
 async def test_serves_on_a_free_port_and_closes():
@@ -21,7 +26,7 @@ async def test_serves_on_a_free_port_and_closes():
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     server = HttpServer()
     await server.close()
-    address = await server.serve(FakeControl(), "127.0.0.1", 0)
+    address = await server.serve(FakeControl(), HttpSettings(port=0))
     assert before == [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     assert address.port > 0
     async with httpx2.AsyncClient(base_url=address.url, trust_env=False) as client:
@@ -35,7 +40,7 @@ async def test_serves_on_a_free_port_and_closes():
 async def test_answers_do_not_wait_for_an_acknowledgement():
     """Headers and body are two writes: without TCP_NODELAY the second one waits for 40 ms."""
     server = HttpServer()
-    address = await server.serve(FakeControl(), "127.0.0.1", 0)
+    address = await server.serve(FakeControl(), HttpSettings(port=0))
     async with httpx2.AsyncClient(base_url=address.url, trust_env=False) as client:
         await client.get("/healthz")
         seconds = []
@@ -52,7 +57,7 @@ async def test_taken_port_is_refused_by_name():
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(UsageError) as refused:
-            await HttpServer().serve(FakeControl(), "127.0.0.1", port)
+            await HttpServer().serve(FakeControl(), HttpSettings(port=port))
     assert str(port) in refused.value.message
     assert "--http-port" in refused.value.hint
 
@@ -61,13 +66,31 @@ async def test_taken_port_is_refused_by_name():
 async def test_impossible_address_is_refused(host):
     """An address that is not of this machine is a usage error, not an OSError."""
     with pytest.raises(UsageError, match="HTTP cannot be served"):
-        await HttpServer().serve(FakeControl(), host, 0)
+        await HttpServer().serve(FakeControl(), HttpSettings(host=host, port=0))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "cause"),
+    [
+        ("frozen", True, "frozen"),
+        ("executable", "", "sys.executable"),
+        ("executable", None, "sys.executable"),
+    ],
+)
+async def test_a_program_without_an_interpreter_is_refused_by_name(monkeypatch, name, value, cause):
+    """Its executable is the program itself, which would start once more, with the same group and the same names."""
+    monkeypatch.setattr(sys, name, value, raising=False)
+    with pytest.raises(UsageError, match=cause) as refused:
+        await HttpServer().serve(FakeControl(), HttpSettings(port=0))
+    assert "http=None" in refused.value.hint
+    async with running(apps.ledger("frozen"), settings_for("127.0.0.1:1"), None) as service:
+        assert service.http_address is None
 
 
 async def test_close_does_not_wait_for_idle_connections():
     """A keep-alive connection that nobody uses does not delay the end."""
     server = HttpServer()
-    address = await server.serve(FakeControl(), "127.0.0.1", 0)
+    address = await server.serve(FakeControl(), HttpSettings(port=0))
     async with httpx2.AsyncClient(base_url=address.url, trust_env=False) as client:
         await client.get("/healthz")
         async with asyncio.timeout(10):

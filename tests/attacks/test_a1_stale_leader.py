@@ -83,7 +83,7 @@ class Owners:
                     await asyncio.sleep(0.1)  # a back-off, as at a real start
 
     async def _is_stale(self, context: Context, owner_epoch: int) -> bool:
-        """Whether a reader like the recovery's, but of another client, is given an end before our claim."""
+        """Say whether a reader like the recovery's, but of another client, is given an end before our claim."""
         reader = await context.cluster.reader()
         try:
             return (await reader.bounds(context.increments)).end_offset <= owner_epoch

@@ -49,7 +49,7 @@ async def pinned(broker: Any, unique: Callable[[str], str]) -> AsyncIterator[Pin
     await foreign.stop()
 
 
-@pytest.mark.parametrize("end", ["commit", "abort"])
+@pytest.mark.parametrize("end", [pytest.param("commit", marks=pytest.mark.whole), "abort"])
 async def test_a2_a_restart_behind_a_foreign_transaction_waits_for_its_end(
     pinned: Pinned, end: str
 ) -> None:

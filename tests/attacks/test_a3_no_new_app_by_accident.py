@@ -3,6 +3,7 @@
 import pytest
 
 from snapreplay.service.decisions.init import PartitionLost, init_app
+from snapreplay.service.ports import TopicPartition
 from snapreplay.service.recovery import driver
 from snapreplay.service.topics import claims, stale_leader
 from snapreplay.service.topics.manifests import manifest_in
@@ -51,7 +52,11 @@ async def test_a3_a_snapshot_ahead_of_the_last_increment_proves_a_cut(past, monk
     assert status.error.kind == "LogCut"
     assert "snapshot of batch 5, but the last increment is batch 4" in status.error.message
     (snapshots,) = await then.here.read(f"{then.here.app.app_id}-snapshots")
-    manifest = next(m for r in snapshots if (m := manifest_in(r.value)) and m.batch == 5)
+    manifest = next(
+        m
+        for r in snapshots
+        if (m := manifest_in(r.value, TopicPartition("snapshots", 0), 0)) and m.batch == 5
+    )
     assert known == [manifest.increment_offset], "whoever lacks it is no witness"
     assert then.increments in status.error.message
     assert "backup" in status.error.hint

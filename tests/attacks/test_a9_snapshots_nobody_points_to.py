@@ -36,7 +36,7 @@ def orphans(servers: str, topic: str, records: list[Any], count: int) -> None:
 
 
 async def log_start(here: Stage) -> int:
-    """Of T-QuanLiang."""
+    """Return the log start of T-QuanLiang."""
     reader = await here.cluster.reader()
     try:
         return (await reader.bounds((await here.context()).snapshots)).start_offset

@@ -60,7 +60,7 @@ NUMBERS = itertools.count()
 
 
 def order(side: str, price: int) -> tuple[str, Any]:
-    """Of one piece."""
+    """Make an order of one piece."""
     new = {"type": "new", "order_id": f"o{next(NUMBERS)}", "side": side}
     return "ACME", {**new, "price": price, "quantity": 1}
 

@@ -15,7 +15,7 @@ from tests.support import apps, reference
 from tests.support.accepting import accepted
 from tests.support.entries import read_entry
 from tests.support.stage import Stage, phase, processed, snapshot, until
-from tests.support.tampering import delete, recreate
+from tests.support.tampering import delete, log_start, recreate, trim_to_end
 
 pytestmark = pytest.mark.kafka
 
@@ -29,7 +29,7 @@ def snapshots(here: Stage) -> str:
 
 
 async def ensure(here: Stage) -> list[str]:
-    """As `snapreplay topics ensure`; a deletion may not be done yet."""
+    """Ensure the topics as `snapreplay topics ensure` does; a deletion may not be done yet."""
     return await ensure_topics(here.app, here.settings(), here.cluster)
 
 
@@ -236,6 +236,25 @@ async def test_a_stop_without_the_topic_says_what_was_lost(stage, unique):
     await asyncio.to_thread(delete, here.bootstrap_servers, increments(here))
     with pytest.raises(StateUnsaved, match=r"partition 0 \(batch \d+, 20 entries\)"):
         await service.stop()
+
+
+async def test_snapshots_that_were_deleted_within_the_last_minute_are_written_again_by_a_stop(
+    stage, unique
+):
+    """The increments reach back to the newest snapshot only, and its records are deleted before the watch looks again:
+    the state in memory is the only copy, also if nothing was applied since."""
+    here = await stage(apps.ledger(unique("trimmed")), retention={"snapshots_kept": 2})
+    async with here.running() as service:
+        for part in (1, 2):
+            await here.feed(50)
+            await processed(service, {0: part * 50})
+            await snapshot(service)
+        await until(
+            lambda: log_start(here.bootstrap_servers, increments(here)) > 0, "trimmed by the owner"
+        )
+        await asyncio.to_thread(trim_to_end, here.bootstrap_servers, snapshots(here))
+    restore = await here.restored()
+    assert restore.snapshot is not None
 
 
 async def test_a_killed_owner_has_left_everything_behind(stage, unique, children):

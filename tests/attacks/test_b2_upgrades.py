@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from snapreplay import App, MapState, Stores, Topic
+from snapreplay.state.stores import maps_of
 from tests.support import apps, reference
-from tests.support.stage import phase, processed
+from tests.support.stage import phase, processed, snapshot
 
 pytestmark = pytest.mark.kafka
 
@@ -56,3 +58,56 @@ async def test_b2_a_hotfix_starts_from_the_snapshot_that_failing_left(stage, uni
         assert service.restore_status()[0].restore.records_replayed == 0
         await processed(service, {0: 40})
         assert reference.as_plain(service.view(0)) == reference.booked(range(30), range(30, 40))
+
+
+def shop(name: str, state: Any) -> App[Any]:
+    """Counts the payments of each account, in all its stores."""
+    inputs, outputs = [Topic(f"payments-{name}")], [Topic(f"balances-{name}")]
+    made: App[Any] = App(name, inputs=inputs, outputs=outputs, state=state)
+
+    @made.handler(inputs[0])
+    def on_payment(record: Any, state: Any, out: Any) -> None:
+        for each in [state] if isinstance(state, MapState) else maps_of(state).values():
+            each[record.key] = each.get(record.key, 0) + 1
+
+    return made
+
+
+async def test_b2_a_store_is_taken_out_as_upgrades_md_says(stage, unique):
+    """`retired`, then a plain map again. The partition that has not cleared it yet is FAILED, and the way back leads
+    on."""
+    name = unique("shop")
+    here = await stage(
+        shop(name, lambda: Stores(default=MapState(str, int), old=MapState(str, int))), partitions=2
+    )
+    retired = shop(name, lambda: Stores(default=MapState(str, int), retired=("old",)))
+    plain = shop(name, lambda: MapState(str, int))
+    keys = [f"k{n}" for n in range(20)]
+    async with here.running() as service:
+        await here.feed(20)
+        await here.all_processed(service)
+        for number in (0, 1):
+            await snapshot(service, number)
+    first = reference.partition_of(b"k0", 2)
+    alone = [key for key in keys if reference.partition_of(key.encode(), 2) == first]
+    async with here.running(retired) as service:
+        await here.send((key, {}) for key in alone)
+        await here.all_processed(service)
+    service = here.service(plain)
+    await service.start()
+    try:
+        status = await phase(service, "failed", 1 - first)
+        assert status.error.kind == "UnknownStore"
+        assert 'Stores(default=MapState(…), …, retired=("old",))' in status.error.hint
+        await phase(service, "live", first)
+        assert dict(service.view(first)) == dict.fromkeys(alone, 2)
+    finally:
+        await service.stop()
+    others = [key for key in keys if key not in alone]
+    async with here.running(retired) as service:
+        await here.send((key, {}) for key in others)
+        await here.all_processed(service)
+    async with here.running(plain) as service:
+        await here.feed(20)
+        await here.all_processed(service)
+        assert {**service.view(0), **service.view(1)} == dict.fromkeys(keys, 3)

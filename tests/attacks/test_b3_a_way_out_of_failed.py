@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from snapreplay.app.ranges import InputRange
+from snapreplay.service.ports import TopicPartition
 from snapreplay.service.recovery.acceptable_failures import Resolution
 from snapreplay.service.topics import stale_leader
 from snapreplay.service.topics.manifests import manifest_in
@@ -73,7 +74,11 @@ async def manifest_forged(then: Any) -> None:
     """Two of them, with an owner's fields and ahead of the log, while there is no owner; the last leads nowhere."""
     (log,) = await then.here.read(then.increments)
     (snapshots,) = await then.here.read(then.snapshots)
-    manifest: Any = [m for r in snapshots if (m := manifest_in(r.value or b""))][-1]
+    manifest: Any = [
+        m
+        for r in snapshots
+        if (m := manifest_in(r.value or b"", TopicPartition("snapshots", 0), 0))
+    ][-1]
     ahead = {"batch": 20, "increment_offset": log[-1].offset + 50}
     forged = [
         encode(msgspec.structs.replace(manifest, **(ahead | further)))

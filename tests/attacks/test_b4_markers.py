@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kafka
 
 
 def in_a_transaction(servers: str, topic: str, count: int) -> None:
-    """As an app of ours writes its outputs: the offset behind the last record is a commit marker."""
+    """Write as an app of ours writes its outputs: the offset behind the last record is a commit marker."""
     producer = Producer({"bootstrap.servers": servers, "transactional.id": f"up-{topic}"})
     producer.init_transactions(20)
     producer.begin_transaction()

@@ -148,7 +148,7 @@ async def test_b4_the_interval_follows_the_retention_of_the_input(stage, unique,
 
 
 async def test_b4_what_an_open_transaction_holds_back_is_named(stage, unique):
-    """C15: somebody's transaction stays open, records pile up behind it and none comes: not idle, but blocked. In our
+    """Somebody's transaction stays open, records pile up behind it and none comes: not idle, but blocked. In our
     own log commits go on, but the next owner could not read them: recoverable later, and named."""
     here = await stage(apps.ledger(unique("blocked")))
     topic = here.app.inputs[0].name

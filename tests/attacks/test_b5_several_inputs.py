@@ -13,6 +13,7 @@ pytestmark = pytest.mark.kafka
 PARTITIONS = 3  # odd: round robin over (topic, partition) of two inputs would tear them apart
 
 
+@pytest.mark.whole
 async def test_b5_a_state_partition_has_one_owner_for_all_its_inputs(stage, unique, children):
     """Two processes, two inputs: the group knows the increments topic only, each partition's inputs are read by its
     one owner, nobody is fenced after the move, and both inputs are folded whole and in order."""

@@ -1,6 +1,8 @@
 """B8: what fails in the same way every time is no doubt: a record that the broker never takes is not tried for ever.
 A fence without an answer: tests/service/kafka/test_producer_ends.py; a topic that is gone: tests/hints."""
 
+from itertools import groupby
+
 import pytest
 
 from snapreplay.app.ranges import SkippedRange
@@ -71,6 +73,23 @@ async def test_b8_a_record_that_the_broker_refuses_is_dead_lettered(shrunk):
     replayed = Owner(here, await here.context(restore={"mode": "replay"}))
     assert (await replayed.phase("live")).restore.proof.equal
     await replayed.end()
+
+
+async def test_b8_records_that_the_broker_refuses_cost_one_recovery_together(shrunk):
+    """With the first one the new limit is known: the handler's output is refused, and no transaction. A limit that is
+    raised again is known as well."""
+    here, one = await shrunk(errors={"policy": "dead_letter"})
+    await here.send([("0:a", {"amount": n, "padding": 30_000}) for n in range(COUNT)])
+    await one.position(COUNT + 1)
+    assert len((await here.read(f"{here.app.app_id}-dead-letters"))[0]) == COUNT
+    recoveries = [phase for phase, _ in groupby(one.phases) if phase == "live"]
+    assert recoveries == ["live"] * 2
+    configure(here.bootstrap_servers, here.app.outputs[0].name, "max.message.bytes", "1048588")
+    one.runner.limits_seen((await here.context()).view.output_limits)
+    await here.send([("0:a", {"amount": 1, "padding": 30_000})])
+    await one.position(COUNT + 2)
+    assert len(await one.outputs()) == 2
+    await one.end()
 
 
 async def test_b8_a_batch_that_is_only_too_large_together_is_cut_until_it_fits(shrunk):

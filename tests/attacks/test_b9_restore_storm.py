@@ -19,7 +19,7 @@ QUICK = {"commit_ms": 700, "transaction_ms": 1400}
 
 @pytest.fixture
 def loads(monkeypatch):
-    """What was loaded: one entry per snapshot or genesis."""
+    """Return what was loaded: one entry per snapshot or genesis."""
     done, load = [], RecoveryExecutor.load
 
     async def counted(self, effect):

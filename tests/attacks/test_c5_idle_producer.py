@@ -1,4 +1,4 @@
-"""C5 (docs/guarantees.md): an idle producer is forgotten by its coordinator after days; its next commit is refused."""
+"""An idle producer is forgotten by its coordinator after days; its next commit is refused."""
 
 import asyncio
 

@@ -12,7 +12,7 @@ MIB = 2**20
 
 
 def result(*peaks_mib: int) -> Result:
-    """Without state 60 MiB, restored 100 MiB: a state of 40 MiB. In between these peaks."""
+    """Make a result: without state 60 MiB, restored 100 MiB, so a state of 40 MiB. In between these peaks."""
     between = [Memory(f"moment {n}", 90 * MIB, peak * MIB) for n, peak in enumerate(peaks_mib)]
     ends = Memory("empty", 60 * MIB, 60 * MIB), Memory("restored", 100 * MIB, 70 * MIB)
     return Result([ends[0], *between, ends[1]], {"loading": 0.5})

@@ -1,4 +1,4 @@
-"""What the cluster says of itself, by confluent-kafka: who leads what, who coordinates, where logs end."""
+"""The cluster's word on itself, by confluent-kafka: who leads what, who coordinates, where logs end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Facts:
         return self.replicas(topic)[partition][0]
 
     def replicas(self, topic: str) -> list[tuple[int, list[int]]]:
-        """Per partition (leader, replicas in order of preference), node ids."""
+        """Return per partition (leader, replicas in order of preference), node ids."""
         found = self.admin.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions
         return [(found[number].leader, list(found[number].replicas)) for number in sorted(found)]
 
@@ -36,7 +36,7 @@ class Facts:
         return {number: nodes for number, (_, nodes) in enumerate(self.replicas(topic))}
 
     def in_sync(self, topics: Sequence[str]) -> bool:
-        """Whether every replica of these topics is in sync."""
+        """Say whether every replica of these topics is in sync."""
         found = self.admin.list_topics(timeout=ANSWER_S).topics
         partitions = [each for topic in topics for each in found[topic].partitions.values()]
         return all(len(each.isrs) == len(each.replicas) for each in partitions)

@@ -10,6 +10,7 @@ from snapreplay.errors import UsageError
 from tests.chaos.report import Outcome
 from tests.checker import app as checked
 from tests.checker import verify
+from tests.support.deadlines import scaled
 from tests.support.stage import Stage
 
 HEALED_S = 60.0
@@ -24,7 +25,7 @@ def prepare(
     Again for as long as a broker has not heard of a topic that another one has just made.
     """
     app = checked.make(app_id)
-    deadline = time.monotonic() + PREPARED_S
+    deadline = time.monotonic() + scaled(PREPARED_S)
     while True:
         try:
             asyncio.run(Stage(bootstrap_servers, app, partitions).prepare())
@@ -37,7 +38,8 @@ def prepare(
 
 def judge(outcome: Outcome, bootstrap_servers: str, app_id: str, outcomes: Path) -> None:
     """Put the checker's verdict into the outcome. `outcomes`: folder of the journals that the processes wrote."""
-    verdict = verify(bootstrap_servers, app_id, outcomes=outcomes, deadline_seconds=HEALED_S)
+    healed_s = scaled(HEALED_S)
+    verdict = verify(bootstrap_servers, app_id, outcomes=outcomes, deadline_seconds=healed_s)
     outcome.verdict = str(verdict)
     outcome.counts = dict(sorted(verdict.counts.items()))
     outcome.violations = [str(violation) for violation in verdict.violations]

@@ -46,7 +46,7 @@ def _lane(world: World, faults: Sequence[Fault], seconds: float, ended: threadin
 
 
 def _one(world: World, fault: Fault, ended: threading.Event) -> bool:
-    """Whether it could be begun and healed; if not, its lane ends, and so does the hope for this run."""
+    """Say whether it could be begun and healed; if not, its lane ends, and so does the hope for this run."""
     injected = world.timeline.begin(fault)
     try:
         if fault.snapshot:

@@ -36,7 +36,7 @@ class Late:
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def deliver(self) -> None:
-        """On a connection of its own, as a packet that took another way."""
+        """Deliver it on a connection of its own, as a packet that took another way."""
         try:
             await asyncio.sleep(LATE_S)  # what it is to tear apart must have been written
             with contextlib.suppress(OSError, TimeoutError):
@@ -55,7 +55,7 @@ class Late:
 
 
 class LateCommits:
-    """Of one service process. `delivered`: those that a later transaction has set free."""
+    """The late commits of one service process. `delivered`: those that a later transaction has set free."""
 
     def __init__(self) -> None:
         self.delivered: list[Late] = []
@@ -68,7 +68,7 @@ class LateCommits:
         self._armed = set(wires)
 
     def holds(self, wire: Wire, frame: bytes) -> bool:
-        """Whether this one is held: its answer will never come, and the client asks again."""
+        """Say whether this one is held: its answer will never come, and the client asks again."""
         if wire not in self._armed or api_key(frame) != END_TXN:
             return False
         self._armed.discard(wire)
@@ -76,8 +76,8 @@ class LateCommits:
         return True
 
     async def let_pass(self, frame: bytes) -> None:
-        """Called before a request is sent on. What a transaction still has to write waits until the late EndTxn has
-        decided over it; its first records set free what was held of the one before."""
+        """Let a request pass; called before it is sent on. What a transaction still has to write waits until the
+        late EndTxn has decided over it; its first records set free what was held of the one before."""
         if api_key(frame) not in (PRODUCE, ADD_PARTITIONS):
             return
         name = transactional_id(frame)
@@ -96,7 +96,7 @@ class LateCommits:
                 task.add_done_callback(self._tasks.discard)
 
     async def settled(self) -> None:
-        """What was set free has arrived; what is still held is forgotten: no transaction came after it."""
+        """Wait until what was set free has arrived, and forget what is still held: no transaction came after it."""
         self._armed.clear()
         self._held.clear()
         if self._tasks:
@@ -104,8 +104,8 @@ class LateCommits:
 
 
 def transactional_id(frame: bytes) -> str:
-    """Of an AddPartitionsToTxn or EndTxn, versions 0 to 2, or a Produce: it follows key, version, correlation id and
-    client id."""
+    """Read the id of an AddPartitionsToTxn or EndTxn, versions 0 to 2, or a Produce: it follows key, version,
+    correlation id and client id."""
     (client_id_length,) = struct.unpack(">h", frame[12:14])
     at = 14 + max(0, client_id_length)
     (length,) = struct.unpack(">h", frame[at : at + 2])

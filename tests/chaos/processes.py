@@ -21,6 +21,7 @@ from tests.chaos.timeline import Timeline
 from tests.chaos.wires import VARIABLE, Bundle
 from tests.checker.app import APP_ID
 from tests.checker.outcomes import OUTCOMES
+from tests.support.deadlines import scaled
 
 PROGRAM = Path(__file__).with_name("program.py")
 ANSWER_S = 2.0
@@ -53,8 +54,8 @@ than group.session_timeout_ms + timeouts.transaction_ms (tests/chaos/schedule.py
 
 
 def drawn_settings(seed: int) -> dict[str, object]:
-    """What differs from run to run: an odd seed trims nothing, so that the checker sees every increment there ever was,
-    an even one trims all the time. Two seeds of four restore by changes, two by replay."""
+    """Return what differs from run to run: an odd seed trims nothing, so that the checker sees every increment
+    there ever was, an even one trims all the time. Two seeds of four restore by changes, two by replay."""
     return {
         "retention.snapshots_kept": 100 if seed % 2 else 2,
         "restore.mode": "changes" if seed % 4 < 2 else "replay",
@@ -97,7 +98,7 @@ class Process:
             return None
 
     def trigger_snapshot(self, reason: str) -> bool:
-        """Whether it was accepted: a process without live partitions refuses."""
+        """Say whether it was accepted: a process without live partitions refuses."""
         try:
             answer = self.http.post(self.url + "/trigger-snapshot", json={"reason": reason})
         except NO_ANSWER:
@@ -105,7 +106,7 @@ class Process:
         return bool(answer.is_success)
 
     def phases(self) -> dict[int, str]:
-        """By partition; empty when it does not answer."""
+        """Return the phases by partition; empty when it does not answer."""
         status = self.get("/restore-status") or {"partitions": []}
         return {each["partition"]: each["phase"] for each in status["partitions"]}
 
@@ -122,7 +123,7 @@ class Process:
 
     def stop(self) -> int | None:
         """SIGTERM; the exit code, negative when it had to be killed."""
-        code = self._kept.end(STOP_S)
+        code = self._kept.end(scaled(STOP_S))
         self.close()
         return code
 
@@ -194,7 +195,7 @@ class Slot:
             process.close()
 
     def end_all(self) -> None:
-        """Whatever still runs, also what is stopped."""
+        """End whatever still runs, also what is stopped."""
         for process in self.lives:
             if not process.ended:
                 process.kill()
@@ -202,7 +203,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Place:
-    """What all processes of a run have in common. `folder` gets their logs, and in `outcomes` their journals."""
+    """The common ground of all processes of a run. `folder` gets their logs, and in `outcomes` their journals."""
 
     bootstrap_servers: str
     app_id: str
@@ -236,8 +237,8 @@ class Place:
 
 
 def until(holds: Callable[[], object], seconds: float) -> bool:
-    """Wait for a condition; whether it came true in time."""
-    deadline = time.monotonic() + seconds
+    """Wait for a condition; whether it came true in time, which is longer on a busy machine."""
+    deadline = time.monotonic() + scaled(seconds)
     while not holds():
         if time.monotonic() > deadline:
             return False

@@ -1,4 +1,4 @@
-"""What a service process of a run loads: the checker's app, behind the wires."""
+"""The program of a service process of a run: the checker's app, behind the wires."""
 
 from tests.chaos import wires
 from tests.checker import app as checked

@@ -1,4 +1,4 @@
-"""What a run was and what it showed: Markdown for people, JSON for programs."""
+"""The report on a run and what it showed: Markdown for people, JSON for programs."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from tests.chaos.watch import Watch
 from tests.chaos.wires import Wires
 from tests.chaos.world import World
 from tests.checker.load import Load
+from tests.support.deadlines import scaled
 from tests.support.three_brokers import SIZE, ThreeBrokers, three_brokers
 
 LIVE_S = 90.0
@@ -33,7 +34,7 @@ OTHER_MODE = {"changes": "replay", "replay": "changes"}
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run. `kinds`: those that may be drawn."""
+    """The plan of a run. `kinds`: those that may be drawn."""
 
     seed: int
     seconds: float
@@ -59,19 +60,27 @@ def run(plan: Plan, folder: Path, say: Callable[[str], None]) -> report.Outcome:
         entries=timeline.entries,
         problems=timeline.problems,
     )
-    try:
-        with three_brokers() as brokers:
-            try:
-                _run(plan, outcome, brokers, logs, timeline)
-            finally:
-                _keep_broker_logs(brokers, logs)
-    except Exception as error:  # noqa: BLE001 - the report must be written, whatever happened
-        timeline.problem(f"the run broke off: {type(error).__name__}: {error}")
-        (logs / "broke-off.txt").write_text(traceback.format_exc())
+    with _told(timeline, logs), three_brokers() as brokers:
+        try:
+            _run(plan, outcome, brokers, logs, timeline)
+        finally:
+            _keep_broker_logs(brokers, logs)
     if outcome.good:
         shutil.rmtree(logs)
     report.write(outcome, folder)
     return outcome
+
+
+@contextmanager
+def _told(timeline: Timeline, logs: Path) -> Iterator[None]:
+    """Tell of what breaks off as a problem of the run; what comes after it happens all the same: verdict and
+    report."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the report must be written, whatever happened
+        timeline.problem(f"the run broke off: {type(error).__name__}: {error}")
+        with (logs / "broke-off.txt").open("a") as file:
+            file.write(traceback.format_exc())
 
 
 def _run(
@@ -87,7 +96,7 @@ def _run(
         facts, topics = Facts(servers, app_id), (*ours, TRANSACTIONS)
         world = World(app_id, plan.partitions, brokers, facts, wires, slots, timeline, topics)
         apart(world, outputs[0])
-        with _started(world), Watch(slots, timeline) as watch:
+        with _told(timeline, logs), _started(world), Watch(slots, timeline) as watch:
             outcome.restores = watch.restores
             with Load(servers, app_id, plan.partitions, plan.seed, keys=KEYS, holds=HOLDS):
                 _wait_live(world)
@@ -117,7 +126,7 @@ def _wait_live(world: World) -> None:
         return phases.count("live")
 
     if not until(lambda: live() >= world.partitions, LIVE_S):
-        raise TimeoutError(f"not live in {LIVE_S:.0f} s before any fault")
+        raise TimeoutError(f"not live in {scaled(LIVE_S):.0f} s before any fault")
 
 
 def _stop(world: World) -> None:
@@ -136,7 +145,9 @@ def _prove_again(world: World, mode: str) -> None:
         return list(process.phases().values()).count("live") == world.partitions
 
     if not until(live, LIVE_S):
-        world.timeline.problem(f"no restore by {mode} in {LIVE_S:.0f} s: {process.phases()}")
+        world.timeline.problem(
+            f"no restore by {mode} in {scaled(LIVE_S):.0f} s: {process.phases()}"
+        )
         return
     status = process.get("/restore-status")["partitions"]
     for each in status:

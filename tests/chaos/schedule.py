@@ -1,4 +1,4 @@
-"""Which fault begins when, and for how long: a function of the seed and nothing else. Pure.
+"""The schedule of faults, when each begins and for how long: a function of the seed and nothing else. Pure.
 
 Three lanes run side by side, each one fault at a time: what is done to brokers, to service processes, and to the wires
 between them and to the topics. A lane draws from a shuffled deck and shuffles anew when it is empty, so that no kind is
@@ -20,7 +20,7 @@ PICK_MAX = 2**16
 
 
 class Lane(StrEnum):
-    """What is hit. One fault at a time in each."""
+    """The target of a fault. One fault at a time in each."""
 
     BROKERS = "brokers"
     PROCESSES = "processes"
@@ -28,7 +28,8 @@ class Lane(StrEnum):
 
 
 class Kind(StrEnum):
-    """What is done, in which lane, and for how long it is held, in seconds (least, most). Every kind heals itself."""
+    """The kind of a fault, its lane, and for how long it is held, in seconds (least, most). Every kind heals
+    itself."""
 
     lane: Lane
     hold_s: tuple[float, float]

@@ -1,4 +1,4 @@
-"""After the last fault: does everything come back, by itself and in bounded time?"""
+"""The end, after the last fault: does everything come back, by itself and in bounded time?"""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import Counter
 from confluent_kafka import KafkaException
 
 from tests.chaos.world import World
+from tests.support.deadlines import scaled
 
 SETTLE_S = 120.0
 LOOK_S = 0.2
@@ -28,9 +29,9 @@ def settle(world: World, inputs: tuple[str, ...]) -> float:
         if findings and time.monotonic() - said_at > SAY_S:
             said_at = time.monotonic()
             world.timeline.note("run", f"not settled: {'; '.join(findings)}")
-        if time.monotonic() - began > SETTLE_S:
+        if time.monotonic() - began > scaled(SETTLE_S):
             for finding in findings:
-                world.timeline.problem(f"{SETTLE_S:.0f} s after the last fault: {finding}")
+                world.timeline.problem(f"{scaled(SETTLE_S):.0f} s after the last fault: {finding}")
             break
         time.sleep(LOOK_S)
     seconds = time.monotonic() - began
@@ -39,7 +40,7 @@ def settle(world: World, inputs: tuple[str, ...]) -> float:
 
 
 def unsettled(world: World, inputs: tuple[str, ...]) -> list[str]:
-    """What is not as it should be once everything is healed and no input comes any more."""
+    """Return what is not as it should be once everything is healed and no input comes any more."""
     try:
         ends = {topic: _end(world, topic) for topic in inputs}
         pinned = [t for t in world.topics if not t.startswith("__") and _pinned(world, t)]

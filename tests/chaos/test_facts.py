@@ -1,11 +1,11 @@
-"""What the cluster is asked is what it answers, in Kafka's own words."""
+"""Tests that the cluster answers what it is asked, in Kafka's own words."""
 
 from functools import partial
 
 import pytest
 from confluent_kafka import KafkaException
 
-from snapreplay.devbroker.ports import free_ports
+from snapreplay.devbroker.free_ports import free_ports
 from tests.chaos.facts import Facts, java_hash
 from tests.chaos.reassign import Refused, reassign
 from tests.support import apps

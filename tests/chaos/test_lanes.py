@@ -19,7 +19,7 @@ def fault(number: int, kind: Kind, begin_s: float) -> Fault:
 
 @pytest.fixture
 def world() -> Any:
-    """Only what a lane itself touches."""
+    """Make only what a lane itself touches."""
     return SimpleNamespace(timeline=Timeline())
 
 

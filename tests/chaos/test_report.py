@@ -26,7 +26,7 @@ RESTORE = Restore(
 
 
 def outcome() -> Outcome:
-    """Of a good run of one fault."""
+    """Make the outcome of a good run of one fault."""
     said: list[str] = []
     timeline = Timeline(said.append)
     timeline.start()

@@ -1,4 +1,4 @@
-"""What the run itself looks at beside the checker: each thing that must not be is found."""
+"""Tests of what the run itself looks at beside the checker: each thing that must not be is found."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +28,7 @@ def status(phase: str, epoch: int = 7, proof: Any = EQUAL, error: Any = None) ->
         "attempts": 1,
         "mode": "changes",
         "snapshot": None,
-        "fallback": None,
+        "fallback_reason": None,
         "proof": proof,
         "error": error,
     }

@@ -1,4 +1,4 @@
-"""What can be done to a wire is done, and nothing else."""
+"""Tests that what can be done to a wire is done, and nothing else."""
 
 import asyncio
 import struct
@@ -17,7 +17,7 @@ ANSWERED_S = 5.0
 
 
 def request(key: int, correlation_id: int = 1, transaction: str = "app-0") -> bytes:
-    """As aiokafka frames it: header version 1, then a transactional id."""
+    """Frame a request as aiokafka does: header version 1, then a transactional id."""
     name = transaction.encode()
     body = struct.pack(">hhih", key, 0, correlation_id, 4) + b"test"
     body += struct.pack(">h", len(name)) + name

@@ -1,4 +1,4 @@
-"""What happened when: one list, written by all threads of a run."""
+"""The timeline of a run: one list, written by all threads of a run."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Timeline:
         return injected
 
     def hit(self, injected: Injected, text: str) -> None:
-        """What this fault does, to whom."""
+        """Note what this fault does, to whom."""
         injected.hit.append(text)
         self.note("fault", f"#{injected.fault.number} {injected.fault.kind}: {text}")
 

@@ -100,7 +100,7 @@ class Watch:
             attempts=status["attempts"],
             mode=status["mode"],
             from_snapshot=status["snapshot"] is not None,
-            fallback=status["fallback"] is not None,
+            fallback=status["fallback_reason"] is not None,
             proof_equal=proof["equal"] if proof else None,
         )
         self.restores.append(restore)

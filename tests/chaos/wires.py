@@ -18,7 +18,7 @@ RESET_EVERY = 20
 
 
 def install_from_environment() -> None:
-    """In a service process: its connections go through its wires."""
+    """Install the wires in a service process: its connections go through its wires."""
     detour(json.loads(os.environ.get(VARIABLE, "{}"))).start()
 
 
@@ -101,7 +101,7 @@ class Wires:
 
     @contextmanager
     def late_commits(self, bundle: Bundle) -> Iterator[list[Late]]:
-        """On each wire the next EndTxn is late; those that were, once the block has ended."""
+        """Make the next EndTxn late on each wire; yield those that were, once the block has ended."""
         found: list[Late] = []
         before = len(bundle.late.delivered)
         bundle.late.arm(bundle.wires)

@@ -45,7 +45,7 @@ class World:
             list(pool.map(self.brokers.restart, numbers))
 
     def trigger_snapshots(self, reason: str) -> int:
-        """In all processes; how many accepted."""
+        """Trigger snapshots in all processes; return how many accepted."""
         return sum(slot.process.trigger_snapshot(reason) for slot in self.slots)
 
 

@@ -6,10 +6,10 @@ client. It judges the app of `tests.checker.app`, whose outputs say which input 
     verdict = verify(servers, app_id, outcomes=folder, deadline_seconds=60)
     assert verdict.good, str(verdict)
 
-- `tests.checker.app:app` is the app; `SNAPREPLAY_CHECKED_APP_ID` names it.
+- `tests.checker.app:app` is the app; `SNAPREPLAY_TEST_CHECKED_APP_ID` names it.
 - `tests.checker.load.Load(servers, app_id, partitions, seed, rate)` feeds it: `with Load(...):`.
 - `tests.checker.outcomes` makes a service process write what its commits were answered; `install(path)` before the
-  service starts, or `SNAPREPLAY_OUTCOMES` set to a file that does not exist yet.
+  service starts, or `SNAPREPLAY_TEST_OUTCOMES` set to a file that does not exist yet.
 - `python -m tests.checker --bootstrap-servers … --app-id …` is the same on the command line.
 """
 

@@ -15,7 +15,7 @@ from typing import Any
 from snapreplay import App, MapState, Stores, Topic
 from tests.checker import outcomes
 
-APP_ID = "SNAPREPLAY_CHECKED_APP_ID"
+APP_ID = "SNAPREPLAY_TEST_CHECKED_APP_ID"
 TTL_MS = 400
 """Of an amount that is held."""
 RELEASE, RELEASED = "release", "released"

@@ -42,8 +42,8 @@ class Chain:
         self.pending.append((changes, value))
 
     def is_orphan(self, offset: int, found: wire.Increment) -> bool:
-        """Whether it leads nowhere, since its owner did not know yet that the log was made again, or cut. That it does
-        not know must be said behind it, by an owner that begins the chain anew."""
+        """Say whether it leads nowhere, since its owner did not know yet that the log was made again, or cut. That
+        it does not know must be said behind it, by an owner that begins the chain anew."""
         if found.begins_anew or found.batch == 0:
             return False
         fresh = self._log_start == 0 and self._epoch < 0
@@ -120,6 +120,8 @@ class Chain:
                 yield f"range {each} begins not at {before}, where the last one ended"
             reached[each.topic] = each.end
         for topic, position in found.positions.items():
+            if topic in found.position_anchors and not position:
+                yield f"{found.position_anchors[topic]} below position 0 of {topic}"
             if reached.get(topic, position) != position:
                 yield f"position {position} of {topic}, its ranges end at {reached[topic]}"
         applied = sum(each.records for each in found.ranges) - found.record_count

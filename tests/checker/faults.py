@@ -67,7 +67,7 @@ def _record_left_out(draft: Draft) -> None:
 
 
 def _position_too_far(draft: Draft) -> None:
-    """Behind the input's end: records that do not exist yet count as processed."""
+    """Put the position behind the input's end: records that do not exist yet count as processed."""
     for each in draft.increment["ranges"]:
         each[2] += 100
         draft.increment["positions"][each[0]] += 100
@@ -122,7 +122,7 @@ def _cut(then: str, finding: str) -> Callable[[Draft], object]:
 
 
 def _snapshots_made_again(draft: Draft) -> None:
-    """With all of them; what is written from now on is in the new topic."""
+    """Make the snapshots topic again, with all of them gone; what is written from now on is in the new topic."""
     draft.owner.topic_ids = {f"{draft.owner.app_id}-snapshots": "new"}
     draft.owner.pointers = []
     draft.increment |= {"pointers": [], "topic_ids": draft.owner.topic_ids}
@@ -179,7 +179,7 @@ def _pointing(**fields: int) -> Callable[[Draft], object]:
 
 
 def _all_committed(lines: list[Body]) -> list[Body]:
-    """What was aborted was reported committed."""
+    """Report what was aborted as committed."""
     return [
         line | {"result": "committed", "offset": line["written_at"]}
         if line.get("result") == "doubt"

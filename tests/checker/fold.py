@@ -40,7 +40,7 @@ class Fold:
         self._check = DigestCheck("fold of the input", verdict)
 
     def begin(self, first: wire.Increment, image: Image | None, where: str) -> None:
-        """With the first increment that is there. Everything before the end of its batch is folded now."""
+        """Begin with the first increment that is there. Everything before the end of its batch is folded now."""
         trimmed = [t for t, start in first.start_offsets.items() if self._inputs[t].start > start]
         if trimmed:
             self._begin_later(first, image, f"{where}: inputs {', '.join(trimmed)} were trimmed")
@@ -54,7 +54,7 @@ class Fold:
         self._check.compare(first, self._ledger, where)
 
     def begin_anew(self, first: wire.Increment, image: Image | None, where: str) -> None:
-        """What was is not judged by what comes."""
+        """Begin anew: what was is not judged by what comes."""
         who = "its owner" if first.begun_by_owner else "an operator's decision"
         self._begin_later(first, image, f"{where}: {who} begins the chain anew")
 
@@ -126,7 +126,7 @@ class Fold:
         self._try_to_begin(first, image)
 
     def _try_to_begin(self, found: wire.Increment, image: Image | None) -> None:
-        """Behind this batch, if its state is known and the inputs reach back to it."""
+        """Begin behind this batch, if its state is known and the inputs reach back to it."""
         ahead = all(self._inputs[t].start <= position for t, position in found.positions.items())
         if image is None or not ahead:
             return
@@ -155,7 +155,7 @@ class Fold:
                 self._expect(topic, record)
 
     def _range(self, found: wire.Range, skipped: list[tuple[str, int, int]], where: str) -> int:
-        """How many outputs of its records are visible."""
+        """Return how many outputs of its records are visible."""
         assert self._ledger is not None
         visible = records = 0
         cursor = self._cursors[found.topic]
@@ -179,7 +179,7 @@ class Fold:
         return visible
 
     def _expect(self, topic: str, record: Record) -> int:
-        """With everything that is due before it; how many outputs are visible."""
+        """Expect a record with everything that is due before it; return how many outputs are visible."""
         _, visible = self._pass(record.timestamp_ms)
         return visible + self._book(topic, record)
 

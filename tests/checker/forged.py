@@ -46,7 +46,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong at one stage, and what happens to the logs afterwards.
+    """A fault: what goes wrong at one stage, and what happens to the logs afterwards.
 
     Attributes:
         draft, manifest: change what is to be written; `values` the packed records of the log, or the chunks.
@@ -66,7 +66,7 @@ class Fault:
 
 @dataclass
 class Owner:
-    """What the owner of a partition knows, and what services were told about it."""
+    """The knowledge of a partition's owner, and what services were told about it."""
 
     app_id: str
     number: int
@@ -233,7 +233,7 @@ class Forgery:
         assert self._plain.flush(ANSWER_S) == 0
 
     def _transactions(self, stage: str) -> None:
-        """What is aborted goes first: what is committed is then seen behind it."""
+        """Write the transactions; what is aborted goes first: what is committed is then seen behind it."""
         drafts = {owner.number: self._packed(stage, owner) for owner in self.owners}
         some_aborted = any(_at(owner, stage).aborted for owner in self.owners)
         for commit in (False, True) if some_aborted else (True,):

@@ -1,4 +1,4 @@
-"""Whether all is well again: no transaction open, everything processed, one owner per partition."""
+"""The healing of a cluster: no transaction open, everything processed, one owner per partition."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Trouble = tuple[str, str]
 def wait_healed(
     logs: Logs, names: Names, urls: Sequence[str], deadline_seconds: float, verdict: Verdict
 ) -> None:
-    """Until nothing is the matter; what still is at the deadline is a violation. Says how long it took."""
+    """Wait until nothing is the matter; what still is at the deadline is a violation. Says how long it took."""
     began = time.monotonic()
     while troubles := _troubles(logs, names, urls):
         if time.monotonic() - began > deadline_seconds:
@@ -64,7 +64,7 @@ def _lag(logs: Logs, names: Names, partition: int) -> Iterator[Trouble]:
 
 
 def last_increment(logs: Logs, topic: str, partition: int) -> wire.Increment | None:
-    """By windows that grow backwards to the log's start."""
+    """Find the last increment by windows that grow backwards to the log's start."""
     bounds = logs.bounds(topic, partition)
     reach = FIRST_WINDOW
     while True:
@@ -90,7 +90,7 @@ def _last_in(
 
 
 def _owners(names: Names, urls: Sequence[str]) -> Iterator[Trouble]:
-    """Of all processes exactly one says that it is LIVE in a partition."""
+    """Check that of all processes exactly one says that it is LIVE in a partition."""
     if not urls:
         return
     owners: dict[int, list[str]] = {number: [] for number in range(names.partitions)}

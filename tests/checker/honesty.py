@@ -1,4 +1,5 @@
-"""What services were told of their commits, against what is visible; what recoveries found, against the whole log.
+"""The honesty of services: what they were told of their commits, against what is visible; what recoveries found,
+against the whole log.
 
 Read from the journals of `tests.checker.outcomes`; kept per partition in arrays, 16 bytes a commit.
 """
@@ -29,7 +30,7 @@ class Restored(NamedTuple):
 
 @dataclass
 class Told:
-    """Of one partition.
+    """The reports on one partition.
 
     Attributes:
         committed: (offset, crc32) pairs, one behind the other, by offset once `sort` was called.
@@ -49,7 +50,8 @@ class Told:
 
 
 def read_journals(outcomes: Path | None, verdict: Verdict) -> dict[int, Told]:
-    """By partition. A torn last line (a process was killed while it wrote) is counted, not judged."""
+    """Read the journals, by partition. A torn last line (a process was killed while it wrote) is counted, not
+    judged."""
     told: dict[int, Told] = {}
     for path in _files(outcomes):
         with path.open("rb") as lines:

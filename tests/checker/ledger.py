@@ -37,7 +37,8 @@ class Expected(NamedTuple):
 
 
 class _Due(NamedTuple):
-    """In the order in which they happen; `place`: the encoded key in the store of the timers, or of what expires."""
+    """An event, in the order in which they happen; `place`: the encoded key in the store of the timers, or of what
+    expires."""
 
     at_ms: int
     kind: int
@@ -77,8 +78,8 @@ class Ledger:
         return self._image.store_digests
 
     def passes(self, up_to_ms: int, most: int | None = None) -> Iterator[Expected | None]:
-        """What is due up to this time, one after the other, `most` of them: the output of a timer, or None for an entry
-        that expires."""
+        """Yield what is due up to this time, one after the other, `most` of them: the output of a timer, or None
+        for an entry that expires."""
         up_to_ms, count = max(up_to_ms, self.now_ms), 0
         while (most is None or count < most) and (due := self._next(up_to_ms)) is not None:
             self.now_ms, count = max(self.now_ms, due.at_ms), count + 1

@@ -84,7 +84,7 @@ def send(
 def draw(
     app_id: str, partitions: int, seed: int, keys: int = KEYS, holds: float = 0.0
 ) -> Iterator[dict[str, Any]]:
-    """What to produce, for ever; the same for the same seed. A key stays in its partition."""
+    """Yield what to produce, for ever; the same for the same seed. A key stays in its partition."""
     dice = random.Random(seed)
     while True:
         number = dice.randrange(keys)
@@ -100,7 +100,7 @@ def draw(
 
 
 def flush(producer: Any) -> None:
-    """Until every record is acknowledged: one that is not would be missing for a good reason."""
+    """Wait until every record is acknowledged: one that is not would be missing for a good reason."""
     left = producer.flush(FLUSH_S)
     assert left == 0, f"{left} input records were not acknowledged in {FLUSH_S:.0f} s"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Names:
-    """By what they are for."""
+    """The names of topics, by what they are for."""
 
     app_id: str
     inputs: tuple[str, ...]

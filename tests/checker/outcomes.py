@@ -26,7 +26,7 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import LogRecord
 from snapreplay.service.recovery.driver import RecoveryDriver
 
-OUTCOMES = "SNAPREPLAY_OUTCOMES"
+OUTCOMES = "SNAPREPLAY_TEST_OUTCOMES"
 """Path of the journal; appended to."""
 
 
@@ -75,7 +75,7 @@ class Producing:
 
 
 def install(path: Path) -> None:
-    """For all partitions of this process, before its service starts; once."""
+    """Install the journal for all partitions of this process, before its service starts; once."""
     journal = Journal(path)
     fence, recover = KafkaCluster.fence, RecoveryDriver.recover
 

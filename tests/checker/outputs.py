@@ -103,7 +103,7 @@ class Outputs:
         return self._sent.intdigest()
 
     def expect(self, expected: Expected) -> bool:
-        """Whether the output of this record was found; it counts as handled from here on."""
+        """Say whether the output of this record was found; it counts as handled from here on."""
         found = self._find(expected)
         self._next[expected.topic] = expected.offset + 1
         if found is None:
@@ -116,7 +116,7 @@ class Outputs:
         return True
 
     def finish(self) -> None:
-        """Whatever is left belongs to no committed increment."""
+        """Finish: whatever is left belongs to no committed increment."""
         while (head := self.head()) is not None:
             self._ahead.popleft()
             self._early[head.topic, head.input_offset] = head

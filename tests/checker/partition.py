@@ -116,7 +116,8 @@ class PartitionJudge:
     def _advance_image(
         self, offset: int, found: wire.Increment, changes: list[wire.Changes]
     ) -> None:
-        """By the changes. Lean batches have none: then from the next snapshot on, if there is one."""
+        """Advance the image by the changes. Lean batches have none: then from the next snapshot on, if there is
+        one."""
         if self._image is not None and (found.changes is not None or not found.happened):
             for store in found.cleared:
                 self._image.clear(store)

@@ -34,7 +34,7 @@ class Stalled(Exception):
 
 
 class LogMoved(Exception):
-    """What was to be read was trimmed meanwhile: ask for the bounds again."""
+    """A read of what was trimmed meanwhile: ask for the bounds again."""
 
 
 class Bounds(NamedTuple):
@@ -46,7 +46,7 @@ class Bounds(NamedTuple):
 
 
 class Record(NamedTuple):
-    """`committed` False: in an aborted or open transaction."""
+    """A record; `committed` False: in an aborted or open transaction."""
 
     offset: int
     key: bytes | None
@@ -71,7 +71,7 @@ class Logs:
         return {name: len(topic.partitions) for name, topic in found.items()}
 
     def bounds(self, topic: str, partition: int) -> Bounds:
-        """Asked afresh."""
+        """Ask for the bounds afresh."""
         committed, uncommitted = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
         # The stable one first: asked later, it might lie above the high watermark.
         stable = self._offset(topic, partition, OffsetSpec.latest(), committed)
@@ -219,13 +219,13 @@ class Cursor:
 
 
 def _some(consumer: Consumer) -> list[Message]:
-    """What is there now; waits a little for the first. `consume` alone would wait until it is full."""
+    """Return what is there now; waits a little for the first. `consume` alone would wait until it is full."""
     first = consumer.poll(POLL_S)
     return [] if first is None else [first, *consumer.consume(AT_ONCE, 0)]
 
 
 def _at_end(message: Any, end: int) -> bool:
-    """Whether this event ends the read. Brokers that are away for a moment are the client's business."""
+    """Say whether this event ends the read. Brokers that are away for a moment are the client's business."""
     error = message.error()
     if error.code() == KafkaError._PARTITION_EOF:
         return (message.offset() or 0) >= end

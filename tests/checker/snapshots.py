@@ -27,7 +27,7 @@ class ChunkFacts(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What the chain says of a batch: number and digest of the increment at some offset, and the positions after it."""
+    """The chain's word on a batch: number and digest of the increment at some offset, and the positions after it."""
 
     batch: int
     digest: Digest | None
@@ -36,7 +36,7 @@ class Point(NamedTuple):
 
 @dataclass
 class SnapshotLog:
-    """What is in one partition of T-QuanLiang.
+    """The contents of one partition of T-QuanLiang.
 
     Attributes:
         damaged: offset → why the record cannot be used. A violation only if something leads to it.
@@ -76,7 +76,7 @@ class SnapshotLog:
         return frozenset(manifest.increment_offset for manifest in self.manifests.values())
 
     def judge(self, pointer: wire.Pointer, points: dict[int, Point], verdict: Verdict) -> None:
-        """Once per pointer, at the first increment that carries it; its batch was committed before."""
+        """Judge each pointer once, at the first increment that carries it; its batch was committed before."""
         key = pointer.snapshot_id, pointer.manifest_offset
         if key in self.judged:
             return
@@ -92,7 +92,7 @@ class SnapshotLog:
             verdict.add(Check.SNAPSHOTS, self._at(pointer.manifest_offset), what)
 
     def judge_last(self, pointers: Iterable[wire.Pointer], verdict: Verdict) -> None:
-        """What the last increment points to is kept: nothing of it may be trimmed."""
+        """Check that what the last increment points to is kept: nothing of it may be trimmed."""
         for pointer in pointers:
             if pointer.first_chunk_offset < self.bounds.start:
                 what = (
@@ -129,7 +129,7 @@ class SnapshotLog:
         return found
 
     def _facts(self, offset: int, value: bytes, chunk: wire.Chunk) -> ChunkFacts:
-        """Declared sums that are not those of the entries make the chunk damaged."""
+        """Measure a chunk; declared sums that are not those of the entries make it damaged."""
         whole = Sums()
         for declared_a, declared_b, entries in chunk.slices:
             part = Sums()

@@ -48,7 +48,7 @@ class DigestCheck:
 
 
 def said_by_store(digests: dict[str, Digest]) -> dict[str, Digest]:
-    """What increments and manifests record: nothing, where the only store is that of a single map."""
+    """Return what increments and manifests record: nothing, where the only store is that of a single map."""
     return digests if digests.keys() - {wire.DEFAULT} else {}
 
 
@@ -82,7 +82,7 @@ class Image:
             entries[key] = value
 
     def clear(self, store: str) -> None:
-        """As a batch does with a store that the app has retired."""
+        """Clear a store as a batch does that the app has retired."""
         for key in list(self.stored.get(store, ())):
             self.put(store, key, None)
 

@@ -14,6 +14,7 @@ from tests.checker.faults import CASES, Case
 from tests.checker.forged import Forgery
 from tests.checker.verdict import Check, Violation
 
+pytestmark = pytest.mark.whole
 READ_S = 20.0
 
 

@@ -37,6 +37,7 @@ def until(holds: Callable[[], object]) -> None:
         time.sleep(0.02)  # between two looks, bounded by the deadline
 
 
+@pytest.mark.whole
 async def test_two_lives_with_trimmed_logs_are_found_good(
     broker: Any, unique: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +69,7 @@ async def test_two_lives_with_trimmed_logs_are_found_good(
     assert len(verdict.unchecked) == 2, verdict.unchecked
 
 
+@pytest.mark.whole
 async def test_a_killed_process_has_lost_nothing(
     broker: Any, unique: Callable[[str], str], tmp_path: Path
 ) -> None:

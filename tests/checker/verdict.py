@@ -1,4 +1,5 @@
-"""What the checker says: one violation per broken rule and place, counts of what was looked at, and what was not."""
+"""The verdict of the checker: one violation per broken rule and place, counts of what was looked at, and what was
+not."""
 
 from __future__ import annotations
 

@@ -25,14 +25,14 @@ DEFAULT = "default"
 
 
 class Digest(NamedTuple):
-    """How many entries, and the two sums, mod 2^64."""
+    """A digest: how many entries, and the two sums, mod 2^64."""
 
     entries: int
     a: int
     b: int
 
     def __str__(self) -> str:
-        """As statuses show it: "count:a:b", the sums in 16 hexadecimal digits."""
+        """Write it as statuses show it: "count:a:b", the sums in 16 hexadecimal digits."""
         return f"{self.entries}:{self.a:016x}:{self.b:016x}"
 
 
@@ -70,14 +70,14 @@ def in_state(stores: Mapping[str, Digest]) -> Digest:
 
 
 def terms(key: bytes, value: bytes) -> tuple[int, int]:
-    """What an entry adds to both sums."""
+    """Return what an entry adds to both sums."""
     a = xxhash.xxh64_intdigest(value, xxhash.xxh64_intdigest(key, 42))
     b = xxhash.xxh64_intdigest(key, xxhash.xxh64_intdigest(value, 42))
     return a, b
 
 
 class Damaged(Exception):
-    """Not what FORMAT.md says a record is."""
+    """A record that is not what FORMAT.md says."""
 
 
 class Claim(NamedTuple):
@@ -139,6 +139,7 @@ class Increment(NamedTuple):
     store_digests: dict[str, Digest]
     cleared: list[str]
     begun_input: str | None
+    position_anchors: dict[str, tuple[int, int]]
 
     @property
     def happened(self) -> bool:
@@ -147,7 +148,7 @@ class Increment(NamedTuple):
 
     @property
     def begins_anew(self) -> bool:
-        """With a state that no increment before it has: the chain begins here."""
+        """Whether the chain begins here, with a state that no increment before it has."""
         return self.decision is not None and self.previous_offset == self.owner_epoch
 
     @property
@@ -218,9 +219,10 @@ def _opened(value: bytes) -> tuple[int, bytes]:
     computed = zlib.crc32(value[12:], zlib.crc32(value[4:8]))
     if computed != stored:
         raise Damaged(f"crc32 is {computed:08x}, the envelope says {stored:08x}")
-    if version != 1 or kind not in KINDS or compression not in (0, 1) or reserved != 0:
+    if version != 1 or kind not in KINDS or compression not in (0, 1) or reserved not in (0, 1):
         raise Damaged(f"version {version}, kind {kind}, compression {compression}/{reserved}")
-    return kind, _plain(value[12:]) if compression else value[12:]
+    body = value[12 : -33 - value[-33]] if reserved else value[12:]  # the seal lies behind it
+    return kind, _plain(body) if compression else body
 
 
 def _plain(packed: bytes) -> bytes:
@@ -256,6 +258,7 @@ def _increment(f: Any) -> Increment:
         store_digests=_by_store(f),
         cleared=f.get("cleared", []),
         begun_input=f.get("begun_input"),
+        position_anchors={t: (e, crc) for t, (e, crc, *_) in f.get("position_anchors", {}).items()},
     )
     return increment
 

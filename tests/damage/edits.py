@@ -1,4 +1,4 @@
-"""What can become of records in a topic: of their bytes, and of their order. Pure."""
+"""The edits of records in a topic: of their bytes, and of their order. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REGIONS = {
 
 
 def of_kind(slots: Slots, kind: RecordKind) -> Slots:
-    """In order, as long as nothing is damaged yet."""
+    """Return those of a kind in order, as long as nothing is damaged yet."""
     return [slot for slot in slots if kind_of(slot.value or b"") is kind]
 
 
@@ -59,7 +59,7 @@ def flips() -> Iterator[Change]:
 
 
 def cuts() -> Iterator[Change]:
-    """Shortened, emptied, made longer."""
+    """Yield changes that shorten, empty, or make longer."""
     yield lambda value: value[: len(value) // 2]
     yield lambda value: value[:HEADER_BYTES]
     yield lambda value: value[:3]

@@ -16,7 +16,7 @@ from snapreplay.app.fold import Fold
 from snapreplay.app.record import RawRecord
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control.status import RestoreStatus, StatusBoard
+from snapreplay.service.control.status import Recovery, StatusBoard
 from snapreplay.service.core.chain import Chain, genesis_increment
 from snapreplay.service.live.committer import Committer
 from snapreplay.service.ports import LogRecord, TopicPartition
@@ -62,7 +62,7 @@ class World:
         return self.broker.logs[TopicPartition(topic, 0)]
 
     def slots(self, topic: str) -> list[Slot]:
-        """To be edited, then given to `rewrite`."""
+        """Return slots to be edited, then given to `rewrite`."""
         records = filter(None, self.log(topic).records)
         return [Slot(each.offset, each.key, each.value, each.headers) for each in records]
 
@@ -75,7 +75,7 @@ class World:
             records[at] = RawRecord(topic, 0, at, 1000 + at, slot.key, slot.value, slot.headers)
 
     def run(self, work: Callable[[Context], Coroutine[Any, Any, T]]) -> T:
-        """In virtual time. What hangs is an error."""
+        """Run the work in virtual time. What hangs is an error."""
         loop, broker = VirtualLoop(), self.broker
         view = ClusterView(broker.cluster_id, 1, {}, 1000, topic_ids=broker.topic_ids)
         identity = Identity("process", "one", "host", 1, 1)
@@ -95,10 +95,10 @@ class World:
 
 @dataclass
 class Outcome:
-    """How a recovery ended: the error, or the state as plain values and the increment it stands at."""
+    """The outcome of a recovery: the error, or the state as plain values and the increment it stands at."""
 
     error: SnapreplayError | None
-    restore: RestoreStatus
+    restore: Recovery
     last: Increment | None = None
     entries: dict[str, Any] = field(default_factory=dict)
 

@@ -19,7 +19,7 @@ CASES = {f"{case.record}, {case.damage}": case for case in cases()}
 
 @pytest.fixture(scope="module")
 def worlds() -> dict[bool, World]:
-    """With and without changes in the log."""
+    """Make worlds with and without changes in the log."""
     return {changes: memory.world(changes=changes) for changes in (True, False)}
 
 
@@ -38,7 +38,7 @@ def damaged(world: World, edits: Any) -> World:
 
 
 def checked(world: World, outcome: Outcome, case: Case) -> str:
-    """How it ended; where it went LIVE the state is right."""
+    """Return how it ended; where it went LIVE the state is right."""
     snapshots = [pointer.snapshot_id for pointer in world.last.pointers]
     assert case.says in told(outcome.restore, outcome.error)
     if outcome.error is None:

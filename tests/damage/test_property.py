@@ -1,4 +1,5 @@
-"""Whatever becomes of the bytes: an error of ours, or the right state. Never another exception, never another state.
+"""Tests that, whatever becomes of the bytes, there is an error of ours, or the right state. Never another exception,
+never another state.
 
 An example is a seed: what it does is drawn by a `Random` of its own, so that a failure is found again by its number.
 """
@@ -32,7 +33,7 @@ from tests.damage.edits import Slot, bombs, cuts, flips, from_the_future, of_kin
 from tests.damage.memory import OWN, World
 from tests.support import apps
 
-QUICK, THOROUGH = 100, 5000
+QUICK, THOROUGH = 40, 5000
 INCREMENT = headers_for(RecordKind.INCREMENT)[0]
 GALLERY = [*flips(), *cuts(), *bombs(), *from_the_future()]
 SEEDS = st.integers(0, 2**32)
@@ -41,7 +42,7 @@ quick = settings(max_examples=QUICK, suppress_health_check=[HealthCheck.function
 
 
 def damaged(draw: random.Random, value: bytes) -> bytes | None:
-    """What damage makes of a value: a few bytes, a stretch of them, more of them, or one of the gallery's."""
+    """Return what damage makes of a value: a few bytes, a stretch of them, more of them, or one of the gallery's."""
     match draw.choice(["bytes", "stretch", "longer", "gallery"]):
         case "bytes" if value:
             changed = bytearray(value)
@@ -97,7 +98,7 @@ def test_a_damaged_chunk_that_its_reference_vouches_for_is_found_by_hashing(seed
 
 
 def entries(chunk: Any) -> dict[bytes, bytes]:
-    """Of all its slices."""
+    """Return the entries of all its slices."""
     return {key: value for part in chunk.slices for key, value in part.entries.items()}
 
 
@@ -112,7 +113,7 @@ def worlds() -> list[World]:
 
 @pytest.fixture(scope="module")
 def unproven() -> World:
-    """With a state that is no map: no digest after each batch, only that of a snapshot's entries."""
+    """Make a world with a state that is no map: no digest after each batch, only that of a snapshot's entries."""
     return memory.world(app=apps.tape("memory"))
 
 

@@ -51,7 +51,7 @@ def of_the_service(text: str) -> list[list[Instruction]]:
 
 
 def last(stage: list[Instruction], word: str) -> str:
-    """Of several the last one counts, as in Docker."""
+    """Return the last one, which counts of several, as in Docker."""
     return [each.rest for each in stage if each.word == word][-1]
 
 
@@ -71,14 +71,15 @@ NOT_HERE = {"PIP_NO_CACHE_DIR", "PYTHONDONTWRITEBYTECODE"}
 
 @dataclass
 class Image:
-    """What the steps leave behind: `folder` stands for /, `env` and `cwd` for what a container starts with."""
+    """The image that the steps leave behind: `folder` stands for /, `env` and `cwd` for what a container starts
+    with."""
 
     folder: Path
     env: dict[str, str] = field(default_factory=dict)
     cwd: Path = Path("/")
 
     def place(self, path: str) -> Path:
-        """Where a path of the image is."""
+        """Say where a path of the image is."""
         return self.folder / (self.cwd / path).relative_to("/")
 
     def moved(self, text: str) -> str:

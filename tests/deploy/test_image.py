@@ -6,17 +6,18 @@ import asyncio
 import json
 import re
 import signal
+import socket
 import subprocess
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
 
 from snapreplay import __version__
-from snapreplay.devbroker.ports import free_ports
+from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
@@ -37,8 +38,27 @@ def test_runs_as_a_number_that_is_not_root(stage) -> None:
 
 @pytest.mark.parametrize("word", ["ENTRYPOINT", "CMD", "HEALTHCHECK"])
 def test_no_shell_stands_between(word: str) -> None:
-    """SIGTERM reaches Python, and a health check needs no shell: all commands have the exec form."""
+    """SIGTERM reaches Python, and the health check is started directly: all commands have the exec form."""
     assert command(FINAL, word)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [("200 OK", 0), ("503 Service Unavailable", 1), ("", 1)]
+)
+def test_the_health_check_is_bash_alone(status: str, code: int, tmp_path: Path) -> None:
+    """It reads one line of an answer, and finds neither a Python nor anything else on its path."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        env = {"PATH": str(tmp_path), "SNAPREPLAY_HTTP__PORT": str(server.getsockname()[1])}
+        check = ROOT / "deploy" / command(FINAL, "HEALTHCHECK")[0].rpartition("/")[2]
+        with subprocess.Popen([check], env=env) as asking:
+            connection, _ = server.accept()
+            with connection:
+                asked = b""
+                while not asked.endswith(b"\r\n\r\n"):  # bash writes line by line
+                    asked += connection.recv(1000)
+                connection.sendall(f"HTTP/1.1 {status}\r\n\r\n".encode() if status else b"")
+            assert asking.wait(timeout=scaled(20)) == code
+    assert asked.startswith(b"HEAD /healthz HTTP/1.1\r\n")
 
 
 def test_there_is_no_java(image: Image) -> None:
@@ -142,7 +162,7 @@ def on_number(record, state, out):
 
 def _call(image: Image, words: list[str], **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(image.place("/opt/snapreplay/bin") / words[0]), *words[1:]],
+        [str(image.place(str(PurePath("/opt/snapreplay/bin", words[0])))), *words[1:]],
         cwd=image.place("."),
         env={**image.env, **env},
         capture_output=True,

@@ -139,7 +139,8 @@ SPARKS_WORDS = {
 
 
 def called(tmp_path, *words, **env) -> list[str]:
-    """What the entry point runs in place of itself: each program found first on its path says what it was given."""
+    """Return what the entry point runs in place of itself: each program found first on its path says what it was
+    given."""
     for name in ("java", "spark-submit"):
         program = tmp_path / name
         program.write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')

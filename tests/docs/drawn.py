@@ -1,4 +1,4 @@
-"""What ARCHITECTURE.md shows of the code is drawn from the code: `python -m tests.docs.drawn` draws it anew."""
+"""The drawings of ARCHITECTURE.md, made from the code: `python -m tests.docs.drawn` draws them anew."""
 
 from __future__ import annotations
 

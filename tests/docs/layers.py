@@ -11,13 +11,13 @@ Edges = set[tuple[str, str]]
 
 
 def place_of(module: str) -> str:
-    """Where a module is shown: "snapreplay.service.live.committer" → "service/live"."""
+    """Say where a module is shown: "snapreplay.service.live.committer" → "service/live"."""
     parts = module.split(".")[1:]
     return "/".join(parts[: 2 if parts[:1] and parts[0] in SPLIT else 1])
 
 
 def imports() -> Edges:
-    """Who imports whom, without what follows from the rest."""
+    """Say who imports whom, without what follows from the rest."""
     graph = grimp.build_graph("snapreplay", exclude_type_checking_imports=True)
     edges = {
         (place_of(module), place_of(imported))
@@ -28,7 +28,7 @@ def imports() -> Edges:
 
 
 def reduced(edges: Edges) -> Edges:
-    """Without each edge that a longer way stands for. There is no circle: the contracts see to it."""
+    """Leave out each edge that a longer way stands for. There is no circle: the contracts see to it."""
     below: dict[str, set[str]] = {}
     for upper, lower in edges:
         below.setdefault(upper, set()).add(lower)
@@ -44,6 +44,6 @@ def reduced(edges: Edges) -> Edges:
 
 
 def drawing() -> str:
-    """As Mermaid."""
+    """Draw the layers as Mermaid."""
     lines = [f"    {upper} --> {lower}" for upper, lower in sorted(imports())]
     return "\n".join(("```mermaid", "graph TD", *lines, "```", ""))

@@ -83,7 +83,7 @@ def at(stage: Stage, **known: Any) -> Ownership:
 
 
 def drawing() -> str:
-    """As a table, by stage."""
+    """Draw a table, by stage."""
     order = list(Stage)
     rows = [("while", "what happens", "next"), ("---", "---", "---")]
     for before, words, outcome in sorted(cases(), key=lambda case: order.index(case[0].stage)):

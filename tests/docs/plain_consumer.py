@@ -68,7 +68,7 @@ class Program:
             await self.producer.send_and_wait(f"{self.name}-out", json.dumps(out).encode())
 
     def die(self, records: Records) -> None:
-        """In the second batch only, and only the first time."""
+        """Die in the second batch only, and only the first time."""
         if self.dies and records[0].offset == BATCH:
             os._exit(KILLED)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from snapreplay.app.ranges import Anchor
 from snapreplay.errors import DamagedError, RetryableError, StopError
 from snapreplay.service.core import effects, events
-from snapreplay.service.core.base import Base
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.recovery import Recovery, step
@@ -21,7 +20,10 @@ from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.retained import Ending, RetainedState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim
+from snapreplay.snapshots.log.base import Base
 from snapreplay.snapshots.plan import FromSnapshot, LogStarts
+from snapreplay.state.digest import Digest
+from snapreplay.state.unknown_store import unknown_store
 from tests.support.entries import ORIGIN, increment, pointer
 
 INPUTS = frozenset({"payments", "refunds"})
@@ -40,6 +42,7 @@ def found(batch: int, offset: int, owner_epoch: int = 20) -> FoundIncrement:
         previous_offset=offset - 4,
         pointers=[pointer(7)],
         anchors={"payments": Anchor(8, 1, 2)},
+        digest=Digest(1, 2, 3),
     )
     return FoundIncrement(msgspec.structs.replace(made, topic_ids=IDS), offset)
 
@@ -51,7 +54,7 @@ FOREIGN = FoundIncrement(increment(11, origin=ANOTHER_APP, owner_epoch=30, topic
 ENDING = Ending(asked=True, output=("balances", 0, 7))
 KEPT = RetainedState(LAST.increment, 29, DOUBTFUL.increment, ending=ENDING, lineage=Lineage(1, 1))
 
-
+REFUSALS = [unknown_store("ghost", "default"), unknown_store("default", "other")]
 FAILED = [
     events.EffectFailed(error) for error in (RetryableError("r"), StopError("s"), DamagedError("d"))
 ]
@@ -94,7 +97,13 @@ def answers(effect: effects.Effect) -> list[events.Event]:
             return []
         case effects.Load(FromSnapshot(which)):
             loaded = events.StartLoaded(Base(which.batch, which.increment_offset, 26, {}))
-            return [loaded, events.SnapshotUnusable(which.snapshot_id, "damaged"), *FAILED]
+            damaged = events.SnapshotUnusable(which.snapshot_id, "damaged")
+            return [
+                loaded,
+                damaged,
+                *(replace(damaged, refusal=each) for each in REFUSALS),
+                *FAILED,
+            ]
         case effects.Load():
             return [events.StartLoaded(Base(-1, NO_OFFSET, 0, {})), *FAILED]
         case effects.Advance(mode=mode):
@@ -129,7 +138,7 @@ def courses(
 
 
 def all_courses() -> Iterator[tuple[Taken, ...]]:
-    """With and without a state in memory."""
+    """Yield the courses with and without a state in memory."""
     for kept in (None, KEPT):
         yield from courses(Recovery(US, RestoreMode.CHANGES, kept=kept), events.Begin())
 
@@ -144,7 +153,7 @@ def table() -> dict[tuple[Phase, type[events.Event]], set[type[effects.Effect]]]
 
 
 def drawing() -> str:
-    """By phase; a failure has one row for all phases."""
+    """Draw the effects by phase; a failure has one row for all phases."""
     made = table()
     phases, order = list(Phase), list(events.Event.__args__)
     rows = ["| phase | event | effect |", "| --- | --- | --- |"]

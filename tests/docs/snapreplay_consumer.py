@@ -26,7 +26,7 @@ def on_record(record: Record[bytes | None, bytes], state: MapState[str, int], ou
 
 
 def done(service: Service[Any]) -> bool:
-    """Whether the last record's batch is committed."""
+    """Say whether the last record's batch is committed."""
     return any(i.position == RECORDS for s in service.restore_status() for i in s.inputs)
 
 

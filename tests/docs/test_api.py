@@ -16,6 +16,17 @@ MODULES = [
 ]
 
 
+CALLED_IN_TESTS = {
+    "Harness",
+    "RealHarness",
+    "broker",
+    "check",
+    "check_upgrade",
+    "record",
+    "record_raw",
+}
+
+
 def listed() -> dict[str, list[str]]:
     """Module to the names in the first column of its table."""
     sections = re.split(r"^## `([\w.]+)`$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -37,3 +48,11 @@ def test_the_page_lists_what_is_public(name: str) -> None:
     module = importlib.import_module(name)
     assert sorted(listed()[name]) == sorted(module.__all__)
     assert all(hasattr(module, each) for each in module.__all__)
+
+
+def test_the_page_on_tests_explains_what_a_test_calls() -> None:
+    """Not only in an example: each has a sentence or a row."""
+    page = (PAGE.parent / "testing.md").read_text(encoding="utf-8")
+    called = [name for name in listed()["snapreplay.testing"] if name in CALLED_IN_TESTS]
+    assert len(called) == len(CALLED_IN_TESTS)
+    assert [name for name in called if not re.search(rf"`{name}[`(]", page)] == []

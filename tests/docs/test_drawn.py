@@ -27,7 +27,7 @@ def test_only_imports_that_do_not_follow_are_drawn():
 
 
 def lines_of(code: CodeType) -> Iterator[int]:
-    """Of all functions in it, without their first ones."""
+    """Yield the lines of all functions in it, without their first ones."""
     for part in code.co_consts:
         if isinstance(part, CodeType):
             if part.co_flags & inspect.CO_OPTIMIZED:  # no class

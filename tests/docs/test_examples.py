@@ -73,6 +73,7 @@ def test_the_examples_hold(module: ModuleType) -> None:
             function(*values)
 
 
+@pytest.mark.whole
 @pytest.mark.kafka
 def test_the_page_about_testing_is_a_test_module(tmp_path: Path, broker: Any) -> None:
     """docs/testing.md, as pytest runs it for a user: the plugin, pytest-asyncio, a real broker."""
@@ -90,11 +91,11 @@ def test_the_page_about_testing_is_a_test_module(tmp_path: Path, broker: Any) ->
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "8 passed" in done.stdout
+    assert "9 passed" in done.stdout
 
 
 def parameters(function: object) -> list[tuple[object, ...]]:
-    """Of pytest.mark.parametrize; one empty set without it."""
+    """Return the sets of pytest.mark.parametrize; one empty set without it."""
     marks = getattr(function, "pytestmark", ())
     found = [values for mark in marks for values in mark.args[1]]
     return found or [()]
@@ -162,7 +163,7 @@ async def in_a_process(module: ModuleType, meanwhile: Callable[[], Awaitable[Non
 
 
 async def followed(module: ModuleType, database: sqlite3.Connection, servers: str) -> None:
-    """Until both balances are in the database."""
+    """Wait until both balances are in the database."""
     following = asyncio.create_task(module.follow(database, servers, 2))
     query = "SELECT account, balance FROM balances ORDER BY account"
     while not following.done():

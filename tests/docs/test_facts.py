@@ -45,7 +45,7 @@ async def producer_of(broker: Any, **more: Any) -> AsyncIterator[AIOKafkaProduce
 
 @asynccontextmanager
 async def reader_of(broker: Any, topic: str, offset: int, **more: Any) -> AsyncIterator[Any]:
-    """At `offset` of partition 0, read_committed, without group."""
+    """Provide a reader at `offset` of partition 0, read_committed, without group."""
     reader = AIOKafkaConsumer(
         bootstrap_servers=broker.bootstrap_servers,
         auto_offset_reset="none",

@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 
 
 class Outcome(NamedTuple):
-    """After crash and restart: records without output, with more than one, and the last balance."""
+    """The outcome after crash and restart: records without output, with more than one, and the last balance."""
 
     lost: int
     repeated: int

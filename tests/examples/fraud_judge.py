@@ -1,4 +1,4 @@
-"""What the example fraud.py must say, by brute force and without snapreplay; and seeded input for it."""
+"""A judge of the example fraud.py, by brute force and without snapreplay; and seeded input for it."""
 
 from __future__ import annotations
 

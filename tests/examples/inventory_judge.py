@@ -1,4 +1,4 @@
-"""What inventory.py must say, by brute force and without snapreplay; and seeded input for it."""
+"""A judge of inventory.py, by brute force and without snapreplay; and seeded input for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What leaderboard.py must say, without snapreplay; and seeded input for it."""
+"""A judge of leaderboard.py, without snapreplay; and seeded input for it."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_the_fold_by_hand_gives_the_same_alerts(seed: int) -> None:
 
 def test_it_is_deterministic() -> None:
     """Whatever the batches and crashes."""
-    assert check(app, [raw(sent) for sent in generate(7, 200)]).left_out == ()
+    assert check(app, [raw(sent) for sent in generate(7, 40)]).left_out == ()
 
 
 @pytest.mark.slow

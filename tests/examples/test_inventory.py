@@ -100,9 +100,10 @@ def test_the_fold_by_hand_says_the_same(seed: int) -> None:
 
 def test_it_is_deterministic() -> None:
     """Whatever the batches and crashes."""
-    assert check(app, [raw(sent) for sent in generate(7, 200)]).left_out == ()
+    assert check(app, [raw(sent) for sent in generate(7, 100)]).left_out == ()
 
 
+@pytest.mark.whole
 @pytest.mark.kafka
 async def test_on_a_real_broker(real_harness: Any) -> None:
     """Each partition's events are those of the fold of its commands, in order, once; also those of timers."""

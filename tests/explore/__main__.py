@@ -9,7 +9,7 @@ import time
 from tests.explore.explore import explore
 from tests.explore.world import beginning
 
-BOUNDS = {"batches": 3, "snapshots_left": 1, "faults": 1, "crashes": 1, "fences": 4}
+BOUNDS = {"batches": 3, "snapshots_left": 1, "faults": 1, "crashes": 1, "fences": 4, "losses": 0}
 
 
 def main() -> int:

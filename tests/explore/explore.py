@@ -26,13 +26,14 @@ class Explored:
 
 
 def key_of(world: World) -> Key:
-    """Of everything that decides what can happen next."""
+    """Return a key of everything that decides what can happen next."""
     log = [
         entry.claim.claim_id if entry.claim else _increment(entry.increment) for entry in world.log
     ]
     rest = (world.epoch, world.log_start, world.snapshots, world.snapshots_start)
     left = (world.snapshots_left, world.faults, world.crashes, world.fences)
-    told = (log, rest, left, [_owner(owner) for owner in world.owners])
+    losses = (world.losses, world.was_cut)
+    told = (log, rest, left, losses, [_owner(owner) for owner in world.owners])
     return hashlib.blake2b(repr(told).encode(), digest_size=16).digest()
 
 
@@ -49,8 +50,9 @@ def _owner(owner: Owner) -> object:
     between = (ownership.stage.name, ownership.owner_epoch, type(ownership.cause).__name__)
     live = (chain.last_offset, chain.owner_epoch, chain.new_pointer is not None) if chain else None
     flags = (owner.producer_epoch, owner.claims, owner.view, owner.stands_back, owner.asks)
+    kept = (owner.remembers, owner.has_stopped, _kept(owner.kept))
     doing = type(owner.doing).__name__
-    return between, live, flags, doing, _recovery(owner.recovery), _kept(owner.kept)
+    return between, live, flags, doing, _recovery(owner.recovery), kept
 
 
 def _recovery(recovery: Recovery | None) -> object:
@@ -66,11 +68,12 @@ def _recovery(recovery: Recovery | None) -> object:
 def _kept(kept: RetainedState | None) -> object:
     if kept is None:
         return None
-    return kept.last_offset, _increment(kept.doubtful), kept.lineage, kept.unbroken
+    state = (kept.last_offset, kept.last.batch, _increment(kept.doubtful), kept.replaced)
+    return state, kept.lineage, kept.unbroken
 
 
 def explore(beginning: World, states_max: int) -> Explored:
-    """Until a problem, `states_max`, or the end."""
+    """Wait until a problem, `states_max`, or the end."""
     start = key_of(beginning)
     came: dict[Key, tuple[Key, str] | None] = {start: None}
     waiting = deque([(start, beginning)])

@@ -1,4 +1,4 @@
-"""What can happen next in a world: each owner does its next step, with every answer that Kafka may give."""
+"""The moves that are possible in a world: each owner does its next step, with every answer that Kafka may give."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import outcomes
 from snapreplay.service.core import ownership as machine
 from snapreplay.service.core.chain import Chain
+from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import Ending, RetainedState
 from snapreplay.snapshots.format.records import Increment, Pointer
@@ -31,9 +32,21 @@ def moves(world: World) -> Iterator[Move]:
             killed = turn._replace(owner=Owner(anew, None, claims=owner.claims))
             yield f"{name} is killed and starts again", killed.on(crashes=world.crashes - 1).done()
 
+    yield from _losses(world)
+
+
+def _losses(world: World) -> Iterator[Move]:
+    """Another leader has the log only up to some transaction; the genesis is everywhere."""
+    for end in range(4, len(world.log), 2) if world.losses else ():
+        start = min(world.log_start, end)
+        left = replace(world, log=world.log[:end], log_start=start, losses=world.losses - 1)
+        yield f"the brokers lose the log from {end} on", replace(left, was_cut=True)
+
 
 def _moves_of(turn: Turn) -> Iterator[Move]:
     owner = turn.owner
+    if owner.has_stopped:
+        return
     if owner.chain is not None:
         yield from _process(turn, owner.chain)
     elif owner.asks:
@@ -47,7 +60,7 @@ def _moves_of(turn: Turn) -> Iterator[Move]:
 
 
 def _ask(turn: Turn) -> Iterator[Move]:
-    """Whether somebody has claimed since; a broker that lags behind does not know."""
+    """Say whether somebody has claimed since; a broker that lags behind does not know."""
     newer = turn.world.newer_claim(turn.owner.ownership.owner_epoch)
     idle, asks = turn.now(asks=False), "who has claimed since:"
     words = "nobody" if newer is None else newer.instance_id
@@ -81,7 +94,12 @@ def _commit(turn: Turn, chain: Chain, increment: Increment) -> Iterator[Move]:
         return
     offset = len(turn.world.log)
     written = turn.writes(Entry(increment=increment), MARKER)
-    yield f"{what} at {offset}", written.now(chain=chain.committed(increment, offset)).done()
+    after = written.now(chain=chain.committed(increment, offset))
+    above = max(chain.last_offset, chain.owner_epoch)
+    if offset <= above and turn.world.rules.compares_offsets:
+        yield f"{what} at {offset}, below {above}", _replaced(after, chain.owner_epoch)
+    else:
+        yield f"{what} at {offset}", after.done()
     for how, after, error in (
         (f" at {offset}, and gets no answer", written, IN_DOUBT),
         (", which does not arrive", turn, IN_DOUBT),
@@ -89,6 +107,16 @@ def _commit(turn: Turn, chain: Chain, increment: Increment) -> Iterator[Move]:
     ):
         if turn.world.faults:
             yield what + how, _doubtful(after.faulty(), chain, increment, error)
+
+
+def _replaced(turn: Turn, owner_epoch: int) -> World:
+    """Commit into a log that has lost what was before."""
+    chain = turn.owner.chain
+    assert chain is not None
+    lineage = Lineage(1, turn.owner.producer_epoch)
+    kept = RetainedState(chain.last, chain.last_offset, lineage=lineage, replaced=True)
+    turn = turn.now(kept=kept, chain=None, remembers=chain.batch)
+    return ended(turn, IncrementsReplaced("the log was cut"), None, owner_epoch)
 
 
 def _doubtful(turn: Turn, chain: Chain, increment: Increment, error: SnapreplayError) -> World:
@@ -99,7 +127,8 @@ def _doubtful(turn: Turn, chain: Chain, increment: Increment, error: SnapreplayE
         ending=Ending(asked=True),
         lineage=Lineage(1, turn.owner.producer_epoch),
     )
-    return ended(turn.now(kept=kept, chain=None), error, increment, chain.owner_epoch)
+    turn = turn.now(kept=kept, chain=None, remembers=chain.batch)
+    return ended(turn, error, increment, chain.owner_epoch)
 
 
 def _snapshot(turn: Turn, chain: Chain) -> Iterator[Move]:

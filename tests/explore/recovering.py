@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import msgspec
+
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import effects, events
-from snapreplay.service.core.base import Base
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.restore_mode import RestoreMode
-from snapreplay.snapshots.format.records import NO_OFFSET, Pointer
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND, Increment, Pointer
+from snapreplay.snapshots.log.base import Base
+from snapreplay.snapshots.log.batches import BrokenChain
 from snapreplay.snapshots.plan import FromSnapshot
 from tests.explore.turn import FENCED, IN_DOUBT, Move, Turn, ended
 from tests.explore.world import IDS, KEPT, MARKER, NAMES, ORIGIN, Entry, Owner, World, claim_of
@@ -48,21 +52,39 @@ def _happened(turn: Turn, event: events.Event) -> World:
 
 
 def _failed(turn: Turn, error: SnapreplayError, epoch: int) -> World:
-    """What looks like a lost log may be what a successor wrote and trimmed: it is asked first who has claimed since."""
+    """Ask before failing: what looks like a lost log may be what a successor wrote and trimmed: it is asked first
+    who has claimed since."""
     newer = turn.world.newer_claim(epoch) if epoch >= 0 else None
     if newer is not None:
         return ended(turn, Superseded(newer, 0))
+    if turn.world.was_cut:
+        return turn.now(has_stopped=True).done()
     return turn.done(broken=f"it stops: {type(error).__name__}: {error.message}")
 
 
 def _go_live(turn: Turn, live: effects.GoLive) -> World:
     last, true = live.last, turn.world.found(0, len(turn.world.log))
     chain = Chain(ORIGIN, live.owner_epoch, last.increment, last.offset, KEPT + 1)
-    after = turn.now(recovery=None, doing=None, chain=chain, kept=None)
+    after = turn.now(recovery=None, doing=None, chain=chain, kept=None, remembers=-1)
+    forgot = _forgotten(turn, last.increment)
+    if forgot and not turn.is_fenced:
+        return after.done(broken=forgot)
     if true is None or turn.is_fenced or true.offset == last.offset:
+        return after.done()
+    if turn.world.has_lost(last):  # since it was read: the next commit shows it
         return after.done()
     ends = f"LIVE at batch {last.increment.batch}, the last one is {true.increment.batch}"
     return after.done(broken=ends)
+
+
+def _forgotten(turn: Turn, last: Increment) -> str:
+    """Return what an owner gave up although nobody has written since; its log has lost it."""
+    remembers, number = turn.owner.remembers, turn.number
+    others = [entry.claim for entry in turn.world.log if entry.claim is not None]
+    alone = all(claim.instance_id in (NAMES[number], "init") for claim in others)
+    if remembers <= last.batch or not alone:
+        return ""
+    return f"LIVE at batch {last.batch}, although it was the owner of batch {remembers}"
 
 
 def perform(turn: Turn, effect: effects.Action) -> Iterator[Move]:
@@ -76,12 +98,41 @@ def perform(turn: Turn, effect: effects.Action) -> Iterator[Move]:
         case effects.BeginAnew() | effects.WriteState() if turn.is_fenced:
             refused = events.EffectFailed(FENCED)
             yield "cannot write its state: fenced", _happened(turn, refused)
+        case effects.BeginAnew() if turn.world.was_cut:
+            yield from _begin_anew(turn, effect)
         case effects.BeginAnew() | effects.WriteState():
             words = "writes its state, although nothing was lost"
             yield words, replace(turn.world, broken=words)
         case _:
             words, event = _read(turn.world, turn.owner, effect)
             yield words, _happened(turn, event)
+
+
+def _begin_anew(turn: Turn, effect: effects.BeginAnew) -> Iterator[Move]:
+    """A snapshot of the state in memory, and the increment that begins a chain with it."""
+    world, recovery = turn.world, turn.owner.recovery
+    assert recovery is not None
+    if not world.rules.begins_anew:
+        found = world.found(0, len(world.log))
+        assert found is not None
+        yield "keeps to the log", _happened(turn, events.StateWritten(found))
+        return
+    epoch, at = recovery.owner_epoch, len(world.snapshots)
+    chain = Chain(ORIGIN, epoch, effect.standing, epoch, pointers_max=1)
+    batch, digest = effect.standing.batch, effect.standing.digest
+    pointer = Pointer(f"anew{batch}", at, at, batch, epoch, digest)
+    empty = chain.pointing_to(pointer).next_increment(None, None, 0)
+    increment = msgspec.structs.replace(empty, decision={"finding": f"{OWN_KIND}-1"})
+    offset = len(world.log)
+    written = turn.on(snapshots=(*world.snapshots, batch)).writes(
+        Entry(increment=increment), MARKER
+    )
+    words = f"begins anew at {offset} with the state after batch {batch}"
+    done = events.StateWritten(FoundIncrement(increment, offset))
+    yield words, _happened(written, done)
+    if world.faults:
+        doubt = events.EffectFailed(IN_DOUBT)
+        yield f"{words}, and gets no answer", _happened(written.faulty(), doubt)
 
 
 def _fence(turn: Turn) -> Iterator[Move]:
@@ -158,6 +209,8 @@ def _read(world: World, owner: Owner, effect: effects.Action) -> tuple[str, even
                 Base(-1, NO_OFFSET, world.log_start, {})
             )
         case effects.Advance(base, last, mode):
+            if world.is_unlinked(last):
+                return "walks into a broken chain", events.EffectFailed(BrokenChain("cut"))
             begins = base.read_from_offset >= world.log_start
             lost: SnapreplayError = Unreachable("trimmed")
             event = events.Advanced() if begins else events.ModeUnavailable(mode, lost)

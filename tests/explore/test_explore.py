@@ -5,23 +5,44 @@ import pytest
 from tests.explore.explore import explore
 from tests.explore.world import Rules, beginning
 
+TWO = pytest.param(2, marks=pytest.mark.whole)
 BOUNDS = {"batches": 2, "snapshots_left": 1, "faults": 1, "crashes": 0, "fences": 3}
 STATES_MAX = 60_000
 
 
-def test_no_interleaving_of_two_owners_breaks_the_chain():
+@pytest.mark.parametrize("batches", [1, TWO])
+def test_no_interleaving_of_two_owners_breaks_the_chain(batches):
     """Lost answers, stale leaders, refused epochs: one chain, nothing twice, nothing lost, nothing needed trimmed."""
-    explored = explore(beginning(**BOUNDS), STATES_MAX)
+    explored = explore(beginning(**{**BOUNDS, "batches": batches}), STATES_MAX)
     assert explored.problem == "", "\n".join(explored.story)
     assert explored.is_whole
 
 
-def test_a_kill_at_any_step_is_survived():
+@pytest.mark.parametrize("batches", [1, TWO])
+def test_a_kill_at_any_step_is_survived(batches):
     """Of either owner, also while it recovers."""
-    bounds = {**BOUNDS, "faults": 0, "crashes": 1}
+    bounds = {**BOUNDS, "faults": 0, "crashes": 1, "batches": batches}
     explored = explore(beginning(**bounds), STATES_MAX)
     assert explored.problem == "", "\n".join(explored.story)
     assert explored.is_whole
+
+
+LOSING = {**BOUNDS, "snapshots_left": 0, "faults": 0, "losses": 1}
+
+
+def test_a_log_that_loses_its_end_breaks_no_chain():
+    """At any step of either owner: whoever has the state in memory writes it; who has none goes on with the log, or
+    says what was lost."""
+    explored = explore(beginning(**LOSING), STATES_MAX)
+    assert explored.problem == "", "\n".join(explored.story)
+    assert explored.is_whole
+
+
+@pytest.mark.parametrize("broken", [{"compares_offsets": False}, {"begins_anew": False}], ids=str)
+def test_a_lost_end_is_found_out_without_a_rule(broken):
+    """An owner that does not compare offsets, or keeps to the log instead of its memory."""
+    explored = explore(beginning(**LOSING, rules=Rules(**broken)), STATES_MAX)
+    assert explored.problem
 
 
 @pytest.mark.parametrize(

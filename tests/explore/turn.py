@@ -34,7 +34,7 @@ class Turn(NamedTuple):
         return self._replace(owner=replace(self.owner, **changes))
 
     def on(self, **changes: Any) -> Turn:
-        """In a world with these changes."""
+        """Return the turn in a world with these changes."""
         return self._replace(world=replace(self.world, **changes))
 
     def writes(self, *entries: Entry) -> Turn:
@@ -75,12 +75,16 @@ def follow(turn: Turn, outcome: outcomes.Outcome) -> World:
             return turn.done()
         case next_steps.AskForLoss():
             return follow(turn, outcomes.LossAnswered(None))
+        case next_steps.Lose():
+            return follow(turn, outcomes.Done())
         case next_steps.AskForOwner():
             return turn.now(asks=True).done()
         case next_steps.Pause():
             return follow(turn, outcomes.Done())
         case next_steps.StandBack():
             back = replace(ownership, stage=machine.Stage.OWNING)
-            return turn.now(kept=None, stands_back=True, ownership=back).done()
+            return turn.now(kept=None, remembers=-1, stands_back=True, ownership=back).done()
+        case _ if turn.world.was_cut:
+            return turn.now(has_stopped=True).done()
         case _:
             return turn.done(broken=f"it stops: {following}")

@@ -44,6 +44,8 @@ class Owner:
         claims: how many it has written.
         view: how much of the log its reader sees, while a broker that lags behind answers; None: all.
         kept: the state in its memory, for the next recovery.
+        remembers: the batch that this was the state of, when its ownership ended.
+        has_stopped: it says what was lost, and a person must act.
     """
 
     ownership: Ownership
@@ -56,22 +58,27 @@ class Owner:
     kept: RetainedState | None = None
     stands_back: bool = False
     asks: bool = False
+    remembers: int = -1
+    has_stopped: bool = False
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the protocol does; each can be broken, to see whether it is found."""
+    """The rules of the protocol; each can be broken, to see whether it is found."""
 
     fences: bool = True
     claims: bool = True
     waits_for_claim: bool = True
     waits_for_pointer: bool = True
     trims_too_far: bool = False
+    compares_offsets: bool = True
+    begins_anew: bool = True
 
 
 @dataclass(frozen=True)
 class World:
-    """`faults`, `crashes` and `fences` are how many may still happen; `snapshots` is the batch of each manifest."""
+    """`faults`, `crashes`, `fences` and `losses` are how many may still happen; `snapshots` is the batch of each
+    manifest. `was_cut`: the brokers have lost the end of the log."""
 
     log: tuple[Entry, ...]
     owners: tuple[Owner, Owner]
@@ -84,6 +91,8 @@ class World:
     faults: int = 1
     crashes: int = 1
     fences: int = 4
+    losses: int = 0
+    was_cut: bool = False
     rules: Rules = Rules()
     broken: str = field(default="", compare=False)
 
@@ -99,6 +108,23 @@ class World:
                 return FoundIncrement(increment, offset)
         return None
 
+    def has_lost(self, last: FoundIncrement) -> bool:
+        """Say whether the log held this increment at its offset, and does not any more."""
+        there = self.log[last.offset].increment if last.offset < len(self.log) else None
+        return self.was_cut and there != last.increment
+
+    def is_unlinked(self, last: FoundIncrement) -> bool:
+        """Say whether the chain to this increment is broken, as only a log that was cut has it."""
+        at, offset = last.increment, last.offset
+        if not self.was_cut or offset >= len(self.log):
+            return False
+        while at.batch and not at.begins_anew:
+            before = self.log[at.previous_offset].increment if at.previous_offset < offset else None
+            if before is None or before.batch != at.batch - 1:
+                return True
+            at, offset = before, at.previous_offset
+        return False
+
     def newer_claim(self, after: int | None) -> Claim | None:
         """The newest one behind it."""
         behind = self.log[after + 1 :] if after is not None else ()
@@ -107,7 +133,7 @@ class World:
 
 
 def expected(name: str) -> Expected:
-    """Who an owner is."""
+    """Say who an owner is."""
     return Expected(
         "ledger", 1, "cluster", 0, 1, frozenset({"in"}), "increments", name, f"p{name}", 0
     )
@@ -127,7 +153,10 @@ def beginning(**bounds: Any) -> World:
 
 
 def problems(world: World) -> Iterator[str]:
-    """What must never be so."""
+    """Yield what must never be so."""
+    if world.was_cut:
+        yield from _unlinked(world)
+        return
     before: tuple[Increment, int] | None = None
     for offset, entry in enumerate(world.log):
         increment = entry.increment
@@ -143,6 +172,18 @@ def problems(world: World) -> Iterator[str]:
         before = increment, offset
     if before is not None:
         yield from _lost(world, *before)
+
+
+def _unlinked(world: World) -> Iterator[str]:
+    """An owner that is LIVE with the last increment, to which no chain leads: a restore would end there."""
+    for name, owner in zip(NAMES, world.owners, strict=True):
+        last = world.found(0, len(world.log))
+        if owner.chain is None or owner.producer_epoch != world.epoch or last is None:
+            continue
+        if last.offset != owner.chain.last_offset or last.increment != owner.chain.last:
+            continue
+        if world.is_unlinked(last):
+            yield f"{name} is LIVE with batch {last.increment.batch}, which follows nothing"
 
 
 def _lost(world: World, last: Increment, last_offset: int) -> Iterator[str]:

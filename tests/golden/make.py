@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
+from snapreplay.app.ranges import Anchor, InputRange, PositionAnchor, SkippedRange
 from snapreplay.snapshots.format.envelope import FORMAT_VERSION, encode
 from snapreplay.snapshots.format.records import (
     ChangesRecord,
@@ -28,6 +28,7 @@ from snapreplay.snapshots.format.records import (
     Origin,
     Pointer,
 )
+from snapreplay.snapshots.format.seal import Seals
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import Digest
 
@@ -35,14 +36,21 @@ _ORIGIN = Origin("ledger", "1.4.0", 2, "cpython-3.11.7 x86_64 msgspec-0.22.0")
 _GENESIS = Genesis("MkU3OEVBNTcwNTJENDM2Qg", 4, {"payments": 0, "refunds": 12})
 _DIGEST = Digest(2, 2**64 - 1, 2**63)
 _NOW_MS = 1_795_000_000_000
+SEALS = Seals({"2026-11": bytes(range(32)), "2025-11": bytes(32)}, source="keys")
 
 
 @dataclass(frozen=True)
 class Golden:
-    """One record, and whether it is written compressed."""
+    """One record, and whether it is written compressed, and sealed with `SEALS` for partition 2."""
 
     entry: LogEntry
     compress: bool = False
+    sealed: bool = False
+
+    @property
+    def value(self) -> bytes:
+        value = encode(self.entry, compress=self.compress)
+        return SEALS.put_on(value, 2) if self.sealed else value
 
 
 GOLDEN: dict[str, Golden] = {
@@ -95,7 +103,6 @@ GOLDEN: dict[str, Golden] = {
             outputs_xxh64={"balances": 2**64 - 5},
             fallback_from="5eee",
             decision={"finding": "input_gap", "reason": "known outage"},
-            migrated_from="1",
         )
     ),
     "increment_decided": Golden(
@@ -171,6 +178,51 @@ GOLDEN: dict[str, Golden] = {
             begun_input="refunds",
         )
     ),
+    "increment_of_fields": Golden(
+        Increment(
+            origin=_ORIGIN,
+            owner_epoch=60,
+            batch=12,
+            previous_offset=68,
+            ranges=[InputRange("payments", 131, 132, 1)],
+            positions={"payments": 132, "refunds": 13},
+            record_count=1,
+            skipped=[],
+            anchors={"payments": Anchor(131, _NOW_MS, 7)},
+            pointers=[],
+            changes=ChangesRef(1, 2, 2**32 - 1),
+            outputs={},
+            stream_time_ms=_NOW_MS + 5,
+            digest=_DIGEST,
+            genesis=_GENESIS,
+            written_at_ms=_NOW_MS,
+            fields={"default": ["-email", "address", "address.zip", "lines", "lines[].sku"]},
+        )
+    ),
+    "increment_anchored": Golden(
+        Increment(
+            origin=_ORIGIN,
+            owner_epoch=60,
+            batch=12,
+            previous_offset=69,
+            ranges=[InputRange("payments", 131, 433, 1)],
+            positions={"payments": 433, "refunds": 13},
+            record_count=1,
+            skipped=[],
+            anchors={"payments": Anchor(131, _NOW_MS, 8)},
+            pointers=[],
+            changes=ChangesRef(1, 2, 2**32 - 1),
+            outputs={"balances": 1},
+            stream_time_ms=_NOW_MS,
+            digest=_DIGEST,
+            genesis=_GENESIS,
+            written_at_ms=_NOW_MS,
+            position_anchors={
+                "payments": PositionAnchor(6, 2**32 - 2),
+                "refunds": PositionAnchor(0, 9),
+            },
+        )
+    ),
     "chunk": Golden(
         Chunk(
             snapshot_id="5eed",
@@ -204,6 +256,46 @@ GOLDEN: dict[str, Golden] = {
             genesis=_GENESIS,
         )
     ),
+    "manifest_sealed": Golden(
+        Manifest(
+            origin=_ORIGIN,
+            snapshot_id="5ef1",
+            owner_epoch=40,
+            batch=2,
+            increment_offset=42,
+            positions={"payments": 0, "refunds": 12},
+            chunks=[ChunkRef(7, 0, 899_000, 2**32 - 1, bytes(range(32)))],
+            entry_count=2,
+            digest=_DIGEST,
+            entries_digest=_DIGEST,
+            stream_time_ms=-1,
+            shard_count=1024,
+            created_at_ms=_NOW_MS,
+            genesis=_GENESIS,
+        ),
+        sealed=True,
+    ),
+    "increment_sealed": Golden(
+        Increment(
+            origin=_ORIGIN,
+            owner_epoch=40,
+            batch=3,
+            previous_offset=42,
+            ranges=[InputRange("payments", 0, 5, 5)],
+            positions={"payments": 5, "refunds": 12},
+            record_count=5,
+            skipped=[],
+            anchors={},
+            pointers=[Pointer("5ef1", 9, 7, 2, 42, _DIGEST)],
+            changes=ChangesRef(2, 302, 2**32 - 1, bytes(range(32, 64))),
+            outputs={},
+            stream_time_ms=_NOW_MS - 10,
+            digest=_DIGEST,
+            genesis=_GENESIS,
+            written_at_ms=_NOW_MS,
+        ),
+        sealed=True,
+    ),
     "manifest_proposed": Golden(
         Manifest(
             origin=_ORIGIN,
@@ -231,7 +323,7 @@ GOLDEN: dict[str, Golden] = {
 
 
 def readable(value: Any) -> Any:
-    """As JSON can hold it: bytes as "0x…", structures by their field names."""
+    """Convert a value to what JSON can hold: bytes as "0x…", structures by their field names."""
     match value:
         case msgspec.Struct():
             named = {name: getattr(value, name) for name in value.__struct_fields__}
@@ -254,7 +346,7 @@ def main() -> int:
         path = folder / f"{name}.bin"
         if path.exists():
             continue
-        path.write_bytes(encode(golden.entry, compress=golden.compress))
+        path.write_bytes(golden.value)
         meaning = json.dumps(readable(golden.entry), indent=1)
         path.with_suffix(".json").write_text(meaning + "\n")
         sys.stdout.write(f"wrote {path.name}\n")

@@ -37,7 +37,7 @@ def desk(broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def newcomer(broker: Any, desk: Path, unique: Callable[[str], str]) -> Callable[..., Operator]:
-    """With an app of which nothing exists yet."""
+    """Make operators with an app of which nothing exists yet."""
 
     def make(**tables: Any) -> Operator:
         name = unique("hint")

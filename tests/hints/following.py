@@ -28,7 +28,8 @@ from tests.support.stage import Stage, processed, until
 
 
 def refused_then_taken(says: str, wrong: Callable[[], object], right: Callable[[], object]) -> None:
-    """For code: refused with a hint that `says` so; done, nothing is refused any more."""
+    """Check that code is refused, then taken: refused with a hint that `says` so; done, nothing is refused any
+    more."""
     with pytest.raises(SnapreplayError) as refused:
         wrong()
     assert says in refused.value.hint
@@ -36,7 +37,7 @@ def refused_then_taken(says: str, wrong: Callable[[], object], right: Callable[[
 
 
 def ways(hint: str) -> list[str]:
-    """What can be done instead of each other, in the order of the hint."""
+    """Return what can be done instead of each other, in the order of the hint."""
     return hint.split("; or ")
 
 
@@ -47,7 +48,8 @@ def way_with(hint: str, words: str) -> str:
 
 
 class Operator:
-    """With an app in a file of the working directory, which `follow` may change, and settings of the next start."""
+    """An operator with an app in a file of the working directory, which `follow` may change, and settings of the
+    next start."""
 
     def __init__(self, here: Stage, folder: Path, source: str) -> None:
         """`source`: an expression that makes the app, with `apps` and `Topic` at hand."""
@@ -95,7 +97,7 @@ class Operator:
             yield service
 
     async def healthy(self) -> None:
-        """As `running`, and no more."""
+        """Check that the app runs, and no more."""
         async with self.running():
             pass
 
@@ -120,6 +122,18 @@ class Operator:
         self._forget()
         status = await self.here.failure(self.load(), **self.settings)
         return str(status.error.hint)
+
+    async def refused(self) -> str:
+        """The hint of a service that is refused at its start, before it joins the group."""
+        self._forget()
+        service = self.here.service(self.load(), **self.settings)
+        await service.start()
+        try:
+            with pytest.raises(SnapreplayError) as refused:
+                await service.wait_started()
+            return refused.value.hint
+        finally:
+            await service.stop()
 
     async def awaited(self) -> str:
         """The hint of a service that waits for its genesis."""
@@ -198,5 +212,5 @@ class Operator:
 
 
 async def all_of(service: Any, count: int) -> None:
-    """Until that many records of the input's only partition are committed."""
+    """Wait until that many records of the input's only partition are committed."""
     await processed(service, {0: count})

@@ -21,7 +21,7 @@ CONSTANTS = ("HINT", "WAYS_OUT", "INSTEAD", "OLD_VERSION_FIRST")
 
 
 def hints() -> Counter[str]:
-    """How many each place has: "service/topics/requirements.py::missing_topic" → 1."""
+    """Return how many each place has: "service/topics/requirements.py::missing_topic" → 1."""
     found: Counter[str] = Counter()
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):

@@ -1,5 +1,5 @@
-"""Which test carries out which hint: types the command, sets the option, runs Kafka's own class or changes the app, as
-printed. A hint that no test names fails `test_inventory.py`.
+"""The registry of tests that carry out hints: types the command, sets the option, runs Kafka's own class or changes
+the app, as printed. A hint that no test names fails `test_inventory.py`.
 
 A place is a function with a hint, "service/topics/requirements.py::missing_topic"; where it has several, one test
 stands for them.
@@ -17,6 +17,16 @@ ROOT = HERE.parents[1]
 T = TypeVar("T", bound=Callable[..., object])
 
 ELSEWHERE = {
+    "snapreplay/state/gate.py::refuse_write": "tests/snapreplay/state/test_gate.py::"
+    "test_nothing_is_written_after_the_handler_has_ended",
+    "snapreplay/state/values.py::_refuse_unstorable": "tests/snapreplay/state/test_canonical.py::"
+    "test_a_dict_with_other_keys_than_texts_is_refused_at_once",
+    "snapreplay/state/fields.py::_unknown": "tests/service/recovery/test_fields.py::"
+    "test_a_removed_field_is_declared_and_remembered",
+    "snapreplay/state/fields.py::_missing": "tests/service/recovery/test_fields.py::"
+    "test_a_removed_field_is_declared_and_remembered",
+    "snapreplay/state/fields.py::check_dropped": "tests/snapreplay/state/test_fields.py::"
+    "test_what_is_dropped_must_be_names",
     "snapreplay/app/app.py::_all_of": "tests/snapreplay/app/test_app.py::"
     "test_one_topic_and_one_state_are_no_lists_and_no_functions",
     "snapreplay/app/app.py::_check_state": "tests/snapreplay/app/test_app.py::"
@@ -31,20 +41,28 @@ ELSEWHERE = {
     "test_what_doctor_names_is_given_until_it_names_nothing",
     "service/decisions/init.py::_refuse_lost": "tests/service/decisions/test_state_import.py::"
     "test_what_was_interrupted_is_completed",
+    "service/core/witness.py::behind": "tests/attacks/test_c6_lost_end.py::"
+    "test_c6_an_older_directory_is_noticed_and_the_way_out_repeats_no_more_than_it_says",
+    "service/topics/targets.py::check_last": "tests/attacks/test_b21_shifted_copies.py::"
+    "test_b21_the_cause_is_named_and_the_way_out_leads_on",
     "service/recovery/ways_out.py::with_way_out": "tests/attacks/test_b3_a_way_out_of_failed.py::"
     "test_b3_the_printed_command_leads_out",
     "service/kafka/entry.py::_Door._untrusted": "tests/service/kafka/test_entry.py::"
     "test_settings_that_a_hint_names_let_us_in",
     "service/core/refusals.py::schema_differs": "tests/attacks/test_b3_every_stop_is_known.py::"
     "test_b3_another_schema_names_the_one_to_go_back_to",
-    "service/live/dead_letter_limit.py::DeadLetterCheck.check": "tests/service/live/test_pipeline.py::"
+    "service/live/dead_letter_check.py::DeadLetterCheck.check": "tests/service/live/test_pipeline.py::"
     "test_a_flood_of_dead_letters_stops_the_partition",
     "snapreplay/state/values.py::module": "tests/service/live/test_value_check.py::"
     "test_a_type_that_cannot_read_what_is_stored_never_goes_live",
+    "snapreplay/state/keys.py::KeyCodec.misfit": "tests/service/live/test_value_check.py::"
+    "test_another_type_of_keys_is_named_too",
     "api/cli/json_records.py::records_of": "tests/api/cli/test_json_records.py::"
     "test_a_bad_line_is_named_by_its_number",
-    "api/cli/topics_of.py::_unknown": "tests/api/cli/test_feed_command.py::"
+    "api/cli/record_commands.py::_unknown": "tests/api/cli/test_record_commands.py::"
     "test_nothing_is_half_fed_and_every_wrong_name_is_told",
+    "api/server.py::_check_interpreter": "tests/api/test_server.py::"
+    "test_a_program_without_an_interpreter_is_refused_by_name",
     "api/cli/new_command.py::module_of": "tests/api/cli/test_new_command.py::"
     "test_a_name_that_cannot_be_imported_is_refused",
     "snapreplay/testing/checks.py::check": "tests/snapreplay/testing/test_checks.py::test_no_records_are_no_check",
@@ -52,6 +70,12 @@ ELSEWHERE = {
     "test_time_does_not_pass_backwards",
     "snapreplay/testing/real_harness.py::RealHarness.__init__": "tests/snapreplay/testing/test_real_harness.py::"
     "test_an_app_without_a_name_is_refused",
+    "snapreplay/testing/real_harness.py::RealHarness._take_place": "tests/snapreplay/testing/test_real_harness.py::"
+    "test_two_harnesses_never_share_an_app",
+    "snapreplay/testing/real_service.py::_alone": "tests/snapreplay/testing/test_real_harness.py::"
+    "test_two_harnesses_never_share_an_app",
+    "snapreplay/testing/answerer.py::Answerer._look": "tests/snapreplay/testing/test_real_harness.py::"
+    "test_a_handler_that_waits_is_named_at_the_deadline",
     "snapreplay/testing/service_process.py::ServiceProcess._running": "tests/snapreplay/testing/test_real_harness.py::"
     "test_a_failing_record_is_told_and_a_dead_letter_read",
     "snapreplay/devbroker/broker.py::LocalBroker._on_free_ports": "tests/snapreplay/devbroker/test_broker.py::"
@@ -62,6 +86,8 @@ ELSEWHERE = {
     "test_a_map_that_keeps_no_order_has_no_ranges",
     "snapreplay/state/keys.py::KeyCodec._check_bound": "tests/snapreplay/state/test_sorted_entries.py::"
     "test_a_bound_of_another_type_is_refused",
+    "service/core/refusals.py::beside": "tests/service/core/test_recovery.py::"
+    "test_what_fails_behind_a_snapshot_that_was_passed_over_is_told_with_its_reason",
     "service/core/refusals.py::duplicate_instance": "tests/service/test_two_processes.py::"
     "test_the_older_of_two_with_one_instance_id_steps_down_until_it_is_alone",
     "service/kafka/errors.py::client_error": "tests/service/kafka/test_compression.py::"
@@ -82,11 +108,11 @@ ELSEWHERE = {
     "test_what_is_not_of_the_type_is_named",
     "snapshots/jobs/typed.py::stored_types": "tests/snapshots/jobs/test_typed.py::"
     "test_a_state_that_is_no_map_has_no_types",
-    "snapshots/jobs/views.py::_too_early": "tests/snapshots/jobs/test_views.py::"
+    "snapshots/jobs/source_views.py::_too_early": "tests/snapshots/jobs/test_source_views.py::"
     "test_changes_that_were_trimmed_are_not_left_out_silently",
     "snapshots/jobs/source.py::_time_ms": "tests/snapshots/jobs/test_source.py::"
     "test_a_wrong_option_is_named",
-    "api/cli/output.py::_named": "tests/api/cli/test_audit_command.py::"
+    "api/cli/output.py::_named": "tests/api/cli/test_spark_commands.py::"
     "test_a_page_that_cannot_be_written_is_refused_before_the_work",
     "service/kafka/group_offsets.py::_refuse": "tests/snapshots/jobs/test_since_last.py::"
     "test_a_group_that_somebody_consumes_with_takes_no_proof",
@@ -96,6 +122,14 @@ ELSEWHERE = {
     "test_two_masters_are_one_too_many",
     "service/kafka/clocks.py::_compared": "tests/service/kafka/test_clocks.py::"
     "test_a_claim_is_refused_by_the_clock_s_name_and_succeeds_when_it_is_set_right",
+    "service/config/key_file.py::seals_of": "tests/service/config/test_key_file.py::"
+    "test_a_file_that_cannot_be_read_is_refused_at_start",
+    "service/redrive.py::_check_same": "tests/service/test_redrive.py::"
+    "test_another_record_at_the_offset_of_a_dead_letter_is_never_sent",
+    "snapshots/format/seal.py::Seals._check_sealed": "tests/attacks/test_b19_seal.py::"
+    "test_a_new_key_writes_and_the_old_one_is_read",
+    "snapshots/format/seal.py::_unsealed": "tests/attacks/test_b19_seal.py::"
+    "test_the_seal_is_introduced_and_then_required",
 }
 """Tests in other folders; those in this one say it themselves, by `carries_out`."""
 
@@ -104,14 +138,20 @@ IN_CODE = {
     "snapshots/format/changes.py": "_groups",
     "snapshots/format/chunks.py": "ChunkWriter._halves",
     "snapshots/format/envelope.py": "_too_large",
-    "snapreplay/app/app.py": "App.handler App.validate check_handler _check_app_id _check_versions _check_topics",
+    "service/config/settings.py": "used_settings",
+    "service/config/table.py": "_NamesProblems.__call__",
+    "snapreplay/app/app.py": "App.handler App.validate check_app check_handler _check_app_id _check_versions "
+    "_check_topics",
+    "snapreplay/app/headers.py": "checked_headers",
+    "snapreplay/app/made_record.py": "checked_records",
+    "snapreplay/state/unwritable.py": "_surrogates lost_attribute",
     "snapreplay/app/codecs.py": "_codec",
     "snapreplay/app/failure.py": "_bad_bytes",
     "snapreplay/app/fold.py": "Fold.__init__",
     "snapreplay/app/harness.py": "Harness._numbered",
-    "snapreplay/app/out.py": "_undeclared _unencodable _too_large",
+    "snapreplay/app/out.py": "_undeclared _too_large",
     "snapreplay/app/topic.py": "check_topic_name _checked_codec",
-    "snapreplay/state/keys.py": "KeyCodec.__init__ KeyCodec.refusal",
+    "snapreplay/state/keys.py": "MissingKey.__init__ KeyCodec.__init__ KeyCodec.refusal",
     "snapreplay/state/objects.py": "ObjectStore.__init__ ObjectStore.committed_view _entries _pairs",
     "snapreplay/state/staging.py": "_refuse_too_large encoded_default",
     "snapreplay/state/store.py": "store_of",
@@ -119,7 +159,7 @@ IN_CODE = {
     "ValueCodec.reading_back ValueCodec._read_back shared_object",
     "snapreplay/app/load.py": "load_app _import_module _import_file _import_hint _attribute",
 }
-"""By file; all are carried out by the two tables of test_in_code.py."""
+"""By file; all are carried out by the two tables of test_in_code.py and the one of test_in_calls.py."""
 
 OPEN_BECAUSE: dict[str, tuple[str, ...]] = {
     "needs another machine: its clock, memory, packages, limits of processes, network": (

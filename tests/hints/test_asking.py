@@ -12,13 +12,16 @@ from typer.testing import CliRunner
 
 from snapreplay.api import server
 from snapreplay.api.app import create_app
-from snapreplay.api.cli import audit_command, client, options
+from snapreplay.api.cli import client, options, spark_commands
 from snapreplay.api.cli.root import app as commands
+from snapreplay.api.guard import Hosts, allowed_hosts
 from snapreplay.errors import SnapreplayError
+from snapreplay.service.control.document import Look, document_of
 from snapreplay.snapshots.proof.level import Level
 from tests.api.conftest import control, served, url
 from tests.hints.registry import carries_out
 from tests.support.fake_control import FAILED, LIVE, LOADING, NOW, FakeControl
+from tests.support.local_source import Local
 
 __all__ = ["control", "served", "url"]
 
@@ -27,7 +30,9 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture
 def http() -> TestClient:
-    return TestClient(create_app(FakeControl(), now=lambda: NOW), raise_server_exceptions=False)
+    return TestClient(
+        create_app(Local(FakeControl()), now=lambda: NOW), raise_server_exceptions=False
+    )
 
 
 def ask(http: TestClient, hint: str) -> int:
@@ -62,7 +67,7 @@ def test_the_request_that_is_named_is_answered(http, name):
 def test_a_running_snapshot_is_followed():
     """409 names the operation under way, and that one can be asked for."""
     control = FakeControl()
-    http = TestClient(create_app(control, now=lambda: NOW))
+    http = TestClient(create_app(Local(control), now=lambda: NOW))
     begun = http.post("/trigger-snapshot", json={"partitions": [0]})
     control.running[0] = begun.json()["id"]
     refused = http.post("/trigger-snapshot", json={"partitions": [0]})
@@ -73,7 +78,7 @@ def test_a_running_snapshot_is_followed():
 @carries_out("api/routes/operations.py::_checked")
 def test_without_a_live_partition_the_status_says_what_they_do():
     """Nothing to write; `/restore-status` answers all the same."""
-    http = TestClient(create_app(FakeControl((LOADING, FAILED)), now=lambda: NOW))
+    http = TestClient(create_app(Local(FakeControl((LOADING, FAILED))), now=lambda: NOW))
     refused = http.post("/trigger-snapshot")
     assert ask(http, refused.json()["hint"]) == 200
 
@@ -83,14 +88,45 @@ def test_before_any_broker_has_answered_readiness_says_what_is_met():
     """503 names the request; that one answers check by check."""
     control = FakeControl(())
     control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=None)
-    http = TestClient(create_app(control, now=lambda: NOW))
+    http = TestClient(create_app(Local(control), now=lambda: NOW))
     refused = http.post("/trigger-snapshot")
     assert refused.status_code == 503
     (path,) = re.findall(r"GET (/\S+)", refused.json()["hint"])
     assert "checks" in http.get(path).json()
 
 
-@carries_out("api/problems.py::_invalid")
+@carries_out("api/guard.py::refusal")
+def test_a_foreign_name_is_allowed_by_the_setting():
+    """The value of the hint lets the same request through; so does the same request without an Origin."""
+    foreign = {"Host": "ledger.example.com:8080", "Origin": "http://ledger.example.com:8080"}
+    http = TestClient(create_app(Local(FakeControl()), now=lambda: NOW))
+    refused = http.post("/trigger-snapshot", headers=foreign)
+    (name,) = re.findall(r"http\.allowed_hosts=(\S+)", refused.json()["hint"])
+    hosts = Hosts("127.0.0.1", allowed_hosts(name))
+    http = TestClient(create_app(Local(FakeControl()), hosts, now=lambda: NOW))
+    assert http.post("/trigger-snapshot", headers=foreign).status_code == 202
+    page = http.post("/trigger-snapshot", headers={"Origin": "https://elsewhere.example"})
+    assert "curl" in page.json()["hint"]
+    assert http.post("/trigger-snapshot").status_code == 202
+
+
+@carries_out("service/control/protocol.py::Silent.__init__", "api/problems.py::_not_now")
+def test_while_the_service_is_silent_its_health_is_told():
+    """The path of the hint answers although the others do not."""
+
+    class Frozen(Local):
+        async def look(self):
+            return Look(document_of(self._control), 60.0)
+
+    http = TestClient(create_app(Frozen(FakeControl()), now=lambda: NOW))
+    refused = http.get("/restore-status")
+    assert refused.status_code == 503
+    (path,) = re.findall(r"GET (/\S+)", refused.json()["hint"])
+    checks = {check["name"]: check["ok"] for check in http.get(path).json()["checks"]}
+    assert checks["service process"] is False
+
+
+@carries_out("api/problems.py::wrong_media")
 def test_a_body_is_sent_as_json(http):
     """The header of the hint, and the same body is taken."""
     body = b'{"partitions": [0]}'
@@ -114,14 +150,14 @@ OPTIONS: dict[str, tuple[Callable[[], Any], str, Callable[[str], Any]]] = {
         lambda given: options.app_id_of("audit", None, given),
     ),
     "the app for a replay": (
-        lambda: audit_command._audited(None, "ledger", Level.REPLAY), r"audit module:app --level (\w+)",
-        lambda given: audit_command._audited("examples.ledger:app", None, Level(given)),
+        lambda: spark_commands._audited(None, "ledger", Level.REPLAY), r"audit module:app --level (\w+)",
+        lambda given: spark_commands._audited("examples.ledger:app", None, Level(given)),
     ),
 }  # fmt: skip
 
 
 @carries_out(
-    "api/cli/audit_command.py::_audited",
+    "api/cli/spark_commands.py::_audited",
     "api/cli/options.py::app_id_of",
     "api/cli/options.py::_split",
     "api/cli/options.py::service_url",
@@ -141,13 +177,14 @@ def test_another_port_is_taken():
     """`--http-port 0` picks one that is free."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         with pytest.raises(SnapreplayError) as refused:
-            server._bind("127.0.0.1", taken.getsockname()[1])
+            server.bind("127.0.0.1", taken.getsockname()[1])
         assert "--http-port N (0 picks a free one)" in refused.value.hint
-        server._bind("127.0.0.1", 0).close()
+        server.bind("127.0.0.1", 0).close()
 
 
 @carries_out(
     "api/cli/client.py::Client._ask",
+    "api/cli/client.py::Client._no_such_path",
     "api/cli/options.py::_url_of",
 )
 def test_a_service_is_asked_where_it_is(url):
@@ -157,14 +194,26 @@ def test_a_service_is_asked_where_it_is(url):
     with client.Client(nowhere) as asking, pytest.raises(SnapreplayError) as refused:
         asking.restore_status()
     assert "say where it is with --http-port or --url" in refused.value.hint
-    with client.Client(f"{url}/elsewhere") as asking, pytest.raises(SnapreplayError):
+    with (
+        client.Client(url.replace("http:", "https:")) as asking,
+        pytest.raises(SnapreplayError) as refused,
+    ):
         asking.restore_status()
-    with client.Client(url) as asking:
+    assert f"`--url {url}`" in refused.value.hint
+    with (
+        client.Client(f"{url}/restore-status") as asking,
+        pytest.raises(
+            SnapreplayError, match="knows no /restore-status behind this address"
+        ) as refused,
+    ):
+        asking.restore_status()
+    (named,) = re.findall(r"`--url (\S+)`", refused.value.hint)
+    with client.Client(named) as asking:
         assert asking.restore_status()["partitions"]
 
 
 @carries_out(
-    "api/cli/remote_commands.py::_ZeroOrOne.parse_args",
+    "api/cli/remote_commands.py::ZeroOrOne.parse_args",
     "api/cli/remote_commands.py::_failed",
 )
 @pytest.mark.parametrize("wrong", [["health", "--nonsense"], ["retry"]])

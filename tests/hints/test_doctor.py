@@ -1,4 +1,4 @@
-"""What `doctor` recommends is done as printed, and the finding is gone or the partition is on its way."""
+"""Tests that what `doctor` recommends is done as printed, and the finding is gone or the partition is on its way."""
 
 import json
 import re
@@ -136,7 +136,7 @@ async def test_a_partition_without_an_increment_is_initialised_if_it_is_new(newc
     await who.healthy()
 
 
-@carries_out("service/doctor/topic_checks.py::partition_counts")
+@carries_out("service/doctor/topic_checks.py::_counts_remedy")
 async def test_inputs_that_differ_before_there_is_any_state_get_equally_many_partitions(newcomer):
     """A topic with as many as the others, named in the app: the finding is gone, and the app begins."""
     who = newcomer()
@@ -311,7 +311,7 @@ async def test_a_broker_that_creates_whatever_is_asked_for_is_set_right(broker):
 
 
 async def accidental_topics(broker: Any) -> tuple[list[Diagnosis], Mapping[str, str]]:
-    """What is found on a broker, and its properties."""
+    """Return what is found on a broker, and its properties."""
     settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})
     config = (await KafkaCluster(settings).facts()).broker_config
     return list(cluster_checks.accidental_topics(facts(broker_config=config))), config

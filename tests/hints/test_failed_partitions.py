@@ -1,4 +1,4 @@
-"""FAILED, and back by what the hint of the partition says: each way of it, typed as printed.
+"""Tests of the way from FAILED back, by what the hint of the partition says: each way of it, typed as printed.
 
 The ways by `accept` for every kind of finding are in tests/attacks, B3; here are the other ways, and what is printed
 where no acceptance could succeed.
@@ -19,7 +19,7 @@ from tests.support import apps
 from tests.support.stage import Stage
 from tests.support.tampering import bring_back, flip, recreate, tamper, trim, with_fields
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.whole]
 
 LEAN = {"changelog": {"enabled": False}}
 WRONG = Digest(20, 1, 2)
@@ -45,7 +45,7 @@ async def test_lean_and_changed_code_the_old_version_writes_a_snapshot_first(ope
     await who.healthy()
 
 
-@carries_out("service/recovery/advance.py::_with_changes")
+@carries_out("service/recovery/follower.py::_with_changes")
 async def test_changed_code_goes_by_changes_where_all_of_them_are_there(operator):
     """Recorded, and the app replays by its settings, or would be lean from now on: the printed settings start it."""
     then, who = await operator()
@@ -111,7 +111,7 @@ async def test_other_inputs_take_the_state_along_or_go_back(operator):
     other = f"apps.heir(apps.ledger({name!r}), {name!r}, inputs=[Topic({name + '-other'!r})])"
     who.change(other)
     await who.type("topics", "ensure", "hinted:app", "--partitions", "1")
-    hint = await who.failure()
+    hint = await who.refused()
     await who.follow(way_with(hint, "--state-of"))
     async with who.running() as service:
         assert service.view(0)["k0"]["n"] == 6
@@ -127,7 +127,7 @@ async def test_another_cluster_is_told_and_a_new_app_id_begins_here(operator, wa
     then, who = await operator()
     elsewhere = Genesis("elsewhere", 1, {then.input: 0})
     await tamper(then.here, then.increments, RecordKind.INCREMENT, with_fields(genesis=elsewhere))
-    hint = await who.failure()
+    hint = await who.refused()
     assert "snapreplay accept" not in hint
     await who.follow(way_with(hint, way))
     async with who.running() as service:
@@ -243,7 +243,7 @@ async def test_topics_are_brought_back_from_a_backup(operator, make):
 # ------------------------------------------------------------------------------ records, people
 
 
-@carries_out("service/live/pipeline.py::Live._handler_failed")
+@carries_out("service/core/batch_failures.py::handler_failed")
 @pytest.mark.parametrize(
     "way",
     [
@@ -273,7 +273,7 @@ async def test_a_record_that_cannot_be_processed_gets_another_handler_or_policy(
 
 @carries_out(
     "service/decisions/accept.py::propose",
-    "service/decisions/accept.py::_proposal",
+    "service/decisions/accept.py::_acceptance",
 )
 async def test_accept_asks_for_a_reason_and_names_the_right_finding(operator):
     """Refusals of `accept` itself: each hint is the command, or the option, that works."""

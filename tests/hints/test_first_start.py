@@ -1,4 +1,5 @@
-"""From nothing to a healthy service, and back from settings that refuse to start: each step is what was printed."""
+"""Tests of the way from nothing to a healthy service, and back from settings that refuse to start: each step is
+what was printed."""
 
 import re
 from pathlib import Path
@@ -122,7 +123,7 @@ async def test_the_topic_of_dead_letters_is_created_though_only_the_start_knows_
 
 @carries_out(
     "service/topics/requirements.py::check_own_topic",
-    "snapreplay/app/ways.py::alter",
+    "snapreplay/app/kafka_commands.py::alter",
 )
 @pytest.mark.parametrize(
     "config",
@@ -279,5 +280,19 @@ async def test_moved_keys_leave_the_state_to_be_taken_to_a_topic_with_the_old_co
         [(r.key.decode(), r.value) for r in unprocessed], who.load().inputs[0].name
     )
     await who.follow(after)
+    async with who.running() as service:
+        assert service.view(0)["k0"]["n"] == 7
+
+
+@carries_out("service/core/refusals.py::own_topic_grown_hint")
+@pytest.mark.parametrize("topic", ["increments", pytest.param("snapshots", marks=pytest.mark.slow)])
+async def test_an_own_topic_with_a_partition_too_many_moves_no_key(operator, topic):
+    """Kafka keeps the partition for ever: the state goes to a new app id with the same input and goes on there."""
+    then, who = await operator()
+    await then.here.feed(20)
+    grow(then.here.bootstrap_servers, getattr(then, topic), 2)
+    hint = await refusal(who)
+    assert "no key has moved" in hint
+    await who.follow(hint)
     async with who.running() as service:
         assert service.view(0)["k0"]["n"] == 7

@@ -16,7 +16,7 @@ from snapreplay.app.load import load_app
 from snapreplay.app.ranges import SkippedRange
 from snapreplay.app.record import Output
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.kafka.batching import Batches
+from snapreplay.service.kafka.batching import TransactionBatches
 from snapreplay.service.publish.snapshot_writer import encoded
 from snapreplay.snapshots.format.changes import split_changes
 from snapreplay.snapshots.format.chunks import ChunkWriter
@@ -53,7 +53,7 @@ def unhandled() -> App[Any]:
 
 
 def wrong(value: Any) -> Any:
-    """What no type checker would let pass."""
+    """Return what no type checker would let pass."""
     return value
 
 
@@ -147,9 +147,9 @@ LARGEST = random.Random(11).randbytes(RECORD_BYTES_MAX)
 HALF = LARGEST[: RECORD_BYTES_MAX // 2]
 
 
-def batched(partition: int | None) -> Batches:
+def batched(partition: int | None) -> TransactionBatches:
     """One output for a topic of four partitions."""
-    batches = Batches(SHAPES, 0)
+    batches = TransactionBatches(SHAPES, 0)
     batches.add_outputs([Output("log", b"k", b"v", partition, False, None)], "log", 0)
     return batches
 
@@ -159,7 +159,7 @@ LOOSE = Topic("strict", value=nullable(i64))
 
 
 def skipping(count: int) -> Increment:
-    """Of a batch in which every other record was refused."""
+    """Make an increment of a batch in which every other record was refused."""
     start = 1 << 40
     return increment(
         1, skipped=[SkippedRange("in", start + 2 * n, start + 2 * n + 1) for n in range(count)]
@@ -393,6 +393,6 @@ def test_a_stored_value_of_another_type_is_read_by_the_type_that_wrote_it():
         store_of(state).apply_changes({"default": {msgspec.msgpack.encode("k"): written}})
         return state["k"]
 
-    with pytest.raises(SnapreplayError, match="new fields of a Struct need defaults"):
+    with pytest.raises(SnapreplayError, match="declare a type that reads what is stored"):
         read(Incompatible)
     assert read(Old).n == read(Compatible).n == 1

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
-from snapreplay.devbroker import cluster, jars
+from snapreplay.devbroker import jars, local_cluster
 from snapreplay.devbroker.broker import LocalBroker
-from snapreplay.devbroker.cluster import LocalCluster
 from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
-from snapreplay.devbroker.ports import free_ports
+from snapreplay.devbroker.free_ports import free_ports
+from snapreplay.devbroker.local_cluster import LocalCluster
 from snapreplay.devbroker.properties import Node
 from snapreplay.errors import UsageError
 from snapreplay.jars.cache import JarsUnavailable
@@ -43,7 +43,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def install(commands: Path, name: str) -> None:
-    """What apt-get would do."""
+    """Install as apt-get would do."""
     found = shutil.which(name)
     assert found is not None
     (commands / name).symlink_to(found)
@@ -160,14 +160,14 @@ def test_certificate_and_key_are_of_one_pair_and_an_encrypted_key_has_its_passwo
     load("one", "secret")
 
 
-@carries_out("snapreplay/devbroker/cluster.py::LocalCluster.start")
+@carries_out("snapreplay/devbroker/local_cluster.py::LocalCluster.start")
 @pytest.mark.slow
 @pytest.mark.kafka
 def test_a_broker_starts_again_once_nothing_listens_on_its_ports(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The printed command shows who has the port; when that one is gone, the same start succeeds."""
-    monkeypatch.setattr(cluster, "_PORT_TRIES", 1)
+    monkeypatch.setattr(local_cluster, "_PORT_TRIES", 1)
     ports = free_ports(2)
     local = LocalCluster(1, nodes=[Node(1, *ports)])
     with socket.create_server(("127.0.0.1", ports[0])):
@@ -272,7 +272,7 @@ def test_a_limit_of_processes_is_raised(tmp_path: Path) -> None:
 
 
 def pip(typed: str) -> str:
-    """What this command would install, told by pip itself without a network."""
+    """Return what this command would install, told by pip itself without a network."""
     words = [sys.executable, "-m", *shlex.split(typed), "--dry-run", "--no-index"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode < 2, f"no command of pip: {done.stderr}"

@@ -17,9 +17,10 @@ from confluent_kafka.admin import AdminClient
 
 from snapreplay.app.ranges import InputRange
 from snapreplay.app.record import InputRecord
-from snapreplay.devbroker.cluster import LocalCluster
+from snapreplay.devbroker.local_cluster import LocalCluster
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC
-from snapreplay.service.recovery.replay import _InputCursor
+from snapreplay.snapshots.log.by_replay import Input
+from snapreplay.snapshots.log.reading import Reading
 from tests.chaos.reassign import reassign
 from tests.hints.following import Operator, all_of
 from tests.hints.registry import carries_out
@@ -37,13 +38,13 @@ SESSION_MS = 9000  # Kafka's own: for so long a broker that was killed is still 
 
 @pytest.fixture(scope="module")
 def disks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the brokers' data are, node-1 to node-3."""
+    """Say where the brokers' data are, node-1 to node-3."""
     return tmp_path_factory.mktemp("brokers")
 
 
 @pytest.fixture(scope="module")
 def broker(disks: Path) -> Iterator[LocalCluster]:
-    """Instead of the session's, for all that the operator does."""
+    """Provide brokers instead of the session's, for all that the operator does."""
     properties = {"broker.session.timeout.ms": str(SESSION_MS)}
     with LocalCluster(
         3, data_dir=disks, properties=properties, heap_mb=256, deadline_s=DEADLINE_SECONDS
@@ -53,13 +54,13 @@ def broker(disks: Path) -> Iterator[LocalCluster]:
 
 @pytest.fixture(autouse=True)
 def whole(broker: LocalCluster) -> Iterator[None]:
-    """So is the cluster after each test."""
+    """Leave the cluster whole after each test."""
     yield
     until_seen(broker.bootstrap_servers, None, lambda at: set(at.isrs) == set(at.replicas))
 
 
 def until_seen(servers: str, topic: str | None, holds: Callable[[Any], bool]) -> None:
-    """Of every partition of the topic, or of all topics."""
+    """Wait until this holds of every partition of the topic, or of all topics."""
     admin = AdminClient({"bootstrap.servers": servers})
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
@@ -86,7 +87,7 @@ async def found(who: Operator, check: str) -> list[Any]:
 
 
 def ids(text: str) -> list[int]:
-    """Of the brokers that are named: "[2, 3]", or "broker 3"."""
+    """Read the ids of the brokers that are named: "[2, 3]", or "broker 3"."""
     return [int(each) for each in re.findall(r"\d+", re.findall(r"\[.+?\]|broker \d+", text)[0])]
 
 
@@ -97,7 +98,7 @@ async def start(cluster: LocalCluster, text: str) -> None:
 
 
 async def stop(cluster: LocalCluster, node_id: int) -> None:
-    """In order, as an operator does: the cluster takes it off its list at once."""
+    """Stop a broker in order, as an operator does: the cluster takes it off its list at once."""
     await asyncio.to_thread(cluster.node(node_id - 1)._end, DEADLINE_SECONDS)
 
 
@@ -143,7 +144,7 @@ async def test_replicas_that_are_behind_are_named_and_catch_up(operator, broker)
 
 
 async def until_another_answer(who: Operator, remedy: str, problem: str) -> None:
-    """Typed again until the problem is not shown."""
+    """Type the remedy again until the problem is not shown."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     await who.follow(remedy)
     while problem in who.said[-1]:
@@ -169,7 +170,7 @@ async def test_a_topic_with_one_copy_gets_those_that_are_printed(operator, broke
     await who.healthy()
 
 
-@carries_out("service/kafka/reader.py::KafkaReader._stalled")
+@carries_out("service/kafka/read_errors.py::stalled")
 async def test_a_read_that_stalls_names_the_command_that_names_the_broker(
     operator, broker, monkeypatch
 ):
@@ -177,14 +178,14 @@ async def test_a_read_that_stalls_names_the_command_that_names_the_broker(
     then, who = await operator()
     configure(broker.bootstrap_servers, then.input, "min.insync.replicas", "1")
     await asyncio.to_thread(move, broker.bootstrap_servers, then.input, AWAY)
-    reached, gone, take = threading.Event(), threading.Event(), _InputCursor.take
+    reached, gone, take = threading.Event(), threading.Event(), Input.taking
 
-    async def held(cursor: _InputCursor, part: InputRange) -> list[InputRecord]:
+    def held(cursor: Input, part: InputRange) -> Reading[list[InputRecord]]:
         reached.set()
-        await asyncio.to_thread(gone.wait)
-        return await take(cursor, part)
+        yield gone.wait
+        return (yield from take(cursor, part))
 
-    monkeypatch.setattr(_InputCursor, "take", held)
+    monkeypatch.setattr(Input, "taking", held)
     who.settings |= {"restore": {"mode": "replay"}, "timeouts": {"progress_ms": 3000}}
     async with who.served() as service:
         await until(reached.is_set, "the replay")

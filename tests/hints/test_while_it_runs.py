@@ -1,4 +1,4 @@
-"""What a hint says is done while the process that printed it runs: it goes on without a restart."""
+"""Tests that what a hint says is done while the process that printed it runs: it goes on without a restart."""
 
 import asyncio
 import re
@@ -47,6 +47,7 @@ async def test_what_was_accepted_is_looked_at_again_by_the_process_that_runs(ope
 
 
 @carries_out("service/kafka/batching.py::_too_large")
+@carries_out("snapreplay/app/out.py::_too_large")
 @pytest.mark.slow
 async def test_an_output_that_is_too_large_for_its_topic_is_taken_once_the_topic_takes_it(operator):
     """A limit that was lowered under a running owner: the printed command and a retry, and the record is processed."""
@@ -104,6 +105,7 @@ async def test_a_record_that_its_topic_refuses_is_taken_once_the_topic_takes_it(
         await here.all_processed(service)
 
 
+@pytest.mark.whole
 @carries_out("service/core/refusals.py::pinned")
 async def test_a_foreign_transaction_that_hides_our_claim_is_ended_as_doctor_says(
     operator, monkeypatch
@@ -175,6 +177,7 @@ async def test_a_compacted_topic_is_trimmed_once_its_policy_is_as_printed(newcom
     assert await who.here.cluster.delete_records(topic, 2) == 2
 
 
+@pytest.mark.whole
 @carries_out("service/publish/publish.py::publish")
 async def test_an_acceptance_that_came_too_late_is_no_longer_needed(operator):
     """LogWentOn: the printed command shows a partition that goes on, and no error."""
@@ -194,6 +197,7 @@ async def test_an_acceptance_that_came_too_late_is_no_longer_needed(operator):
         await all_of(service, then.here.sent)
 
 
+@pytest.mark.whole
 @carries_out("service/core/owners.py::Takeovers.taken")
 async def test_of_two_that_take_a_partition_from_each_other_one_is_stopped(operator, monkeypatch):
     """TakenAgain, without a group that could decide: when the process that it names is stopped, this one is LIVE."""

@@ -29,7 +29,7 @@ LONG_MS = 60_000
 
 
 class Tail:
-    """What is written here, by whom, and how it ends. Offsets begin at 0."""
+    """The tail of a log: what is written here, by whom, and how it ends. Offsets begin at 0."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -125,7 +125,7 @@ class Tail:
         return msgspec.structs.replace(increment, batch=increment.batch + 1, previous_offset=offset)
 
     async def _producer(self, role: str | None = None) -> AIOKafkaProducer:
-        """With a role: a transactional one."""
+        """Make a producer; with a role: a transactional one."""
         transactional: dict[str, Any] = {}
         if role is not None:
             transactional = {
@@ -211,7 +211,7 @@ async def ends(context: Context) -> tuple[int, int]:
 
 
 async def end_minus_two(context: Context) -> list[int] | str:
-    """What the naive search gives: seek to the end − 2 and poll."""
+    """Return what the naive search gives: seek to the end − 2 and poll."""
     bounds = await _bounds(context, True)
     start = bounds.end_offset - 2
     if start < 0:

@@ -78,7 +78,8 @@ async def write(producer: AIOKafkaProducer, log: TopicPartition, batch: int) -> 
 
 
 async def compacted(producer: AIOKafkaProducer, servers: str, log: TopicPartition) -> None:
-    """Until most of the old increments are gone: with each further one the segment before may be closed and cleaned."""
+    """Wait until most of the old increments are gone: with each further one the segment before may be closed and
+    cleaned."""
     written = BATCHES
     async with asyncio.timeout(120):
         while True:

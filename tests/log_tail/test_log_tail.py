@@ -84,12 +84,12 @@ async def scan(context: Context) -> History:
 
 
 async def settled(tail: Tail) -> None:
-    """Until every transaction there has its marker: a commit is answered before."""
+    """Wait until every transaction there has its marker: a commit is answered before."""
     await decided(KafkaCluster(tail.context.settings), tail.context.increments)
 
 
 async def hidden_twice(seeker: Seeker, searching: asyncio.Task[None]) -> None:
-    """Until the claim could not be seen, nor with a new client; and the search goes on."""
+    """Wait until the claim could not be seen, nor with a new client; and the search goes on."""
     await until(lambda: seeker.hidden >= 2 or searching.done())
     assert not searching.done()
     assert seeker.windows == 0

@@ -40,7 +40,7 @@ def _shown(mutants: Sequence[Mutant]) -> Iterable[Trial]:
     """Each as soon as it and those before it are done, as a row of a Markdown table."""
     print("| mutant | the rule it breaks | fate | by | seconds |\n| --- | --- | --- | --- | ---: |")
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        trials = pool.map(lambda mutant: held(mutant.patched(), mutant.tests), mutants)
+        trials = pool.map(lambda mutant: held(mutant, mutant.tests), mutants)
         for mutant, trial in zip(mutants, trials, strict=True):
             by = trial.by.rpartition("/")[2]
             row = (mutant.name, mutant.rule, trial.fate, f"`{by}`", f"{trial.seconds:.0f}")
@@ -50,7 +50,7 @@ def _shown(mutants: Sequence[Mutant]) -> Iterable[Trial]:
 
 def _clean(mutants: Sequence[Mutant]) -> int:
     tests = sorted({test for mutant in mutants for test in mutant.tests})
-    trial = held({}, tests, CLEAN_SECONDS)
+    trial = held(None, tests, CLEAN_SECONDS)
     passed = trial.fate is Fate.SURVIVED
     print(f"nothing broken: {'all pass' if passed else trial.by} ({trial.seconds:.0f} s)")
     return 0 if passed else 1

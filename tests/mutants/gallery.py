@@ -12,7 +12,18 @@ from pathlib import Path
 from tests.mutants.mutant import Mutant
 from tests.mutants.patch import Patch
 
-PARTS = ("recoveries", "commits", "snapshots", "ownerships", "identities", "times")
+PARTS = (
+    "recoveries",
+    "commits",
+    "snapshots",
+    "ownerships",
+    "identities",
+    "pointers",
+    "seals",
+    "losses",
+    "times",
+    "http",
+)
 
 
 def _mutants(text: str) -> Iterator[Mutant]:

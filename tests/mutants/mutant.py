@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Mutant:
-    """What its patches make of the source; some test among `tests` must fail then.
+    """A mutant that its patches make of the source; some test among `tests` must fail then.
 
     Attributes:
         rule: what is broken, as a reader of the design would say it.
@@ -41,8 +44,46 @@ class Mutant:
         return texts
 
 
-def scratch_copy(target: Path) -> None:
-    """All files of the checkout that are not ignored; the jars are linked, not copied."""
+class Scratch:
+    """A copy of the checkout in which trials are held one after the other: what they leave alone is compiled once."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="mutant-")
+        self.root = Path(self._folder.name)
+        self._at_s = time.time()
+        _copy_checkout(self.root)
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+    @contextmanager
+    def changed(self, texts: Mapping[str, str]) -> Iterator[None]:
+        """These files have another text inside of the block. Their times, which no two texts share, tell Python which
+        one it has compiled."""
+        self._at_s += 2
+        before = {
+            path: ((self.root / path).read_bytes(), (self.root / path).stat()) for path in texts
+        }
+        for path, text in texts.items():
+            (self.root / path).write_text(text)
+            os.utime(self.root / path, (self._at_s, self._at_s))
+        try:
+            yield
+        finally:
+            for path, (content, stat) in before.items():
+                (self.root / path).write_bytes(content)
+                os.utime(self.root / path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+            shutil.rmtree(self.root / ".hypothesis", ignore_errors=True)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Children, too, import the copy and not what is installed, and keep what they compile beside it."""
+        compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": ""}
+        return {**os.environ, **compiled, "PYTHONPATH": str(self.root)}
+
+
+def _copy_checkout(target: Path) -> None:
+    """All files that are not ignored; the jars are linked, not copied."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
     for name in filter(None, listed.decode().split("\0")):
@@ -51,8 +92,3 @@ def scratch_copy(target: Path) -> None:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, copy, follow_symlinks=False)
     (target / ".jars").symlink_to(ROOT / ".jars")
-
-
-def environment(scratch: Path) -> dict[str, str]:
-    """Children, too, import the copy and not what is installed."""
-    return {**os.environ, "PYTHONPATH": str(scratch), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -15,8 +15,9 @@ class PatchDoesNotFit(Exception):
 class Patch(NamedTuple):
     """`old` stands exactly once in the function or class that `where` names, and becomes `new`.
 
-    Both are expressions, statements (an empty `new` takes them out), or `case` and a pattern. `...` in `old` is any
-    expression, any arguments or any body. The n-th `...` in `new` is what the n-th one in `old` was.
+    Both are expressions, statements (an empty `new` takes them out), `case` and a pattern, or `keyword` and keyword
+    arguments of a call. `...` in `old` is any expression, any arguments or any body. The n-th `...` in `new` is what
+    the n-th one in `old` was.
 
     Attributes:
         where: path::QUALIFIED.NAME
@@ -43,9 +44,13 @@ class Patch(NamedTuple):
         if len(places) != 1:
             raise PatchDoesNotFit(f"{len(places)} times in {self.where}: {self.old!r}")
         ((found, meant),) = places
-        filled = ast.unparse(_Filled(meant).visit(ast.Module(new, []))) or "pass"
-        if not isinstance(found[0], ast.stmt):
-            filled = f"({filled})"
+        filling = _Filled(meant).visit(ast.Module(new, []))
+        if isinstance(found[0], ast.keyword):
+            filled = ", ".join(map(ast.unparse, filling.body))
+        elif isinstance(found[0], ast.stmt):
+            filled = ast.unparse(filling) or "pass"
+        else:
+            filled = f"({ast.unparse(filling)})"
         inserted = textwrap.indent(filled, " " * found[0].col_offset).lstrip()
         lines = source.encode().splitlines(keepends=True)  # a column is one of bytes
         before = [*lines[: found[0].lineno - 1], lines[found[0].lineno - 1][: found[0].col_offset]]
@@ -55,7 +60,7 @@ class Patch(NamedTuple):
 
 
 class _Filled(ast.NodeTransformer):
-    """With what each `...` was."""
+    """A tree with what each `...` was."""
 
     def __init__(self, meant: list[Any]) -> None:
         self._meant = iter(meant)
@@ -67,11 +72,14 @@ class _Filled(ast.NodeTransformer):
 def _parsed(code: str) -> list[Any]:
     if code.startswith("case "):
         return [_parsed(f"match _:\n {code}: pass")[0].cases[0].pattern]
+    if code.startswith("keyword "):
+        (call,) = ast.parse(f"_({code.removeprefix('keyword ')})").body
+        return call.value.keywords  # type: ignore[attr-defined, no-any-return]
     return ast.parse(textwrap.dedent(code)).body
 
 
 def _is_anything(node: Any) -> bool:
-    """Whether it is a `...`, also as a statement."""
+    """Say whether it is a `...`, also as a statement."""
     value = node.value if isinstance(node, ast.Expr) else node
     return isinstance(value, ast.Constant) and value.value is ...
 

@@ -32,6 +32,22 @@ AFTER = """
 SOURCE = BEFORE + VALUE + AFTER
 
 
+def test_a_keyword_argument_is_found_whatever_stands_beside_it():
+    """And several may stand in its place."""
+    source = (
+        "def build():\n    return make(\n        first=[],  # empty\n        second=0,\n    )\n"
+    )
+    patched = Patch("a.py::build", "keyword first=[]", "keyword first=old.first, third=1").applied(
+        source
+    )
+    assert (
+        ast.unparse(ast.parse(patched))
+        == "def build():\n    return make(first=old.first, third=1, second=0)"
+    )
+    with pytest.raises(PatchDoesNotFit):
+        Patch("a.py::build", "keyword second=[]", "keyword second=1").applied(source)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "left"),
     [

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import atexit
 import re
 import subprocess
 import sys
-import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
-from tests.mutants.mutant import environment, scratch_copy
+from tests.mutants.mutant import Mutant, Scratch
+from tests.mutants.patch import PatchDoesNotFit
+from tests.support.deadlines import scaled
 
 DEADLINE_SECONDS = 400.0
 # As it happens, and not from the summary: what a broken product leaves open can end pytest before it writes one.
 FAILED = re.compile(r"^(\S+::.+?) (?:FAILED|ERROR)\b", re.MULTILINE)
+_of_thread = threading.local()
 TESTS_FAILED = 1  # pytest's exit code; 2 to 5 mean that it could not run them
 
 
 class Fate(StrEnum):
-    """How a trial ended."""
+    """The end of a trial."""
 
     CAUGHT = "caught"
     SURVIVED = "survived"
@@ -30,7 +33,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Trial:
-    """`by`: the test that failed first; for a trial that could not be held, why."""
+    """A trial; `by`: the test that failed first; for a trial that could not be held, why."""
 
     fate: Fate
     by: str
@@ -38,19 +41,21 @@ class Trial:
 
 
 def held(
-    patched: Mapping[str, str], tests: Sequence[str], deadline_seconds: float = DEADLINE_SECONDS
+    mutant: Mutant | None, tests: Sequence[str], deadline_seconds: float = DEADLINE_SECONDS
 ) -> Trial:
-    """Run the tests in a copy of its own, where some files have another text, until one fails."""
+    """Run the tests in this thread's copy, with the mutant in it, until one fails."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        scratch = Path(folder)
-        scratch_copy(scratch)
-        for path, text in patched.items():
-            (scratch / path).write_text(text)
-        try:
-            fate, by = _judged(_run_tests(tests, scratch, deadline_seconds))
-        except subprocess.TimeoutExpired:
-            fate, by = Fate.BROKEN, "its tests did not end"
+    if not hasattr(_of_thread, "scratch"):
+        _of_thread.scratch = Scratch()
+        atexit.register(_of_thread.scratch.close)
+    scratch = _of_thread.scratch
+    try:
+        with scratch.changed({} if mutant is None else mutant.patched(scratch.root)):
+            fate, by = _judged(_run_tests(tests, scratch, scaled(deadline_seconds)))
+    except subprocess.TimeoutExpired:
+        fate, by = Fate.BROKEN, "its tests did not end"
+    except PatchDoesNotFit as error:
+        fate, by = Fate.BROKEN, str(error)
     return Trial(fate, by, time.monotonic() - began)
 
 
@@ -67,13 +72,13 @@ def _judged(done: subprocess.CompletedProcess[str]) -> tuple[Fate, str]:
 
 
 def _run_tests(
-    tests: Sequence[str], scratch: Path, deadline_seconds: float
+    tests: Sequence[str], scratch: Scratch, deadline_seconds: float
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-v", "-x", "-p", "no:cacheprovider", *tests]
     return subprocess.run(
         command,
-        cwd=scratch,
-        env=environment(scratch),
+        cwd=scratch.root,
+        env=scratch.environment,
         capture_output=True,
         text=True,
         timeout=deadline_seconds,

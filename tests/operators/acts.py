@@ -1,4 +1,4 @@
-"""What an operator can do to a whole cluster: its disk, its leaders, its replicas, its place.
+"""The acts of an operator on a whole cluster: its disk, its leaders, its replicas, its place.
 
 One cluster takes all kinds of app at all moments: they have processed 70 payments when `halfway` comes, and 80 when the
 act is carried out.
@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Self
 from confluent_kafka.admin import AdminClient
 
 from snapreplay.devbroker.broker import LocalBroker
-from snapreplay.devbroker.cluster import LocalCluster
-from snapreplay.devbroker.ports import free_ports
+from snapreplay.devbroker.free_ports import free_ports
+from snapreplay.devbroker.local_cluster import LocalCluster
 from snapreplay.devbroker.properties import Node
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.chaos.reassign import reassign
@@ -48,6 +48,9 @@ class Act:
     def halfway(self, grounds: Sequence[Ground]) -> None:
         """70 payments are processed."""
 
+    def processed(self, grounds: Sequence[Ground]) -> None:
+        """80 payments are processed, all apps run."""
+
     def carry_out(self, grounds: Sequence[Ground]) -> None:
         """80 payments are processed; some apps are frozen, others are stopped."""
         raise NotImplementedError
@@ -65,13 +68,17 @@ class DiskFromBackup(Act):
     name = "restore the broker's disk from a backup"
     tool = "stop the broker; cp -a BACKUP DATA; start the broker"
 
+    def restored(self, grounds: Sequence[Ground]) -> list[str]:
+        """The directories that are taken from the backup; "" is all of the disk."""
+        return [""]
+
     def begin(self) -> str:
         self._data, self._backup = self._folder / "data", self._folder / "backup"
         self._broker = self._kept.enter_context(LocalBroker(data_dir=self._data))
         return self._broker.bootstrap_servers
 
     def halfway(self, grounds: Sequence[Ground]) -> None:
-        """As a snapshot of the volume: all files at one moment."""
+        """Copy the disk as a snapshot of the volume does: all files at one moment."""
         os.kill(self._broker.pid, signal.SIGSTOP)
         try:
             shutil.copytree(self._data, self._backup)
@@ -80,9 +87,43 @@ class DiskFromBackup(Act):
 
     def carry_out(self, grounds: Sequence[Ground]) -> None:
         self._broker.kill()
-        shutil.rmtree(self._data)
-        shutil.copytree(self._backup, self._data)
+        for name in self.restored(grounds):
+            shutil.rmtree(self._data / name)
+            shutil.copytree(self._backup / name, self._data / name)
         self._broker.restart()
+
+
+class OlderInputs(DiskFromBackup):
+    """Each partition has a directory of its own. What else there is on the disk is of today."""
+
+    name = "restore the input's directory from a backup"
+    tool = "stop the broker; cp -a BACKUP/INPUT-0 DATA; start the broker"
+
+    def restored(self, grounds: Sequence[Ground]) -> list[str]:
+        return [f"{ground.input}-0" for ground in grounds]
+
+
+class OlderIncrements(DiskFromBackup):
+    """The outputs hold what no increment tells of."""
+
+    name = "restore the increments topic's directory from a backup"
+    tool = "stop the broker; cp -a BACKUP/INCREMENTS-0 DATA; start the broker"
+
+    def restored(self, grounds: Sequence[Ground]) -> list[str]:
+        return [f"{ground.increments}-0" for ground in grounds]
+
+
+class OlderSnapshots(DiskFromBackup):
+    """The newest increments point to a snapshot that is not there any more."""
+
+    name = "restore the snapshots topic's directory from a backup"
+    tool = "stop the broker; cp -a BACKUP/SNAPSHOTS-0 DATA; start the broker"
+
+    def processed(self, grounds: Sequence[Ground]) -> None:
+        _snapshots(grounds)
+
+    def restored(self, grounds: Sequence[Ground]) -> list[str]:
+        return [f"{ground.snapshots}-0" for ground in grounds]
 
 
 class Mirror(Act):
@@ -212,6 +253,25 @@ class UncleanElectionOfIncrements(UncleanElection):
         return [ground.increments for ground in grounds]
 
 
+class UncleanElectionOfSnapshots(UncleanElection):
+    """The newest increments point to a snapshot that is not there any more."""
+
+    name = "an unclean leader election for the snapshots topic"
+
+    def processed(self, grounds: Sequence[Ground]) -> None:
+        _snapshots(grounds)
+
+    def cut(self, grounds: Sequence[Ground]) -> list[str]:
+        return [ground.snapshots for ground in grounds]
+
+
+def _snapshots(grounds: Sequence[Ground]) -> None:
+    """One more of each app that has any."""
+    for ground in grounds:
+        if ground.kept.snapshot:
+            ground.trigger_snapshot()
+
+
 def _all(grounds: Sequence[Ground]) -> list[str]:
     return [
         topic
@@ -230,5 +290,9 @@ ACTS: Mapping[str, type[Act]] = {
         UncleanElection,
         UncleanElectionOfInputs,
         UncleanElectionOfIncrements,
+        UncleanElectionOfSnapshots,
+        OlderInputs,
+        OlderIncrements,
+        OlderSnapshots,
     )
 }

@@ -1,5 +1,5 @@
-"""What an operator can do to an app with Kafka's own tools, one function each. The tools' requests are sent by another
-client; `tool` is the line that a person would type.
+"""The commands of an operator to an app with Kafka's own tools, one function each. The tools' requests are sent by
+another client; `tool` is the line that a person would type.
 
 Each is carried out while the app has processed 80 payments, and its input may hold more.
 """
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.operators.ground import Ground
-from tests.support import tampering
+from tests.support import reference, tampering
 
 HALFWAY = 70
 POSITION = 80
@@ -57,7 +58,8 @@ def _create_output(ground: Ground) -> None:
 
 
 def _ensure(ground: Ground) -> None:
-    """Also when no process of the app is a member of its group, for it has stood still for too long."""
+    """Ensure the topics also when no process of the app is a member of its group, for it has stood still for too
+    long."""
     done = ground.command("topics ensure PROGRAM --replace-lost")
     assert done.returncode == 0, done.stderr
 
@@ -99,6 +101,18 @@ def _own_topics(ground: Ground, *, create: bool) -> None:
         delete(ground, topic)
     if create:
         _ensure(ground)
+
+
+def _load_again(ground: Ground, shift: int) -> None:
+    """Both own topics as a tool writes them that reads records: other offsets, no transactions, another id. A process
+    may have written to the new topics before."""
+    for topic in (ground.increments, ground.snapshots):
+        (records,) = reference.committed(ground.servers, topic, 1)
+        dumped = tampering.messages(ground.servers, topic, len(records))
+        delete(ground, topic)
+        ground.create(topic, 1, **KEPT_FOR_EVER)
+        tampering.append(ground.servers, topic, *[b"by the tool"] * shift)
+        tampering.write_again(ground.servers, topic, dumped)
 
 
 def _group(request: str) -> Callable[[Ground], None]:
@@ -164,6 +178,12 @@ _ALL = (
     Command("delete both own topics, create them",
             "kafka-topics.sh --delete for both; snapreplay topics ensure",
             lambda ground: _own_topics(ground, create=True)),
+    Command("dump both own topics, load them again",
+            "kafka-topics.sh --delete and --create for both, records by a tool before and after",
+            lambda ground: _load_again(ground, 0)),
+    Command("dump both own topics, load them behind other records",
+            "the same, at other offsets",
+            lambda ground: _load_again(ground, 3)),
     Command("trim the increments topic to its end",
             "kafka-delete-records.sh (INCREMENTS, offset -1)",
             lambda ground: tampering.trim_to_end(ground.servers, ground.increments)),

@@ -36,8 +36,8 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Kept:
-    """What the partition has to come back from. `map`: else the state is none; `changes`: else the increments hold
-    none; `snapshot`: one was taken, with batches behind it."""
+    """The sources that the partition has to come back from. `map`: else the state is none; `changes`: else the
+    increments hold none; `snapshot`: one was taken, with batches behind it."""
 
     map: bool = True
     changes: bool = True
@@ -50,7 +50,8 @@ class Kept:
 
 @dataclass(frozen=True)
 class Seen:
-    """How the app is doing. `problem` and `hint` of what stands in its way; both empty when it processes."""
+    """The state of the app as it is seen. `problem` and `hint` of what stands in its way; both empty when it
+    processes."""
 
     phase: str
     problem: str = ""
@@ -180,7 +181,7 @@ class Ground:
         return self.input in tampering.topics(self.servers)
 
     def forget_what_is_cut(self) -> None:
-        """What the input holds now is the truth."""
+        """Forget what is cut: what the input holds now is the truth."""
         (records,) = reference.committed(self.servers, self.input, 1)
         held = {json.loads(record.value or b"")["number"] for record in records}
         self.cut = set(range(self.next_number)) - held
@@ -190,7 +191,7 @@ class Ground:
         return self.position() == tampering.end_offset(self.servers, self.input)
 
     def look_again(self) -> None:
-        """After what the hint said was done: without a restart if it still runs."""
+        """Look again after what the hint said was done: without a restart if it still runs."""
         process = self._process
         if process is not None and process.poll() is None:
             done = self.command("retry --partition 0")
@@ -223,7 +224,7 @@ class Ground:
         return None if answer is None else answer["partitions"]
 
     def _waiting(self) -> Seen | None:
-        """For its genesis; with the words for a new app in front."""
+        """Tell that it waits for its genesis; with the words for a new app in front."""
         awaited = (self._get("/restore-status") or {}).get("waiting_for", "")
         problem, _, hint = awaited.partition(" (")
         return Seen("waiting", problem, "NotBegun", hint) if awaited else None

@@ -1,4 +1,5 @@
-"""What becomes of an app after an operator's command: carried out, the app's own words followed, the result judged.
+"""The matrix of what becomes of an app after an operator's command: carried out, the app's own words followed, the
+result judged.
 
 An app that goes on must be exact. One that stops must say why, and what it says must lead to an app that is exact, or
 that lost no more than it said. Then it is killed once more: what the log holds is what counts.
@@ -44,8 +45,8 @@ class Cell:
 
 @dataclass
 class Ending:
-    """What happened. `said`: kinds of the problems that were named, in order; `done`: what was typed because of it;
-    `wrong`: what nobody was told of, empty if all is well."""
+    """The ending of a cell. `said`: kinds of the problems that were named, in order; `done`: what was typed because
+    of it; `wrong`: what nobody was told of, empty if all is well."""
 
     cell: Cell
     said: list[str] = field(default_factory=list)
@@ -65,7 +66,7 @@ def all_cells(names: Iterable[str] = COMMANDS) -> list[Cell]:
 
 
 def carried_out(cell: Cell, ground: Ground) -> Ending:
-    """From a new app to the verdict."""
+    """Carry out everything from a new app to the verdict."""
     command = COMMANDS[cell.command]
     ground.prepare()
     first_part(ground)
@@ -77,7 +78,7 @@ def carried_out(cell: Cell, ground: Ground) -> Ending:
 
 
 def verdict(cell: Cell, ground: Ground, command: Command) -> Ending:
-    """What became of it."""
+    """Return what became of it."""
     ending = Ending(cell)
     if not _processes(ground, command, ending):
         return ending
@@ -98,7 +99,7 @@ def verdict(cell: Cell, ground: Ground, command: Command) -> Ending:
 
 
 def _processes(ground: Ground, command: Command, ending: Ending) -> bool:
-    """Whether the app processes what is written now, by itself or after what it asked for was done."""
+    """Say whether the app processes what is written now, by itself or after what it asked for was done."""
     remedies = [command.remedy] if command.remedy else []
     for _ in range(ROUNDS_MAX):
         seen = _settled(ground)
@@ -182,7 +183,7 @@ def _settled(ground: Ground) -> Seen:
 
 
 def commands_in(hint: str) -> list[str]:
-    """What a hint says to type, without the words that only look, and without the way to a new app id."""
+    """Return what a hint says to type, without the words that only look, and without the way to a new app id."""
     ways = [way for way in hint.split("; or ") if NEW_APP not in way]
     typed = re.findall(r"`snapreplay ([^`]+)`", "; or ".join(ways))
     return [words for words in typed if not words.startswith(("run", "audit", "doctor"))]
@@ -201,7 +202,8 @@ def _followed(ground: Ground, seen: Seen, ending: Ending) -> bool:
 
 
 def _typed(ground: Ground, words: str, ending: Ending) -> bool:
-    """As printed; one that is refused may say itself what to type instead, after the app was stopped."""
+    """Type a command as printed; one that is refused may say itself what to type instead, after the app was
+    stopped."""
     ready = (
         words.replace("MODULE:APP", "PROGRAM")
         .replace("TEXT", "tried")
@@ -224,9 +226,9 @@ def _typed(ground: Ground, words: str, ending: Ending) -> bool:
 
 
 def judged(ground: Ground, decided: str, since: int) -> list[str]:
-    """What the outputs and the state have lost or doubled without a word. What `decided` tells excuses payments below
-    `since` only, those that were sent before the app processed again; and only those whose records an operator deleted
-    may never be processed."""
+    """Return what the outputs and the state have lost or doubled without a word. What `decided` tells excuses
+    payments below `since` only, those that were sent before the app processed again; and only those whose records
+    an operator deleted may never be processed."""
     outputs = ground.outputs()
     counts = Counter(each["number"] for each in outputs)
     missing = set(range(ground.outputs_gone, ground.next_number)) - counts.keys()
@@ -247,7 +249,7 @@ def judged(ground: Ground, decided: str, since: int) -> list[str]:
 def _wrong_accounts(
     outputs: list[dict[str, int]], applied: set[int], *, from_nothing: bool
 ) -> list[str]:
-    """Per key, how its account grew over these payments; the first one says where it stood, or it was empty."""
+    """Follow per key how its account grew over these payments; the first one says where it stood, or it was empty."""
     last = {each["number"]: each for each in outputs}
     wrong = []
     for key in range(KEYS):

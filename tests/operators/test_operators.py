@@ -1,4 +1,5 @@
-"""What an operator does with Kafka's own tools ends in an app that goes on exactly, or that says truly what it lost.
+"""Tests that what an operator does with Kafka's own tools ends in an app that goes on exactly, or that says truly what
+it lost.
 
 All cells: `make operators`. Here are four that lost records or a state silently in an earlier version.
 """

@@ -38,6 +38,7 @@ def carried_out_together(
         each(first_part)
         act.halfway(grounds)
         each(second_part)
+        act.processed(grounds)
         moments = {ground.app_id: cell.when for ground, cell in zip(grounds, cells, strict=True)}
         each(lambda ground: before(ground, moments[ground.app_id]))
         act.carry_out(grounds)

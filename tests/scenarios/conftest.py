@@ -1,4 +1,4 @@
-"""Where a scenario takes place: on the session's broker, or on three whose network can be cut."""
+"""The ground of scenarios: on the session's broker, or on three whose network can be cut."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SESSION_MS = 10_000
 
 @pytest.fixture
 def ground(broker: Any, tmp_path: Path, unique: Callable[[str], str]) -> Iterator[Ground]:
-    """On the session's broker."""
+    """Provide the ground on the session's broker."""
     with family(broker.bootstrap_servers, tmp_path) as children:
         yield Ground(broker.bootstrap_servers, children, tmp_path, unique)
 
@@ -32,7 +32,7 @@ def three() -> Iterator[ThreeBrokers]:
 
 @pytest.fixture
 def wide(three: ThreeBrokers, tmp_path: Path, unique: Callable[[str], str]) -> Iterator[Ground]:
-    """On the three brokers."""
+    """Provide the ground on the three brokers."""
     with family(three.bootstrap_servers, tmp_path) as children:
         try:
             yield Ground(three.bootstrap_servers, children, tmp_path, unique, three)

@@ -1,4 +1,4 @@
-"""What scenarios have in common: an app with its topics, service processes, the judgement at the end."""
+"""The common ground of scenarios: an app with its topics, service processes, the judgement at the end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Ground:
         return await Stage(self.bootstrap_servers, app, partitions).prepare()
 
     def gate(self, point: str, passes: int = 0) -> Gate:
-        """For one process; see `Gate`."""
+        """Make a gate for one process; see `Gate`."""
         self._gates += 1
         return Gate(self._folder / f"gate-{self._gates}", point, passes)
 
@@ -77,16 +77,16 @@ class Ground:
             return self._children.start(kind, here.app.app_id, **given)
 
     async def stands_at(self, child: Child, gate: Gate) -> None:
-        """Until the process has come to the gate."""
+        """Wait until the process has come to the gate."""
         await asyncio.to_thread(child.until, gate.reached, "the gate", PATIENCE_S)
 
     async def serves(self, child: Child) -> None:
-        """Until it answers over HTTP."""
+        """Wait until it answers over HTTP."""
         if not child.url:
             await asyncio.to_thread(child.wait_http)
 
     async def all_live(self, child: Child, partitions: int) -> None:
-        """Until that many are LIVE there; fails at once when one FAILED."""
+        """Wait until that many are LIVE there; fails at once when one FAILED."""
 
         def there() -> bool:
             found = child.partitions()
@@ -98,17 +98,17 @@ class Ground:
         await asyncio.to_thread(child.until, there, f"{partitions} partitions live", PATIENCE_S)
 
     async def took_in(self, child: Child, records: int) -> None:
-        """Until that many input records are committed."""
+        """Wait until that many input records are committed."""
         await self.serves(child)
         what = f"{records} records"
         await asyncio.to_thread(child.until, lambda: child.processed() >= records, what, PATIENCE_S)
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Which of the three brokers leads it, as far as a broker knows."""
+        """Return which of the three brokers leads it, as far as a broker knows."""
         return leader_of(self.bootstrap_servers, topic, partition)
 
     def coordinator(self, here: Stage) -> int:
-        """Which of the three brokers coordinates the app's group."""
+        """Return which of the three brokers coordinates the app's group."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         asked = admin.describe_consumer_groups([here.app.app_id], request_timeout=ANSWER_S)
         (answer,) = asked.values()
@@ -142,8 +142,8 @@ def leader_of(bootstrap_servers: str, topic: str, partition: int = 0) -> int:
 
 
 async def still(child: Child, seconds: float, phase: str | None = None) -> None:
-    """For some seconds no partition is FAILED, and those there are stay in `phase`, if one is named. There is no
-    condition to wait for: what must not happen is looked for."""
+    """Check for some seconds that no partition is FAILED, and that those there are stay in `phase`, if one is
+    named. There is no condition to wait for: what must not happen is looked for."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while loop.time() < deadline:

@@ -21,7 +21,7 @@ RECORDS = 300
 
 
 def stop(child: Any) -> None:
-    """As a virtual machine that is moved, or a page fault that takes a minute."""
+    """Stop it as a virtual machine that is moved, or a page fault that takes a minute."""
     os.kill(child.pid, signal.SIGSTOP)
 
 
@@ -29,6 +29,7 @@ def wake(child: Any) -> None:
     os.kill(child.pid, signal.SIGCONT)
 
 
+@pytest.mark.whole
 async def test_a_stalled_owner_commits_nothing_after_its_successor(ground):
     """Stopped with everything sent and nothing committed, for longer than its session; the successor goes on; the old
     one wakes up, asks for its commit, and is refused."""
@@ -93,7 +94,7 @@ async def replaced_while_stopped(ground: Any, here: Any, old: Any, gate: Any) ->
 
 
 async def both_serve(ground: Any, here: Any, old: Any, new: Any) -> None:
-    """Until the group has its two members again, and all partitions are LIVE with one of them."""
+    """Wait until the group has its two members again, and all partitions are LIVE with one of them."""
 
     def there() -> bool:
         return len(old.live()) == len(new.live()) == 1 and old.live() | new.live() == {0, 1}

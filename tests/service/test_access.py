@@ -92,7 +92,7 @@ class Restricted(Stage):
             await service.stop()
 
     async def refused(self, **tables) -> AccessError | None:
-        """Why it is not started."""
+        """Say why it is not started."""
         async with self.started(**tables) as service:
             try:
                 await service.wait_started()
@@ -101,6 +101,7 @@ class Restricted(Stage):
         return None
 
 
+@pytest.mark.whole
 async def test_every_missing_acl_is_named_by_the_command_that_gives_it(here, unique):
     """From no permission at all each refusal's own command leads to the next one, and at last to a service that works.
     Given that way is what deploy/README.md asks for, without what only snapshots need."""
@@ -255,22 +256,23 @@ async def test_one_topic_that_may_not_be_seen_does_not_hide_the_others(here, uni
 
 
 def warnings(caplog) -> list[str]:
-    """Of the watch."""
+    """Return the warnings of the watch."""
     return [each.getMessage() for each in caplog.records if each.name == "snapreplay.topics"]
 
 
 async def asked(watch, topics) -> dict[str, str]:
-    """As before, whatever may be seen."""
+    """Ask as before, whatever may be seen."""
     found: dict[str, str] = await watch.ids(topics)
     assert sorted(found) == sorted(topics)
     return found
 
 
 def not_ready(service) -> str:
-    """What /readyz says."""
+    """Return what /readyz says."""
     return "; ".join(check.detail for check in service.control.ready_checks() if not check.ok)
 
 
+@pytest.mark.whole
 async def test_a_changed_password_is_named_and_a_right_one_heals(here, unique):
     """It ends a start at once. When a broker restarts and its user has another one, status and readiness say so,
     nothing is FAILED, and with the old password in place again the same process goes on."""

@@ -2,16 +2,20 @@
 
 import asyncio
 import random
+import subprocess
+import sys
 
 import pytest
 
 from tests.support import apps
+from tests.support.child import ROOT
 from tests.support.load import Load
 from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("kind", "mode", "seed"),
     [
@@ -36,6 +40,36 @@ async def test_killed_at_random_moments_under_load(stage, unique, children, kind
     async with here.running(restore={"mode": mode}) as service:
         assert all(status.restore.proof.equal for status in service.restore_status())
         await (here.assert_merged if kind == "pair" else here.assert_exactly_once)(service)
+
+
+async def test_nothing_that_a_handler_raises_ends_a_partition_unseen(stage, unique, children):
+    """Each is the failure of its record, by name; the others go on, and SIGTERM still stops the process."""
+    here = await stage(apps.ledger(unique("escaping")), partitions=5)
+    child = children.start("escaping", here.app.app_id)
+    await asyncio.to_thread(child.wait_live, 5)
+    await here.send(
+        (f"{n}:a", {"amount": 1, "raises": name}) for n, name in enumerate(apps.ESCAPING)
+    )
+    await here.send([("4:a", {"amount": 1})])
+
+    def ended():
+        return [n for n, each in child.partitions().items() if each["phase"] == "failed"]
+
+    await asyncio.to_thread(child.until, lambda: ended() == [0, 1, 2, 3], "four failed")
+    for (number, shown), name in zip(child.partitions().items(), apps.ESCAPING, strict=False):
+        error = shown["error"]
+        assert error["kind"] == "HandlerFailed"
+        assert error["record_id"] == f"{here.app.inputs[0].name}-{number}-0"
+        assert f"raised {name}" in error["message"]
+    assert await asyncio.to_thread(asked, child, "restore-status") == 1
+    await asyncio.to_thread(child.until, lambda: child.processed() == 1, "the fifth goes on")
+    assert await asyncio.to_thread(child.terminate) == 0
+
+
+def asked(child, *command):
+    """The exit code of a command that asks this process."""
+    program = [sys.executable, "-m", "snapreplay.api.cli", *command, "--url", child.url]
+    return subprocess.run(program, cwd=ROOT, capture_output=True, check=False).returncode
 
 
 async def test_a_stop_finishes_and_writes_a_last_snapshot(stage, unique):

@@ -1,4 +1,4 @@
-"""What a program that runs a service asks it for: views, and news of failures."""
+"""Tests of what a program that runs a service asks it for: views, and news of failures."""
 
 import asyncio
 from functools import partial

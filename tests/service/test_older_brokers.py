@@ -16,7 +16,7 @@ from tests.support.stage import Stage
 
 VERSIONS_VARIABLE = "SNAPREPLAY_TEST_KAFKA_VERSIONS"
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.whole]
 
 
 @pytest.mark.parametrize("version", os.environ.get(VERSIONS_VARIABLE, "3.9.1").split())

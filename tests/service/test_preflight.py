@@ -1,4 +1,4 @@
-"""What is wrong is refused by name before any partition is touched. On a real broker: tests/hints."""
+"""Tests that what is wrong is refused by name before any partition is touched. On a real broker: tests/hints."""
 
 import pytest
 
@@ -43,12 +43,25 @@ async def test_half_a_pair_is_refused_unless_the_app_runs(missing):
     """The state was lost or removed; of a running app it is in the memory of its owners."""
     with pytest.raises(TopicsIncomplete, match=f"x-{missing}"):
         await inspect(APP, Settings(), healthy_topics(missing))
-    view = await inspect(APP, Settings(), healthy_topics(missing), running=True)
+    view = await inspect(APP, Settings(), healthy_topics())
+    view = await inspect(APP, Settings(), healthy_topics(missing), running=view)
     assert view.partition_count == 2
     other = {"increments": "snapshots", "snapshots": "increments"}[missing]
     compacted = {other: {"cleanup.policy": "compact"}}
     with pytest.raises(StopError, match=f"x-{other} has cleanup"):
-        await inspect(APP, Settings(), healthy_topics(missing, **compacted), running=True)
+        await inspect(APP, Settings(), healthy_topics(missing, **compacted), running=view)
+
+
+async def test_the_keys_of_the_seal_are_read_once(tmp_path):
+    """A file that is half written, or not there for a while, refuses no partition that runs."""
+    file = tmp_path / "keys"
+    file.write_text(f"a {'11' * 32}\n", "utf-8")
+    settings = Settings.model_validate({"seal": {"key_file": str(file)}})
+    view = await inspect(APP, settings, healthy_topics())
+    file.write_text("a", "utf-8")
+    with pytest.raises(UsageError, match="line 1"):
+        await inspect(APP, settings, healthy_topics())
+    assert (await inspect(APP, settings, healthy_topics(), running=view)).seals is view.seals
 
 
 async def test_a_missing_dead_letter_topic_is_no_lost_state():

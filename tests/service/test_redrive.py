@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from snapreplay.app.dead_letter import PREFIX, dead_letter, timer_dead_letter
@@ -17,6 +19,7 @@ from snapreplay.service.redrive import REDRIVEN_HEADER, redrive
 from tests.support import apps
 from tests.support.kafka import decided
 from tests.support.stage import Stage
+from tests.support.tampering import trim
 
 pytestmark = pytest.mark.kafka
 
@@ -108,7 +111,7 @@ async def test_each_goes_back_once_wherever_a_redrive_dies(letters, monkeypatch,
 
 
 def die(patch, at, *, before_commit):
-    """In transaction number `at`: no abort reaches the broker, the connections are cut."""
+    """Die in transaction number `at`: no abort reaches the broker, the connections are cut."""
     feed, send = KafkaFeeder.feed, KafkaFeeder._send
     calls: list[int] = []
 
@@ -152,18 +155,56 @@ async def test_what_another_redrive_sends_before_it_is_fenced_is_not_sent_again(
     assert await letters.sent() == expected(6)
 
 
+def without_value(letters, number, offset, value=bytes(5000)):
+    """The dead letter of a record that is too large for it."""
+    record = RawRecord(letters.input, number, offset, 1000, b"k", value)
+    letter = dead_letter(letters.app.app_id, "1", record, RecordError("why"), 3000)
+    assert letter.value is None
+    return letter
+
+
+@pytest.mark.parametrize("change", ["value", "time"])
+async def test_another_record_at_the_offset_of_a_dead_letter_is_never_sent(letters, change):
+    """The input was made again. It is refused by name; what comes before it goes back, and nothing behind it is marked
+    as done. What the hint says helps."""
+    settings, servers = letters.here.settings(), letters.here.bootstrap_servers
+    feeder = KafkaFeeder(settings)
+    await feeder.start()
+    value = bytes(5000) if change == "time" else b"other"
+    time = 1000 if change == "value" else 1001
+    await feeder.feed([Output(letters.input, b"k", value, 1, False, time)])
+    await feeder.close()
+    await letters.add(1)
+    feeder = KafkaFeeder(settings)
+    await feeder.start()
+    await feeder.feed([Output(*letter_fields(without_value(letters, 1, 0), 0))])
+    await feeder.close()
+    await letters.add(1, first=2)
+    with pytest.raises(module.OtherRecord, match=f"{letters.input}-1-0 holds another"):
+        await redrive(letters.app, settings)
+    with pytest.raises(module.OtherRecord) as refused:
+        await redrive(letters.app, settings)
+    assert len((await letters.here.read(letters.input))[1]) == 1
+    assert await redriven(letters) == [0]
+    end = int(refused.value.hint.split("up to offset ")[1].split(",")[0])
+    await asyncio.to_thread(trim, servers, letters.topic, 0, end)
+    await redrive(letters.app, settings)
+    assert await redriven(letters) == [0, 2]
+
+
+async def redriven(letters):
+    return [int(record.value) for record in (await letters.here.read(letters.input))[0]]
+
+
 async def test_what_did_not_fit_comes_from_the_input_or_is_named(letters):
     """A dead letter without its value: the record itself is sent again while the input has it, else it is left, with
     its name and the reason. So is what no input of the app has sent."""
-    await letters.here.send([("k", {"amount": n}) for n in range(2)])
-    number = next(n for n, records in enumerate(await letters.here.read(letters.input)) if records)
+    number = 1
     feeder = KafkaFeeder(letters.here.settings())
     await feeder.start()
+    await feeder.feed([Output(letters.input, b"k", bytes(5000), number, False, 1000)])
     for offset in (0, 99):
-        record = RawRecord(letters.input, number, offset, 1000, b"k", bytes(5000))
-        letter = dead_letter(letters.app.app_id, "1", record, RecordError("why"), 3000)
-        assert letter.value is None
-        await feeder.feed([Output(*letter_fields(letter, 0))])
+        await feeder.feed([Output(*letter_fields(without_value(letters, number, offset), 0))])
     elsewhere = tuple((PREFIX + n, b"5") for n in ("topic", "partition", "offset", "timestamp_ms"))
     await feeder.feed([Output(letters.topic, b"k", b"v", 0, False, None, elsewhere)])
     await feeder.feed([Output(letters.topic, b"k", b"v", 0, False, None)])

@@ -62,17 +62,34 @@ async def test_a_program_can_take_snapshots(stage, unique):
 
 async def test_the_view_follows_committed_batches_only(stage, unique):
     """What a handler is doing right now is not in it."""
-    here = await stage(apps.ledger(unique("view")))
+    seen = []
+
+    def look(value, account):
+        apps.add(value, account)
+        seen.append(sum(each["n"] for each in service.view(0).values()))
+
+    here = await stage(apps.ledger(unique("view"), look))
     async with here.running() as service:
-        view = service.view(0)
-        live = service._supervisor.runners[0]._live
-        live._fold.begin(live._positions)
-        live._store.view["k0"] = {"n": 1, "sum": 1}
-        assert "k0" not in view
-        live._fold.abandon()
         await here.feed(40)
         await here.all_processed(service)
-        assert view["k0"] == {"n": 2, "sum": 20}
+        assert len(seen) == 40
+        assert seen[0] == 0
+        assert all(shown <= before for before, shown in enumerate(seen))
+        assert service.view(0)["k0"] == {"n": 2, "sum": 20}
+
+
+async def test_after_a_restart_the_ends_of_quiet_inputs_are_known(stage, unique):
+    """Without a record and without a commit: an alert on the lag would never fire else."""
+    here = await stage(apps.ledger(unique("ends")))
+    await here.feed(20)
+    async with here.running() as service:
+        await here.all_processed(service)
+    async with here.running() as service:
+        (status,) = service.restore_status()
+        await until(lambda: service.restore_status()[0].inputs[0].end_offset == 20, "known")
+        (after,) = service.restore_status()
+        assert after.inputs[0].lag == 0
+        assert (after.batch, after.updated_at) == (status.batch, status.updated_at)
 
 
 async def test_who_stepped_down_takes_nothing_back_by_a_retry(stage, unique):
@@ -174,7 +191,7 @@ async def test_http_is_up_before_the_cluster_is_reached(unique, free_port):
     """It says what is waited for, and refuses what needs the cluster; who waits in the program is told in time."""
     settings = settings_for(f"127.0.0.1:{free_port}")
     async with running(apps.ledger(unique("early")), settings, HttpServer()) as service:
-        said = r"not LIVE after 0\.5 s .*none assigned.*KafkaConnection"
+        said = r"not LIVE after 0\.5 s .*none assigned.*nobody answers"
         with pytest.raises(NotLive, match=said):
             await service.wait_live(0.5)
         host, port = service.http_address or ("", 0)
@@ -186,18 +203,47 @@ async def test_http_is_up_before_the_cluster_is_reached(unique, free_port):
             assert (await client.post("/trigger-snapshot", json={})).status_code == 503
 
 
+async def test_heartbeats_share_their_loop_with_nobody(unique, free_port):
+    """HTTP is asked for elsewhere, and the loop of the membership has no other task."""
+    asked_in = []
+
+    class Asked:
+        async def serve(self, control, settings):
+            asked_in.append(asyncio.get_running_loop())
+            return settings.host, 1
+
+        async def close(self, within_seconds):
+            asked_in.append(asyncio.get_running_loop())
+
+    settings = settings_for(f"127.0.0.1:{free_port}")
+    async with running(apps.ledger(unique("alone")), settings, Asked()) as service:
+        heartbeats = service._background._started()
+        assert not asyncio.all_tasks(heartbeats)
+    assert len(asked_in) == 2
+    assert heartbeats not in asked_in
+
+
 # ---- stopping ----------------------------------------------------------------------------------
 
 
 async def test_leaving_the_group_takes_only_what_is_left_of_a_stop(stage, unique, monkeypatch):
-    """A partition that does not end uses up its share; the whole stays within timeouts.shutdown_ms."""
+    """So does HTTP. A partition that does not end uses up its share; the whole stays within timeouts.shutdown_ms."""
+    loop, told = asyncio.get_running_loop(), []
+
+    class Http:
+        async def serve(self, control, settings):
+            return settings.host, 1
+
+        async def close(self, within_seconds):
+            told.append((loop.time() - began, within_seconds))
+
     monkeypatch.setattr(module, "LEAVE_SECONDS_MIN", 0.1)
     here = await stage(apps.ledger(unique("late")))
-    service = here.service(timeouts={"shutdown_ms": 2000}, snapshot={"before_stop": True})
+    limits = {"timeouts": {"shutdown_ms": 2000}, "snapshot": {"before_stop": True}}
+    service = here.service(http=Http(), **limits)
     await service.start()
     await service.wait_live(30)
     service._supervisor.runners[0]._live.hand_over = lambda **_: asyncio.sleep(3600)
-    loop, told = asyncio.get_running_loop(), []
     leave, began = service._membership.leave, loop.time()
 
     async def recorded(within_seconds):
@@ -206,9 +252,10 @@ async def test_leaving_the_group_takes_only_what_is_left_of_a_stop(stage, unique
 
     monkeypatch.setattr(service._membership, "leave", recorded)
     await service.stop()
-    ((after_seconds, within_seconds),) = told
-    assert after_seconds >= 1.4, "the partition had its share"
-    assert within_seconds <= max(0.1, 2.05 - after_seconds)
+    assert len(told) == 2
+    for after_seconds, within_seconds in told:
+        assert after_seconds >= 1.4, "the partition had its share"
+        assert within_seconds <= max(0.1, 2.05 - after_seconds)
 
 
 async def test_stop_ends_everything(stage, unique):

@@ -1,7 +1,8 @@
-"""What HTTP may ask of a running service: answered from what was told last, from any thread."""
+"""Tests of what HTTP may ask of a running service: answered from what was told last, from any thread."""
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -9,11 +10,12 @@ import pytest
 
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service import service_control as module
+from snapreplay.service.clock import time_of
 from snapreplay.service.control.protocol import Busy, NotFailed
 from snapreplay.service.control.status import (
+    PartitionError,
     PartitionStatus,
-    Problem,
-    RestoreStatus,
+    Recovery,
     SnapshotState,
     SnapshotStatus,
     SnapshotUsed,
@@ -23,11 +25,12 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
-from snapreplay.service.service_control import Callbacks, ServiceControl
+from snapreplay.service.service_control import ServiceControl
 from tests.support import apps
 
 VIEW = ClusterView("cluster-1", 4, {}, 900_000)
-SNAPSHOT = SnapshotStatus(0, "s1", SnapshotState.WRITING, "trigger", 5, 1.0)
+AT = time_of(1000)
+SNAPSHOT = SnapshotStatus(0, "s1", SnapshotState.WRITING, "trigger", 5, AT)
 
 
 class Bench:
@@ -41,17 +44,18 @@ class Bench:
         self.trouble: str | None = None
         self.now = 1000.0
         self.aside: str | None = None
+        requests: Any = SimpleNamespace(
+            snapshot=lambda partition, reason, done: self.asked.append((partition, reason, done)),
+            adoption=lambda partition, offset, done: self.offered.append((partition, offset, done)),
+            retry=lambda partition, done: self.retried.append((partition, done)),
+            trouble=lambda: self.trouble,
+            standing_aside=lambda: self.aside,
+        )
         self.control = ServiceControl(
             apps.ledger("ledger"),
             Identity.of_this_process("one"),
             self.board,
-            Callbacks(
-                lambda partition, reason, done: self.asked.append((partition, reason, done)),
-                lambda partition, offset, done: self.offered.append((partition, offset, done)),
-                lambda partition, done: self.retried.append((partition, done)),
-                lambda: self.trouble,
-                lambda: self.aside,
-            ),
+            requests,
             Pulse(lambda: self.now),
         )
 
@@ -61,7 +65,7 @@ class Bench:
 
 @pytest.fixture
 def bench():
-    """Reached, with partitions 0 LIVE and 2 loading."""
+    """Make a bench that was reached, with partitions 0 LIVE and 2 loading."""
     made = Bench()
     made.control.reached(VIEW)
     made.control.member_of({0, 2})
@@ -83,7 +87,9 @@ def test_ready_is_a_member_whose_partitions_are_all_live(bench):
 
 def test_ready_says_why_a_partition_is_not_live(bench):
     """With its error, not only its phase; that of a LIVE one is none, but that another may own it."""
-    problem = Problem("NotAuthorized", "User:ada may not Read topic payments", "", "retry")
+    problem = PartitionError(
+        "NotAuthorized", "User:ada may not Read topic payments", "", "retry", "", AT
+    )
     bench.board.publish(PartitionStatus(0, Phase.LIVE, error=problem))
     bench.board.publish(PartitionStatus(2, Phase.LOADING, error=problem))
     details = [check.detail for check in bench.control.ready_checks()[4:]]
@@ -197,8 +203,8 @@ def test_snapshots_are_remembered_newest_first_with_their_last_state(bench, monk
 
 def test_the_snapshot_restored_from_is_listed_once_it_proved_itself(bench):
     """One that was tried and given up is not; what this process wrote itself keeps its own story."""
-    used = SnapshotUsed("s0", 4, 17, entries=9, size_bytes=300, created_at=0.5, chunks=2)
-    restore = RestoreStatus(1, 1.0, snapshot=used)
+    used = SnapshotUsed("s0", 4, 17, entries=9, size_bytes=300, created_at=AT, chunks=2)
+    restore = Recovery(1, AT, snapshot=used)
     bench.board.publish(PartitionStatus(0, Phase.LOADING, restore=restore))
     assert bench.control.snapshots() == []
     bench.board.publish(PartitionStatus(0, Phase.LIVE, restore=restore))

@@ -1,4 +1,4 @@
-"""Which partitions run here, as the group says, on a real broker."""
+"""Tests of which partitions run here, as the group says, on a real broker."""
 
 import pytest
 
@@ -44,7 +44,7 @@ class Bench:
 
 @pytest.fixture
 async def bench(stage, unique):
-    """Of a ledger with three partitions; stopped at the end."""
+    """Provide the bench of a ledger with three partitions; stop it at the end."""
     here = await stage(apps.ledger(unique("super")), partitions=3)
     made = Bench(here, await here.context())
     yield made
@@ -83,6 +83,21 @@ async def test_a_partition_that_comes_back_waits_for_its_former_runner(bench):
     )
     outputs = await bench.here.read(bench.here.app.outputs[0].name)
     assert len(outputs[0]) == 50
+
+
+async def test_a_partition_that_ends_unasked_is_failed(bench, caplog):
+    """Whatever ended it: the status, the log and who listens are told. The others go on."""
+    told = []
+    bench.supervisor.on_failed = lambda number, error: told.append(number)
+    bench.supervisor.assigned({0, 1})
+    await bench.live(0, 1)
+    bench.supervisor._tasks[0].cancel()
+    await until(lambda: bench.phases() == {0: "failed", 1: "live"}, "failed")
+    assert told == [0]
+    assert bench.board.get(0).error.kind == "EndedUnasked"
+    assert any(
+        "partition 0" in each.message for each in caplog.records if each.levelname == "ERROR"
+    )
 
 
 class Ours:
@@ -131,7 +146,7 @@ async def test_added_partitions_stop_what_runs(watchful, bench, caplog):
 
 
 def outcome(heard):
-    """What a retry became: state and detail."""
+    """Return what a retry became: state and detail."""
     return [(state, detail) for state, _, detail in heard]
 
 

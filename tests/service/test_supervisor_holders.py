@@ -1,4 +1,4 @@
-"""What the supervisor owes its runners, those that have not ended yet among them. Without a broker."""
+"""Tests of what the supervisor owes its runners, those that have not ended yet among them. Without a broker."""
 
 import asyncio
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ class Runner:
     """Runs until told; whether it then holds its state, and whether it is taken back, the test says."""
 
     def __init__(self, context: Any, *_: object) -> None:
-        self.number, self.holding, self.lost = context.partition, False, None
+        self.number, self.holding, self.unsaved = context.partition, False, None
         self.over, self.stops = asyncio.Event(), 0
         self.ids: list[dict[str, str]] = []
         self.deaths: list[BaseException] = []
@@ -52,6 +52,12 @@ class Runner:
         self.over.set()
 
     def on_reassigned(self) -> None: ...
+
+    @property
+    def is_asked_to_end(self) -> bool:
+        return self.stops > 0
+
+    def limits_seen(self, limits: Any) -> None: ...
 
     def refuse(self, error: Exception) -> None:
         self.refusals.append(error)
@@ -85,12 +91,14 @@ class Watch:
     async def close(self) -> None: ...
 
 
-class Looks:
-    """At the cluster: what is found, and how often."""
+A_VIEW = SimpleNamespace(output_limits={})
 
-    def __init__(self) -> None:
-        self.found: Any = "a view"
-        self.count = 0
+
+class Looks:
+    """A look at the cluster: what is found, and how often."""
+
+    found: Any = A_VIEW
+    count = 0
 
     async def inspect(self, *_: object, **__: object) -> Any:
         self.count += 1
@@ -114,12 +122,14 @@ def looks(monkeypatch):
 
 @pytest.fixture
 async def supervisor(monkeypatch):
-    """Of runners that do nothing; stopped at the end."""
+    """Provide a supervisor of runners that do nothing; stop it at the end."""
     MADE.clear()
     monkeypatch.setattr(module, "PartitionRunner", Runner)
     monkeypatch.setattr(module, "TOPIC_WATCH_SECONDS", 0.01)
     settings = Settings(kafka={"bootstrap.servers": "127.0.0.1:1"}, timeouts={"revoke_ms": 100})
-    cluster: Any = SimpleNamespace(topic_watch=Watch, topic_ids=topic_ids)
+    cluster: Any = SimpleNamespace(
+        topic_watch=Watch, topic_ids=topic_ids, offset_committer=lambda _: Watch()
+    )
     nothing: Any = None
     made = Supervisor(
         apps.ledger("held"), settings, cluster, nothing, nothing, StatusBoard(), lambda _: None
@@ -145,22 +155,22 @@ async def test_a_holder_whose_partition_came_back_is_told_of_at_the_end(supervis
     first = await released(supervisor)
     monkeypatch.setattr(Runner, "take_back", lambda _: False)
     supervisor.assigned({0})
-    first.lost = StopError("the state is lost")
+    first.unsaved = StopError("the state is lost")
     stopping = asyncio.create_task(supervisor.stop(final_snapshot=False, deadline_seconds=0.3))
     seen = len(first.ids)
     await until(lambda: len(first.ids) > seen + 2, "the watch")
     await stopping
-    assert supervisor.lost == [first.lost]
+    assert supervisor.unsaved == [first.unsaved]
 
 
 async def test_a_holder_that_a_defect_has_ended_is_told_of_at_the_end(supervisor):
     """Nobody holds its state any more: the exit code must show it."""
     first = await released(supervisor)
-    first.lost, first.error = StopError("the state is lost"), ZeroDivisionError("a defect")
+    first.unsaved, first.error = StopError("the state is lost"), ZeroDivisionError("a defect")
     first.over.set()
     await until(lambda: first.deaths, "the defect")
     await supervisor.stop(final_snapshot=False, deadline_seconds=5.0)
-    assert supervisor.lost == [first.lost]
+    assert supervisor.unsaved == [first.unsaved]
 
 
 async def test_a_holder_takes_its_partition_back(supervisor):
@@ -204,7 +214,7 @@ async def test_a_changed_cluster_is_said_once_and_refuses_all(looks, supervisor,
     assert MADE[1].refusals[0] is error
     await looks.two_more()
     assert caplog.text.count("the cluster has changed") == 1
-    looks.found = "a view"
+    looks.found = A_VIEW
     await looks.two_more()
     supervisor.assigned({0, 1, 2})
     assert MADE[2].refusals == []
@@ -216,9 +226,16 @@ async def test_a_look_that_refuses_nobody_is_followed_by_another(looks, supervis
     supervisor.assigned({0})
     looks.found = error
     await looks.two_more()
-    assert MADE[0].refusals == []
-    said = "the watch over the cluster failed, and goes on" in caplog.text
-    assert said is isinstance(error, ZeroDivisionError)
+    assert not MADE[0].refusals
+    assert ("failed, and goes on" in caplog.text) is isinstance(error, ZeroDivisionError)
+
+
+async def test_a_runner_that_cannot_be_told_does_not_end_the_watch(looks, supervisor):
+    """What it raises is logged, and the next look tells it again."""
+    supervisor.assigned({0})
+    vars(MADE[0]).update(limits_seen=lambda _: 1 / 0, refuse=lambda _: 1 / 0)
+    for looks.found in (A_VIEW, StopError("one more")):
+        await looks.two_more()
 
 
 @pytest.mark.parametrize("error", [Unreachable("no broker"), ZeroDivisionError("a defect")])
@@ -230,9 +247,9 @@ async def test_a_retry_that_cannot_look_at_the_cluster_ends(looks, supervisor, e
     supervisor.retry(0, lambda *told: heard.append(told))
     await until(lambda: heard, "an answer")
     assert (heard[0][0], str(error) in heard[0][2], MADE[0].retried) == ("failed", True, [])
-    looks.found = "a view"
+    looks.found = A_VIEW
     supervisor.retry(0, lambda *told: heard.append(told))
-    await until(lambda: MADE[0].retried == ["a view"], "the retry")
+    await until(lambda: MADE[0].retried == [A_VIEW], "the retry")
     supervisor.retry(1, lambda *told: heard.append(told))
     assert heard[1:] == [("failed", None, "this process does not own the partition any more")]
 
@@ -280,6 +297,7 @@ def runner_of(partition=0):
         snapshots=SimpleNamespace(topic="snaps"),
         input_names=("in",),
         metrics=SimpleNamespace(failed=lambda *_: None, fenced=lambda: None),
+        view=SimpleNamespace(output_limits={}),
     )
     runner: Any = PartitionRunner(context, board, told.append)
     return runner, board, told

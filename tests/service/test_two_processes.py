@@ -8,11 +8,16 @@ from contextlib import nullcontext
 import pytest
 
 from snapreplay.service.core import step_down
+from snapreplay.service.core.refusals import WrongLog
+from snapreplay.service.ports import NewTopic
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
+from snapreplay.snapshots.format.records import Genesis
 from tests.support import apps
+from tests.support.deadlines import scaled, within
 from tests.support.entries import read_entry
 from tests.support.load import Load
-from tests.support.stage import until
+from tests.support.stage import phase, processed, until
+from tests.support.tampering import bring_back, tamper, with_fields
 
 pytestmark = pytest.mark.kafka
 
@@ -22,7 +27,7 @@ async def in_thread(call, *arguments):
 
 
 async def shared(one, two):
-    """Until both have half of four partitions, LIVE."""
+    """Wait until both have half of four partitions, LIVE."""
     await until(lambda: len(one.live()) == len(two.live()) == 2, "two and two")
 
 
@@ -65,6 +70,54 @@ async def test_two_plain_processes_of_one_host_share(stage, unique, children):
         await here.assert_exactly_once(service)
 
 
+async def test_another_app_of_the_same_id_takes_no_partition_away(stage, unique):
+    """It is refused before it joins the group, so that the real one keeps all partitions."""
+    here = await stage(apps.ledger(unique("real")), partitions=2)
+    other = apps.pair(here.app.app_id)
+    await here.cluster.create_topics(
+        [NewTopic(topic.name, 2) for topic in (*other.inputs, *other.outputs)]
+    )
+    async with here.running(instance_id="real") as real:
+        foreign = here.service(other, instance_id="foreign")
+        await foreign.start()
+        try:
+            with pytest.raises(WrongLog, match="inputs recorded in"):
+                async with within(30):
+                    await foreign.wait_started()
+        finally:
+            await foreign.stop()
+        assert live(real) == {0, 1}
+
+
+async def test_who_finds_the_log_of_another_app_leaves_the_group(stage, unique):
+    """It joins again when an operator has brought the log back and asks for a retry."""
+    here = await stage(apps.ledger(unique("left")))
+    name, servers = here.app.app_id, here.bootstrap_servers
+    increments, genesis = f"{name}-increments", Genesis("elsewhere", 1, {f"payments-{name}": 0})
+
+    async def members(count):
+        async with within(30):
+            while await here.cluster.member_count(name) != count:  # noqa: ASYNC110 - it is in the cluster
+                await asyncio.sleep(0.05)
+
+    async with here.running() as service:
+        await here.feed(20)
+        await processed(service, {0: 20})
+        (log,) = await here.read(increments)
+        await tamper(here, increments, RecordKind.INCREMENT, with_fields(genesis=genesis))
+        assert (await phase(service, "failed")).error.kind == "WrongLog"
+        await members(0)
+        assert (
+            "left the group" in {c.name: c for c in service.control.ready_checks()}["member"].detail
+        )
+        await in_thread(bring_back, servers, increments, log)
+        service.control.retry(0)
+        await members(1)
+        await service.wait_live(scaled(30))
+        await here.feed(20)
+        await here.assert_exactly_once(service)
+
+
 def live(service):
     return {s.partition for s in service.restore_status() if s.phase == "live"}
 
@@ -75,7 +128,7 @@ def stepped_down(service):
 
 
 async def owns_by_the_log(here, service):
-    """Until the newest claim of both partitions is this process's, and both are LIVE: claims may cross once."""
+    """Wait until the newest claim of both partitions is this process's, and both are LIVE: claims may cross once."""
     ours, owners = service.control.facts().process_id, [""]
     while set(owners) != {ours} or live(service) != {0, 1}:
         logs = await here.read(f"{here.app.app_id}-increments")

@@ -1,4 +1,4 @@
-"""What an operator does first: `snapreplay init`, until it says that all partitions have begun."""
+"""The first thing an operator does: `snapreplay init`, until it says that all partitions have begun."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from snapreplay.errors import StopError
 from snapreplay.service.decisions.init import OwnedBefore, init_app
-from tests.simulation.oracle import Violation
+from tests.simulation.history import Violation
 from tests.simulation.process import Process
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ REFUSED_SECONDS = 10.0  # virtual: every transaction that an `init` left open ha
 
 
 async def begin_late(world: World) -> None:
-    """While the processes wait for it."""
+    """Begin while the processes wait for it."""
     await asyncio.sleep(world.scenario.chaos_seconds * world.rng.random() / 2)
     await begin(world)
 

@@ -9,15 +9,17 @@ whatever transaction is open when it arrives.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from snapreplay.app.record import Output
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.kafka_errors import Fenced
 from snapreplay.service.core.lineage import LastFence, Lineage
-from snapreplay.service.ports import LogRecord, TopicPartition
+from snapreplay.service.ports import CommittedOffset, LogRecord, TopicPartition
 from tests.simulation.log import Log, Transaction, TxnState, View
 
 Writable = Output | LogRecord
@@ -37,12 +39,35 @@ class InvalidTxnState(Exception):
 
 @dataclass
 class _Id:
-    """What the coordinator knows of a transactional id."""
+    """The coordinator's knowledge of a transactional id."""
 
     epoch: int = -1
+    fences: int = 0
     timeout: float = 60.0
     transaction: Transaction | None = None
     state: str = "Empty"  # in Kafka's words
+
+
+class Remembered(NamedTuple):
+    """The memory of a transactional id at one moment."""
+
+    epoch: int
+    state: str
+    transaction: Transaction | None
+
+
+class Fence(NamedTuple):
+    """`number` counts those of an id: a coordinator that forgets gives the same epoch again."""
+
+    epoch: int
+    number: int
+
+
+class Replica(NamedTuple):
+    """A leader as its clients see it."""
+
+    view: View
+    log: Log
 
 
 class Broker:
@@ -52,19 +77,31 @@ class Broker:
         self.cluster_id = "simulated"
         self.partition_counts: dict[str, int] = {}
         self.topic_ids: dict[str, str] = {}
+        self.group_offsets: dict[tuple[str, TopicPartition], CommittedOffset] = {}
+        self.group_history: list[
+            tuple[float, dict[tuple[str, TopicPartition], CommittedOffset]]
+        ] = []
+        """All that `group_offsets` ever was, and since when."""
         self.by_id: dict[str, dict[int, Log]] = {}
         """Of every topic that ever was: partition → log."""
         self.ids_of: dict[str, list[str]] = {}
         """By name, in the order of creation."""
         self.logs: dict[TopicPartition, Log] = {}
-        self.stale: dict[TopicPartition, View] = {}
+        self.stale: dict[TopicPartition, Replica] = {}
         """Partitions with a second leader, cut off from its peers: what it still answers."""
         self.members: Collection[str] = ()
         """Of the only group."""
         self.slow_markers = slow_markers
         self._rng = rng
         self._created = 0
+        self._serials = itertools.count()
         self._ids: dict[str, _Id] = {}
+        self._forgot_at: dict[str, float] = {}
+        self._refused_markers: set[str] = set()
+        self.torn: set[str] = set()
+        """Ids with a transaction that their coordinator has forgotten half of: what is in it is in some logs. And those
+        of producers that write although they were fenced: the coordinator has forgotten that, and gave out their epoch
+        again."""
 
     def create(self, topic: str, partition_count: int) -> None:
         self.partition_counts[topic] = partition_count
@@ -74,7 +111,7 @@ class Broker:
         logs = self.by_id[self.topic_ids[topic]] = {}
         for number in range(partition_count):
             partition = TopicPartition(topic, number)
-            logs[number] = self.logs[partition] = Log(partition)
+            logs[number] = self.logs[partition] = Log(partition, self._serials)
 
     def copy(self) -> Broker:
         """The same logs, and no transaction: what is changed or appended there is not changed here."""
@@ -86,21 +123,46 @@ class Broker:
         return other
 
     def delete(self, topic: str) -> None:
-        """Who waits for more of it is answered at once."""
+        """Delete a topic; who waits for more of it is answered at once."""
         for number, log in self.by_id[self.topic_ids.pop(topic)].items():
             del self.logs[TopicPartition(topic, number)]
             self.stale.pop(TopicPartition(topic, number), None)
             log.wake()
         del self.partition_counts[topic]
+        for group_id, partition in list(self.group_offsets):
+            if partition.topic == topic:
+                del self.group_offsets[group_id, partition]
 
-    def heal(self, partition: TopicPartition, view: View) -> None:
-        """The stale leader of a partition is gone, unless it is another one by now."""
-        if self.stale.get(partition) is view:
-            del self.stale[partition]
+    def lose(
+        self, partition: TopicPartition, end_offset: int, start_offset: int, epoch: int | None
+    ) -> int:
+        """The next leader of a partition has nothing from `end_offset` on: an unclean election, or an older directory.
+        Returns how many offsets that were."""
+        log = self.logs[partition]
+        if partition in self.stale:  # it still has what the others have lost
+            self.stale[partition] = self.stale[partition]._replace(log=log.frozen())
+        count = log.cut(end_offset, start_offset)
+        log.elect(epoch)
+        return count
+
+    def leader(self, partition: TopicPartition) -> Replica:
+        """The one that its peers follow."""
+        log = self.logs[partition]
+        return Replica(log.view, log)
+
+    def cut_off(self, partition: TopicPartition, seconds: float) -> None:
+        """Its leader goes on answering what it knows, beside the next one."""
+        stale = self.stale[partition] = self.leader(partition)
+
+        def heal() -> None:
+            if partition in self.stale and self.stale[partition].view is stale.view:
+                del self.stale[partition]
+
+        asyncio.get_running_loop().call_later(seconds, heal)
 
     # -------------------------------------------------------------- transactions
 
-    def init_producer(self, transactional_id: str, timeout: float) -> int:
+    def init_producer(self, transactional_id: str, timeout: float) -> Fence:
         """The new epoch; older ones are fenced.
 
         Raises:
@@ -115,8 +177,13 @@ class Broker:
             if known.transaction is not None:
                 raise Concurrent
         known.epoch += 1
+        known.fences += 1
         known.state = "Empty"
-        return known.epoch
+        return Fence(known.epoch, known.fences)
+
+    def fences(self, transactional_id: str) -> int:
+        """Count how many there were; no loss makes it less."""
+        return self._ids[transactional_id].fences
 
     def add_partition(
         self, transactional_id: str, epoch: int, partition: TopicPartition
@@ -155,10 +222,14 @@ class Broker:
         if partition not in self.logs:
             raise UnknownTopic
         log, first = self.logs[partition], self.logs[partition].end
+        if log.elections or self._forgot_at:
+            self._check_producer(log, transaction)
         for record in batch:
             timestamp = record.timestamp_ms if isinstance(record, Output) else None
             written_at = int(_now() * 1000) if timestamp is None else timestamp
-            log.append(record.key, record.value, tuple(record.headers), written_at, transaction)
+            log.append(
+                record.key, record.value, tuple(record.headers), written_at, transaction, first
+            )
         return first
 
     def end_transaction(self, transactional_id: str, epoch: int, *, commit: bool) -> None:
@@ -177,19 +248,79 @@ class Broker:
             raise InvalidTxnState
 
     def forget(self, transactional_id: str) -> None:
-        """What the coordinator does after `transactional.id.expiration.ms`."""
+        """Forget an id, as the coordinator does after `transactional.id.expiration.ms`."""
         del self._ids[transactional_id]
 
     def last_fence(self, transactional_id: str) -> LastFence | None:
-        """As DescribeTransactions tells it."""
+        """Answer as DescribeTransactions does."""
         known = self._ids.get(transactional_id)
         if known is None:
             return None
         return LastFence(Lineage(1, known.epoch), known.state)
 
+    def is_blocked(self, transactional_id: str) -> bool:
+        """Say whether a decided transaction waits for markers that its partitions refuse."""
+        known = self._ids.get(transactional_id)
+        decided = known is not None and known.transaction is not None
+        return decided and transactional_id in self._refused_markers
+
     def open_transactions(self) -> list[Transaction]:
         found = (known.transaction for known in self._ids.values())
         return [transaction for transaction in found if transaction is not None]
+
+    def _check_producer(self, log: Log, transaction: Transaction) -> None:
+        """Check a producer by what the leader knows from this log alone.
+
+        Raises:
+            Fenced: a younger epoch has written here: the coordinator has lost it.
+            InvalidTxnState: OUT_OF_ORDER_SEQUENCE_NUMBER, a part of what the producer sent is lost, or its epoch was
+                given out before.
+        """
+        if log.newest_epoch_of(transaction.transactional_id) > transaction.epoch:
+            raise fenced(transaction.transactional_id)
+        forgot_at = self._forgot_at.get(transaction.transactional_id, -1.0)
+        again = transaction.began > forgot_at and log.has_older(transaction, forgot_at)
+        if again or log.knows_a_gap(transaction):
+            raise InvalidTxnState
+
+    def commit_offsets(self, changed: dict[tuple[str, TopicPartition], CommittedOffset]) -> None:
+        self.restore_offsets(self.group_offsets | changed)
+
+    def restore_offsets(self, offsets: dict[tuple[str, TopicPartition], CommittedOffset]) -> bool:
+        """`__consumer_offsets` is as it was then; whether that is another thing."""
+        changed, self.group_offsets = offsets != self.group_offsets, dict(offsets)
+        self.group_history.append((_now(), self.group_offsets))
+        return changed
+
+    def coordinated(self) -> dict[str, Remembered]:
+        """Return what `__transaction_state` holds now."""
+        return {
+            each: Remembered(known.epoch, known.state, known.transaction)
+            for each, known in self._ids.items()
+        }
+
+    def forget_since(self, remembered: dict[str, Remembered]) -> int:
+        """`__transaction_state` is as it was then; how many ids that changes. Epochs are given out again; a transaction
+        that was under way then is so again, and one that is under way now belongs to nobody."""
+        changed = 0
+        for transactional_id, then in remembered.items():
+            known = self._ids[transactional_id]
+            if (known.epoch, known.state) == (then.epoch, then.state):
+                continue
+            changed += 1
+            self._forgot_at[transactional_id] = _now()
+            now, known.transaction = known.transaction, None
+            if now is not None or then.transaction is not None:
+                self.torn.add(transactional_id)
+            if now is not None and now is not then.transaction:
+                for partition in now.partitions:
+                    self.logs[partition].forsake(now)
+            known.epoch, known.state = then.epoch, then.state
+            if then.transaction is not None:
+                known.transaction = again = _resumed(then.transaction)
+                self._expire_later(known, again)
+                known.state = "Ongoing"
+        return changed
 
     def _known(self, transactional_id: str, epoch: int) -> _Id:
         known = self._ids[transactional_id]
@@ -213,6 +344,11 @@ class Broker:
 
     def _write_marker(self, known: _Id, transaction: Transaction, target: TopicPartition) -> None:
         log = self.logs.get(target)
+        if log is not None and (log.elections or self._forgot_at):
+            younger = log.newest_epoch_of(transaction.transactional_id) > transaction.epoch
+            if younger:  # INVALID_PRODUCER_EPOCH: the coordinator gives up, and is never done
+                self._refused_markers.add(transaction.transactional_id)
+                return
         if log is not None:
             log.mark(transaction)
         transaction.marker.setdefault(target, -1)  # to a topic that is gone none is written
@@ -234,8 +370,15 @@ class Broker:
         asyncio.get_running_loop().call_later(seconds, expire)
 
 
+def _resumed(then: Transaction) -> Transaction:
+    """The transaction as its coordinator knew it; a decided one is under way again, and ends where it has ended."""
+    if then.state is TxnState.ONGOING:
+        return then
+    return replace(then, state=TxnState.ONGOING, first={}, marker={}, began=_now())
+
+
 def fenced(transactional_id: str) -> SnapreplayError:
-    """As the adapter says it; a timed out transaction and a newer owner are not told apart."""
+    """Make the error as the adapter says it; a timed out transaction and a newer owner are not told apart."""
     return Fenced(
         f"the broker refuses the epoch of producer {transactional_id}: a newer owner, or our"
         " transaction timed out",

@@ -1,4 +1,4 @@
-"""What stream time does to the state of the program, by hand: everything is searched as a whole, no line of the
+"""The effect of stream time on the state of the program, by hand: everything is searched as a whole, no line of the
 product's."""
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _pack = msgspec.msgpack.encode
 
 
 class Due(NamedTuple):
-    """In the order in which they happen; `kind`: 0 a timer, 1 an entry that expires, 2 the periodic timer."""
+    """An event, in the order in which they happen; `kind`: 0 a timer, 1 an entry that expires, 2 the periodic
+    timer."""
 
     at_ms: int
     kind: int
@@ -36,7 +37,7 @@ class PlainInTime(Plain):
     next_tick_ms: int | None = None
 
     def due(self, to_ms: int) -> Due | None:
-        """What happens next on the way to a time."""
+        """Return what happens next on the way to a time."""
         up_to_ms = max(to_ms, self.now_ms)
         found = [Due(at_ms, 0, "", key) for key, at_ms in self.timers.items()]
         for key, at_ms in self.touched_ms.items():
@@ -58,7 +59,7 @@ class PlainInTime(Plain):
             self.next_tick_ms = (due.at_ms // EVERY_MS + 1) * EVERY_MS
 
     def fire(self, version: int, due: Due) -> tuple[str, int, int]:
-        """What a handler of this version tells of a timer: its name, its time, the result."""
+        """Return what a handler of this version tells of a timer: its name, its time, the result."""
         if due.kind == 2:
             at_ms = due.at_ms - due.at_ms % EVERY_MS
             return TICK, at_ms, program.tick_result(version, len(self.results), at_ms)
@@ -90,7 +91,7 @@ class PlainInTime(Plain):
                 self.touched_ms[key] = self.now_ms
 
     def stored(self) -> dict[str, dict[bytes, bytes]]:
-        """By store, as the log has it: entries with their stamps, and the timers."""
+        """Return the entries by store, as the log has them: entries with their stamps, and the timers."""
         found = {
             store: {_pack(key): self._stamp(key) + _pack(value) for key, value in inner.items()}
             for store, inner in self.entries().items()

@@ -30,16 +30,18 @@ BACKOFF_SECONDS = 0.02
 
 
 class SimCluster:
-    """See `ports.Cluster`."""
+    """A simulated `ports.Cluster`."""
 
-    def __init__(self, link: Link, settings: Settings, slice_records: int = 5000) -> None:
+    def __init__(
+        self, link: Link, settings: Settings, slice_records: int = 5000, ahead_records: int = 0
+    ) -> None:
         timeouts = settings.timeouts
         self._link, self._broker = link, link.network.broker
         self._commit_s = timeouts.commit_ms / 1000
         self._fence_s = timeouts.fence_ms / 1000
         self._transaction_s = timeouts.transaction_ms / 1000
         self._waits = Waits(timeouts.metadata_ms / 1000, timeouts.progress_ms / 1000)
-        self._slice_records = slice_records
+        self._slice_records, self._ahead_records = slice_records, ahead_records
 
     async def reader(
         self,
@@ -49,22 +51,23 @@ class SimCluster:
         **_: bool,
     ) -> SimReader:
         await self._link.connect(REQUEST_SECONDS)
-        slices = self._slice_records
-        return SimReader(self._link, self._waits, read_committed, slices, topic_ids)
+        slices, ahead = self._slice_records, self._ahead_records
+        return SimReader(self._link, self._waits, read_committed, slices, topic_ids, ahead)
 
     async def fence(self, transactional_id: str) -> SimProducer:
         deadline = _now() + self._fence_s
         start = partial(self._broker.init_producer, transactional_id, self._transaction_s)
         while True:
             try:
-                epoch = await self._link.call("fence", start, max(0.0, deadline - _now()))
+                fence = await self._link.call("fence", start, max(0.0, deadline - _now()))
             except Concurrent:
                 if _now() > deadline:
                     raise Unreachable(f"{transactional_id} was not fenced in time") from None
                 await asyncio.sleep(BACKOFF_SECONDS)
                 continue
-            self._link.network.trace(self._link.owner.name, f"fenced {transactional_id} {epoch}")
-            return SimProducer(self._link, transactional_id, epoch, self._commit_s)
+            what = f"fenced {transactional_id} {fence.epoch}"
+            self._link.network.trace(self._link.owner.name, what)
+            return SimProducer(self._link, transactional_id, fence, self._commit_s)
 
     async def last_fence(self, transactional_id: str) -> LastFence | None:
         return await self._link.call(
@@ -99,7 +102,12 @@ class SimCluster:
     async def committed_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        return {}  # nobody audits here
+        """Answer at once: Kafka's coordinator of groups is not simulated."""
+        known = self._broker.group_offsets
+        return {each: known[group_id, each] for each in partitions if (group_id, each) in known}
+
+    def offset_committer(self, group_id: str) -> SimOffsetCommitter:
+        return SimOffsetCommitter(self._broker, group_id)
 
     async def topic_names(self) -> list[str]:
         return sorted(self._broker.partition_counts)
@@ -114,7 +122,7 @@ class SimCluster:
         return ClusterFacts(self._broker.cluster_id, 1, broker_config)
 
     async def agreed_end_offset(self, partition: TopicPartition) -> int | None:
-        """See `ports.Cluster.agreed_end_offset`: here they never do, so that waiting is what is simulated."""
+        """Answer for `ports.Cluster.agreed_end_offset`: here they never do, so that waiting is what is simulated."""
         return None
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
@@ -134,8 +142,23 @@ class SimCluster:
         return start
 
 
+class SimOffsetCommitter:
+    """A simulated `ports.OffsetCommitter`."""
+
+    def __init__(self, broker: Broker, group_id: str) -> None:
+        self._broker, self._group_id = broker, group_id
+
+    async def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self._broker.commit_offsets(
+            {(self._group_id, each): offset for each, offset in offsets.items()}
+        )
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
 class SimTopicWatch:
-    """See `ports.TopicWatch`."""
+    """A simulated `ports.TopicWatch`."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
@@ -148,7 +171,7 @@ class SimTopicWatch:
 
 
 class SimGroup:
-    """See `ports.Group`. `asked` answers for this process at the coordinator."""
+    """A simulated `ports.Group`. `asked` answers for this process at the coordinator."""
 
     def __init__(self, link: Link, asked: Callable[[int], bool]) -> None:
         self._link, self._asked = link, asked
@@ -158,7 +181,7 @@ class SimGroup:
 
 
 def undisturbed(loop: VirtualLoop, broker: Broker, settings: Settings) -> SimCluster:
-    """For a program that nothing happens to."""
+    """Make a cluster for a program that nothing happens to."""
     rng = random.Random(1)
     network = Network(loop, broker, Faults(rng, 0, 0), rng)
     return SimCluster(Link(network, Owner()), settings)

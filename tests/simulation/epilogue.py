@@ -1,4 +1,4 @@
-"""What comes after a healed history: everybody starts again, or somebody deploys code that computes something else."""
+"""The time after a healed history: everybody starts again, or somebody deploys code that computes something else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from snapreplay.service.core.phase import Phase
 from tests.simulation import program
-from tests.simulation.oracle import Violation
+from tests.simulation.history import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -54,7 +54,13 @@ async def _restart(world: World, version: int) -> None:
     while world.loop.time() < deadline:
         await asyncio.sleep(0.2)
         statuses = process.board.all()
-        decided = all(status.phase in DECIDED for status in statuses)
+        decided = all(
+            status.phase in DECIDED or world.has_said(status.partition, status)
+            for status in statuses
+        )
         if decided and len(statuses) == world.scenario.partitions and world.quiet:
             return
+    if world.losses.is_waited_for():
+        world.refused |= set(range(world.scenario.partitions))
+        return
     world.network.misused(f"not started again after {STARTED_SECONDS} s: {process.board.all()}")

@@ -1,4 +1,4 @@
-"""What happens to the world beside the faults of single requests."""
+"""The events of the world beside the faults of single requests."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _pin(world: World, where: str, seconds: float) -> bool:
     log, transaction = _log(world, target), Transaction(FOREIGN, 0, world.loop.time())
     if target.topic in program.INPUTS:
         transaction.transactional_id = "feeder"
-        log.append(b"k0", b"1", (), 1_000_000, transaction)
+        log.append(b"k0", b"1", (), world.feeder.now_ms, transaction)
         transaction.transactional_id = FOREIGN
     else:
         log.append(None, b"foreign", (), 0, transaction)
@@ -141,10 +141,7 @@ def _stale(world: World, _: str, seconds: float) -> bool:
     for topic in (TOPICS["increments"], TOPICS["snapshots"], *inputs):
         target = TopicPartition(topic, number)
         if world.rng.random() < 0.7 and topic not in world.feeder.closed:
-            broker.stale[target] = broker.logs[target].view
-            world.loop.call_later(
-                2 * seconds, broker.heal, target, broker.stale[target], context=NOWHERE
-            )
+            broker.cut_off(target, 2 * seconds)
     return True
 
 
@@ -171,14 +168,15 @@ def _trim_input(world: World, _: str, __: float) -> bool:
 
 
 def last_increment(world: World, number: int) -> Increment | None:
-    """As committed now; None also where the genesis has no marker yet, or in a new topic."""
+    """Return it as committed now; None also where the genesis has no marker yet, or in a new topic."""
     log = _log(world, TopicPartition(TOPICS["increments"], number))
     return next((each for _, each in told.newest(log, Increment, log.stable)), None)
 
 
 def is_written(world: World, number: int) -> bool:
-    """Whether the own topics of today have the state: an owner that was LIVE before they were replaced may not have
-    noticed yet. It may have written the snapshot into the new topic all the same, and its successor loaded it there."""
+    """Say whether the own topics of today have the state: an owner that was LIVE before they were replaced may not
+    have noticed yet. It may have written the snapshot into the new topic all the same, and its successor loaded it
+    there."""
     last = last_increment(world, number)
     increments = TOPICS["increments"]
     if last is None or last.topic_ids.get(increments) != world.broker.topic_ids[increments]:

@@ -1,4 +1,4 @@
-"""Which fault happens at which request: drawn from the seed, counted by kind.
+"""The choice of the fault at each request: drawn from the seed, counted by kind.
 
 Each seed has its own selection of kinds and its own rates, so that some histories are full of one thing and free of
 another. Between two faults of a site lies a drawn number of requests.
@@ -62,7 +62,7 @@ class Faults:
         self._crashes_left, self._stalls_left = crashes_max, stalls_max
 
     def spare_owners(self) -> None:
-        """From now on nobody dies, and every fence is answered: what is in memory may be the only copy."""
+        """Let nobody die from now on, and answer every fence: what is in memory may be the only copy."""
         self.owners_spared = True  # also from what was drawn already
         self._crashes_left = 0
         self._menu["fence"] = []

@@ -41,6 +41,28 @@ class Feeder:
             while self._left[partition] > 0:
                 self._burst(partition)
 
+    @property
+    def now_ms(self) -> int:
+        """Return the time of what was written last, or of the clock where stream time follows it."""
+        if not self._scenario.idle_advance_ms or self._loop is None:
+            return self._now_ms
+        return max(self._now_ms, int((EPOCH_SECONDS + self._loop.time()) * 1000))
+
+    def jump(self, milliseconds: int) -> None:
+        """Make what is written from now on younger."""
+        self._now_ms += milliseconds
+
+    def add(self, partition: TopicPartition, count: int) -> None:
+        """Add to what is to be written."""
+        self._left[partition] += count
+
+    def write(self, partition: TopicPartition, count: int) -> None:
+        """Now, about as many."""
+        while count > 0 and self._left[partition] > 0 and partition.topic not in self.closed:
+            before = self._left[partition]
+            self._burst(partition)
+            count -= max(1, before - self._left[partition])
+
     def _burst(self, partition: TopicPartition) -> None:
         count = min(self._left[partition], self._rng.randint(1, 6))
         if count == 0 or partition.topic in self.closed:
@@ -70,11 +92,8 @@ class Feeder:
         next_ms = self._now_ms + rng.randrange(3)
         if not scenario.timed:
             return next_ms
-        if scenario.idle_advance_ms and self._loop is not None:
-            now_ms = int((EPOCH_SECONDS + self._loop.time()) * 1000)
-            return max(next_ms, now_ms) + rng.choice(
-                (0, 0, 5, 20, -200)
-            )  # seldom ahead of the clock
+        if scenario.idle_advance_ms and self._loop is not None:  # seldom ahead of the clock
+            return max(next_ms, self.now_ms) + rng.choice((0, 0, 5, 20, -200))
         return next_ms + rng.choices((0, 40, 400, -200, YEAR_MS), (60, 25, 10, 4, 1))[0]
 
     def _append(self, partition: TopicPartition, transaction: Transaction | None) -> int:

@@ -17,7 +17,8 @@ NEWS_SECONDS = 0.3
 
 
 class Group:
-    """Who owns what. Members are known by instance id: a restarted one gets its partitions back at once."""
+    """The group that knows who owns what. Members are known by instance id: a restarted one gets its partitions
+    back at once."""
 
     def __init__(self, network: Network, rng: random.Random, partitions: int) -> None:
         self._network, self._rng = network, rng

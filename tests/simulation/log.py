@@ -1,18 +1,25 @@
-"""One partition's log: records, transactions, markers, and the ends that follow from them."""
+"""One partition's log: records, transactions, markers, leader epochs, and the ends that follow from them."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import count
 from typing import NamedTuple
 
+from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import RawRecord
-from snapreplay.service.ports import TopicPartition
+from snapreplay.service.ports import EpochEnd, TopicPartition
+
+NO_END = (-1, -1)
+"""What a broker answers about a leader epoch that it knows nothing of."""
 
 
 class TxnState(Enum):
-    """As the transaction coordinator knows it."""
+    """The state of a transaction as its coordinator knows it."""
 
     ONGOING = "ongoing"
     COMMITTED = "committed"  # decided; markers may still be under way
@@ -21,7 +28,8 @@ class TxnState(Enum):
 
 @dataclass(eq=False)
 class Transaction:
-    """One transaction of one producer epoch. `first` and `marker` are offsets per partition."""
+    """One transaction of one producer epoch. `first` and `marker` are offsets per partition. `hung`: a log has lost its
+    marker, this is what is left of it there, and so it had been decided."""
 
     transactional_id: str
     epoch: int
@@ -30,25 +38,56 @@ class Transaction:
     partitions: dict[TopicPartition, None] = field(default_factory=dict)
     first: dict[TopicPartition, int] = field(default_factory=dict)
     marker: dict[TopicPartition, int] = field(default_factory=dict)
+    hung: TxnState | None = None
+
+    @property
+    def identity(self) -> tuple[str, int, float]:
+        """The same in every log, also where it hangs."""
+        return self.transactional_id, self.epoch, self.began
 
 
 class View(NamedTuple):
-    """What one replica answers: log start, last stable offset, high watermark."""
+    """The answer of one replica: log start, last stable offset, high watermark."""
 
     start: int
     stable: int
     end: int
 
 
-class Log:
-    """Offsets are list indexes. Trimmed records stay in memory: the oracle and stale replicas still see them."""
+class Place(NamedTuple):
+    """The way an offset came into the log: `serial` counts all that was ever written to any log, `base` is the
+    first offset of its record batch, `epoch` the leader's."""
 
-    def __init__(self, partition: TopicPartition) -> None:
+    serial: int
+    base: int
+    epoch: int
+
+
+class Written(NamedTuple):
+    """A record that is in the log, or was: with the transaction that decided about it then."""
+
+    serial: int
+    record: RawRecord
+    transaction: Transaction | None
+
+
+class Log:
+    """Offsets are list indexes. Trimmed records stay in memory: the oracle and stale replicas still see them. So do
+    those that the brokers have lost, in `lost`."""
+
+    def __init__(self, partition: TopicPartition, serials: Iterator[int] | None = None) -> None:
+        """`serials`: of all logs of a broker."""
         self.partition = partition
         self.start = 0
         self.records: list[RawRecord | None] = []
         self.transactions: list[Transaction | None] = []
+        self.places: list[Place] = []
         self.markers: dict[int, Transaction] = {}
+        self.epochs: list[tuple[int, int]] = [(0, 0)]
+        """The leader epochs, each with its first offset: what Kafka keeps in `leader-epoch-checkpoint`."""
+        self.elections = 0
+        self.lost: list[Written] = []
+        self._serials = count() if serials is None else serials
         self._open: dict[Transaction, int] = {}  # by first offset
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -58,7 +97,12 @@ class Log:
 
     @property
     def stable(self) -> int:
-        return next(iter(self._open.values()), self.end)
+        return min(self._open.values(), default=self.end)
+
+    @property
+    def epoch(self) -> int:
+        """The leader's."""
+        return self.epochs[-1][0]
 
     @property
     def open_transactions(self) -> list[Transaction]:
@@ -75,11 +119,12 @@ class Log:
         headers: tuple[tuple[str, bytes], ...],
         timestamp: int,
         transaction: Transaction | None,
+        base: int | None = None,
     ) -> int:
-        """The new record's offset."""
+        """The new record's offset. `base`: the first offset of its batch; None: it is a batch of its own."""
         offset = len(self.records)
         topic, number = self.partition
-        self.records.append(RawRecord(topic, number, offset, timestamp, key, value, headers))
+        self._take(RawRecord(topic, number, offset, timestamp, key, value, headers), base)
         self.transactions.append(transaction)
         if transaction is not None and self.partition not in transaction.first:
             transaction.first[self.partition] = offset
@@ -90,19 +135,39 @@ class Log:
     def mark(self, transaction: Transaction) -> None:
         """The marker that ends a transaction here; a bare one where it wrote nothing."""
         offset = len(self.records)
-        self.records.append(None)
+        self._take(None, None)
         self.transactions.append(None)
         self.markers[offset] = transaction
         transaction.marker[self.partition] = offset
         self._open.pop(transaction, None)
+        for hanging in self.hanging(transaction.transactional_id):
+            hanging.state = transaction.state
+            del self._open[hanging]
         self.wake()
 
+    def hanging(self, transactional_id: str | None = None) -> list[Transaction]:
+        """Transactions that only the next marker of their producer ends here: of this id, or all."""
+        found = [each for each in self._open if each.hung]
+        return [each for each in found if transactional_id in (None, each.transactional_id)]
+
+    def abort_hanging(self) -> None:
+        """Abort what hangs, as `kafka-transactions.sh --abort` does."""
+        for each in self.hanging():
+            self.mark(replace(each, state=TxnState.ABORTED, marker={}))
+
     def copy(self, other: Log, end_offset: int) -> None:
-        """What is visible of another log below `end_offset`, at the same offsets."""
+        """Copy what is visible of another log below `end_offset`, at the same offsets."""
         for offset in range(self.end, end_offset):
-            self.records.append(other.visible(offset, committed_only=True))
+            self._take(other.visible(offset, committed_only=True), None)
             self.transactions.append(None)
         self.trim(min(other.start, end_offset))
+
+    def frozen(self) -> Log:
+        """Return it as it is now; what becomes of its transactions shows there, too."""
+        other = copy(self)
+        other.records, other.transactions = list(self.records), list(self.transactions)
+        other.places, other.epochs = list(self.places), list(self.epochs)
+        return other
 
     def compact_away(self, offset: int) -> None:
         """A gap, as compaction leaves it."""
@@ -116,13 +181,54 @@ class Log:
             return self.records[offset] if transaction.state is TxnState.COMMITTED else None
         return self.records[offset]
 
+    def anchor_at(self, position: int) -> PositionAnchor | None:
+        """Return what lies directly below a position. The number of what was written stands for a batch's checksum."""
+        offset = position - 1
+        if not self.start <= offset < self.end:
+            return None
+        place = self.places[offset]
+        return PositionAnchor(place.epoch, self.places[place.base].serial)
+
+    def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
+        """Say where the log has the last offset of a leader epoch; None: it does not know the epoch."""
+        found = self.end_of_epoch(leader_epoch)
+        return None if found == NO_END else EpochEnd(*found)
+
     def committed(self) -> list[RawRecord]:
-        """Everything ever committed, trimmed or not, in order."""
+        """Everything committed that is not lost, trimmed or not, in order."""
         found = (self.visible(offset, committed_only=True) for offset in range(self.stable))
         return [record for record in found if record is not None]
 
+    def ever(self) -> Iterator[Written]:
+        """Everything that was ever committed here, also what is lost, each once, in the order of writing."""
+        there = (
+            Written(place.serial, record, transaction)
+            for record, transaction, place in zip(
+                self.records, self.transactions, self.places, strict=True
+            )
+            if record is not None
+        )
+        seen: set[int] = set()
+        # One whose marker was lost is in both: what became of it first counts.
+        for each in sorted([*self.lost, *there], key=lambda written: written.serial):
+            if is_committed(each.transaction) and each.serial not in seen:
+                seen.add(each.serial)
+                yield each
+
+    def is_where_it_was(self, offset: int, record: RawRecord | None) -> bool:
+        """Say whether this record, or one that was aborted since, is at this offset: not whether it can be read."""
+        return offset < self.end and self.records[offset] == record
+
+    def has_come_back(self) -> bool:
+        """Say whether something is visible that was aborted."""
+        return any(
+            each.hung is TxnState.ABORTED and each.state is TxnState.COMMITTED
+            for each in self.transactions
+            if each is not None
+        )
+
     def tell(self, change: asyncio.Future[None]) -> None:
-        """It is done at the next append, marker or trim."""
+        """It is done at the next append, marker, trim or election."""
         self._waiting.append(change)
 
     def trim(self, before_offset: int) -> int:
@@ -131,11 +237,152 @@ class Log:
         return self.start
 
     def wake(self) -> None:
-        """Whoever waits for a change looks again."""
+        """Wake whoever waits for a change, to look again."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for change in waiting:
                 finish(change)
+
+    # ---------------------------------------------------------------- leaders
+
+    def elect(self, epoch: int | None = None) -> None:
+        """The next leader; `epoch` where the brokers' metadata is older, too, and counts again."""
+        epoch = self.epoch + 1 if epoch is None else epoch
+        self.epochs = [each for each in self.epochs if each[0] < epoch and each[1] < self.end]
+        self.epochs.append((epoch, self.end))
+        self.elections += 1
+        self.wake()
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """Answer as OffsetForLeaderEpoch does: the newest epoch up to this one, and the offset where it ends."""
+        if epoch == self.epoch:
+            return epoch, self.end
+        later = next((start for known, start in self.epochs if known > epoch), None)
+        if later is None:
+            return NO_END
+        return max((known for known, _ in self.epochs if known <= epoch), default=epoch), later
+
+    def diverges(self, offset: int, last_epoch: int) -> tuple[int, int] | None:
+        """Answer as a fetch from this offset is answered that names the epoch of the batch before; None: it goes on.
+
+        Raises:
+            LookupError: OFFSET_OUT_OF_RANGE, the epoch is not known.
+        """
+        epoch, end = self.end_of_epoch(last_epoch)
+        if (epoch, end) == NO_END:
+            raise LookupError(last_epoch)
+        return (epoch, end) if epoch < last_epoch or end < offset else None
+
+    # ---------------------------------------------------------------- losing records
+
+    def batch_ends(self) -> list[int]:
+        """Every offset at which a batch ends, and 0: where a replica may have stopped to follow."""
+        found = [at for at in range(1, self.end) if self.places[at].base == at]
+        return sorted({0, *found, self.end})
+
+    def cut(self, end_offset: int, start_offset: int | None = None) -> int:
+        """Everything from here on was never there, for whoever asks now. Returns how many offsets that are.
+
+        Args:
+            start_offset: of the replica, or the directory, that is left.
+        """
+        count = self.end - end_offset
+        for transaction in {each for each in self.transactions if each is not None}:
+            if self._loses_its_end(transaction, end_offset):
+                self._leave_hanging(transaction, end_offset)
+        for offset in range(end_offset, self.end):
+            self._archive(offset)
+        del self.records[end_offset:], self.transactions[end_offset:], self.places[end_offset:]
+        self.markers = {at: each for at, each in self.markers.items() if at < end_offset}
+        for transaction, first in list(self._open.items()):
+            if first >= end_offset:
+                del self._open[transaction]
+                transaction.first.pop(self.partition, None)
+        self.epochs = [each for each in self.epochs if each[1] < end_offset] or self.epochs[:1]
+        self.start = min(self.start if start_offset is None else start_offset, end_offset)
+        return count
+
+    def newest_epoch_of(self, transactional_id: str) -> int:
+        """The epoch of the producer that wrote last; -1: none is known."""
+        of_records = (
+            each.epoch
+            for each in self.transactions
+            if each and each.transactional_id == transactional_id
+        )
+        of_markers = (
+            each.epoch
+            for each in self.markers.values()
+            if each.transactional_id == transactional_id
+        )
+        return max((*of_records, *of_markers), default=-1)
+
+    def has_older(self, transaction: Transaction, before: float) -> bool:
+        """Say whether another producer of the same epoch has written here, in a transaction that began before a
+        time."""
+        ours = (transaction.transactional_id, transaction.epoch)
+        return any(
+            (each.transactional_id, each.epoch) == ours and each.began < before
+            for each in self.transactions
+            if each is not None
+        )
+
+    def knows_a_gap(self, transaction: Transaction) -> bool:
+        """Say whether the last batches of its producer are lost and others are not: sequence numbers do not fit
+        then."""
+
+        def is_of(other: Transaction | None) -> bool:
+            return (
+                other is not None
+                and other.transactional_id == transaction.transactional_id
+                and other.epoch == transaction.epoch
+            )
+
+        kept = [
+            place.serial
+            for each, place in zip(self.transactions, self.places, strict=True)
+            if is_of(each)
+        ]
+        lost = [each.serial for each in self.lost if is_of(each.transaction)]
+        return bool(kept and lost and max(lost) > max(kept))
+
+    def _loses_its_end(self, transaction: Transaction, end_offset: int) -> bool:
+        first = transaction.first.get(self.partition)
+        marker = transaction.marker.get(self.partition, -1)
+        return first is not None and first < end_offset <= marker
+
+    def forsake(self, transaction: Transaction) -> None:
+        """Its coordinator has forgotten it. Where it is open, it ends as each log's next marker says."""
+        if self._open.pop(transaction, None) is not None:
+            self._leave_hanging(transaction, self.end)
+
+    def _leave_hanging(self, transaction: Transaction, end_offset: int) -> None:
+        """Its records are there and their marker is not: it is open here, for whoever ends the next transaction of this
+        producer, and nobody else."""
+        hanging = replace(transaction, state=TxnState.ONGOING, marker={}, hung=transaction.state)
+        for offset in range(transaction.first[self.partition], end_offset):
+            if self.transactions[offset] is transaction:
+                if self.partition in transaction.marker:
+                    self._archive(offset)
+                self.transactions[offset] = hanging
+        self._open[hanging] = transaction.first[self.partition]
+
+    def _archive(self, offset: int) -> None:
+        record = self.records[offset]
+        if record is not None:
+            self.lost.append(Written(self.places[offset].serial, record, self.transactions[offset]))
+
+    def _take(self, record: RawRecord | None, base: int | None) -> None:
+        base = self.end if base is None else base
+        self.places.append(Place(next(self._serials), base, self.epoch))
+        self.records.append(record)
+
+
+def is_committed(transaction: Transaction | None) -> bool:
+    """Say whether its producer has committed it. One that was aborted, and lost its marker, becomes visible when
+    the next transaction of its producer is committed: that is the brokers' doing, and nobody's commit."""
+    if transaction is None:
+        return True
+    return transaction.state is TxnState.COMMITTED and transaction.hung is not TxnState.ABORTED
 
 
 def finish(change: asyncio.Future[None]) -> None:

@@ -24,7 +24,7 @@ class Stuck(AssertionError):
 
 
 class Host:
-    """What the loop must know of a simulated process: whether it is stalled, and which tasks are its own."""
+    """The loop's knowledge of a simulated process: whether it is stalled, and which tasks are its own."""
 
     def __init__(self) -> None:
         self.stalled = False
@@ -49,7 +49,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now
 
     def resume(self, host: Host) -> None:
-        """What was ready while the process was stalled runs now."""
+        """Run what was ready while the process was stalled."""
         host.stalled = False
         self._ready.extend(host.held)
         host.held = []

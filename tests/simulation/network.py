@@ -49,7 +49,7 @@ class Owner:
 
 
 class Network:
-    """What all processes share: loop, broker, faults, and the seeded random numbers of delays."""
+    """The common ground of all processes: loop, broker, faults, and the seeded random numbers of delays."""
 
     def __init__(
         self, loop: VirtualLoop, broker: Broker, faults: Faults, rng: random.Random
@@ -169,7 +169,7 @@ class Link:
         self.network.at_broker(delay, effect)
 
     async def crash(self) -> None:
-        """Here and now; this task ends with its process, unless that is spared by now."""
+        """Crash here and now; this task ends with its process, unless that is spared by now."""
         if self.network.faults.owners_spared:
             return
         self.owner.crash()

@@ -52,7 +52,7 @@ class Process(Host, Owner):
         self._home = home
         self._network = home.network
         self.link = Link(home.network, self)
-        self.cluster = SimCluster(self.link, settings, slice_records)
+        self.cluster = SimCluster(self.link, settings, slice_records, home.scenario.ahead_records)
 
     def begin(self) -> None:
         self._beating = self.spawn(self.pulse.beat())
@@ -67,12 +67,12 @@ class Process(Host, Owner):
         self._network.loop.call_soon(what, *arguments, context=self.context.copy())
 
     def assigned(self, partitions: set[int]) -> None:
-        """What the group says, when the process hears it."""
+        """Hear what the group says."""
         if self.supervisor is not None and not self.dead and not self.stepped_down:
             self.supervisor.assigned(partitions)
 
     def crash(self) -> None:
-        """As by SIGKILL: nothing of it reaches the broker any more, except what was sent already."""
+        """Crash as by SIGKILL: nothing of it reaches the broker any more, except what was sent already."""
         if self.dead:
             return
         self._network.trace(self.name, "crashes")
@@ -84,7 +84,7 @@ class Process(Host, Owner):
         self._home.crashed(self)
 
     def stall(self, seconds: float | None = None) -> None:
-        """As by SIGSTOP, and SIGCONT later."""
+        """Stall as by SIGSTOP, and SIGCONT later."""
         if self.stalled or self.dead:
             return
         if seconds is None:
@@ -99,7 +99,7 @@ class Process(Host, Owner):
             self._continue()
 
     async def stop(self, *, final_snapshot: bool) -> None:
-        """As on SIGTERM, without leaving the group."""
+        """Stop as on SIGTERM, without leaving the group."""
         self.stopping = True
         if self._bringing_up is not None:
             await cancel_and_wait(self._bringing_up)
@@ -130,7 +130,7 @@ class Process(Host, Owner):
 
     @property
     def broken(self) -> list[BaseException]:
-        """What its runners ended with, who end with nothing."""
+        """The errors of its runners, who end with nothing."""
         cancel_and_wait = [task for task in self.tasks if task.get_name().startswith("partition-")]
         done = [task for task in cancel_and_wait if task.done() and not task.cancelled()]
         return [error for task in done if (error := task.exception()) is not None]
@@ -146,7 +146,7 @@ class Process(Host, Owner):
         self._network.met("waits for its genesis")
 
     def _duplicate(self, error: DuplicateInstance) -> None:
-        """As `embed.Service` does: all partitions at once, until the other one is gone."""
+        """Step down as `embed.Service` does: all partitions at once, until the other one is gone."""
         if self.stepped_down:
             return
         self._network.met("stepped down for a younger process of the same name")
@@ -156,7 +156,7 @@ class Process(Host, Owner):
         self._home.group.stand_aside(self)
 
     def retry(self, number: int) -> None:
-        """As an operator asks for it: the FAILED partition recovers again."""
+        """Retry as an operator asks for it: the FAILED partition recovers again."""
 
         def done(state: str, _: str | None, __: str) -> None:
             self._network.met(f"retry {state}")

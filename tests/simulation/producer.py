@@ -22,7 +22,14 @@ from snapreplay.service.core.kafka_errors import CommitInDoubt, RefusedRecord, U
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import Ending
 from snapreplay.service.ports import LogRecord, TopicPartition
-from tests.simulation.broker import Concurrent, InvalidTxnState, UnknownTopic, Writable, fenced
+from tests.simulation.broker import (
+    Concurrent,
+    Fence,
+    InvalidTxnState,
+    UnknownTopic,
+    Writable,
+    fenced,
+)
 from tests.simulation.network import Link
 from tests.simulation.program import BULKY, OUTPUT
 
@@ -33,11 +40,12 @@ UNCLEAN = (Unreachable, InvalidTxnState)
 
 
 class SimProducer:
-    """See `ports.Producer`. Its start was the fence, which gave it its epoch."""
+    """A simulated `ports.Producer`. Its start was the fence, which gave it its epoch."""
 
-    def __init__(self, link: Link, transactional_id: str, epoch: int, commit_s: float) -> None:
+    def __init__(self, link: Link, transactional_id: str, fence: Fence, commit_s: float) -> None:
         self._link, self._broker = link, link.network.broker
-        self._id, self._epoch, self._commit_s = transactional_id, epoch, commit_s
+        self._id, self._epoch, self._commit_s = transactional_id, fence.epoch, commit_s
+        self._fence = fence.number
         self._unanswered = False
         self._discarded = False
         self._began = 0.0
@@ -89,7 +97,7 @@ class SimProducer:
         records: Sequence[LogRecord],
         offsets: list[int],
     ) -> list[Step]:
-        """Per target partition: join, append. The order of the targets is anybody's guess."""
+        """Return the steps per target partition: join, append. The order of the targets is anybody's guess."""
         batches: dict[TopicPartition, list[Writable]] = {}
         for output in outputs:
             count = self._broker.partition_counts[output.topic]
@@ -104,7 +112,12 @@ class SimProducer:
         for target in targets:
             steps.append(partial(self._broker.add_partition, self._id, self._epoch, target))
             steps.append(partial(self._append, target, batches[target], target == own, offsets))
-        return steps
+        return [partial(self._happens, each) for each in steps]
+
+    def _happens(self, effect: Step) -> None:
+        effect()
+        if self._broker.fences(self._id) != self._fence:
+            self._broker.torn.add(self._id)
 
     def _append(
         self, target: TopicPartition, batch: list[Writable], own: bool, offsets: list[int]
@@ -147,7 +160,7 @@ class SimProducer:
                 await self._insist(partial(_all, steps[done:]))
 
     async def _insist(self, effect: Step) -> None:
-        """While the coordinator is busy with the last transaction, ask again."""
+        """Ask again while the coordinator is busy with the last transaction."""
         while True:
             try:
                 await self._link.rpc(effect)
@@ -159,7 +172,8 @@ class SimProducer:
 
     async def _end(self) -> None:
         broker, network = self._broker, self._link.network
-        effect = partial(broker.end_transaction, self._id, self._epoch, commit=True)
+        end = partial(broker.end_transaction, self._id, self._epoch, commit=True)
+        effect = partial(self._happens, end)
         fault = self._link.draw("end")
         if fault in ("unanswered", "late_copy"):
             if fault == "late_copy":
@@ -174,7 +188,8 @@ class SimProducer:
         raise Unreachable("the deadline of the transaction has passed")
 
     def _in_time(self) -> None:
-        """After a stall the answer and the deadline are both there; either may be looked at first."""
+        """Look at the deadline or not: after a stall the answer and the deadline are both there; either may be
+        looked at first."""
         if _now() - self._began > self._commit_s and self._link.rng.random() < 0.5:
             raise Unreachable("the deadline of the transaction has passed")
 
@@ -187,7 +202,7 @@ class SimProducer:
 
 
 class SimAppender:
-    """See `ports.Appender`."""
+    """A simulated `ports.Appender`."""
 
     def __init__(self, link: Link, deadline_s: float) -> None:
         self._link, self._deadline_s = link, deadline_s
@@ -210,7 +225,7 @@ class SimAppender:
 
 
 def _all(steps: list[Step]) -> None:
-    """What was done is not done again when the next step must be asked for again."""
+    """Do all steps; what was done is not done again when the next step must be asked for again."""
     while steps:
         steps[0]()
         del steps[0]

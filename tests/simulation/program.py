@@ -45,21 +45,22 @@ _NOISE = "".join(random.Random(7).choices("0123456789abcdefghijklmnopqrstuv", k=
 
 @dataclass(frozen=True)
 class Produced:
-    """One output, read back."""
+    """One output, read back. `timestamp_ms` of its input record: it tells two records at one offset apart."""
 
     version: int
     topic: str
     offset: int
     result: int
+    timestamp_ms: int = -1
 
 
 def parse(value: bytes) -> Produced:
-    version, topic, offset, result = value.decode().split("|")
-    return Produced(int(version), topic, int(offset), int(result))
+    version, topic, *numbers = value.decode().split("|")
+    return Produced(int(version), topic, *map(int, numbers))
 
 
 def refused(version: int, text: str) -> bool:
-    """Whether the handlers of this version cannot apply it."""
+    """Say whether the handlers of this version cannot apply it."""
     return text in (POISON, BULKY) and version != TOLERANT
 
 
@@ -69,7 +70,7 @@ def result_of(version: int, old: int, text: str) -> int:
 
 
 def removes(result: int) -> bool:
-    """Whether the key is deleted instead of stored."""
+    """Say whether the key is deleted instead of stored."""
     return result % 7 == 0
 
 
@@ -82,18 +83,18 @@ def stored(result: int, *, fat: bool) -> str:
 
 
 def ring_at(result: int, timestamp_ms: int, *, may_fail: bool) -> int | None:
-    """For when a record sets the timer of its key; None: it does not. Some fail, if any may."""
+    """Say for when a record sets the timer of its key; None: it does not. Some fail, if any may."""
     at_ms = timestamp_ms + result % 400
     return None if result % 3 else at_ms + (0 if may_fail or not is_trap(at_ms) else 1)
 
 
 def cancels(result: int) -> bool:
-    """Whether a record that sets no timer cancels that of its key."""
+    """Say whether a record that sets no timer cancels that of its key."""
     return result % 5 == 0
 
 
 def is_trap(at_ms: int) -> bool:
-    """Whether the handler of a timer for this time fails, or what it sends is refused."""
+    """Say whether the handler of a timer for this time fails, or what it sends is refused."""
     return at_ms % 4 == 0
 
 
@@ -141,7 +142,7 @@ class Plain:
         return result
 
     def entries(self) -> dict[str, dict[str, str]]:
-        """By store."""
+        """Return the entries by store."""
         found: dict[str, dict[str, str]] = {}
         for key, result in self.results.items():
             store = found.setdefault(store_of(result, named=self.named), {})
@@ -159,7 +160,7 @@ def new_state(*, named: bool, timed: bool) -> Any:
 
 
 def shown(view: Any) -> dict[str, dict[str, str]]:
-    """What is in a view, by store; stores without entries are left out, as by `Plain`."""
+    """Return what is in a view, by store; stores without entries are left out, as by `Plain`."""
     stores = vars(view) if isinstance(view, CommittedStores) else {DEFAULT_STORE: view}
     return {name: dict(store) for name, store in stores.items() if store}
 
@@ -204,7 +205,7 @@ def app_of(
         if timed:
             at_ms = ring_at(result, record.timestamp_ms, may_fail=may_fail)
             _set(first_store(stores), record.key, result, at_ms)
-        value = f"{version}|{record.topic}|{record.offset}|{result}"
+        value = f"{version}|{record.topic}|{record.offset}|{result}|{record.timestamp_ms}"
         if refused(version, record.value):
             value += BULKY
         out.send(output, key=record.key, value=value)
@@ -246,7 +247,7 @@ def _add_timers(app: App[Any], version: int, *, fat: bool, may_fail: bool) -> No
 
 
 def put(stores: Any, key: str, result: int, *, fat: bool) -> None:
-    """Into its store, and out of the other one."""
+    """Put it into its store, and out of the other one."""
     chosen = store_of(result, named=True) if "" not in stores else ""
     for name, store in stores.items():
         if removes(result) or name != chosen:
@@ -263,5 +264,5 @@ def _set(store: Any, key: str, result: int, at_ms: int | None) -> None:
 
 
 def first_store(stores: Any) -> Any:
-    """Whose keys have the timers."""
+    """Return the store whose keys have the timers."""
     return stores["even" if "even" in stores else ""]

@@ -1,4 +1,4 @@
-"""What jobs propose in a history: a state that a process once showed, as it was or forged; named to its owner."""
+"""The proposals of jobs in a history: a state that a process once showed, as it was or forged; named to its owner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SNAPSHOTS = names.snapshots_topic(program.APP_ID)
 
 
 def propose_somehow(world: World, how: str, seconds: float) -> bool:
-    """`how`: good, twice, late (named later), stale (of an older batch), forged or ahead."""
+    """Propose; `how`: good, twice, late (named later), stale (of an older batch), forged or ahead."""
     shown = [view for view in world.views if view.batch is not None]
     if not shown:
         return False
@@ -63,7 +63,7 @@ def _forged(parts: list[Any]) -> None:
 
 
 def _name(world: World, number: int, offset: int) -> None:
-    """To every process that is LIVE there; a zombie may be among them."""
+    """Name it to every process that is LIVE there; a zombie may be among them."""
 
     def done(state: str, snapshot_id: str | None, _: str, process: Any) -> None:
         world.network.met(f"proposal {state}")

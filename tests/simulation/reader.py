@@ -8,10 +8,11 @@ empty    a poll gives nothing although there is something
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord
 from snapreplay.service.core.kafka_errors import (
     OffsetBeyondEnd,
@@ -20,9 +21,12 @@ from snapreplay.service.core.kafka_errors import (
     TopicGone,
     Unreachable,
 )
-from snapreplay.service.ports import Bounds, TopicPartition
-from tests.simulation.log import View, finish
+from snapreplay.service.ports import NO_ANCHORS, Bounds, EpochEnd, TopicPartition
+from tests.simulation.broker import Replica
+from tests.simulation.log import NO_END, Log, View, finish
 from tests.simulation.network import Link
+
+_Answer = TypeVar("_Answer")
 
 PATIENCE_SECONDS = 0.5
 """Without progress for longer, a reader makes a new connection."""
@@ -40,7 +44,7 @@ class Waits:
 
 
 class SimReader:
-    """See `ports.Reader`."""
+    """A simulated `ports.Reader`."""
 
     def __init__(
         self,
@@ -49,10 +53,18 @@ class SimReader:
         read_committed: bool,
         slice_records: int,
         topic_ids: Mapping[str, str],
+        ahead_records: int = 0,
     ) -> None:
+        """`ahead_records`: fetched beside what a poll asks for, and given out later, whatever becomes of the log."""
         self._link, self._waits = link, waits
         self._topic_ids = topic_ids
+        self._ahead_records = ahead_records
         self.disturbances = 1
+        self._elections: dict[TopicPartition, int] = {}
+        self._epochs: dict[TopicPartition, int] = {}
+        self._fetched: dict[TopicPartition, tuple[list[InputRecord], int]] = {}
+        self.doubt = ""
+        self._passed: dict[TopicPartition, dict[int, PositionAnchor | None]] = {}
         self._committed = read_committed
         self._slice_records = slice_records
         self._positions: dict[TopicPartition, int] = {}
@@ -72,7 +84,7 @@ class SimReader:
         def answer() -> Bounds:
             if self.is_unknown(partition):  # by the time that it arrives
                 raise Unreachable(f"no answer about {partition}")
-            view = self.view(partition)
+            view = self.replica(partition).view
             end = self._end(view)
             return Bounds(min(view.start, end), end)
 
@@ -83,11 +95,11 @@ class SimReader:
     def read(
         self, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> AsyncIterator[Sequence[InputRecord]]:
-        self._positions = {partition: start_offset}
+        self._positions, self._passed = {partition: start_offset}, {}
         return _Slices(self, partition, end_offset)
 
     async def read_at(self, partition: TopicPartition, offset: int) -> InputRecord | None:
-        """See `ports.Reader.read_at`; None also at or beyond the end."""
+        """Read as `ports.Reader.read_at` says; None also at or beyond the end."""
         bounds = await self.bounds(partition)
         if offset < bounds.start_offset:
             raise _trimmed(partition, offset, bounds)
@@ -97,9 +109,39 @@ class SimReader:
             return records[0]
         return None
 
-    async def follow(self, positions: Mapping[TopicPartition, int]) -> None:
+    async def anchor_at(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
+        return await self._asked(partition, lambda log: log.anchor_at(position))
+
+    async def epoch_end(self, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:
+        return await self._asked(partition, lambda log: log.epoch_end(leader_epoch))
+
+    async def _asked(self, partition: TopicPartition, ask: Callable[[Log], _Answer]) -> _Answer:
+        fault = self._link.draw("bounds")
+        if fault == "renew":
+            self.reconnect()
+            fault = None
+
+        def answer() -> _Answer:
+            if self.is_unknown(partition):
+                raise Unreachable(f"no answer about {partition}")
+            return ask(self.replica(partition).log)
+
+        return await self._link.perform(fault, answer, self._waits.metadata)
+
+    async def follow(
+        self,
+        positions: Mapping[TopicPartition, int],
+        anchors: Mapping[TopicPartition, PositionAnchor] = NO_ANCHORS,
+    ) -> None:
         self._positions = dict(positions)
         self._ends.clear()
+        self._fetched.clear()
+        self._epochs.clear()
+        self.doubt = ""
+        self._passed = {each: {at: anchors.get(each)} for each, at in positions.items()}
+
+    def anchor_below(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
+        return self._passed[partition].get(position)
 
     async def poll(
         self, records_max: int, timeout_ms: int
@@ -108,7 +150,7 @@ class SimReader:
         if fault == "empty":
             await asyncio.sleep(timeout_ms / 1000)
             return {}
-        if not self._pending():
+        if not self._fetched and not self._pending():
             await self._change(list(self._positions), timeout_ms / 1000)
         return await self._link.perform(fault, lambda: self._take(records_max), PATIENCE_SECONDS)
 
@@ -121,29 +163,29 @@ class SimReader:
     async def close(self) -> None:
         """Nothing to close."""
 
-    def view(self, partition: TopicPartition) -> View:
-        """What the replica behind this connection answers."""
+    def replica(self, partition: TopicPartition) -> Replica:
+        """Return the one behind this connection."""
         broker = self._link.network.broker
         cut = broker.stale.get(partition)
         if cut is None:
-            return broker.logs[partition].view
+            return broker.leader(partition)
         if self._stale is None:
             self._stale = self._link.rng.random() < STALE_SHARE
         if self._stale:
             self._link.network.met("stale leader")
-        return cut if self._stale else broker.logs[partition].view
+        return cut if self._stale else broker.leader(partition)
 
     def reconnect(self) -> None:
-        """To whichever broker answers first."""
+        """Connect to whichever broker answers first."""
         self.disturbances += 1
         self._stale = None
 
     def is_unknown(self, partition: TopicPartition) -> bool:
-        """Whether there is no topic of this name."""
+        """Say whether there is no topic of this name."""
         return partition not in self._link.network.broker.logs
 
     def is_gone(self, partition: TopicPartition) -> bool:
-        """Whether a fetch is answered by "unknown topic", by its id where that was given."""
+        """Say whether a fetch is answered by "unknown topic", by its id where that was given."""
         known = self._link.network.broker.topic_ids.get(partition.topic)
         return known is None or self._topic_ids.get(partition.topic, known) not in (known, "")
 
@@ -157,23 +199,29 @@ class SimReader:
             self.disturbances += 1
             self._link.network.met("fetch of a topic that is gone")
             return []
-        view, position = self.view(partition), self._positions[partition]
+        self._meet_leader(partition)
+        (view, log), position = self.replica(partition), self._positions[partition]
         end = self._ends[partition] = self._end(view)
+        if self._diverges(partition, position):
+            return []
         if position < view.start:
             raise _trimmed(partition, position, Bounds(min(view.start, end), end))
         if position > view.end:
             raise _beyond(partition, position, Bounds(min(view.start, end), end))
-        log, found = self._link.network.broker.logs[partition], list[InputRecord]()
+        found = list[InputRecord]()
         while position < min(end, end_offset) and len(found) < most:
             record = log.visible(position, committed_only=self._committed)
             position += 1
+            if partition in self._passed:
+                self._passed[partition][position] = log.anchor_at(position)
             if record is not None:
                 found.append(record)
         self._positions[partition] = position
+        self._look_at_epoch(partition, log)
         return found
 
     async def wait(self, partition: TopicPartition, stood_still: float) -> None:
-        """For more of a partition; a connection that gives nothing for long is made anew.
+        """Wait for more of a partition; a connection that gives nothing for long is made anew.
 
         Raises:
             ReadStalled: for longer than the progress timeout.
@@ -205,22 +253,75 @@ class SimReader:
         return view.stable if self._committed else view.end
 
     def _pending(self) -> bool:
-        """Whether a poll would move; a position out of range counts, for it raises."""
+        """Say whether a poll would move; a position out of range counts, for it raises."""
         there = {each: at for each, at in self._positions.items() if not self.is_gone(each)}
-        views = ((self.view(partition), at) for partition, at in there.items())
+        views = ((self.replica(partition).view, at) for partition, at in there.items())
         return any(at < self._end(view) or at > view.end for view, at in views)
+
+    def _meet_leader(self, partition: TopicPartition) -> None:
+        """Another one than before: the old one's connection broke, or it said NOT_LEADER_OR_FOLLOWER."""
+        elections = self.replica(partition).log.elections
+        if self._elections.setdefault(partition, elections) != elections:
+            self._elections[partition] = elections
+            self.disturbances += 1
+            self._link.network.met("another leader was noticed")
+
+    def _diverges(self, partition: TopicPartition, position: int) -> bool:
+        """Each fetch names the leader epoch of what was read before (KIP-595)."""
+        below = self._passed.get(partition, {}).get(position)
+        if below is None or (self._stale and partition in self._link.network.broker.stale):
+            return False
+        try:
+            diverges = self._link.network.broker.logs[partition].diverges(
+                position, below.leader_epoch
+            )
+        except LookupError:
+            diverges = NO_END
+        if diverges is not None and not self.doubt:
+            self.doubt = f"{partition} went another way: {diverges}"
+            self.disturbances += 1
+            self._link.network.met("diverging epoch")
+        return diverges is not None
+
+    def _look_at_epoch(self, partition: TopicPartition, log: Log) -> None:
+        """Look at the epoch of the last batch that was fetched: one below the last one is noticed."""
+        at = self._positions[partition] - 1
+        if 0 <= at < log.end:
+            epoch = log.places[at].epoch
+            self.disturbances += epoch < self._epochs.get(partition, -1)
+            self._epochs[partition] = epoch
+
+    def _given_out(self, partition: TopicPartition, most: int) -> list[InputRecord]:
+        """Return what was fetched ahead first; the position is that of the next record to give out."""
+        records, after = self._fetched.pop(partition, ([], -1))
+        if records:
+            if self._link.rng.random() < 0.5:  # the next fetch is under way, or was answered
+                self._meet_leader(partition)
+            self._link.network.met("given out of what was fetched")
+        else:
+            records = self.take(partition, 1 << 62, most + self._ahead_records)
+            after = self._positions[partition]
+        if len(records) > most:
+            self._fetched[partition] = records[most:], after
+            after = records[most - 1].offset + 1 if most else records[0].offset
+        self._positions[partition] = after
+        return records[:most]
 
     def _take(self, records_max: int) -> dict[TopicPartition, Sequence[InputRecord]]:
         found: dict[TopicPartition, Sequence[InputRecord]] = {}
         for partition in self._positions:
-            records = self.take(partition, 1 << 62, records_max)
+            records = (
+                self._given_out(partition, records_max)
+                if self._ahead_records
+                else self.take(partition, 1 << 62, records_max)
+            )
             records_max -= len(records)
             if records:
                 found[partition] = records
         return found
 
     async def _change(self, partitions: list[TopicPartition], seconds: float) -> None:
-        """Until one of them changes, at most `seconds`."""
+        """Wait until one of them changes, at most `seconds`."""
         loop, logs = self._link.network.loop, self._link.network.broker.logs
         change: asyncio.Future[None] = loop.create_future()
         for partition in partitions:

@@ -30,7 +30,7 @@ REFUSED = ("InputReplaced", "InputShorter", "InputTrimmed")
 
 @dataclass
 class Replacement:
-    """Of one input, for good when `filled`."""
+    """The replacement of one input, for good when `filled`."""
 
     topic: str
     way: Way
@@ -94,7 +94,8 @@ def _others(world: World, log: Log, end: int) -> None:
     """Records that were never in an input before: their timestamps say so."""
     while log.end < end:
         key = world.rng.choice(program.KEYS).encode()
-        timestamp = 2_000_000 + int(world.loop.time() * 1000) + log.end
+        younger = 1_000_000 + int(world.loop.time() * 1000) + log.end
+        timestamp = world.feeder.now_ms + younger
         log.append(key, str(world.rng.randrange(1000)).encode(), (), timestamp, None)
 
 
@@ -132,7 +133,7 @@ def replace_own(world: World, topic: str) -> bool:
 
 
 def create_own(world: World, topic: str) -> None:
-    """As `snapreplay topics ensure` does."""
+    """Create a topic as `snapreplay topics ensure` does."""
     if topic not in world.broker.topic_ids:
         world.broker.create(topic, world.scenario.partitions)
         if topic == INCREMENTS:
@@ -140,7 +141,7 @@ def create_own(world: World, topic: str) -> None:
 
 
 def _is_held(world: World, number: int) -> bool:
-    """Whether the last one who claimed is alive and LIVE."""
+    """Say whether the last one who claimed is alive and LIVE."""
     log = world.broker.logs.get(TopicPartition(INCREMENTS, number))
     claims = told.newest(log, Claim, log.stable) if log is not None else iter(())
     last = next((claim.process_id for _, claim in claims), None)

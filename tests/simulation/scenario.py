@@ -1,4 +1,4 @@
-"""What a seed means: how many of everything, which settings, which events at which time."""
+"""The meaning of a seed: how many of everything, which settings, which events at which time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from snapreplay.service.config.settings import Settings
+from tests.simulation.losing import Loss, draw_losses
 
 EPOCH_SECONDS = 1_700_000_000.0
 """What the clocks show when a history begins."""
@@ -103,9 +104,14 @@ class Scenario:
         False  # the processes are there before the genesis; topics are not exchanged meanwhile
     )
 
+    losses: tuple[Loss, ...] = ()
+    """What the brokers lose."""
+    ahead_records: int = 0
+    """Fetched beside what is asked for."""
+
     @property
     def variant(self) -> dict[str, bool]:
-        """Of the app."""
+        """The variant of the app."""
         may_fail = self.timed and self.poison > 0
         return {"fat": self.fat, "named": self.named, "timed": self.timed, "may_fail": may_fail}
 
@@ -145,6 +151,18 @@ def draw(rng: random.Random) -> Scenario:
         slow_steps=rng.random() < 0.3,
     )
     return begun_late(drawn) if rng.random() < 0.06 else drawn
+
+
+def losing(scenario: Scenario, rng: random.Random) -> Scenario:
+    """The same, with brokers that lose the end of a log, and without topics that are exchanged."""
+    kept = tuple(each for each in scenario.events if not each.kind.startswith("replace"))
+    return replace(
+        scenario,
+        begins_late=False,
+        events=kept,
+        losses=draw_losses(rng, scenario.chaos_seconds),
+        ahead_records=rng.choice((0, 3, 10)),
+    )
 
 
 def begun_late(scenario: Scenario) -> Scenario:

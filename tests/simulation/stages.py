@@ -37,7 +37,7 @@ LOOK_SECONDS = 10.0
 
 
 class Stage:
-    """What both stages share: everything goes through the ports."""
+    """The common ground of both stages: everything goes through the ports."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self.notes: list[Note] = []
@@ -51,13 +51,20 @@ class Stage:
 
     async def play(self, history: str) -> list[Note]:
         try:
-            for step in history.split(", "):
-                what, *arguments = step.split()
-                await getattr(self, what)(*(int(a) if a.isdigit() else a for a in arguments))
+            await self.steps(history)
         finally:
-            for producer in self._started:
-                await producer.discard()
+            await self.close()
         return self.notes
+
+    async def steps(self, history: str) -> None:
+        """Some of them; others may follow."""
+        for step in history.split(", "):
+            what, *arguments = step.split()
+            await getattr(self, what)(*(int(a) if a.isdigit() else a for a in arguments))
+
+    async def close(self) -> None:
+        for producer in self._started:
+            await producer.discard()
 
     async def commit(self, name: str, count: int) -> None:
         producer = await self._start(name)
@@ -169,8 +176,11 @@ class BrokerStage(Stage):
         super().__init__(self._kafka, topic)
 
     async def play(self, history: str) -> list[Note]:
-        await self._kafka.create_topics([NewTopic(self._topic, 1)])
+        await self.prepare()
         return await super().play(history)
+
+    async def prepare(self) -> None:
+        await self._kafka.create_topics([NewTopic(self._topic, 1)])
 
     async def begin(self, name: str) -> None:
         client = self._open[name] = (await self._start(name))._producer
@@ -208,7 +218,7 @@ class BrokerStage(Stage):
 
 
 async def _outcome(call: Any) -> Note:
-    """What it returns, or the class of what it raises."""
+    """Return what it returns, or the class of what it raises."""
     try:
         return await call
     except SnapreplayError as error:

@@ -1,4 +1,5 @@
-"""What the simulator found in the product, each as the history that found it, without the rest of the seed."""
+"""Tests of what the simulator found in the product, each as the history that found it, without the rest of the
+seed."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from snapreplay.service.control.status import DigestProof
 from snapreplay.service.live.pipeline import Live
 from snapreplay.service.ports import LogRecord, TopicPartition
 from snapreplay.service.recovery import executor
-from snapreplay.service.recovery.advance import Tally, prove
+from snapreplay.service.recovery.follower import Tally, prove
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store
 from tests.simulation import program, scenario
@@ -53,7 +54,8 @@ QUIET = replace(
 
 
 class Script:
-    """Instead of drawn faults: `plan` maps a site to the fault of its nth request, counted from 0 over all."""
+    """A script instead of drawn faults: `plan` maps a site to the fault of its nth request, counted from 0 over
+    all."""
 
     def __init__(self, world: World, plan: dict[str, dict[int, str]]) -> None:
         self.seen: dict[str, int] = dict.fromkeys(plan, 0)
@@ -146,7 +148,7 @@ def test_links_of_the_dead_are_silent() -> None:
 
 
 def lose_the_log_and_take_away(world: World, then: Callable[[], None]) -> str | None:
-    """After 2 seconds T-ZengLiang is made again, and the partition is another's; 6 seconds later it is ours again."""
+    """Make T-ZengLiang again after 2 seconds, when the partition is another's; 6 seconds later it is ours again."""
     loop = world.loop
 
     def happen() -> None:
@@ -273,3 +275,9 @@ def test_our_own_fence_that_ended_our_transaction_is_nobody_else(nth: int) -> No
     assert run_world(world.loop, world, world.rng) is None
     assert script.played == ["fill.deadline", "fence.answer_lost"]
     assert not world.network.faults.counts["without a log: StateDisputed"]
+
+
+@pytest.mark.parametrize("seed", [6002594, 6002632])
+def test_a_stale_leader_shifts_no_offsets(seed: int) -> None:
+    """In the middle of a recovery it answers that what the last increment names is not there."""
+    assert run_seed(seed).problem is None

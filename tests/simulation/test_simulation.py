@@ -11,9 +11,10 @@ from tests.simulation.run import RARE, Tally, replay_command, run_block, run_see
 from tests.simulation.world import World
 
 SEEDS = 5000
-BLOCK = 100
+BLOCK = 25
 BLOCKS = [range(start, start + BLOCK) for start in range(0, SEEDS, BLOCK)]
-BY_DEFAULT = BLOCKS[:10]
+BY_DEFAULT = BLOCKS[:6]
+RARE_EVENTS_IN = BLOCKS[:40]
 
 _done: dict[range, Tally] = {}
 
@@ -39,10 +40,12 @@ def test_every_promise_is_kept(block: range) -> None:
     assert not broken, "\n".join(broken)
 
 
+@pytest.mark.slow
 def test_everything_was_met() -> None:
-    """Every kind of fault and event, every phase and mode occurs in the histories of the default run."""
+    """Every kind of fault and event, every phase and mode occurs in the first histories. Some are too rare for those of
+    the default run, which take half a minute of CPU."""
     total = Tally()
-    for block in BY_DEFAULT:
+    for block in RARE_EVENTS_IN:
         total.add(tally_of(block))
     assert not set(total.missed) - RARE, total.table()
 

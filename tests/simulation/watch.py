@@ -1,4 +1,4 @@
-"""What must be true while the history runs: what a process says of itself is what the log says."""
+"""The watch over what must be true while the history runs: what a process says of itself is what the log says."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Watch:
         network.met("start snapshot" if restore.snapshot else "start genesis")
         if restore.fallback_from is not None:
             network.met("fallback to an older snapshot")
-        if restore.attempt > 1:
+        if restore.attempts > 1:
             network.met("recovery with several attempts")
         epoch = (process.name, status.partition, status.owner_epoch)
         if epoch not in self._recovered:  # a runner that ends may still report beside its successor
@@ -65,7 +65,8 @@ class Watch:
         truth = self._last(status.partition, epoch)
         if status.batch == self._written_at(status.partition, epoch):
             return  # the state in memory, because an input was gone
-        begun = len(self._network.broker.ids_of[INCREMENTS]) > 1
+        logs = self._logs(status.partition)
+        begun = len(logs) > 1 or bool(logs[-1].lost)
         if status.batch != truth and not begun:  # else its chain may have begun anew behind it
             self._network.misused(
                 f"{process.name} went LIVE on partition {status.partition} at batch {status.batch},"
@@ -79,7 +80,9 @@ class Watch:
         return own[0] if own else None
 
     def _check_committed(self, process: Process, status: PartitionStatus) -> None:
-        """Reported committed: it is."""
+        """Check what was reported committed: it is, unless its coordinator has forgotten it."""
+        if names.transactional_id(program.APP_ID, status.partition) in self._network.broker.torn:
+            return
         truth = self._last(status.partition, None)
         if truth is None or status.batch is None or status.batch > truth:
             self._network.misused(
@@ -91,13 +94,21 @@ class Watch:
         """Batch of the last committed increment below an offset of today's topic, or anywhere, also in topics that are
         gone; by a full scan from the end."""
         logs = self._logs(number)
-        scans = [
-            told.newest(log, Increment, below) for log in (logs if below is None else logs[-1:])
-        ]
-        found = [next((each.batch for _, each in scan), None) for scan in scans]
-        return max((each for each in found if each is not None), default=None)
+        if below is not None:
+            return next((each.batch for _, each in told.newest(logs[-1], Increment, below)), None)
+        found = (
+            next((each.batch for _, each in told.newest(log, Increment)), None) for log in logs
+        )
+        lost = (
+            each.batch
+            for log in logs
+            if log.lost
+            for each, _ in told.ever(log)
+            if isinstance(each, Increment)
+        )
+        return max((each for each in (*found, *lost) if each is not None), default=None)
 
     def _logs(self, number: int) -> list[Log]:
-        """Of T-ZengLiang, in the order in which they were created."""
+        """Return the logs of T-ZengLiang, in the order in which they were created."""
         broker = self._network.broker
         return [broker.by_id[each][number] for each in broker.ids_of[INCREMENTS]]

@@ -4,51 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
-from types import ModuleType, SimpleNamespace
 from typing import Any
-from unittest import mock
 
 from snapreplay.app import names
 from snapreplay.app.app import App
-from snapreplay.service import clock
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.live import pipeline
 from snapreplay.service.ports import TopicPartition
-from snapreplay.service.publish import snapshot_writer
-from snapreplay.service.recovery import replay
-from snapreplay.service.runtime import cooperative
-from snapreplay.state import shards, staging
-from snapreplay.state.composite import CompositeStore
 from snapreplay.state.contract import Store
-from snapreplay.state.mapstore import MapStore
-from snapreplay.state.shards import Shards
-from tests.simulation import events, program
+from tests.simulation import by_time, events, program
 from tests.simulation.beginning import begin, begin_late
 from tests.simulation.broker import Broker
 from tests.simulation.epilogue import play
 from tests.simulation.faults import Faults
 from tests.simulation.feeder import Feeder
 from tests.simulation.group import Group
+from tests.simulation.history import History, Violation
 from tests.simulation.loop import VirtualLoop
+from tests.simulation.losing import Losses
 from tests.simulation.network import Network
-from tests.simulation.oracle import History, Oracle, Violation
-from tests.simulation.process import Process, seeded_uuid
+from tests.simulation.oracle import Oracle
+from tests.simulation.process import Process
 from tests.simulation.replacing import LEADS_NOWHERE, REFUSED, Replacement, create_own, fill
-from tests.simulation.scenario import EPOCH_SECONDS, Scenario
+from tests.simulation.scenario import Scenario
 from tests.simulation.view import View, stored_in
 from tests.simulation.watch import Watch
 
 # Virtual: an owner that lost its partition several times in a row stands back for up to a minute.
 HEALED_SECONDS = 150.0
+# Virtual: who waits for its genesis for so long says so.
+WAITED_SECONDS = 30.0
 # Virtual: by then the last transactions are ended, those that were left open by their timeout.
 MARKERS_SECONDS = 3.0
 
 NEED_A_FIX = ("HandlerFailed", "CodeChanged")
 """Why a partition may be FAILED while a hotfix is rolled out; any other reason is a violation."""
-SMALL = (8,)  # shards of a map, instead of 1024: a snapshot visits each of them
 
 
 class World:
@@ -79,6 +69,7 @@ class World:
         self.views: list[View] = []
         self.forged: set[tuple[int, str]] = set()
         self.feeder = Feeder(self.broker, scenario, rng)
+        self.losses = Losses(self)
 
     # ---------------------------------------------------------- for the processes
 
@@ -90,9 +81,10 @@ class World:
             self.loop.call_later(self.rng.choice((0.05, 0.5, 3.0)), self.replace, process)
 
     def failed(self, process: Process, status: PartitionStatus) -> None:
-        """What an operator does about a FAILED partition: retry it, deploy the fix, or nothing, for it must not be."""
+        """Do what an operator does about a FAILED partition: retry it, deploy the fix, or nothing, for it must not
+        be."""
         kind = status.error.kind if status.error else ""
-        if self.epilogue and kind == "CodeChanged":
+        if self.epilogue and (kind == "CodeChanged" or status.partition in self.refused):
             return
         if kind in ("StateDisputed", "NotInitialised", *LEADS_NOWHERE) and self.own_replaced:
             self.network.met(f"without a log: {kind}")
@@ -100,6 +92,10 @@ class World:
         if kind == "NotInitialised" and self.inits_cut > 1:
             self.network.met("init was cut short twice")
             return  # see `beginning.begin`
+        if self.losses.explain(status.partition, kind):
+            self.network.met(f"said of a loss: {kind}")
+            self.refused.add(status.partition)
+            return
         if kind in REFUSED and self._may_be_refused(status.partition):
             self.network.met(f"refused: {kind}")
             self.refused.add(status.partition)
@@ -143,7 +139,7 @@ class World:
         return program.app_of(version, drawn.inputs, **drawn.variant)
 
     def replace(self, process: Process) -> None:
-        """Unless somebody of its name is back already."""
+        """Replace a process, unless somebody of its name is back already."""
         there = any(each.instance_id == process.instance_id for each in self.processes)
         if not there and not self.epilogue and not self.ending:
             self.start(process.instance_id)
@@ -164,12 +160,15 @@ class World:
         self.feeder.schedule(self.loop, scenario.chaos_seconds)
         for event in scenario.events:
             self.loop.call_at(began + event.at, events.happen, self, event)
+        self.losses.schedule(began)
         late = self.loop.create_task(begin_late(self)) if scenario.begins_late else None
         await asyncio.sleep(scenario.chaos_seconds)
         self._heal()
         if late is not None:
             await late
         await self._until_healed()
+        if scenario.losses:
+            await self._prove()
         self.look()
         await play(self)
         await self._end()
@@ -181,20 +180,35 @@ class World:
         """
         if self.network.violations:
             raise Violation("; ".join(self.network.violations))
-        stories = [self.oracle.history(number) for number in range(self.scenario.partitions)]
+        stories = [self._story(number) for number in range(self.scenario.partitions)]
         for story in stories:
             self.network.faults.counts.update(story.met)
+            if story.came_back:
+                self.network.met("an aborted batch came back")
+                self.refused.add(story.number)
             if story.number not in self.refused:
                 self.oracle.check_end(story, self.targets(story.number))
+                self.oracle.check_inputs(story)
         pointed = {(s.number, snapshot_id) for s in stories for snapshot_id in s.pointed}
         for number, snapshot_id in self.triggered:
-            if (number, snapshot_id) not in pointed:
+            if (number, snapshot_id) not in pointed and not stories[number].came_back:
                 raise Violation(f"partition {number}: {snapshot_id} was reported, never pointed to")
         if pointed & self.forged:
             raise Violation(f"forged, and pointed to: {pointed & self.forged}")
         for view in self.views:
-            view.check(stories[view.number])
+            if not stories[view.number].came_back:
+                view.check(stories[view.number])
         return stories
+
+    def _story(self, number: int) -> History:
+        """Return the story; what is torn apart by its coordinator is not judged to its end."""
+        try:
+            return self.oracle.history(number)
+        except Violation:
+            if not self.losses.tears(number):
+                raise
+            self.network.met("torn by its coordinator")
+            return History(number, by_time.PlainInTime(fat=False, named=False), came_back=True)
 
     def look(self) -> None:
         """Remember the state of every LIVE partition of everybody, to be judged when the log is read."""
@@ -242,6 +256,7 @@ class World:
             create_own(self, topic)
         self.feeder.finish()
         events.end_foreign(self)
+        self.losses.settle()
         for process in list(self.processes):
             process.wake()
             if self._replaced(process):
@@ -265,10 +280,29 @@ class World:
         ):
             if self.network.violations:
                 raise Violation("; ".join(self.network.violations))
+            if self.loop.time() > began + WAITED_SECONDS and self.losses.is_waited_for():
+                self.refused |= set(range(self.scenario.partitions))
+                return
             if self.loop.time() > began + HEALED_SECONDS:
                 raise Violation(f"not healed after {HEALED_SECONDS} s: {self._phases()}")
             await asyncio.sleep(0.05)
         self.network.trace("world", f"healed after {self.loop.time() - began:.1f} s")
+
+    async def _prove(self) -> None:
+        """One more record for everybody, so that a log that is not what it was is met. Who says so is refused; who has
+        only said so meanwhile, and is LIVE, is not."""
+        self.losses.settle()
+        for topic in program.INPUTS[: self.scenario.inputs]:
+            for number in range(self.scenario.partitions):
+                self.feeder.add(TopicPartition(topic, number), 1)
+        self.feeder.finish()
+        await self._until_healed()
+        self.refused = {number for number in self.refused if not self._is_live(number)}
+
+    def _is_live(self, number: int) -> bool:
+        owner = self.group.owner(number)
+        status = owner.board.get(number) if owner is not None else None
+        return status is not None and status.phase is Phase.LIVE
 
     @property
     def quiet(self) -> bool:
@@ -283,10 +317,10 @@ class World:
         for process in self.processes:
             status = process.board.get(number)
             if process is not owner:
-                if status is not None:
+                if status is not None and not self._is_held_apart(number, status):
                     return False
                 continue
-            if status is not None and status.phase is Phase.FAILED and number in self.refused:
+            if status is not None and self.has_said(number, status):
                 continue
             if status is None or status.phase is not Phase.LIVE:
                 return False
@@ -296,6 +330,21 @@ class World:
             if any(positions.get(topic, -1) < target for topic, target in targets.items()):
                 return False
         return owner is not None and owner in self.processes
+
+    def _is_held_apart(self, number: int, status: PartitionStatus) -> bool:
+        """A process that was replaced, and whose successor's claim is lost: it only holds its state, and says so."""
+        kind = status.error.kind if status.error else ""
+        if kind == "Unreachable":
+            return self.losses.blocks(number)
+        return kind == "NotAssigned" and "increments" in self.losses.parts[number]
+
+    def has_said(self, number: int, status: PartitionStatus) -> bool:
+        """That it cannot go on, and why, as it may."""
+        if status.phase is Phase.FENCING and status.error and self.losses.blocks(number):
+            self.network.met("said of a loss: nobody can fence")
+            self.refused.add(number)
+            return True
+        return status.phase is Phase.FAILED and number in self.refused
 
     def _phases(self) -> str:
         found = [
@@ -333,54 +382,9 @@ class World:
         self.judge()
 
 
-@contextmanager
-def slow_steps(world: World) -> Iterator[None]:
-    """After each step of work on a batch or a snapshot there is time for something else."""
-
-    async def pause() -> None:
-        await asyncio.sleep(world.rng.choice((0.0, 0.001, 0.02)))
-
-    def counted(module: ModuleType) -> Callable[[Any], Awaitable[Any]]:
-        async def in_steps(steps: Any) -> Any:
-            world.network.met(f"{module.__name__.rpartition('.')[2]}: {steps.__name__} in steps")
-            return await cooperative.run_cooperatively(steps)
-
-        return in_steps
-
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(cooperative, "YIELD_AFTER_SECONDS", -1))
-        stack.enter_context(mock.patch.object(cooperative, "pause", pause))
-        for module in (pipeline, replay, snapshot_writer):
-            stack.enter_context(mock.patch.object(module, "run_cooperatively", counted(module)))
-        yield
-
-
 def _is_half_sealed(store: Any) -> bool:
     for each in getattr(store, "_maps", {"": store}).values():
         undo = each._shards._undo
         if undo is not None and undo.places is each._staged_places:
             return True
     return False
-
-
-@contextmanager
-def seeded(world: World) -> Iterator[None]:
-    """Ids, wall time and length of the steps of a seed; small maps and patient idle loops, for speed."""
-    loop, rng = world.loop, world.rng
-    wall = SimpleNamespace(
-        time=lambda: EPOCH_SECONDS + loop.time(),
-        time_ns=lambda: int((EPOCH_SECONDS + loop.time()) * 1e9),
-    )
-    with (
-        mock.patch("uuid.uuid4", seeded_uuid(rng)),
-        mock.patch.object(clock, "time", wall),
-        mock.patch.object(pipeline, "IDLE_POLL_MS", 400),
-        mock.patch.object(pipeline, "POLLED_RECORDS", 2),
-        mock.patch.object(Shards.__init__, "__defaults__", SMALL),
-        mock.patch.object(MapStore.clear, "__defaults__", SMALL),
-        mock.patch.object(CompositeStore.clear, "__defaults__", SMALL),
-        mock.patch.object(shards, "BLOCK", 1),
-        mock.patch.object(staging, "BLOCK", 1),
-        slow_steps(world) if world.scenario.slow_steps else nullcontext(),
-    ):
-        yield

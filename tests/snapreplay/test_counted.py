@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.counted import counted, counted_are
+from snapreplay.counted import counted, counted_are, counted_or_no
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,15 +32,31 @@ def test_the_verb_follows_too():
     assert counted_are(2, "offset") == "2 offsets are"
 
 
+def test_none_is_a_word_where_it_reads_better():
+    """No, one, two."""
+    assert counted_or_no(0, "finding") == "no findings"
+    assert counted_or_no(1, "entry") == "1 entry"
+    assert counted_or_no(2_000, "finding") == "2,000 findings"
+
+
 def test_no_message_counts_for_itself():
     """A computed number directly before a plural would say "1 offsets" one day."""
-    nouns = (
-        "offsets|records|partitions|chunks|entries|batches|snapshots|replicas|brokers|jars|changes"
+    nouns = "offsets|records|partitions|chunks|entries|batches|snapshots|replicas|brokers|jars|changes|findings|outputs"
+    bare = re.compile(
+        r"\{(len\([^{}]*\)( or 'no')?|[a-z_.]*count|number|[^{}]* - [^{}]*)(:,)?\} ("
+        + nouns
+        + r")\b"
     )
-    bare = re.compile(r"\{(len\([^{}]*\)|[a-z_.]*count|[^{}]* - [^{}]*)(:,)?\} (" + nouns + r")\b")
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
-        for folder in ("api", "service", "snapshots")
+        for folder in (
+            "api",
+            "service",
+            "snapshots",
+            "snapreplay/app",
+            "snapreplay/state",
+            "snapreplay/testing",
+        )
         for path in (ROOT / folder).rglob("*.py")
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if bare.search(line)

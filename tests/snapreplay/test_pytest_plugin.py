@@ -67,7 +67,7 @@ def test_nothing():
 
 
 def pytest_in(folder: Path, *arguments: str, **environment: str) -> str:
-    """What a run printed; it passed."""
+    """Return what a run printed; it passed."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
         cwd=folder,
@@ -81,6 +81,7 @@ def pytest_in(folder: Path, *arguments: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.whole
 @pytest.mark.kafka
 def test_the_fixtures_give_each_test_an_app_of_its_own(broker, tmp_path):
     """Two tests on one broker see only their own records; what a test leaves running is killed."""

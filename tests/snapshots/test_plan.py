@@ -1,4 +1,4 @@
-"""Where a recovery starts, for every state of the logs."""
+"""Tests of where a recovery starts, for every state of the logs."""
 
 import pytest
 
@@ -19,7 +19,7 @@ WHOLE = LogStarts(0, 0, {"payments": 0, "refunds": 7})
 
 
 def starts(increments: int, snapshots: int) -> LogStarts:
-    """Trimmed logs; the input is still whole."""
+    """Return the starts of trimmed logs; the input is still whole."""
     return LogStarts(increments, snapshots, WHOLE.inputs)
 
 

@@ -1,4 +1,4 @@
-"""What may be trimmed: never what a kept snapshot needs."""
+"""Tests of what may be trimmed: never what a kept snapshot needs."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,5 @@
-"""What a service process of a soak loads: the checker's app, and a thread that counts this process's asyncio tasks."""
+"""The program of a service process of a soak: the checker's app, and a thread that counts this process's asyncio
+tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process has, as the kernel sees it."""
+"""The resources of a process, as the kernel sees them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EVERY_S = 2.0
 
 
 class Sample(NamedTuple):
-    """At `at_s` seconds of the run; `age_s` of the process; `live` is the number of its LIVE partitions."""
+    """A sample at `at_s` seconds of the run; `age_s` of the process; `live` is the number of its LIVE partitions."""
 
     at_s: float
     name: str

@@ -1,4 +1,4 @@
-"""Who is killed when, drawn from a seed."""
+"""The schedule of kills, drawn from a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is growth, and what is noise."""
+"""Tests of what is growth, and what is noise."""
 
 from __future__ import annotations
 

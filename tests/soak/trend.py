@@ -54,7 +54,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 def line(
     what: str, points: Sequence[tuple[float, float]], rise_max: float, per_minute_max: float
 ) -> Trend:
-    """Through (seconds, value) points."""
+    """Lay a line through (seconds, value) points."""
     minutes = (points[-1][0] - points[0][0]) / 60
     per_minute = slope(points) * 60
     grows = per_minute > per_minute_max and per_minute * minutes > rise_max
@@ -63,7 +63,8 @@ def line(
 
 
 def within_lives(samples: Iterable[Sample], usual_live: int) -> list[Trend]:
-    """Per process that lived long enough: only while it had its usual share, for each partition has its own clients."""
+    """Return a trend per process that lived long enough: only while it had its usual share, for each partition has
+    its own clients."""
     lives: dict[tuple[str, int], list[Sample]] = defaultdict(list)
     for each in samples:
         if each.age_s >= WARM_UP_S and each.live == usual_live:
@@ -82,7 +83,7 @@ def within_lives(samples: Iterable[Sample], usual_live: int) -> list[Trend]:
 
 
 def over_lives(samples: Iterable[Sample], usual_live: int) -> list[Trend]:
-    """Per name, of the last sample of each of its processes: does a later one begin with more?"""
+    """Return a trend per name, of the last sample of each of its processes: does a later one begin with more?"""
     lasts: dict[str, dict[int, Sample]] = defaultdict(dict)
     for each in samples:
         if each.live == usual_live:

@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import Any
 
-from snapreplay.service.decisions.accept import Proposal, carry_out, propose
+from snapreplay.service.decisions.accept import Acceptance, carry_out, propose
 from snapreplay.service.publish.state import Begun
 from tests.support.stage import Stage
 
@@ -36,8 +36,8 @@ def settings_in(hint: str, way: str = "") -> dict[str, Any]:
     return {name: value for each in given for name, value in known[each].items()}
 
 
-async def proposed(here: Stage, hint: str, app: Any = None, way: str = "") -> Proposal:
-    """What `accept --dry-run` finds."""
+async def proposed(here: Stage, hint: str, app: Any = None, way: str = "") -> Acceptance:
+    """Return what `accept --dry-run` finds."""
     settings = here.settings(**settings_in(hint, way))
     found = finding_in(hint, way)
     return await propose(app or here.app, settings, here.cluster, 0, found, REASON)
@@ -45,7 +45,7 @@ async def proposed(here: Stage, hint: str, app: Any = None, way: str = "") -> Pr
 
 async def accepted(
     here: Stage, hint: str, app: Any = None, way: str = ""
-) -> tuple[Proposal, Begun]:
-    """What `accept` does."""
-    proposal = await proposed(here, hint, app, way)
-    return proposal, await carry_out(proposal)
+) -> tuple[Acceptance, Begun]:
+    """Accept as `accept` does."""
+    acceptance = await proposed(here, hint, app, way)
+    return acceptance, await carry_out(acceptance)

@@ -3,14 +3,22 @@ shares no code with the service can tell what happened how often."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from snapreplay import App, MapState, Topic, nullable, utf8
 
 Handler = Callable[[Any, Any, Any], None]
 
+ESCAPING = {
+    each.__name__: each
+    for each in (asyncio.CancelledError, SystemExit, KeyboardInterrupt, MemoryError)
+}
+
+BUSY_SECONDS = 0.005
 MODULUS = 1_000_003  # a prime: the fold of the pair below depends on the order of every record
 
 
@@ -75,9 +83,23 @@ def sleep_when_told(value: Any, account: dict[str, int]) -> None:
     account["sum"] += value["amount"]
 
 
+def raise_what_is_told(value: Any, account: dict[str, int]) -> None:
+    """Raises the class that value["raises"] names; it may be no `Exception`."""
+    account["sum"] += value["amount"]
+    if "raises" in value:
+        raise ESCAPING[value["raises"]]
+
+
 def compute(value: Any, account: dict[str, int]) -> None:
-    """Takes about half a millisecond of CPU."""
+    """Takes about half a millisecond of CPU; with value["until"], five until a file of this name exists."""
     account["sum"] += value["amount"] + sum(range(20_000)) % 1
+    begun = time.monotonic()
+    while (
+        "until" in value
+        and time.monotonic() < begun + BUSY_SECONDS
+        and not Path(value["until"]).exists()
+    ):
+        pass
 
 
 def grow(value: Any, account: dict[str, Any]) -> None:

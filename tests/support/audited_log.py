@@ -37,7 +37,7 @@ GENESIS = Genesis("cluster-1", 3, {"payments": 0, "refunds": 7})
 
 @dataclass
 class Partition:
-    """What a partition's owner would know, and the offsets of what it wrote, by stage."""
+    """The knowledge of a partition's owner, and the offsets of what it wrote, by stage."""
 
     app_id: str
     state: dict[bytes, bytes] = field(default_factory=dict)
@@ -54,7 +54,8 @@ RETIRED = "old"
 
 
 def store_of(key: bytes) -> str:
-    """Of the entries of a state: batch 1 writes two to a store that is cleared later, the odd ones are in `more`."""
+    """Return the store of an entry of a state: batch 1 writes two to a store that is cleared later, the odd ones
+    are in `more`."""
     batch, _, number = key[1:].partition(b"-")
     if batch == b"1" and int(number) > 5:
         return RETIRED
@@ -62,7 +63,7 @@ def store_of(key: bytes) -> str:
 
 
 def digests_of(state: Mapping[bytes, bytes]) -> dict[str, Digest]:
-    """By store."""
+    """Return the digests by store."""
     by_store: dict[str, dict[bytes, bytes]] = {}
     for key, value in state.items():
         by_store.setdefault(store_of(key), {})[key] = value
@@ -71,8 +72,7 @@ def digests_of(state: Mapping[bytes, bytes]) -> dict[str, Digest]:
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong in one partition at one stage: in what the owner knows, in the records' values,
-    or in the manifest."""
+    """A fault in one partition at one stage: in what the owner knows, in the records' values, or in the manifest."""
 
     stage: str
     before: Callable[[Partition], None] = lambda _: None

@@ -1,4 +1,4 @@
-"""Where the records of an audited log are kept: on a real broker, or in memory with the same offsets."""
+"""The records of an audited log: on a real broker, or in memory with the same offsets."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from snapreplay.app.names import increments_topic, snapshots_topic
 from snapreplay.app.record import InputRecord, RawRecord
+from snapreplay.snapshots.format.seal import Seals
 from tests.support.deadlines import scaled
 
 DEADLINE_S = scaled(30)
@@ -30,7 +31,7 @@ class Topics(Protocol):
 
 
 class BrokerTopics:
-    """By another client than the product's."""
+    """The topics by another client than the product's."""
 
     def __init__(self, bootstrap_servers: str, transactional_id: str) -> None:
         common = {"bootstrap.servers": bootstrap_servers, "linger.ms": 0}
@@ -134,7 +135,7 @@ class MemoryTopics:
         return list(self._logs)
 
     def cut(self, topic: str, partition: int, end_offset: int) -> None:
-        """As an unclean election does, or a topic that was created again."""
+        """Cut as an unclean election does, or a topic that was created again."""
         log = self._logs[topic, partition]
         log.records = [record for record in log.records if record.offset < end_offset]
         log.end = end_offset
@@ -146,7 +147,7 @@ class MemoryTopics:
     def read(
         self, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> Iterator[Sequence[InputRecord]]:
-        """In slices of three."""
+        """Read in slices of three."""
         log = self._logs[topic, partition]
         assert start_offset >= log.start
         records = [r for r in log.records if start_offset <= r.offset < end_offset]
@@ -160,6 +161,8 @@ class MemoryTopics:
 
 class MemoryLogs:
     """`proof.Logs` of one partition."""
+
+    seals: Seals | None = None
 
     def __init__(self, topics: MemoryTopics, app_id: str, partition: int) -> None:
         self._topics = topics

@@ -75,7 +75,7 @@ class Child:
         return self.log_path.read_text(errors="replace")
 
     def wait_http(self) -> str:
-        """Until HTTP answers; the URL."""
+        """Wait until HTTP answers; return the URL."""
         self.until(lambda: "HTTP API: " in self.log, "HTTP up")
         (self.url,) = re.findall(r"HTTP API: (http://[^\s/]+)", self.log)
         return self.url
@@ -98,7 +98,7 @@ class Child:
         return {n for n, p in self.partitions().items() if p["phase"] == "live"}
 
     def wait_live(self, count: int = 1) -> float:
-        """Until that many partitions are LIVE; seconds since the process began."""
+        """Wait until that many partitions are LIVE; seconds since the process began."""
         if not self.url:
             self.wait_http()
         self.until(lambda: len(self.live()) >= count, f"{count} partitions live")

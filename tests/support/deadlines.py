@@ -1,7 +1,8 @@
-"""How long a test may wait. Deadlines are written for an idle machine; on a slow or busy one all of them grow alike.
+"""The deadlines of tests. Deadlines are written for an idle machine; on a slow or busy one all of them grow alike.
 
-A deadline ends what hangs, so a longer one weakens no test. `scaled` multiplies by a factor that is measured once per
-session; workers and child processes of the session inherit it.
+A deadline ends what hangs, so a longer one weakens no test. `scaled` multiplies by the larger of two factors. One is
+measured once per session; workers and child processes of the session inherit it. The other is how many want each core
+now.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FACTOR_MAX = 20.0
 
 @cache
 def factor() -> float:
-    """At least 1: how many times as long as on an idle machine the same work takes here and now."""
+    """Return at least 1: how many times as long as on an idle machine the same work took at the start."""
     inherited = os.environ.get(VARIABLE)
     if inherited:
         return float(inherited)
@@ -33,7 +34,8 @@ def factor() -> float:
 
 def scaled(seconds: float) -> float:
     """A deadline of so many seconds on an idle machine."""
-    return seconds * factor()
+    wanted = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return seconds * min(max(factor(), wanted), FACTOR_MAX)
 
 
 def within(seconds: float) -> asyncio.Timeout:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 
 from snapreplay.errors import PartitionNotLive, UnknownPartition
+from snapreplay.service.clock import time_of
 from snapreplay.service.control.protocol import (
     Busy,
     Check,
@@ -23,10 +25,10 @@ from snapreplay.service.control.protocol import (
 from snapreplay.service.control.status import (
     DigestProof,
     InputStatus,
+    PartitionError,
     PartitionStatus,
-    Problem,
     Progress,
-    RestoreStatus,
+    Recovery,
     SnapshotState,
     SnapshotStatus,
     SnapshotUsed,
@@ -34,7 +36,14 @@ from snapreplay.service.control.status import (
 )
 from snapreplay.service.core.phase import Phase
 
-NOW = 1_795_000_000.0
+NOW = time_of(1_795_000_000_000)
+
+
+def ago(seconds: float) -> datetime:
+    """Return the time this long before `NOW`."""
+    return NOW - timedelta(seconds=seconds)
+
+
 USED = SnapshotUsed(
     "5c1d", batch=41, manifest_offset=90, entries=1000, size_bytes=4096, created_at=NOW
 )
@@ -44,8 +53,8 @@ WRITTEN = SnapshotStatus(
     state=SnapshotState.POINTED,
     reason="interval",
     batch=55,
-    started_at=NOW - 60,
-    finished_at=NOW - 59,
+    started_at=ago(60),
+    finished_at=ago(59),
     entries=1200,
     chunks=2,
     size_bytes=5000,
@@ -68,10 +77,10 @@ LIVE = PartitionStatus(
     records_total=480,
     skipped_total=2,
     digest="1200:00000000000000aa:00000000000000cc",
-    restore=RestoreStatus(
-        attempt=1,
-        started_at=NOW - 100,
-        finished_at=NOW - 98.5,
+    restore=Recovery(
+        attempts=1,
+        started_at=ago(100),
+        finished_at=ago(98.5),
         mode="changes",
         snapshot=USED,
         fallback_from="88bb",
@@ -81,29 +90,29 @@ LIVE = PartitionStatus(
         proof=DigestProof("1100:0a:0b", "1100:0a:0b", batches_compared=14),
     ),
     snapshot=WRITTEN,
-    last_pointed_snapshot_at=NOW - 59,
-    updated_at=NOW - 0.5,
+    last_pointed_snapshot_at=ago(59),
+    updated_at=ago(0.5),
 )
 LOADING = PartitionStatus(
     partition=1,
     phase=Phase.LOADING,
     owner_epoch=131,
-    restore=RestoreStatus(
-        attempt=2,
-        started_at=NOW - 2,
+    restore=Recovery(
+        attempts=2,
+        started_at=ago(2),
         snapshot=USED,
         progress=Progress("bytes", 0, 1024, 4096, rate_per_second=512.0, eta_seconds=6.0),
         seconds_per_phase={"fencing": 0.02},
     ),
-    updated_at=NOW - 0.1,
+    updated_at=ago(0.1),
 )
 FAILED = PartitionStatus(
     partition=2,
     phase=Phase.FAILED,
-    error=Problem(
-        "RecordError", "handler failed", "deploy a fixed handler", "stop", "payments-2-7", NOW - 9
+    error=PartitionError(
+        "RecordError", "handler failed", "deploy a fixed handler", "stop", "payments-2-7", ago(9)
     ),
-    updated_at=NOW - 9,
+    updated_at=ago(9),
 )
 ASSIGNED = PartitionStatus(partition=3, phase=Phase.ASSIGNED, updated_at=NOW)
 FACTS = ServiceFacts(
@@ -113,7 +122,7 @@ FACTS = ServiceFacts(
     instance_id="host-a",
     process_id="p1",
     host="host-a",
-    started_at=NOW - 200,
+    started_at=ago(200),
     cluster_id="cluster-1",
     partition_count=6,
 )
@@ -207,7 +216,7 @@ class FakeControl:
             self._operations[operation_id] = msgspec.structs.replace(
                 operation,
                 state=state,
-                finished_at=NOW + 1,
+                finished_at=ago(-1),
                 parts=tuple(
                     msgspec.structs.replace(part, state=state, snapshot_id="99cc")
                     for part in operation.parts

@@ -1,4 +1,4 @@
-"""Which of the ways between three brokers and their clients are cut. Pure: what is done about it, others decide."""
+"""The ways between three brokers and their clients that are cut. Pure: what is done about it, others decide."""
 
 from __future__ import annotations
 

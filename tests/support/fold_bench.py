@@ -98,7 +98,7 @@ class Bench:
         return applied
 
     def effect(self):
-        """What must not depend on batch boundaries."""
+        """Return what must not depend on batch boundaries."""
         return {
             "digest": self.store.digest,
             "stream_time": self.store.stream_time_ms,

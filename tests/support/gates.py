@@ -47,11 +47,11 @@ class Gate:
             yield
 
     def reached(self) -> bool:
-        """Whether somebody stands there, or stood."""
+        """Say whether somebody stands there, or stood."""
         return self._reached.exists()
 
     def open(self) -> None:
-        """For good."""
+        """Open it for good."""
         self._open.touch()
 
 
@@ -74,7 +74,8 @@ class _Guard:
 
 
 def install_from_environment() -> None:
-    """In the process that is to stand still, before any client is made. Nothing happens without a gate."""
+    """Install the gate in the process that is to stand still, before any client is made. Nothing happens without a
+    gate."""
     told = os.environ.get(VARIABLE)
     if told is None:
         return

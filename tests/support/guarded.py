@@ -18,8 +18,8 @@ from confluent_kafka.admin._scram import (
     UserScramCredentialUpsertion,
 )
 
-from snapreplay.devbroker.cluster import LocalCluster
-from snapreplay.devbroker.ports import free_ports
+from snapreplay.devbroker.free_ports import free_ports
+from snapreplay.devbroker.local_cluster import LocalCluster
 from snapreplay.devbroker.properties import HOST, Node
 from tests.support.deadlines import scaled
 from tests.support.processes import eventually
@@ -72,14 +72,14 @@ class Guarded:
         return {"bootstrap.servers": self.tls, "security.protocol": "SSL", **known}
 
     def set_password(self, password: str) -> None:
-        """Of `USER`, for SCRAM; connections that are there already stay."""
+        """Set the password of `USER`, for SCRAM; connections that are there already stay."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
         change = UserScramCredentialUpsertion(USER, info, password.encode())
         for future in self.admin.alter_user_scram_credentials([change]).values():
             future.result(scaled(20))
 
     def allow(self, kafka_acls: str) -> None:
-        """What the arguments of `kafka-acls.sh` say: --allow-principal, --operation, --topic, …; or --remove."""
+        """Allow what the arguments of `kafka-acls.sh` say: --allow-principal, --operation, --topic, …; or --remove."""
         given = bindings(kafka_acls)
         for future in self.admin.create_acls(given).values():
             future.result(scaled(20))
@@ -98,7 +98,7 @@ class Guarded:
 
 
 def _filter(given: AclBinding) -> AclBindingFilter:
-    """Of this one alone."""
+    """Make the filter of this one alone."""
     return AclBindingFilter(*(getattr(given, name) for name in ACL_FIELDS))
 
 

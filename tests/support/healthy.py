@@ -65,14 +65,14 @@ def facts(**changed: Any) -> Facts:
 
 
 def topic(name: str, **changed: Any) -> TopicFacts:
-    """Partitioned twice, replicated three times; dotted names in `changed` are configuration."""
+    """Describe a topic partitioned twice, replicated three times; dotted names in `changed` are configuration."""
     config = {**COMMON, **IO_CONFIG, **{k: v for k, v in changed.items() if "." in k}}
     fields = {k: v for k, v in changed.items() if "." not in k}
     return msgspec.structs.replace(TopicFacts(name, 2, 3, config), **fields)
 
 
 def with_topic(name: str, **changed: Any) -> Facts:
-    """Where one topic is otherwise."""
+    """Return facts where one topic is otherwise."""
     before = facts()
     was = before.topics[name]
     fields = {k: v for k, v in changed.items() if "." not in k}
@@ -83,7 +83,7 @@ def with_topic(name: str, **changed: Any) -> Facts:
 
 
 def without_topic(*names: str) -> Facts:
-    """Where topics are missing."""
+    """Return facts where topics are missing."""
     return facts(topics={n: t for n, t in facts().topics.items() if n not in names})
 
 

@@ -1,4 +1,4 @@
-"""What a partition of T-ZengLiang has been through, as the checker reads it, from the first record to the last."""
+"""The history of a partition of T-ZengLiang, as the checker reads it, from the first record to the last."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.checker.verdict import Verdict
 
 @dataclass
 class History:
-    """Committed increments and claims by offset, in order; and what is there that nobody sees.
+    """The committed increments and claims by offset, in order; and what is there that nobody sees.
 
     Attributes:
         entries: all records of ours, (offset, decoded, value).
@@ -38,7 +38,7 @@ class History:
         return {at: each for at, each, _ in self.entries if isinstance(each, wire.Claim)}
 
     def last_before(self, offset: int) -> int | None:
-        """Of the last increment before `offset`, its own offset."""
+        """Return the offset of the last increment before `offset`."""
         return max((each for each in self.increments if each < offset), default=None)
 
     def assert_one_chain(self) -> None:
@@ -60,7 +60,7 @@ class History:
 
 
 def history(bootstrap_servers: str, topic: str, partition: int) -> History:
-    """With and without what was aborted, up to the end as of now; waits for open transactions."""
+    """Read with and without what was aborted, up to the end as of now; waits for open transactions."""
     with closing(Logs(bootstrap_servers)) as logs:
         start, _, end = logs.bounds(topic, partition)
         told, offsets = History(topic, start), list[int]()

@@ -86,7 +86,7 @@ class InMemory:
     async def context(
         self, instance_id: str = "one", app: App[Any] | None = None, **tables: Any
     ) -> Context:
-        """What the parts of one partition are made with; a new process id each time."""
+        """Return what the parts of one partition are made with; a new process id each time."""
         settings = self.settings(instance_id=instance_id, **tables)
         cluster, identity = self._cluster(settings), Identity.of_this_process(instance_id)
         view = await inspect(app or self.app, settings, cluster)
@@ -96,7 +96,7 @@ class InMemory:
     async def owner(
         self, instance_id: str = "one", app: App[Any] | None = None, **tables: Any
     ) -> Owner:
-        """Of the partition, not LIVE yet."""
+        """Make an owner of the partition, not LIVE yet."""
         if not self.broker.topic_ids:
             await self.prepare()
         self.owners.append(Owner(self, await self.context(instance_id, app, **tables)))
@@ -136,7 +136,7 @@ class InMemory:
         assert one.view() == states[0]
 
     async def past(self, app: App[Any] | None = None, **tables: Any) -> Past:
-        """See `Past`."""
+        """Make a `Past`."""
         await self.prepare(app, **tables)
         taken = []
         async with self.live() as one:
@@ -184,7 +184,7 @@ class InMemory:
         await self.send((f"k{i % 20}", {"amount": i, **extra}) for i in range(first, first + count))
 
     async def send(self, records: Iterable[tuple[Any, Any]], topic: str = "") -> None:
-        """To the first input, or `topic`; values as JSON unless they are bytes."""
+        """Send to the first input, or `topic`; values as JSON unless they are bytes."""
         log = self.log(topic or self.input)
         for key, value in records:
             raw_key = key if isinstance(key, bytes) else key.encode()
@@ -202,9 +202,9 @@ class InMemory:
         return [decode(value) for value in values if kind_of(value) is RecordKind.INCREMENT]
 
     def open_transaction(self, transactional_id: str, topic: str, value: bytes) -> int:
-        """With this record; the epoch of its producer."""
+        """Open a transaction with this record; return the epoch of its producer."""
         partition = TopicPartition(topic, 0)
-        epoch = self.broker.init_producer(transactional_id, OPEN_SECONDS)
+        epoch = self.broker.init_producer(transactional_id, OPEN_SECONDS).epoch
         self.broker.add_partition(transactional_id, epoch, partition)
         self.broker.produce(transactional_id, epoch, partition, [LogRecord(topic, value)])
         return epoch

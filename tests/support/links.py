@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from snapreplay.devbroker.ports import free_ports
+from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.properties import HOST, Node
 from tests.support.flows import CLIENTS, Direction, Flow, Side, flows
 from tests.support.wire import Streams, Wire, listening, loop_of_wires
@@ -101,8 +101,8 @@ class Links:
 
 
 def _socket_of(local_port: int, remote_port: int) -> str:
-    """As the links in /proc/PID/fd name it. Asked by netlink (sock_diag): /proc/net/tcp is slow where many connections
-    are, and psutil takes 100 ms for one process; elections notice both."""
+    """Name a socket as the links in /proc/PID/fd do. Asked by netlink (sock_diag): /proc/net/tcp is slow where many
+    connections are, and psutil takes 100 ms for one process; elections notice both."""
     here = socket.inet_aton(HOST).ljust(16, b"\0")
     ends = struct.pack(">HH", local_port, remote_port) + here + here
     asked = struct.pack("=BBBxI", socket.AF_INET, socket.IPPROTO_TCP, 0, ALL_STATES) + ends

@@ -34,7 +34,7 @@ class Owner:
         return self.status
 
     async def position(self, offset: int, topic: str = "") -> None:
-        """Until the first input, or `topic`, is committed up to there."""
+        """Wait until the first input, or `topic`, is committed up to there."""
 
         def there() -> bool:
             found = [each for each in self.status.inputs or () if topic in ("", each.topic)]
@@ -43,7 +43,7 @@ class Owner:
         await until(there, offset)
 
     async def pointed(self, reason: str, unlike: str | None = None) -> None:
-        """Until a snapshot that was taken for this reason, another one than `unlike`, is pointed to."""
+        """Wait until a snapshot that was taken for this reason, another one than `unlike`, is pointed to."""
 
         def there() -> bool:
             taken = self.status.snapshot

@@ -10,7 +10,7 @@ from tests.support.deadlines import scaled
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process of this id is there and no zombie."""
+    """Say whether a process of this id is there and no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -12,6 +12,7 @@ RULES = {
     "fixed": apps.take_poison,
     "sleepy": apps.sleep_when_told,
     "busy": apps.compute,
+    "escaping": apps.raise_what_is_told,
 }
 
 kind, app_id = os.environ["TEST_APP_KIND"], os.environ["TEST_APP_ID"]

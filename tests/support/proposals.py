@@ -1,4 +1,5 @@
-"""What a job proposes: a snapshot of a batch that the log has, made from the log alone, and written by any means."""
+"""The proposals of a job: a snapshot of a batch that the log has, made from the log alone, and written by any
+means."""
 
 from __future__ import annotations
 
@@ -114,7 +115,7 @@ def sliced(entries: Mapping[bytes, bytes]) -> list[list[ShardSlice]]:
 
 
 def slice_of(index: int, entries: Mapping[bytes, bytes]) -> ShardSlice:
-    """With its true sums."""
+    """Make a slice with its true sums."""
     digest: Digest = digest_of(entries.items())
     return ShardSlice(index, digest.a, digest.b, dict(entries))
 
@@ -127,11 +128,11 @@ class Job:
 
     @property
     def increments(self) -> list[tuple[int, Increment]]:
-        """Committed ones with their offsets."""
+        """The committed increments with their offsets."""
         return self.all_of(Increment)
 
     def all_of(self, kind: type) -> list[tuple[int, Any]]:
-        """Committed records of the increments topic."""
+        """Return the committed records of the increments topic."""
         records = self.bench.log(self.bench.increments).committed()
         found = [(each.offset, read_entry(each.value)) for each in records]
         return [each for each in found if isinstance(each[1], kind)]
@@ -140,7 +141,8 @@ class Job:
         return self.bench.log(self.bench.snapshots).append(None, value, headers, 1000, None)
 
     def propose(self, number: int = -1, at: int | None = None, **forged: Any) -> int:
-        """Of the last increment, or another one by number, as if it were `at` this offset; the manifest's offset."""
+        """Propose the last increment, or another one by number, as if it were `at` this offset; return the
+        manifest's offset."""
         offset, increment = self.increments[number]
         offset = offset if at is None else at
         records = self.bench.log(self.bench.increments).committed()
@@ -174,5 +176,5 @@ async def fed(bench: InMemory, one: Any, count: int = 20) -> None:
 
 
 def counted(bench: InMemory, result: str) -> float:
-    """How many proposals ended so, of this app since the last `PROPOSALS.clear()`."""
+    """Return how many proposals ended so, of this app since the last `PROPOSALS.clear()`."""
     return float(PROPOSALS.labels(bench.app.app_id, "0", result)._value.get())

@@ -35,7 +35,7 @@ class Proxy:
 
     @asynccontextmanager
     async def through(self) -> AsyncIterator[None]:
-        """While this is open, aiokafka's new connections to the broker pass the proxy."""
+        """Pass aiokafka's new connections to the broker through the proxy, while this is open."""
         async with self._wire.listening():
             with detour({self._address: self._wire.port}):
                 yield

@@ -114,7 +114,7 @@ def ids(records: Iterable[Read]) -> list[str]:
 
 
 def first_difference(found: list[Any], expected: list[Any]) -> str:
-    """For a message: where two lists part."""
+    """Say in a message where two lists part."""
     for index, (one, other) in enumerate(zip(found, expected, strict=False)):
         if one != other:
             return f"at {index}: found {one}, expected {other}"

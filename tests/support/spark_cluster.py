@@ -15,7 +15,7 @@ from typing import NamedTuple
 import psutil
 import pyspark
 
-from snapreplay.devbroker.ports import free_ports, is_free
+from snapreplay.devbroker.free_ports import free_ports, is_free
 from tests.support.processes import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,18 +30,18 @@ class SparkCluster(NamedTuple):
     folder: Path
 
     def executors(self) -> list[psutil.Process]:
-        """Of all workers, those that run now."""
+        """Return those of all workers that run now."""
         found = [child for worker in self.workers for child in worker.children()]
         return [each for each in found if "CoarseGrainedExecutorBackend" in _command(each)]
 
     def worked(self) -> int:
-        """How many executors there have been."""
+        """Return how many executors there have been."""
         return len(list(self.folder.glob("worker*/app-*/[0-9]*")))
 
 
 @contextmanager
 def spark_cluster(folder: Path) -> Iterator[SparkCluster]:
-    """For the length of the block; only the processes started here are ended."""
+    """Provide a cluster for the length of the block; only the processes started here are ended."""
     folder.mkdir()
     port, *pages = free_ports(4)
     words = {"master": ["master.Master", "--port", str(port), "--webui-port", str(pages[0])]}

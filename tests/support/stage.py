@@ -69,7 +69,7 @@ class Stage:
         return self
 
     async def context(self, partition: int = 0, instance_id: str = "one", **tables: Any) -> Context:
-        """What the parts of one partition are made with; a new process id each time."""
+        """Return what the parts of one partition are made with; a new process id each time."""
         settings = self.settings(instance_id=instance_id, **tables)
         cluster = KafkaCluster(settings)
         view = await inspect(self.app, settings, cluster)
@@ -122,7 +122,7 @@ class Stage:
         await self.send((f"k{i % 20}", {"amount": i, **extra}) for i in range(first, first + count))
 
     async def send(self, records: Iterable[tuple[Any, Any]], topic: str | None = None) -> None:
-        """To the first input, or `topic`."""
+        """Send to the first input, or `topic`."""
         await asyncio.to_thread(
             reference.send,
             self.bootstrap_servers,
@@ -156,7 +156,7 @@ class Stage:
             assert reference.as_plain(service.view(number)) == states[number]
 
     async def all_processed(self, service: Service[Any]) -> None:
-        """Until all that is in the inputs now is committed."""
+        """Wait until all that is in the inputs now is committed."""
         for topic in self.app.inputs:
             ends = {number: len(r) for number, r in enumerate(await self.read(topic.name))}
             await processed(service, ends, topic.name)
@@ -185,7 +185,7 @@ async def until(
 
 
 async def processed(service: Service[Any], positions: dict[int, int], topic: str = "") -> None:
-    """Until an input (the first, if none is named) of each partition is committed up to its position."""
+    """Wait until an input (the first, if none is named) of each partition is committed up to its position."""
 
     def there() -> bool:
         failed = [s for s in service.restore_status() if s.phase == "failed"]
@@ -223,7 +223,7 @@ def states(service: Service[Any]) -> list[tuple[str, str]]:
 
 
 async def phase(service: Service[Any], name: str, partition: int = 0) -> Any:
-    """Until the partition is in this phase; its status then."""
+    """Wait until the partition is in this phase; its status then."""
     found: list[PartitionStatus] = []
 
     def there() -> bool:

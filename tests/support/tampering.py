@@ -52,7 +52,7 @@ async def tamper(
 
 
 def bring_back(servers: str, topic: str, records: list[reference.Read]) -> None:
-    """What a backup of a topic of one partition is for: the topic anew, every record at its old offset."""
+    """Bring a topic back as a backup does: the topic anew, every record at its old offset."""
     _rewrite(servers, topic, records, [record.value for record in records])
 
 
@@ -74,7 +74,7 @@ def _rewrite(
 
 
 def topic_id(servers: str, topic: str) -> str:
-    """As another client shows it, in the alphabet of Kafka's tools."""
+    """Return the id as another client shows it, in the alphabet of Kafka's tools."""
     admin = AdminClient({"bootstrap.servers": servers})
     asked = admin.describe_topics(TopicCollection([topic]))
     shown = str(asked[topic].result(DEADLINE_SECONDS).topic_id)
@@ -94,17 +94,27 @@ def partition_count(servers: str, topic: str) -> int:
 
 def end_offset(servers: str, topic: str, partition: int = 0) -> int:
     """High watermark; 0 when there is no such topic."""
+    return _bounds(servers, topic, partition)[1]
+
+
+def log_start(servers: str, topic: str, partition: int = 0) -> int:
+    """The first offset that is still there; 0 when there is no such topic."""
+    return _bounds(servers, topic, partition)[0]
+
+
+def _bounds(servers: str, topic: str, partition: int) -> tuple[int, int]:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "ends"})
     try:
-        return int(consumer.get_watermark_offsets(Place(topic, partition), DEADLINE_SECONDS)[1])
+        first, end = consumer.get_watermark_offsets(Place(topic, partition), DEADLINE_SECONDS)
+        return int(first), int(end)
     except KafkaException:
-        return 0
+        return 0, 0
     finally:
         consumer.close()
 
 
 def trim_to_end(servers: str, topic: str, partition: int = 0) -> None:
-    """What `kafka-delete-records.sh` does for offset -1."""
+    """Trim as `kafka-delete-records.sh` does for offset -1."""
     trim(servers, topic, partition, -1)
 
 
@@ -125,7 +135,8 @@ def group(servers: str, name: str, topic: str, request: str) -> None:
 def create(
     servers: str, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None
 ) -> None:
-    """When this returns it is there, empty, with leaders; a deletion that is under way is waited for."""
+    """Create a topic; when this returns it is there, empty, with leaders; a deletion that is under way is waited
+    for."""
     admin = AdminClient({"bootstrap.servers": servers})
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
@@ -181,7 +192,7 @@ def write_again(servers: str, topic: str, records: list[Any]) -> None:
 
 
 def append(servers: str, topic: str, *values: bytes) -> None:
-    """As anybody who may write to partition 0 can."""
+    """Append as anybody who may write to partition 0 can."""
     producer = Producer({"bootstrap.servers": servers})
     for value in values:
         producer.produce(topic, value, partition=0)

@@ -28,7 +28,7 @@ def test_a_cut_is_a_set_of_ways() -> None:
 
 
 def leader(three: ThreeBrokers, topic: str, asked: int) -> int:
-    """Who leads the topic's only partition, as broker `asked` itself says; -1 for nobody.
+    """Say who leads the topic's only partition, as broker `asked` itself says; -1 for nobody.
 
     Raises:
         TimeoutError, KafkaError: it does not answer.
@@ -37,7 +37,7 @@ def leader(three: ThreeBrokers, topic: str, asked: int) -> int:
 
 
 async def _leader(server: str, topic: str) -> int:
-    """On a connection of our own: a client would go on to another broker."""
+    """Ask on a connection of our own: a client would go on to another broker."""
     host, _, port = server.rpartition(":")
     async with asyncio.timeout(ANSWER_S):
         connection = await create_conn(host, int(port))

@@ -22,5 +22,7 @@ def on_payment(record: Record[str, Any], state: MapState[str, dict[str, int]], o
     out.send(balances, key=record.key, value=account)
 
 
+sleepy = apps.ledger("tested-sleepy", apps.sleep_when_told)
+naps = sleepy.inputs[0]
 tape = apps.tape("tested-tape")  # made by a function of another module
 tapes = tape.inputs[0]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from snapreplay.devbroker.cluster import LocalCluster
+from snapreplay.devbroker.local_cluster import LocalCluster
 from tests.support.deadlines import scaled
 from tests.support.flows import Direction, Side
 from tests.support.links import Links
@@ -41,7 +41,7 @@ class ThreeBrokers:
         self._network.cut(broker, side, direction)
 
     def heal(self) -> None:
-        """Whatever was cut is whole again."""
+        """Make whatever was cut whole again."""
         self._network.heal()
 
     def die(self, broker: int) -> None:
@@ -64,7 +64,8 @@ class ThreeBrokers:
 
 @contextlib.contextmanager
 def three_brokers(properties: Mapping[str, str] | None = None) -> Iterator[ThreeBrokers]:
-    """Started, for the length of the block; nothing of it is left afterwards, not even when this process is killed."""
+    """Provide brokers for the length of the block; nothing of it is left afterwards, not even when this process is
+    killed."""
     with contextlib.ExitStack() as kept:
         network = Links(SIZE, lambda: _pids(cluster))
         kept.callback(network.close)
@@ -76,7 +77,7 @@ def three_brokers(properties: Mapping[str, str] | None = None) -> Iterator[Three
 
 
 def _pids(cluster: LocalCluster) -> list[int]:
-    """Of the brokers that were started so far."""
+    """Return the ids of the brokers that were started so far."""
     try:
         return [cluster.node(number).pid for number in range(SIZE)]
     except RuntimeError:  # not all are launched: nobody has connected to anybody

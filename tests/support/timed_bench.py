@@ -88,7 +88,7 @@ def timed_app():
 
 @dataclass
 class ByHand:
-    """What must come of the records, one by one."""
+    """The result that must come of the records, one by one."""
 
     items: dict[str, Any] = field(default_factory=dict)  # key → [value, touched]
     kept: dict[str, Any] = field(default_factory=dict)
@@ -193,7 +193,7 @@ class TimedBench:
         return [one for one in records if one.offset >= applied.positions["steps"]]
 
     def feed(self, records, events_max):
-        """As many batches as it takes."""
+        """Feed as many batches as it takes."""
         while records:
             records = self.batch(records, events_max)
             assert self.done[-1][2].failure is None

@@ -40,12 +40,12 @@ Decide = Callable[["Wire", bytes], Awaitable[Fate]]
 
 
 async def passing(wire: Wire, frame: bytes) -> Fate:
-    """Whatever it is."""
+    """Let it pass, whatever it is."""
     return "pass"
 
 
 class Wire:
-    """From whoever connects to one broker. What is done to it counts at once, also for open connections."""
+    """A wire from whoever connects to one broker. What is done to it counts at once, also for open connections."""
 
     def __init__(self, target: tuple[str, int], decide: Decide = passing) -> None:
         self.target = target
@@ -57,7 +57,7 @@ class Wire:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """At `port` of the loopback address."""
+        """Listen at `port` of the loopback address."""
         async with listening(HOST, 0, self.carry) as self.port:
             yield
 
@@ -170,7 +170,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 def api_key(frame: bytes) -> int:
-    """Of a request."""
+    """Read the api key of a request."""
     return int.from_bytes(frame[4:6], "big")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from snapreplay.api.cli import accept_command
-from snapreplay.service.decisions.accept import Proposal
+from snapreplay.service.decisions.accept import Acceptance
 from snapreplay.service.publish.state import Begun
 from tests.support.entries import increment
 
@@ -27,9 +27,9 @@ def test_an_empty_reason_is_none(invoke, ledger):
     assert "no reason was given" in result.stderr
 
 
-def proposal():
+def acceptance():
     nothing: dict[str, object] = dict.fromkeys(("context", "store", "ground"))
-    return Proposal(
+    return Acceptance(
         3,
         GIVEN[-1],
         "InputTrimmed: gone",
@@ -42,7 +42,7 @@ def proposal():
 
 def test_the_plan_is_printed_before_anything_is_written(capsys):
     """What is the matter, what will be done, by whom and why."""
-    accept_command._print_proposal(proposal())
+    accept_command._print_plan(acceptance())
     assert capsys.readouterr().out.splitlines() == [
         "partition 3: input-gap-0a1b2c3d",
         "  InputTrimmed: gone",
@@ -55,11 +55,11 @@ def test_the_plan_is_printed_before_anything_is_written(capsys):
 def test_the_outcome_says_where_the_decision_stands():
     """And what is still to be done: the process that failed does not look again by itself. A dry run has no offset."""
     begun = Begun(increment(9), 27, "5eed")
-    said = accept_command._outcome(proposal(), begun)
+    said = accept_command._outcome(acceptance(), begun)
     assert "increment 9 at offset 27, snapshot 5eed" in said
     assert said.endswith("Now run `snapreplay retry --partition 3`")
-    assert accept_command._outcome(proposal(), None) == "dry run: nothing was written"
-    document = accept_command._document(proposal(), begun)
-    assert (document["finding"], document["plan"]) == (GIVEN[-1], list(proposal().plan))
+    assert accept_command._outcome(acceptance(), None) == "dry run: nothing was written"
+    document = accept_command._document(acceptance(), begun)
+    assert (document["finding"], document["plan"]) == (GIVEN[-1], list(acceptance().plan))
     assert (document["dry_run"], document["batch"], document["offset"]) == (False, 9, 27)
-    assert accept_command._document(proposal(), None)["offset"] is None
+    assert accept_command._document(acceptance(), None)["offset"] is None

@@ -73,6 +73,7 @@ def test_what_dev_prints_feeds_the_app_and_shows_what_it_sends(ledger, invoke):
     dev(ledger, invoke, locale="C.UTF-8", live=follow)
 
 
+@pytest.mark.whole
 def test_dev_makes_all_that_is_missing_and_keeps_it(ledger, invoke, tmp_path):
     """Topics, genesis, service and HTTP in one command; with --data-dir also the next time, whatever
     its name is, and in any locale."""

@@ -53,7 +53,7 @@ def test_findings_are_1_each_with_its_remedy(invoke, ledger, reporting):
     shown = result.stdout.splitlines()
     at = shown.index("retention: ledger-snapshots")
     assert shown[at + 1 : at + 3] == ["  [kept] 7 days", "  remedy: alter it"]
-    assert "1 findings" in shown[-1]
+    assert "ledger: 1 finding (" in shown[-1]
 
     document = json.loads(invoke("doctor", ledger, "--output", "json").stdout)
     assert document["findings"][0]["remedy"] == "alter it"

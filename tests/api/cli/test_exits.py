@@ -75,3 +75,24 @@ def test_what_stops_a_judging_command_is_no_finding(error, capsys):
         raise error
     assert ended.value.exit_code == ExitCode.REFUSED
     assert "what happened" in capsys.readouterr().err
+
+
+def test_a_verdict_of_a_judging_command_is_left_alone():
+    """Its own exit code is none of an error."""
+    with pytest.raises(typer.Exit) as ended, refused_unless_it_runs():
+        raise typer.Exit(ExitCode.FINDINGS)
+    assert ended.value.exit_code == ExitCode.FINDINGS
+
+
+@pytest.mark.parametrize("command", ["doctor", "audit", "compact"])
+def test_a_defect_before_the_judgement_is_no_finding(invoke, monkeypatch, command):
+    """Also what breaks while the settings are read ends a judging command with 2."""
+
+    def broken(*_):
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr("snapreplay.service.config.settings.load_settings", broken)
+    arguments = [] if command == "doctor" else ["--app-id", "ledger"]
+    result = invoke(command, *arguments)
+    assert result.exit_code == ExitCode.REFUSED
+    assert "a defect" in result.stderr

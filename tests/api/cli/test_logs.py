@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import fcntl
+import io
 import logging
+import os
+import subprocess
+import sys
+import termios
+import threading
 import time
+from array import array
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 
-from snapreplay.api.cli.logs import Level, configure
+from snapreplay.api.cli import logs
+from snapreplay.api.cli.logs import LINE_BYTES_MAX, LineFormatter, Verbosity, Writer, configure
+from tests.support.deadlines import scaled
+from tests.support.processes import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -25,12 +39,13 @@ def root_logger() -> Iterator[None]:
         logging.getLogger(name).setLevel(logging.NOTSET)
 
 
-@pytest.mark.parametrize(("level", "seen"), [(Level.INFO, False), (Level.DEBUG, True)])
+@pytest.mark.parametrize(("level", "seen"), [(Verbosity.INFO, False), (Verbosity.DEBUG, True)])
 def test_libraries_are_quiet_unless_debugging(capsys, level, seen):
     """The client's news is noise, its warnings are not."""
     configure(level)
     logging.getLogger("aiokafka.consumer").info("news")
     logging.getLogger("aiokafka.consumer").warning("warned")
+    logging.getLogger().handlers[0].flush()
     written = capsys.readouterr().err
     assert ("news" in written) is seen
     assert "warned" in written
@@ -41,8 +56,9 @@ def test_lines_carry_utc_time_level_and_name_wherever_the_machine_is(capsys, mon
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
     try:
-        configure(Level.INFO)
+        configure(Verbosity.INFO)
         logging.getLogger("snapreplay").info("live")
+        logging.getLogger().handlers[0].flush()
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -51,3 +67,219 @@ def test_lines_carry_utc_time_level_and_name_wherever_the_machine_is(capsys, mon
     assert captured.err.endswith("INFO    snapreplay: live\n")
     stamp = datetime.fromisoformat(captured.err.split()[0])
     assert abs(stamp.timestamp() - time.time()) < 60
+
+
+ROOT = Path(__file__).resolve().parents[3]
+
+FORGED = "2026-11-23T05:00:00.000Z ERROR   snapreplay: LOST: everything"
+
+
+def record(message: str, error: BaseException | None = None) -> logging.LogRecord:
+    info = (type(error), error, error.__traceback__) if error else None
+    return logging.LogRecord("snapreplay", logging.ERROR, "", 0, message, (), info)
+
+
+def formatted(message: str, error: BaseException | None = None) -> str:
+    return LineFormatter("%(levelname)s %(name)s: %(message)s").format(record(message, error))
+
+
+@pytest.mark.parametrize("broken", ["\n", "\r\n", "\u2028", "\x85", "\x1b[2K\r", "\x0b"])
+def test_no_message_begins_a_line_of_its_own(broken):
+    """Nor does it change what a terminal shows. It stays readable."""
+    line = formatted(f"cannot decode 'a{broken}{FORGED}'")
+    assert line.splitlines() == [line]
+    assert "\x1b" not in line
+    assert FORGED in line
+
+
+def test_no_exception_begins_a_line_of_its_own():
+    """A traceback has lines, each of them indented; the text of the exception is one of them."""
+    try:
+        raise ValueError(f"bad value\n{FORGED}")
+    except ValueError as error:
+        lines = formatted("the handler failed", error).split("\n")
+    assert lines[0] == "ERROR snapreplay: the handler failed"
+    assert all(line.startswith("  | ") for line in lines[1:])
+    assert any("ValueError: bad value" in line for line in lines)
+
+
+def kept_bytes(text: str, letter: str) -> int:
+    shown = {"\n": "\\n"}.get(letter, letter)
+    return text.partition(": ")[2].partition(" … ")[0].count(shown) * len(letter.encode())
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "\n"])
+def test_a_line_is_bounded(letter):
+    """And says how much it left out; the same for the text of an exception."""
+    text = formatted(letter * 10_000_000)
+    assert len(text.encode()) < LINE_BYTES_MAX + 100
+    left_out = int(text.rpartition(" … ")[2].split()[0].replace(",", ""))
+    assert left_out == 10_000_000 * len(letter.encode()) - kept_bytes(text, letter)
+    text = formatted("failed", ValueError(letter * 10_000_000))
+    assert max(len(line.encode()) for line in text.split("\n")) < LINE_BYTES_MAX + 100
+    assert text.endswith(" more bytes")
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, Writer]]:
+    """The end to read, and a writer to the other end."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        writer = Writer(stream)
+        writer.setFormatter(LineFormatter("%(message)s"))
+        yield reading, writer
+        os.set_blocking(reading, False)
+        eventually(lambda: drained(reading) == b"" and writer._is_idle, "written")
+    os.close(reading)
+
+
+def drained(reading: int) -> bytes:
+    read = b""
+    while True:
+        try:
+            read += os.read(reading, 1 << 20)
+        except BlockingIOError:
+            return read
+
+
+def test_whoever_logs_never_waits_for_a_reader(pipe, monkeypatch):
+    """What does not fit is dropped, and the count is told as soon as somebody reads, though nothing more is logged."""
+    monkeypatch.setattr(logs, "QUEUE_BYTES_MAX", 100_000)
+    reading, writer = pipe
+    began = time.monotonic()
+    for number in range(5_000):
+        writer.emit(record(f"{number:05} {'x' * 90}"))
+    assert time.monotonic() - began < 10
+    os.set_blocking(reading, False)
+    read = b""
+
+    def all_told() -> bool:
+        nonlocal read
+        read += drained(reading)
+        lines = read.decode().splitlines()
+        kept = [int(line[:5]) for line in lines if " xxx" in line]
+        told = [line.split()[3] for line in lines if line.endswith("because nobody read this log")]
+        assert kept == sorted(kept)
+        return bool(told) and len(kept) + sum(int(each.replace(",", "")) for each in told) == 5_000
+
+    eventually(all_told, "it says how many")
+
+
+def held_bytes(reading: int) -> int:
+    held = array("i", [0])
+    fcntl.ioctl(reading, termios.FIONREAD, held)
+    return held[0]
+
+
+def test_whoever_logs_never_waits_while_the_count_is_told(pipe, monkeypatch):
+    """The reader may stop again at that moment."""
+    reading, writer = pipe
+    monkeypatch.setattr(logs, "_told", lambda _: b"x" * (1 << 20))
+    writer._dropped = 1
+    writer.emit(record("before"))
+    eventually(lambda: held_bytes(reading) > 60_000, "the pipe is full")
+    whoever_logs = threading.Thread(target=writer.emit, args=(record("meanwhile"),), daemon=True)
+    whoever_logs.start()
+    whoever_logs.join(scaled(5))
+    assert not whoever_logs.is_alive()
+
+
+def test_a_count_that_cannot_be_written_is_told_later():
+    """It is not lost with the line that was to tell it."""
+
+    class Full(io.StringIO):
+        refused = 0
+
+        def write(self, text):
+            if "dropped" in text and not self.refused:
+                self.refused += 1
+                raise OSError
+            return super().write(text)
+
+    writer = Writer(stream := Full())
+    writer._dropped = 7
+    writer.emit(record("first"))
+    eventually(lambda: stream.refused == 1, "refused")
+    writer.emit(record("second"))
+    eventually(lambda: "7 lines dropped" in stream.getvalue(), "told")
+
+
+def test_a_pipe_that_does_not_block_loses_nothing(pipe):
+    """Another process may have set it so, for all who share it. A line is longer than what fits."""
+    reading, writer = pipe
+    os.set_blocking(writer._stream.fileno(), False)
+    for number in range(100):
+        writer.emit(record(f"{number:05} {'x' * 9_000}"))
+    os.set_blocking(reading, False)
+    read = b""
+
+    def all_read() -> bool:
+        nonlocal read
+        read += drained(reading)
+        return b"00099 " in read and read.endswith(b"\n")
+
+    eventually(all_read, "all lines")
+    assert [len(line) for line in read.splitlines()] == [9_006] * 100
+
+
+def test_a_full_disk_ends_nothing(monkeypatch):
+    """/dev/full refuses every write; the lines count as dropped."""
+    monkeypatch.setattr(logs, "RETRY_SECONDS", 0.01)
+    with open("/dev/full", "w") as stream:  # noqa: PTH123 - no file that is opened to be read
+        writer = Writer(stream)
+        for number in range(3):
+            writer.emit(record(str(number)))
+        eventually(lambda: writer._dropped == 3, "all are dropped")
+        monkeypatch.setattr(writer, "_stream", other := io.StringIO())
+        writer.emit(record("again"))
+        eventually(lambda: "3 lines dropped" in other.getvalue(), "told")
+    assert other.getvalue().startswith("again\n")
+
+
+def test_a_forked_process_logs_by_itself():
+    """It has no thread that would write its lines."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        writer = Writer(stream)
+        pid = os.fork()
+        if pid == 0:
+            writer.emit(record("from the worker"))
+            os._exit(0)
+        os.waitpid(pid, 0)
+    assert os.read(reading, 1000) == b"from the worker\n"
+    os.close(reading)
+
+
+def service(stderr: Any, port: int) -> subprocess.Popen[bytes]:
+    """`snapreplay run` without a broker, which logs that again and again."""
+    command = [sys.executable, "-m", "snapreplay.api.cli", "run", "examples/flights.py"]
+    options = ["--bootstrap-servers", "127.0.0.1:1", "--log-level", "debug"]
+    return subprocess.Popen([*command, *options, "--http-port", str(port)], stderr=stderr, cwd=ROOT)
+
+
+def answers(port: int) -> bool:
+    try:
+        return httpx2.get(f"http://127.0.0.1:{port}/healthz", trust_env=False).status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+def test_a_service_whose_log_nobody_reads_goes_on_and_stops(unused_tcp_port):
+    """It answers, and SIGTERM ends it with 0. Its log has no room from the first line on."""
+    reading, writing = os.pipe()
+    os.write(writing, bytes(fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)))
+    with service(writing, unused_tcp_port) as process:
+        os.close(writing)
+        eventually(lambda: answers(unused_tcp_port), "it answers")
+        process.terminate()
+        assert process.wait(scaled(40)) == 0
+    assert held_bytes(reading) == 4096
+    os.close(reading)
+
+
+def test_a_service_whose_log_cannot_be_written_goes_on_and_stops(unused_tcp_port):
+    """A full disk."""
+    with open("/dev/full", "w") as full, service(full, unused_tcp_port) as process:  # noqa: PTH123 - as above
+        eventually(lambda: answers(unused_tcp_port), "it answers")
+        process.terminate()
+        assert process.wait(scaled(40)) == 0

@@ -1,4 +1,4 @@
-"""From options to settings and URLs."""
+"""Tests of the way from options to settings and URLs."""
 
 from __future__ import annotations
 
@@ -62,8 +62,14 @@ def test_url_loses_its_trailing_slash():
         ("http://host:1", 2, "--url http://host:1 and --http-port 2 both say"),
         ("localhost:8080", None, "http://127.0.0.1:8080"),
         (None, None, "--http-port.*--url"),
+        ("https://", None, "--url 'https://' names no host"),
+        ("http://:8080", None, "names no host"),
+        ("http://host:99999", None, "is not a URL: Port out of range"),
+        ("http://host:0", None, "has port 0"),
+        ("http://host:1?a=b", None, "has something behind the address"),
+        ("ftp://host", None, "begins with http:// or https://"),
     ],
-    ids=["both", "no scheme", "port 0"],
+    ids=["both", "no scheme", "port 0", *("no host", "port alone", "large", "0", "query", "ftp")],
 )
 def test_what_names_no_place_is_refused_with_one_that_does(monkeypatch, url, port, said):
     """Two places; host:port alone, which is no URL; http.port 0, which says nothing about where the service is."""

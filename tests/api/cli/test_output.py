@@ -1,4 +1,4 @@
-"""What goes where, and how it looks in a pipe."""
+"""Tests of what goes where, and how it looks in a pipe."""
 
 from __future__ import annotations
 

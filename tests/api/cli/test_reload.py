@@ -44,6 +44,7 @@ def app_file(tmp_path):
     return path
 
 
+@pytest.mark.whole
 @pytest.mark.kafka
 def test_a_change_is_taken_and_the_state_is_kept(app_file, tmp_path, invoke):
     """A syntax error in an imported module is shown and waits for the next change; the fee of the new code applies to

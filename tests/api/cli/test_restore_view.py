@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -17,8 +18,9 @@ Json = dict[str, Any]
 
 
 def shown(*statuses: Any) -> Json:
-    """As the service sends it."""
-    return views.restore_status(FACTS, statuses).model_dump(mode="json", by_alias=True)
+    """Show statuses as the service sends them."""
+    sent: Json = json.loads(msgspec.json.encode(views.restore_status(FACTS, statuses)))
+    return sent
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,6 @@ def test_unequal_proof_shows_both_digests(capsys):
 def test_another_mode_than_preferred_says_why():
     """The newest snapshot was used, so none is named."""
     partition = shown(LIVE)["partitions"][0]
-    partition["fallback"] = {"from_snapshot_id": None, "reason": "x-0 offset 7: crc32"}
+    partition |= {"fallback_from": None, "fallback_reason": "x-0 offset 7: crc32"}
     (line,) = restore_view.troubles(partition)
     assert line == "partition 0: the preferred mode was not usable: x-0 offset 7: crc32"

@@ -50,6 +50,24 @@ def test_unreachable_broker_is_3(invoke, ledger, nobody_there, command):
     assert "--bootstrap-servers" in result.stderr
 
 
+def test_nothing_but_the_error_is_printed(ledger, nobody_there):
+    """No line of the client before it, and no class of Python in it."""
+    module, where = "snapreplay.api.cli", ["--bootstrap-servers", nobody_there]
+    ended = subprocess.run(
+        [sys.executable, "-m", module, "topics", "ensure", str(ledger), *where],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 3
+    error, hint = ended.stderr.splitlines()
+    assert error == (
+        "error: no usable answer from Kafka while describing topics:"
+        f" nobody answers at {nobody_there} (Connection refused)"
+    )
+    assert hint.startswith(" hint: check that the cluster is up")
+
+
 def test_dev_without_java_is_3(invoke, ledger, monkeypatch):
     """No Java for the local broker: exit code 3, what to install and what to do without it."""
     monkeypatch.setenv("PATH", "/nowhere")
@@ -140,9 +158,12 @@ def test_run_serves_until_sigterm(on_broker, invoke, process):
 @pytest.mark.usefixtures("input_topic")
 def test_run_waits_for_its_beginning_and_goes_on(on_broker, invoke, process):
     """Healthy, not ready, with the one command on every screen; after `topics ensure` and `init` it is live."""
-    url = next(line.split()[2] for line in process.stderr if line.startswith("HTTP API: "))
-    said = next(line for line in process.stderr if "WAITING" in line)
-    assert "`snapreplay topics ensure " in said
+    said = {"HTTP": "", "WAITING": ""}  # either may come first
+    while not all(said.values()):
+        line = process.stderr.readline()
+        said |= {word: line for word in said if word in line}
+    url = said["HTTP"].split()[2]
+    assert "`snapreplay topics ensure " in said["WAITING"]
     assert invoke("health", "--url", url).exit_code == 0
     assert invoke("health", "--ready", "--url", url).exit_code == 1
     status = invoke("restore-status", "--url", url)

@@ -1,4 +1,4 @@
-"""What `tail` makes of our own records: keys and values as the app wrote them."""
+"""Tests of what `tail` makes of our own records: keys and values as the app wrote them."""
 
 import pytest
 

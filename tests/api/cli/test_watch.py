@@ -29,11 +29,17 @@ def scripted(control: FakeControl, monkeypatch: pytest.MonkeyPatch):
 
     def script(*looks: list[PartitionStatus]) -> None:
         left = list(looks)
+        look = Client.restore_status
 
-        def partitions():
-            return left.pop(0) if len(left) > 1 else left[0]
+        def turn_the_page(client: Client) -> Json:
+            status = look(client)
+            if len(left) > 1:
+                del left[0]
+            return status
 
-        monkeypatch.setattr(control, "partitions", partitions)
+        # Others look too: the HTTP process does so once a second.
+        monkeypatch.setattr(control, "partitions", lambda: left[0])
+        monkeypatch.setattr(Client, "restore_status", turn_the_page)
 
     return script
 

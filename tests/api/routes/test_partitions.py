@@ -1,4 +1,4 @@
-"""What HTTP shows of each partition."""
+"""Tests of what HTTP shows of each partition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from snapreplay.service.control.status import RejectedProposal
 from snapreplay.service.core.phase import Phase
 from tests.api.routes.test_operations import problem
-from tests.support.fake_control import ASSIGNED, LIVE
+from tests.support.fake_control import ASSIGNED, LIVE, NOW
 
 
 @pytest.mark.parametrize("path", ["/restore-status", "/api/v1/restore"])
@@ -18,8 +18,8 @@ def test_restore_status_of_a_finished_recovery(client, path):
     named = [shown[name] for name in ("phase", "percent", "mode", "attempts", "owner_epoch")]
     assert named == ["live", 100, "changes", 1, 130]
     assert shown["snapshot"]["snapshot_id"] == "5c1d"
-    assert shown["fallback"]["from_snapshot_id"] == "88bb"
-    assert "crc32" in shown["fallback"]["reason"]
+    assert shown["fallback_from"] == "88bb"
+    assert "crc32" in shown["fallback_reason"]
     assert shown["seconds_per_phase"] == {"fencing": 0.02, "loading": 0.9}
     assert shown["proof"] == {
         "recorded": "1100:0a:0b",
@@ -201,7 +201,7 @@ def test_one_adoption_at_a_time(client, control):
 
 def test_a_rejected_proposal_is_shown_with_its_reason(client, control):
     """Offset, reason and sentence."""
-    rejected = RejectedProposal(42, "superseded", "it is of batch 3", 1_700_000_000.0)
+    rejected = RejectedProposal(42, "superseded", "it is of batch 3", NOW)
     control.statuses = {0: msgspec.structs.replace(LIVE, rejected_proposals=(rejected,))}
     (shown,) = client.get("/api/v1/partitions/0").json()["rejected_proposals"]
     assert (shown["manifest_offset"], shown["reason"]) == (42, "superseded")

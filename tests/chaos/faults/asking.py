@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException
 
 from tests.chaos.processes import until
 from tests.chaos.world import World
+from tests.support.deadlines import scaled
 
 T = TypeVar("T")
 ASK_S = 60.0
@@ -21,9 +22,9 @@ def asked(question: Callable[[], T]) -> T:
     """The answer, asked again while no broker gives one or it names no leader (-1).
 
     Raises:
-        TimeoutError: none for a minute.
+        TimeoutError: none for a minute, or longer on a busy machine.
     """
-    deadline = time.monotonic() + ASK_S
+    deadline = time.monotonic() + scaled(ASK_S)
     while True:
         try:
             answer = question()
@@ -41,4 +42,6 @@ def asked(question: Callable[[], T]) -> T:
 def wait_in_sync(world: World) -> None:
     """The next fault is to hit a cluster that has all copies: two at once are a kind of their own."""
     if not until(lambda: asked(lambda: world.facts.in_sync(world.topics)), IN_SYNC_S):
-        world.timeline.problem(f"replicas still out of sync {IN_SYNC_S:.0f} s after healing")
+        world.timeline.problem(
+            f"replicas still out of sync {scaled(IN_SYNC_S):.0f} s after healing"
+        )

@@ -1,4 +1,4 @@
-"""What is done to brokers and to the links between them and to all clients. Numbers count from 0, node ids from 1."""
+"""The faults of brokers and of the links between them and to all clients. Numbers count from 0, node ids from 1."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def kill_leader(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
 
 @contextmanager
 def lose_broker(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
-    """As when its machine loses power: the kernel closes no connection, clients and peers wait."""
+    """Lose a broker as when its machine loses power: the kernel closes no connection, clients and peers wait."""
     number = fault.pick % SIZE
     hit(f"broker {number} without a word")
     with _healing(world, number):
@@ -61,7 +61,7 @@ def two_brokers_gone(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
 
 @contextmanager
 def freeze_broker(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
-    """As in a long pause of its machine: its peers and clients hear nothing, no connection ends."""
+    """Freeze a broker as in a long pause of its machine: its peers and clients hear nothing, no connection ends."""
     number = fault.pick % SIZE
     pid = world.broker_pid(number)
     hit(f"SIGSTOP of broker {number}")
@@ -111,7 +111,7 @@ def cut_clients(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
 
 @contextmanager
 def _healing(world: World, *gone: int) -> Iterator[None]:
-    """In the end the links are whole, these brokers run again, and every copy is there."""
+    """Heal in the end: the links are whole, these brokers run again, and every copy is there."""
     try:
         yield
     finally:
@@ -153,7 +153,7 @@ def _direction(fault: Fault) -> Direction:
 
 
 def _runs(pid: int) -> bool:
-    """Also a zombie counts as gone: its keeper has not asked for it yet."""
+    """Say whether it runs; also a zombie counts as gone: its keeper has not asked for it yet."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as stat:  # noqa: PTH123 - no path, the kernel
             return stat.read().rpartition(")")[2].split()[0] != "Z"

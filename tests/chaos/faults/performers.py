@@ -1,4 +1,4 @@
-"""Which function does which kind of fault."""
+"""The functions that carry out the kinds of faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done to service processes."""
+"""The faults of service processes."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def stop_process(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
 
 @contextmanager
 def zombie(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
-    """Stopped in the middle of whatever it did, for longer than its session and its transaction; others own its
-    partitions when it goes on and believes that nothing happened."""
+    """Stop a process in the middle of whatever it did, for longer than its session and its transaction; others own
+    its partitions when it goes on and believes that nothing happened."""
     process = world.slot(fault.pick).process
     hit(f"SIGSTOP of {process.name}")
     process.freeze()
@@ -54,7 +54,8 @@ def zombie(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
 
 @contextmanager
 def replaced(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
-    """As the zombie; meanwhile somebody starts a successor of the same name. The old one has to step down."""
+    """Stop a process as `zombie` does; meanwhile somebody starts a successor of the same name. The old one has to
+    step down."""
     slot = world.slot(fault.pick)
     old = slot.process
     hit(f"SIGSTOP of {old.name}")
@@ -73,7 +74,7 @@ def replaced(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
 
 @contextmanager
 def kill_in_restore(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
-    """Killed, and again in every phase of the restores that follow, as far as the time goes."""
+    """Kill a process, and again in every phase of the restores that follow, as far as the time goes."""
     slot = world.slot(fault.pick)
     over_s = world.timeline.now_s() + ALL_PHASES_S
     # Another one first each time: on a busy machine the time does not suffice for all.
@@ -98,7 +99,7 @@ def _started_again(slot: Slot) -> Iterator[None]:
 
 
 def _wait_down(old: Process, hit: Hit) -> None:
-    """Until the old process owns nothing that it could believe to be its own."""
+    """Wait until the old process owns nothing that it could believe to be its own."""
 
     def down() -> bool:
         status = old.get("/restore-status")

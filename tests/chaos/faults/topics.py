@@ -1,4 +1,4 @@
-"""What is done in the topics, and to who leads them."""
+"""The faults in the topics, and of those who lead them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _turn(world: World, hit: Hit) -> None:
 
 
 def _patiently(action) -> None:
-    """Again as long as the client says that it may be asked again."""
+    """Ask again as long as the client says that it may be asked again."""
     while True:
         try:
             action()

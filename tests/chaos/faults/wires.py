@@ -1,4 +1,4 @@
-"""What is done on the wires between one service process and the brokers."""
+"""The faults on the wires between one service process and the brokers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def reset(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
 
 @contextmanager
 def late_commit(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
-    """On each wire the next EndTxn is held until the transaction after it has begun (KAFKA-17754)."""
+    """Hold the next EndTxn on each wire until the transaction after it has begun (KAFKA-17754)."""
     slot = world.slot(fault.pick)
     hit(f"{slot.process.name} and all brokers")
     with world.wires.late_commits(slot.bundle) as found:

@@ -1,4 +1,4 @@
-"""What the demo makes of the audit's words."""
+"""Tests of what the demo makes of the audit's words."""
 
 import json
 

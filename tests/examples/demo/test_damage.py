@@ -23,7 +23,7 @@ DAMAGED = f'{HANDLER} + (flight.dest == "HNL")'
 
 
 def source(app_id: str) -> str:
-    """Of the demo's app, under names of its own."""
+    """Write the source of the demo's app, under names of its own."""
     text = Path(flights.__file__).read_text(encoding="utf-8")
     for name in ('Topic("flights"', 'Topic("flight-stats"', '"flights",\n'):
         assert text.count(name) == 1
@@ -52,6 +52,7 @@ async def proved(stage, path):
     return await asyncio.to_thread(audit, stage.settings(), app_id, Level.REPLAY, str(path))
 
 
+@pytest.mark.whole
 async def test_a_damaged_handler_is_named(spark, here, tmp_path) -> None:
     """By batch and aircraft, with what was recorded and what it makes of it; the handler of then finds nothing."""
     stage, path = here
@@ -80,6 +81,7 @@ async def test_a_damaged_handler_is_named(spark, here, tmp_path) -> None:
     assert key[1] in to_honolulu
 
 
+@pytest.mark.whole
 async def test_a_flipped_bit_is_named(spark, here) -> None:
     """By topic, partition and offset of the record that has it; and the batch whose changes it is."""
     stage, path = here

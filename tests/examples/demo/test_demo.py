@@ -23,6 +23,14 @@ SMALL = ("--rows=4000", "--kills=1", "--seed=11")
 DEADLINE_S = 90
 
 
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    """`main` lets SIGTERM interrupt the process, which is that of other tests, too."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[dict[str, str]]:
     """An environment whose temporary directory must be empty again afterwards."""
@@ -44,6 +52,7 @@ def start(environment: dict[str, str], *arguments: str) -> "subprocess.Popen[str
     )
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(DEADLINE_S)
 def test_one_kill(broker: SharedBroker, alone: dict[str, str]) -> None:
     """4,000 flights, one SIGKILL: everything holds, and the cluster is left as it was. It is the way round of
@@ -63,6 +72,7 @@ def test_one_kill(broker: SharedBroker, alone: dict[str, str]) -> None:
     assert topics(broker) == before
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(300)
 @pytest.mark.spark
 def test_last_act(broker: SharedBroker, alone: dict[str, str]) -> None:
@@ -80,12 +90,14 @@ def test_last_act(broker: SharedBroker, alone: dict[str, str]) -> None:
     assert topics(broker) == before
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(300)
 @pytest.mark.kafka
 @pytest.mark.parametrize(
     ("options", "sight"),
     [
-        (["--skip-audit"], "restore:"),  # the service runs
+        # The service runs. The other one ends a service, too, and Spark beside it.
+        pytest.param(["--skip-audit"], "restore:", marks=pytest.mark.slow),
         pytest.param([], "snapreplay compact: Spark starts", marks=pytest.mark.spark),
     ],
     ids=["service", "Spark"],

@@ -1,4 +1,4 @@
-"""When kills strike: by the seed alone, spread over the input, on both modes."""
+"""Tests of when kills strike: by the seed alone, spread over the input, on both modes."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""What a pipe gets: plain lines, few of them."""
+"""Tests of what a pipe gets: plain lines, few of them."""
 
 import io
 from typing import Any

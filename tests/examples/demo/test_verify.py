@@ -27,7 +27,7 @@ INPUTS = [
 
 @pytest.fixture
 def truth() -> Truth:
-    """What the four flights come to."""
+    """Return what the four flights come to."""
     return verify.fold(INPUTS)
 
 

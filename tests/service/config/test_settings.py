@@ -27,7 +27,7 @@ def problems(overrides, environment=None, config_file=None):
 
 
 def documented_fields():
-    """(dotted name, field) of every setting but `kafka`."""
+    """Yield (dotted name, field) of every setting but `kafka`."""
     for name, field in Settings.model_fields.items():
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):
@@ -38,7 +38,7 @@ def documented_fields():
 
 
 def shown(value):
-    """As docs/settings.md writes a value."""
+    """Write a value as docs/settings.md does."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:,}" if isinstance(value, int | float) else value
@@ -114,14 +114,17 @@ def test_built_directly_nothing_from_outside_counts(monkeypatch):
     [
         ({"htp.port": 1}, "htp={'port': 1}: unknown setting; did you mean http?"),
         ({"http.prot": 1}, "http.prot=1: unknown setting; did you mean http.port?"),
-        ({"http.zzz": 1}, "http.zzz=1: unknown setting; there are host, port"),
+        ({"http.zzz": 1}, "http.zzz=1: unknown setting; there are allowed_hosts, host, port"),
         ({"http.port": 70000}, "http.port=70000: input should be less than or equal to 65535"),
         ({"kafka.acks": "1"}, "kafka.acks: cannot be set: it is always all"),
         ({"kafka.group.id": "x"}, "kafka.group.id: cannot be set: it is the app id"),
         ({"kafka.bootstrap.server": "x"}, "did you mean kafka.bootstrap.servers?"),
         ({"instance_id": "a b"}, "instance_id='a b'"),
         ({"http": "5", "http.port": 1}, "http='5': input should be a valid dictionary"),
-        ({"kafka": "5", "kafka.client.id": "x"}, "kafka='5': input should be a valid dictionary"),
+        (
+            {"kafka": "5", "kafka.client.id": "x"},
+            "kafka='5': not a table of Kafka's properties; write `kafka={",
+        ),
         ({"kafka.bootstrap.servers": "a:9092,b:x"}, "kafka.bootstrap.servers: 'b:x' is not host:"),
         ({"kafka.bootstrap.servers": "http://a:9092"}, "'http://a:9092' is not host:port"),
         ({"kafka.bootstrap.servers": "a:9092,"}, "'' is not host:port"),

@@ -8,19 +8,57 @@ from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import load_settings
 from snapreplay.service.config.sources import environment_tree, file_tree, merged, unfold
 
-KNOWN = ["http", "kafka", "instance_id", "snapshot"]
-
 
 def test_kubernetes_service_variables_are_somebody_elses():
-    """A Service called snapreplay makes these; refusing them would stop every pod."""
-    made = {"SNAPREPLAY_PORT": "tcp://1", "SNAPREPLAY_SERVICE_HOST": "1", "OTHER_HTTP__PORT": "1"}
-    assert environment_tree(made, KNOWN) == {}
+    """A Service called snapreplay makes these; refusing them would stop every pod. So do our own variables."""
+    made = {
+        "SNAPREPLAY_PORT": "tcp://1",
+        "SNAPREPLAY_WEB_PORT": "tcp://1",
+        "SNAPREPLAY_SERVICE_HOST": "1",
+        "SNAPREPLAY_SERVICE_PORT_HTTP": "1",
+        "SNAPREPLAY_PORT_80_TCP_ADDR": "1",
+        "SNAPREPLAY_JARS_DIR": "/jars",
+        "OTHER_HTTP__PORT": "1",
+    }
+    assert environment_tree(made) == {}
 
 
-def test_a_misspelt_environment_name_is_kept_to_be_refused():
-    """Only what resembles a setting, or has a group, can be a mistake of ours."""
-    assert environment_tree({"SNAPREPLAY_INSTANCE_IDD": "a"}, KNOWN) == {"instance_idd": "a"}
-    assert environment_tree({"SNAPREPLAY_FOO__BAR": "a"}, KNOWN) == {"foo": {"bar": "a"}}
+def test_every_other_name_is_kept_to_be_refused():
+    """One underscore for two is the commonest mistake, and the worst: nothing of it would be seen."""
+    assert environment_tree({"SNAPREPLAY_ERRORS_POLICY": "a"}) == {"errors_policy": "a"}
+    assert environment_tree({"SNAPREPLAY_HTTP_PORT": "1"}) == {"http_port": "1"}
+    assert environment_tree({"SNAPREPLAY_FOO__BAR": "a"}) == {"foo": {"bar": "a"}}
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "file", "said"),
+    [
+        (
+            {},
+            {"SNAPREPLAY_ERRORS_POLICY": "dead_letter"},
+            "",
+            "errors_policy='dead_letter': unknown setting; did you mean errors.policy, in the environment"
+            " SNAPREPLAY_ERRORS__POLICY? (given SNAPREPLAY_ERRORS_POLICY in the environment)",
+        ),
+        (
+            {},
+            {"SNAPREPLAY_KAFKA_BOOTSTRAP_SERVERS": "a:1"},
+            "",
+            "did you mean kafka.bootstrap.servers, in the environment SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS?",
+        ),
+        ({}, {"SNAPREPLAY_HTTP__PROT": "1"}, "", "SNAPREPLAY_HTTP__PROT in the environment)"),
+        ({}, {}, "[errors]\npolcy = 'fail'\n", "errors.policy? (given in {file})"),
+        ({"errors.polcy": "fail"}, {}, "", "errors.policy? (given by an option or the program)"),
+        ({"http.port": -1}, {}, "[http]\nport = 1\n", "(given by an option or the program)"),
+    ],
+)
+def test_a_wrong_setting_says_where_it_was_given(tmp_path, options, environment, file, said):
+    """The file, the variable or the option: the one that counted."""
+    path = tmp_path / "some.toml"
+    path.write_text(file)
+    with pytest.raises(UsageError) as refused:
+        load_settings(options, path, environment)
+    assert said.replace("{file}", str(path)) in refused.value.message
 
 
 @given(

@@ -9,8 +9,16 @@ import pytest
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from snapreplay.service.clock import time_of
 from snapreplay.service.control import metrics
-from snapreplay.service.control.metrics import EVENTS, ControlCollector, PartitionMetrics, Result
+from snapreplay.service.control.document import document_of
+from snapreplay.service.control.families import counted
+from snapreplay.service.control.metrics import (
+    EVENTS,
+    DocumentCollector,
+    PartitionMetrics,
+    Result,
+)
 from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, BlockedTopic, InputStatus
 from snapreplay.service.core.phase import Phase
 from tests.support.fake_control import ASSIGNED, LIVE, LOADING, FakeControl
@@ -20,7 +28,9 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 
 def scrape(control: FakeControl) -> dict[Key, float]:
     """Every sample as Prometheus would read it: the text is parsed by the strict OpenMetrics parser."""
-    text = generate_latest(ControlCollector(control), version="1.0.0").decode()
+    text = generate_latest(
+        DocumentCollector(document_of(control), counted(EVENTS)), version="1.0.0"
+    ).decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -42,9 +52,9 @@ def test_values_are_those_of_control():
     assert found["snapreplay_skipped_total", labels(0)] == 2
     assert found["snapreplay_restore_progress_ratio", labels(1)] == 0.125
     assert found["snapreplay_restore_attempt", labels(1)] == 2
-    assert found["snapreplay_snapshot_last_timestamp_seconds", labels(0)] == pytest.approx(
-        LIVE.last_pointed_snapshot_at
-    )
+    pointed_at = LIVE.last_pointed_snapshot_at
+    assert pointed_at
+    assert found["snapreplay_snapshot_last_timestamp_seconds", labels(0)] == pointed_at.timestamp()
     assert found["snapreplay_partitions_assigned", (("app", "ledger"),)] == 4
     assert found["snapreplay_ready", (("app", "ledger"),)] == 0
 
@@ -100,8 +110,8 @@ def test_an_outlook_is_a_number():
 
 def test_a_proof_counts_for_the_levels_below() -> None:
     """Per level the furthest batch; what is not known has no sample, what is not proven is counted from the genesis."""
-    high = AuditProof("replay", 40, 90, None, None, "7", 1000.0)
-    low = AuditProof("integrity", 55, 120, None, None, "7", 2000.0)
+    high = AuditProof("replay", 40, 90, None, None, "7", time_of(1_000_000))
+    low = AuditProof("integrity", 55, 120, None, None, "7", time_of(2_000_000))
     found = scrape(FakeControl([msgspec.structs.replace(LIVE, audited=(low, high))]))
     batches = {
         level: found["snapreplay_audited_batch", labels(0, level=level)] for level in AUDIT_LEVELS
@@ -157,7 +167,7 @@ def test_fences_start_at_zero():
 def test_names_follow_the_rules():
     """Prefix, base units, counters end in _total, no label but those of a small fixed set."""
     allowed = {"app", "partition", "phase", "result", "mode", "kind", "reaction", "store", "le"}
-    for family in ControlCollector(FakeControl()).collect():
+    for family in DocumentCollector(document_of(FakeControl()), counted(EVENTS)).collect():
         if family.name.startswith(("process_", "python_")):
             continue
         assert re.fullmatch(r"snapreplay_[a-z_]+", family.name)

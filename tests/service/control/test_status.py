@@ -4,15 +4,18 @@ import threading
 
 import pytest
 
+from snapreplay.service.clock import time_of
 from snapreplay.service.control.status import (
     DigestProof,
     InputStatus,
     PartitionStatus,
     Progress,
-    RestoreStatus,
+    Recovery,
     StatusBoard,
 )
 from snapreplay.service.core.phase import Phase
+
+AT = time_of(7_000)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +46,7 @@ def test_progress_is_a_percentage_of_its_own_span(progress, percent, remaining):
 )
 def test_loading_is_one_half_of_the_way_and_advancing_the_other(phase, percent):
     """The same 40 % of a phase are 20 or 70 % of the way; who failed is not on the way."""
-    restore = RestoreStatus(1, 0.0, progress=Progress("bytes", 0, 40, 100))
+    restore = Recovery(1, AT, progress=Progress("bytes", 0, 40, 100))
     assert PartitionStatus(0, phase, restore=restore).restored_percent == percent
 
 
@@ -51,15 +54,15 @@ def test_loading_is_one_half_of_the_way_and_advancing_the_other(phase, percent):
     ("phase", "finished_at", "shown"),
     [
         (Phase.ADVANCING, None, True),
-        (Phase.LIVE, 7.0, True),
+        (Phase.LIVE, AT, True),
         (Phase.FAILED, None, True),
-        (Phase.FAILED, 7.0, False),
-        (Phase.FENCING, 7.0, False),
+        (Phase.FAILED, AT, False),
+        (Phase.FENCING, AT, False),
     ],
 )
 def test_a_proof_is_of_the_state_that_is_there_now(phase, finished_at, shown):
     """One that failed after it was LIVE shows no proof of the restore before."""
-    restore = RestoreStatus(1, 0.0, finished_at=finished_at, proof=DigestProof("1:a:b", "1:a:b", 3))
+    restore = Recovery(1, AT, finished_at=finished_at, proof=DigestProof("1:a:b", "1:a:b", 3))
     assert (PartitionStatus(0, phase, restore=restore).proof is not None) is shown
 
 

@@ -1,4 +1,4 @@
-"""Which proposals the chain takes: what no forgery in tests/attacks, B18, comes to."""
+"""Tests of which proposals the chain takes: what no forgery in tests/attacks, B18, comes to."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from snapreplay.service.core.adoption import (
+    CLOCKS_APART_MS_MAX,
     Reason,
     Standing,
     pointer_to,
@@ -17,7 +18,7 @@ from snapreplay.service.core.adoption import (
 )
 from snapreplay.service.core.chain import Chain
 from snapreplay.snapshots.format.records import ChunkRef, Manifest
-from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.state.digest import Digest
 from tests.support import entries
 from tests.support.entries import ORIGIN, increment, pointer
 
@@ -27,12 +28,13 @@ GOOD = entries.manifest(
 )
 GOOD = msgspec.structs.replace(GOOD, proposed_by="compact@host/1")
 CHAIN = Chain(ORIGIN, 0, LAST, 29, pointers_max=3)
+NOW_MS = increment(7).written_at_ms
 
 
 def reason(
     manifest: Manifest = GOOD, *, under_way: bool = False, start: int = 30, **chain: Any
 ) -> Reason | None:
-    """Why it is refused, None: it is not; the manifest lies at 45, the last increment at 29."""
+    """Say why it is refused, None: it is not; the manifest lies at 45, the last increment at 29."""
     standing = Standing(
         replace(CHAIN, **chain), "increments", "snapshots", start, 1, under_way=under_way
     )
@@ -89,14 +91,63 @@ def test_the_first_chunk_must_be_there_still():
 def test_the_increment_and_the_entries_must_be_the_recorded_ones():
     """The sentence names both values."""
     recorded = increment(7)
-    assert refuse_increment(GOOD, recorded) is None
-    other = refuse_increment(GOOD, msgspec.structs.replace(recorded, stream_time_ms=5))
+    assert refuse_increment(GOOD, recorded, NOW_MS) is None
+    other = refuse_increment(GOOD, msgspec.structs.replace(recorded, stream_time_ms=5), NOW_MS)
     assert other is not None
     assert "stream_time_ms is -1, but the increment at offset 23 has 5" in other.detail
-    assert refuse_entries(GOOD, EMPTY) is None
-    lost = refuse_entries(GOOD, Digest(1, 2, 3))
+    assert refuse_entries(GOOD, {}) is None
+    lost = refuse_entries(GOOD, {"default": Digest(1, 2, 3)})
     assert lost is not None
     assert str(Digest(1, 2, 3)) in lost.detail
+
+
+def test_entries_that_cancel_out_must_be_in_their_stores():
+    """The sum over all stores may be right, and those of the stores may not."""
+    found = {"default": Digest(1, 2, 3)}
+    manifest = msgspec.structs.replace(
+        GOOD, digest=found["default"], store_digests={"other": Digest(1, 5, 7)}
+    )
+    lost = refuse_entries(manifest, found)
+    assert lost is not None
+    assert "store other has 0:0000000000000000:0000000000000000" in lost.detail, lost.detail
+
+
+@pytest.mark.parametrize(
+    ("created_at_ms", "taken"),
+    [
+        (NOW_MS, True),
+        (NOW_MS + CLOCKS_APART_MS_MAX, True),
+        (NOW_MS + CLOCKS_APART_MS_MAX + 1, False),
+        (NOW_MS - CLOCKS_APART_MS_MAX - 1, False),
+    ],
+)
+def test_a_snapshot_is_made_after_its_batch_and_before_now(created_at_ms, taken):
+    """Clocks may differ by a day."""
+    manifest = msgspec.structs.replace(GOOD, created_at_ms=created_at_ms)
+    refused = refuse_increment(manifest, increment(7), NOW_MS)
+    assert (refused is None) == taken
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("batch", 8),
+        ("digest", Digest(1, 2, 3)),
+        ("positions", {"payments": 1, "refunds": 7}),
+        ("stream_time_ms", 5),
+        ("owner_epoch", 1),
+        ("genesis", msgspec.structs.replace(entries.GENESIS, cluster_id="other")),
+        ("topic_ids", {"payments": "another id"}),
+        ("origin", msgspec.structs.replace(ORIGIN, app_version="2")),
+        ("store_digests", {"other": Digest(1, 2, 3)}),
+    ],
+)
+def test_each_field_that_manifest_and_increment_share_is_compared(name, other):
+    """Among them the ids of the inputs: the batch is of the topic that it was read from."""
+    recorded = msgspec.structs.replace(increment(7), **{name: other})
+    refused = refuse_increment(GOOD, recorded, NOW_MS)
+    assert refused is not None
+    assert (refused.reason, f"its {name} is" in refused.detail) == (Reason.INCREMENT_DIFFERS, True)
 
 
 def test_records_between_two_positions_are_an_upper_bound():

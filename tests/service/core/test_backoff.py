@@ -1,4 +1,4 @@
-"""How long a process stands back."""
+"""Tests of how long a process stands back."""
 
 from hypothesis import given
 from hypothesis import strategies as st

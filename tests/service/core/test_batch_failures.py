@@ -1,4 +1,4 @@
-"""What is known of a batch that could not be committed, from one ownership to the next."""
+"""Tests of what is known of a batch that could not be committed, from one ownership to the next."""
 
 import msgspec
 

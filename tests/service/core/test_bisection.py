@@ -46,7 +46,7 @@ def test_every_record_that_is_refused_is_found():
 
 
 def hunt(count, bad):
-    """(blamed, committed) of a partition with these records."""
+    """Return (blamed, committed) of a partition with these records."""
     caution, batch, position = BatchBisection(), 1, 0
     blamed: set[int] = set()
     committed: set[int] = set()

@@ -1,4 +1,4 @@
-"""From one increment to the next, for its whole life."""
+"""Tests of a chain from one increment to the next, for its whole life."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapreplay.app.batch import Applied
-from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
+from snapreplay.app.ranges import Anchor, InputRange, PositionAnchor, SkippedRange
 from snapreplay.app.record import Output
 from snapreplay.service.core.chain import Chain, genesis_increment
 from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Pointer
@@ -19,8 +19,8 @@ from tests.support.entries import GENESIS, ORIGIN, increment, pointer
 DIGEST = Digest(3, 4, 5)
 
 
-def chain(**changed):
-    return Chain(ORIGIN, 7, increment(4), 40, 3, **changed)
+def chain(last=None, **changed):
+    return Chain(ORIGIN, 7, last or increment(4), 40, 3, **changed)
 
 
 def output(topic):
@@ -60,6 +60,20 @@ def test_the_next_increment_covers_what_was_applied():
     assert made.genesis == GENESIS
 
 
+def test_the_next_increment_has_what_its_batch_cleared_and_fired_and_nothing_of_the_one_before():
+    """A replay clears and fires what is recorded: once."""
+    clearing = Sealed({}, DIGEST, {}, ["old"])
+    batch = applied(
+        sealed=clearing, fired_count=2, skipped_timers=(1,), begun_input="payments", is_full=True
+    )
+    made = chain().next_increment(batch, None, 123)
+    assert (made.cleared, made.fired_count, made.skipped_timers) == (["old"], 2, [1])
+    assert made.begun_input == "payments"
+    following = chain().committed(made, 45).next_increment(applied(), None, 124)
+    assert (following.cleared, following.fired_count, following.skipped_timers) == ([], 0, [])
+    assert following.begun_input is None
+
+
 @pytest.mark.parametrize(
     ("sent", "dead", "counted"),
     [
@@ -91,11 +105,16 @@ def test_an_empty_increment_changes_nothing_but_the_pointers():
         outputs={"balances": 5},
         skipped=[SkippedRange("payments", 1, 2)],
         changes=ChangesRef(1, 1, 1),
+        cleared=["old"],
+        fired_count=3,
+        skipped_timers=[1],
+        begun_input="payments",
     )
     made = Chain(ORIGIN, 7, last, 40, 3, new_pointer=pointer(4)).next_increment(None, None, 123)
-    same = ("positions", "digest", "stream_time_ms", "anchors", "genesis")
+    same = ("positions", "digest", "stream_time_ms", "anchors", "genesis", "begun_input")
     assert all(getattr(made, name) == getattr(last, name) for name in same)
     assert (made.ranges, made.skipped, made.outputs, made.record_count) == ([], [], {}, 0)
+    assert (made.cleared, made.fired_count, made.skipped_timers) == ([], 0, [])
     assert made.changes is None
     assert made.pointers == [pointer(4)]
 
@@ -130,11 +149,10 @@ def test_a_fallback_is_recorded_once():
 
 
 def test_what_an_operator_decided_is_not_repeated():
-    """Decision and migration belong to the increment that carried them."""
-    last = increment(4, decision={"finding": "x"}, migrated_from="1")
+    """A decision belongs to the increment that carried it."""
+    last = increment(4, decision={"finding": "x"})
     made = Chain(ORIGIN, 7, last, 40, 3).next_increment(None, None, 0)
     assert made.decision is None
-    assert made.migrated_from is None
 
 
 def test_genesis_is_batch_zero_of_an_empty_state():
@@ -192,3 +210,20 @@ def test_topic_ids_are_those_of_the_last_increment_until_a_recovery_found_others
     assert other.committed(following, 50).next_increment(None, None, 2).topic_ids == {
         "payments": "B"
     }
+
+
+@pytest.mark.parametrize("recovered", [None, {"refunds": PositionAnchor(9, 9)}])
+def test_an_anchor_belongs_to_one_position(recovered):
+    """An input that moved has the anchor of its new position, or none; one that stood still keeps its own, as a
+    recovery found it last."""
+    before = {"payments": PositionAnchor(1, 1), "refunds": PositionAnchor(2, 2)}
+    last = increment(4, position_anchors=before)
+    stood = chain(last=last, position_anchors=recovered)
+    expected = before["refunds"] if recovered is None else recovered["refunds"]
+    assert stood.next_increment(None, None, 1).position_anchors == (recovered or before)
+    moved = stood.next_increment(applied(), None, 1)
+    assert moved.position_anchors == {"refunds": expected}
+    found = {"payments": PositionAnchor(3, 3), "refunds": PositionAnchor(0, 0)}
+    moved = stood.next_increment(applied(), None, 1, position_anchors=found)
+    assert moved.position_anchors == {"payments": found["payments"], "refunds": expected}
+    assert stood.committed(moved, 50).expected_anchors == moved.position_anchors

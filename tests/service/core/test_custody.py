@@ -16,15 +16,17 @@ TOPIC = "ledger-increments"
 OLD, NEW = {TOPIC: "old"}, {TOPIC: "new"}
 
 
-def made(batch, *, epoch, ids=OLD, decision=None):
+def made(batch, *, epoch, ids=OLD, decision=None, later_ms=0):
     """An increment that bears these topic ids."""
+    plain = increment(batch, owner_epoch=epoch)
+    written_at_ms = plain.written_at_ms + later_ms
     return msgspec.structs.replace(
-        increment(batch, owner_epoch=epoch), topic_ids=ids, decision=decision
+        plain, topic_ids=ids, decision=decision, written_at_ms=written_at_ms
     )
 
 
 LAST = made(9, epoch=30)
-DOUBTFUL = made(10, epoch=30)
+DOUBTFUL = made(10, epoch=30, later_ms=5)
 KEPT = RetainedState(LAST, 33, DOUBTFUL)
 
 
@@ -65,6 +67,11 @@ VERDICTS = {
         at(made(4, epoch=40, decision=CHOSEN), 44), OLD, {}, LEADS_ON,
     ),
     "a process chose it": (at(made(4, epoch=40, decision=BY_ITSELF), 44), OLD, {}, DISPUTED),
+    # its claim came into the cut log at our offset, or below it; what we committed later is in doubt at most
+    "an owner of a cut log went on": (at(made(10, epoch=30, later_ms=9), 37), OLD, {}, LEADS_ON),
+    "an owner of a cut log is behind": (at(made(9, epoch=30, later_ms=9), 33), OLD, {}, DISPUTED),
+    "its claim is below ours": (at(made(5, epoch=12, later_ms=9), 21), OLD, {}, DISPUTED),
+    "ours, to what was left": (COMMITTED, OLD, {"replaced": True}, ONLY_COPY),
     # the other owner may have committed more than we know
     "fenced since, and the log is gone": (None, NEW, FENCED, DISPUTED),
     "fenced since, and the log is cut": (OLDER, OLD, FENCED, DISPUTED),

@@ -38,7 +38,7 @@ EMPTY = (
 
 
 def begun(recovery):
-    """What is written once the store is ready."""
+    """Return what is written once the store is ready."""
     recovery, effect = step(recovery, events.Reentered())
     assert isinstance(effect, effects.BeginAnew)
     return recovery, effect

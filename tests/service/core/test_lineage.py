@@ -1,4 +1,4 @@
-"""What the coordinator's memory of fences proves."""
+"""Tests of what the coordinator's memory of fences proves."""
 
 import pytest
 
@@ -7,6 +7,7 @@ from snapreplay.service.core.lineage import (
     LastFence,
     Lineage,
     fencer,
+    is_ending,
     is_first,
     is_left_open,
     unbroken,
@@ -90,3 +91,20 @@ def test_what_only_an_init_leaves_behind(epoch, state):
 def test_who_is_not_known_has_not_fenced():
     """Or the coordinator has forgotten the fence, after a week."""
     assert fencer(None) is Fencer.NOBODY
+
+
+@pytest.mark.parametrize(
+    ("state", "ends"),
+    [
+        ("PrepareEpochFence", True),
+        ("PrepareAbort", True),
+        ("PrepareCommit", True),
+        ("Ongoing", False),
+        ("CompleteAbort", False),
+        ("CompleteCommit", False),
+        ("Empty", False),
+    ],
+)
+def test_a_transaction_that_ends_keeps_the_coordinator_from_answering(state, ends):
+    """All partitions must have the end before the next fence."""
+    assert is_ending(LastFence(Lineage(1, 2), state)) is ends

@@ -1,9 +1,9 @@
-"""Which manifests prove that increments were lost."""
+"""Tests of which manifests prove that increments were lost."""
 
 import msgspec
 import pytest
 
-from snapreplay.service.core.log_cut import is_recent, is_witness
+from snapreplay.service.core.log_cut import is_recent, shows_cut
 from snapreplay.service.core.search import FoundIncrement
 from tests.support.entries import GENESIS, ORIGIN, increment, manifest
 
@@ -13,7 +13,7 @@ LOST = manifest("s", [], batch=6, increment_offset=23, owner_epoch=4)
 
 def test_a_later_batch_of_an_owner_is_a_witness():
     """Nothing else can have written it."""
-    assert is_witness(LOST, LAST)
+    assert shows_cut(LOST, LAST)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_later_batch_of_an_owner_is_a_witness():
 )
 def test_what_no_owner_of_this_chain_wrote_is_none(changed):
     """It was proposed, or copied, or is impossible."""
-    assert not is_witness(msgspec.structs.replace(LOST, **changed), LAST)
+    assert not shows_cut(msgspec.structs.replace(LOST, **changed), LAST)
 
 
 def test_nothing_older_than_a_manifest_of_the_last_owner_is_looked_at():

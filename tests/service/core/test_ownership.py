@@ -1,4 +1,4 @@
-"""What follows the end of an ownership: the rules beside the table, which tests/docs/ownerships.py draws."""
+"""Tests of what follows the end of an ownership: the rules beside the table, which tests/docs/ownerships.py draws."""
 
 from dataclasses import replace
 
@@ -14,6 +14,7 @@ from snapreplay.service.core.batch_failures import (
     HandlerFailed,
     RefusedAgain,
 )
+from snapreplay.service.core.bisection import Events
 from snapreplay.service.core.custody import DoubtUnresolved, StateDisputed
 from snapreplay.service.core.kafka_errors import (
     CommitInDoubt,
@@ -107,6 +108,18 @@ def test_a_batch_that_the_broker_refuses_is_cut_at_once_and_fails_when_nothing_i
     assert isinstance(following.error, RefusedAgain)
     ownership, _ = after(Retried(None), ownership=ownership)
     assert ownership.failures == BatchFailures(BEGINNING.expected.partition)
+
+
+def test_what_was_due_in_a_refused_batch_is_to_blame_as_its_records_are():
+    """A batch of timers alone is cut down to the timer that the broker does not take."""
+    refused, of_timers = RefusedRecord("too large", topic="out", error="too large"), batch(0)
+    ended = Ended(refused, failed=of_timers, failed_events=Events(16, "ring of k16 at 5"))
+    ownership, _ = after(ended)
+    assert ownership.failures.bisection.limit_at({"in": 0}, of_timers.batch) == 4
+    alone = Ended(refused, failed=of_timers, failed_events=Events(1, "ring of k3 at 5"))
+    ownership, _ = after(alone, ownership=ownership)
+    assert ownership.failures.record is not None
+    assert ownership.failures.record.timer_id == "ring of k3 at 5"
 
 
 def test_pauses_double_until_a_batch_is_committed():

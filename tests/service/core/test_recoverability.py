@@ -1,4 +1,4 @@
-"""Whether a recovery now would find its way, for every state of the logs."""
+"""Tests whether a recovery now would find its way, for every state of the logs."""
 
 from typing import Any
 

@@ -1,27 +1,32 @@
 """The order of a recovery, event by event: what is answered, what failed, and what must never be skipped."""
 
+import msgspec
 import pytest
 
 from snapreplay.errors import DamagedError, Reaction, ReleaseError, RetryableError, StopError
 from snapreplay.service.core import effects, events
-from snapreplay.service.core.base import Base
+from snapreplay.service.core.backoff import Limits
 from snapreplay.service.core.phase import Phase, may_follow
-from snapreplay.service.core.recovery import Limits, Recovery, step
+from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.refusals import (
     DuplicateInstance,
     Expected,
     ForeignClaim,
     HangingTransaction,
     LogDamaged,
+    LogShorter,
     NoRestoreMode,
     NotInitialised,
-    WrongLog,
 )
 from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.retained import RetainedState, Warm
-from snapreplay.service.core.search import FoundIncrement, Window
+from snapreplay.service.core.search import FoundIncrement, SearchWindow
+from snapreplay.service.core.witness import IncrementsBehind, Witness, behind
 from snapreplay.snapshots.format.records import Claim
+from snapreplay.snapshots.log.base import Base
 from snapreplay.snapshots.plan import FromGenesis, FromSnapshot, LogStarts, NoUsableSnapshot
+from snapreplay.state.digest import Digest
+from snapreplay.state.unknown_store import unknown_store
 from tests.support.entries import increment, pointer
 
 EXPECTED = Expected(
@@ -77,7 +82,7 @@ def test_the_whole_way_to_live():
         (Phase.FENCING, effects.Fence()),
         (Phase.CLAIMING, effects.WriteClaim()),
         (Phase.LOCATING, effects.SeeClaim("c1", 30, fresh_client=False)),
-        (Phase.LOCATING, effects.ReadWindow(Window(28, 30, 2))),
+        (Phase.LOCATING, effects.ReadWindow(SearchWindow(28, 30, 2))),
         (Phase.LOCATING, effects.ReadStarts(LAST)),
         (Phase.LOADING, effects.Load(start)),
         (Phase.ADVANCING, effects.Advance(BASE, LAST, RestoreMode.CHANGES)),
@@ -112,9 +117,9 @@ STOPS = {
     "nothing but our claim is no new app": (
         (*CLAIMED, events.ClaimSeen(30, None)), effects.Fail, NotInitialised,
     ),
-    "another app's increment": (
+    "an increment of a longer log": (
         (*SEEN, events.WindowRead(FoundIncrement(increment(9, owner_epoch=31), 29))),
-        effects.Fail, WrongLog,
+        effects.Fail, LogShorter,
     ),
 }  # fmt: skip
 
@@ -151,7 +156,7 @@ def test_empty_windows_grow_back_to_the_log_start():
 def test_a_trimmed_log_is_searched_from_its_start():
     """The last window begins where the log does."""
     _, effect = drive(*CLAIMED, events.ClaimSeen(29, None))
-    assert effect == effects.ReadWindow(Window(29, 30, 2))
+    assert effect == effects.ReadWindow(SearchWindow(29, 30, 2))
 
 
 # ---- the state is still in memory --------------------------------------------------------------
@@ -215,6 +220,70 @@ def test_without_snapshot_and_without_a_whole_log_there_is_nothing_to_start_from
     assert isinstance(effect, effects.Fail)
     assert isinstance(effect.error, NoUsableSnapshot)
     assert effect.error.facts["reasons"] == {"s8": "crc32", "s5": "gone"}
+
+
+UNUSABLE = unknown_store("ghost", "default")
+
+
+def test_a_snapshot_that_this_code_cannot_use_is_passed_over_as_a_damaged_one():
+    """Where nothing else leads to the state, its reason is the one that is told."""
+    recovery, effect = drive(*STARTED, events.SnapshotUnusable("s8", "ghost", UNUSABLE))
+    assert effect == effects.Load(FromSnapshot(pointer(5)))
+    assert isinstance(step(recovery, events.SnapshotUnusable("s5", "gone"))[1], effects.Load)
+    found = (*FOUND, events.StartsRead(TRIMMED), events.SnapshotUnusable("s8", "ghost", UNUSABLE))
+    _, effect = drive(*found, events.SnapshotUnusable("s5", "gone"))
+    assert effect == effects.Fail(UNUSABLE)
+    advancing, _ = step(recovery, events.StartLoaded(BASE))
+    unread = events.ModeUnavailable(RestoreMode.CHANGES, DamagedError("changes"))
+    again, _ = step(advancing, unread)
+    again, _ = step(again, events.StartLoaded(BASE))
+    assert step(again, unread)[1] == effects.Fail(UNUSABLE)
+    lost = events.EffectFailed(RetryableError("no broker"))
+    assert isinstance(step(advancing, lost)[1], effects.Wait)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (behind("app-witness", "increments-0", Witness(11, 40, 30), LAST), IncrementsBehind),
+        (StopError("another digest", hint="accept", batch=7), StopError),
+        (DamagedError("batch 7", hint="a backup"), LogDamaged),
+    ],
+)
+def test_what_fails_behind_a_snapshot_that_was_passed_over_is_told_with_its_reason(error, kind):
+    """It is what is acted on; both are named, until the state has arrived."""
+    unusable = events.SnapshotUnusable("s8", "ghost", UNUSABLE)
+    advancing, _ = drive(*STARTED, unusable, events.StartLoaded(BASE))
+    cause = error.__cause__ = ValueError("of the client")
+    _, failed = step(advancing, events.EffectFailed(error))
+    assert isinstance(failed, effects.Fail)
+    told = failed.error
+    assert kind is LogDamaged or told.__cause__ is cause  # a decision asks for it
+    assert (type(told), told.facts) == (kind, error.facts)
+    assert told.message.startswith(error.message)
+    assert UNUSABLE.message in told.message
+    assert UNUSABLE.hint in told.hint
+    assert error.hint in told.hint
+    arrived, _ = step(advancing, events.Advanced())
+    _, failed = step(arrived, events.EffectFailed(error))
+    assert isinstance(failed, effects.Fail)
+    assert UNUSABLE.message not in failed.error.message
+
+
+@pytest.mark.parametrize(
+    ("store", "fields"),
+    [
+        ("ghost", {"store_digests": {"ghost": Digest(1, 2, 3)}}),
+        ("default", {"digest": Digest(1, 2, 3)}),
+    ],
+)
+def test_no_older_snapshot_leads_to_a_state_without_a_store_that_it_has(store, fields):
+    """The last increment names the store: nothing else is loaded."""
+    last = FoundIncrement(msgspec.structs.replace(LAST.increment, **fields), LAST.offset)
+    started = (*SEEN, events.WindowRead(last), events.StartsRead(WHOLE))
+    refused = unknown_store(store, "other")
+    _, effect = drive(*started, events.SnapshotUnusable("s8", "…", refused))
+    assert effect == effects.Fail(refused)
 
 
 # ---- the two modes -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the last increment says against what this process expects: every refusal names both facts."""
+"""Tests of what the last increment says against what this process expects: every refusal names both facts."""
 
 from dataclasses import replace
 from typing import Any
@@ -81,7 +81,7 @@ def test_a_log_of_another_schema_version_is_refused():
 def test_an_owner_epoch_beyond_our_claim_means_a_shorter_log():
     """Claims rise with the log: one from the future was written to a longer one."""
     problem = refusals.refuse(EXPECTED, 50, FoundIncrement(increment(3, owner_epoch=51), 45))
-    assert isinstance(problem, WrongLog)
+    assert isinstance(problem, refusals.LogShorter)
     assert (problem.facts["recorded"], problem.facts["found"]) == (51, 50)
 
 

@@ -1,4 +1,4 @@
-"""What is said again and again."""
+"""Tests of what is said again and again."""
 
 from snapreplay.service.core.repeats import QUIET_SECONDS, Repeats
 

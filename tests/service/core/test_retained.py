@@ -1,4 +1,4 @@
-"""What is left in memory, held against what the log says."""
+"""Tests of what is left in memory, held against what the log says."""
 
 from dataclasses import replace
 

@@ -3,12 +3,12 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from snapreplay.service.core.search import Window, first_window, windows
+from snapreplay.service.core.search import SearchWindow, first_window, windows
 
 
 def test_the_first_window_is_the_two_offsets_before_the_claim():
     """Without aborted tails the last increment and its marker are there."""
-    assert first_window(100, 0) == Window(98, 100, 2)
+    assert first_window(100, 0) == SearchWindow(98, 100, 2)
 
 
 def test_an_empty_log_has_no_window():

@@ -1,4 +1,4 @@
-"""When a full snapshot is due."""
+"""Tests of when a full snapshot is due."""
 
 from hypothesis import given
 from hypothesis import strategies as st

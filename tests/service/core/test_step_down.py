@@ -1,4 +1,4 @@
-"""When a process that stepped down looks again, and when it comes back."""
+"""Tests of when a process that stepped down looks again, and when it comes back."""
 
 from snapreplay.service.core.step_down import SteppedDown
 

@@ -1,4 +1,4 @@
-"""Which topics are not those that were expected."""
+"""Tests of which topics are not those that were expected."""
 
 import pytest
 

@@ -29,7 +29,7 @@ REPLAY = {"restore": {"mode": "replay"}}
 
 
 async def gap(bench):
-    """FAILED: ten records of the input are gone. The hint."""
+    """Make a FAILED partition: ten records of the input are gone. The hint."""
     await bench.past()
     await bench.feed(20)
     bench.trim(bench.input, 130)
@@ -50,7 +50,7 @@ async def log_of(bench, topic=None):
 async def test_a_decision_is_one_fenced_increment_that_points_to_the_accepted_state(bench):
     """Claim, then the increment: empty, with finding, reason and name, and a chain that begins behind the claim."""
     hint = await gap(bench)
-    proposal, written = await accepted(bench, hint)
+    acceptance, written = await accepted(bench, hint)
     (claimed_at, claim), (offset, increment) = (await log_of(bench))[-2:]
     assert claim.instance_id == INSTANCE_ID
     assert (offset, increment.batch) == (written.offset, written.increment.batch) == (offset, 9)
@@ -58,7 +58,7 @@ async def test_a_decision_is_one_fenced_increment_that_points_to_the_accepted_st
     assert increment.owner_epoch == increment.previous_offset == claimed_at
     assert (increment.ranges, increment.record_count, increment.outputs) == ([], 0, {})
     assert increment.positions == {bench.input: 130}
-    assert increment.decision == proposal.decision
+    assert increment.decision == acceptance.decision
     assert increment.decision["finding"] == finding_in(hint)
     assert increment.decision["reason"] == REASON
     assert increment.decision["by"] == f"{getpass.getuser()}@{socket.gethostname()}"
@@ -74,10 +74,10 @@ async def test_a_proposal_writes_nothing(bench):
     """As --dry-run: both topics are as they were, no claim, no chunk."""
     hint = await gap(bench)
     before = [await bench.read(topic) for topic in (bench.increments, bench.snapshots)]
-    proposal = await proposed(bench, hint)
+    acceptance = await proposed(bench, hint)
     assert (
         f"{bench.input}: goes on at offset 130; offsets 120 to 130 are never processed"
-        in proposal.plan
+        in acceptance.plan
     )
     assert [await bench.read(topic) for topic in (bench.increments, bench.snapshots)] == before
 
@@ -133,12 +133,12 @@ async def test_a_log_that_went_on_since_is_not_decided_about(bench):
     """Another process, by the other mode, committed meanwhile: nothing is written but the claim."""
     await bench.past()
     status = await bench.failure(other_code(bench), **REPLAY)
-    proposal = await proposed(bench, status.error.hint, other_code(bench))
+    acceptance = await proposed(bench, status.error.hint, other_code(bench))
     async with bench.live() as one:
         await bench.feed(20)
         await one.position(140)
     with pytest.raises(LogWentOn, match="went on to batch 9"):
-        await carry_out(proposal)
+        await carry_out(acceptance)
     assert kind_of((await bench.read(bench.increments))[0][-1].value or b"") is RecordKind.CLAIM
     await bench.restored()
 
@@ -150,12 +150,12 @@ async def test_a_running_owner_is_thrown_out_and_comes_back_to_the_accepted_stat
     status = await bench.failure(other_code(bench), **REPLAY)
     async with bench.live() as one:
         epoch = one.status.owner_epoch
-        proposal = await proposed(bench, status.error.hint, other_code(bench))
-        await carry_out(proposal)
+        acceptance = await proposed(bench, status.error.hint, other_code(bench))
+        await carry_out(acceptance)
         await bench.feed(20)
         await one.position(140)
         assert one.status.owner_epoch > epoch
-        assert [each.finding for each in one.status.decisions] == [proposal.finding_id]
+        assert [each.finding for each in one.status.decisions] == [acceptance.finding_id]
         # k0: 0, 20, 40, 60 and 120 added, 80 and 100 subtracted
         assert one.view()["k0"] == {"n": 7, "sum": 120 + 120 - 180}
 
@@ -164,7 +164,7 @@ async def test_a_running_owner_is_thrown_out_and_comes_back_to_the_accepted_stat
 async def test_an_owner_that_comes_first_keeps_the_partition(bench, monkeypatch):
     """It has claimed between our claim and our look at it: nothing is decided."""
     hint = await gap(bench)
-    proposal = await proposed(bench, hint)
+    acceptance = await proposed(bench, hint)
 
     @asynccontextmanager
     async def late(*arguments):
@@ -174,7 +174,7 @@ async def test_an_owner_that_comes_first_keeps_the_partition(bench, monkeypatch)
 
     monkeypatch.setattr("snapreplay.service.publish.owned.reader_behind_claim", late)
     with pytest.raises(Superseded):
-        await carry_out(proposal)
+        await carry_out(acceptance)
 
 
 @virtual

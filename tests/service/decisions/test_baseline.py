@@ -1,4 +1,4 @@
-"""Which state can be stood on; the ways themselves: tests/attacks, B3."""
+"""Tests of which state can be stood on; the ways themselves: tests/attacks, B3."""
 
 import pytest
 
@@ -6,6 +6,7 @@ from snapreplay.service.decisions.accept import propose
 from snapreplay.service.decisions.baseline import NoBaseline
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Genesis
+from snapreplay.state.digest import Digest
 from tests.support.accepting import REASON, accepted
 from tests.support.in_memory import virtual
 from tests.support.tampering import flip, with_fields
@@ -67,3 +68,15 @@ async def test_lean_and_without_a_snapshot_a_lost_input_cannot_be_accepted(bench
     assert "snapreplay accept" not in status.error.hint
     with pytest.raises(NoBaseline, match="there is no snapshot"):
         await propose(bench.app, bench.settings(), bench.cluster, 0, "any", REASON)
+
+
+@virtual
+async def test_what_was_dropped_is_still_known_after_an_older_state_was_accepted(bench):
+    """The fields that the last increment records, or a version that has a dropped one would not be refused."""
+    await bench.past()
+    wrong = with_fields(fields={"default": ["-mail", "n", "sum"]}, digest=Digest(20, 1, 1))
+    bench.tamper(bench.increments, RecordKind.INCREMENT, wrong)
+    status = await bench.failure()
+    proposal, _ = await accepted(bench, status.error.hint)
+    assert "the state becomes that of snapshot" in proposal.plan[0]
+    assert "-mail" in bench.batches()[-1].fields["default"]

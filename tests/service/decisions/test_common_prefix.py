@@ -1,4 +1,4 @@
-"""Up to where an input is the log that was processed: one that is cut, exchanged, trimmed."""
+"""Tests of the part of an input that is the log that was processed: one that is cut, exchanged, trimmed."""
 
 import pytest
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from snapreplay.app.names import transactional_id
+from snapreplay.app.names import transactional_id, witness_group
 from snapreplay.errors import NotBegun
 from snapreplay.service.decisions.first_start import begun
 from snapreplay.service.decisions.init import OwnedBefore, init_app
@@ -13,9 +15,10 @@ from snapreplay.service.ports import TopicPartition
 from snapreplay.service.preflight import OwnTopicsMissing
 from snapreplay.service.publish.claim import claim_record
 from snapreplay.service.topics.requirements import TopicsIncomplete
-from snapreplay.snapshots.format.envelope import RecordKind, kind_of
+from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from tests.support import apps
 from tests.support.in_memory import InMemory, virtual
+from tests.support.tampering import with_fields
 
 TRANSACTION_SECONDS = 30.0
 
@@ -66,16 +69,20 @@ async def test_a_process_never_goes_on_in_the_middle_of_init():
     here.broker.delete(here.increments)
     here.broker.create(here.increments, 2)
     for each in begun_one:
-        here.log(here.increments).append(each.key, each.value, each.headers, each.timestamp, None)
+        value: Any = each.value
+        if kind_of(value) is RecordKind.INCREMENT:
+            entry: Any = decode(value)
+            value = with_fields(genesis=replace(entry.genesis, partition_count=2))(value)
+        here.log(here.increments).append(each.key, value, each.headers, each.timestamp, None)
     assert await Start(here).waits()
 
 
 async def killed(here: InMemory, then: str) -> None:
-    """What an `init` leaves of its first partition when it is killed at that moment."""
+    """Leave what an `init` leaves of its first partition when it is killed at that moment."""
     broker, log = here.broker, TopicPartition(here.increments, 0)
     claim = claim_record(await here.context(app=here.app), "killed")
     name = transactional_id(here.app.app_id, 0)
-    epoch = broker.init_producer(name, TRANSACTION_SECONDS)
+    epoch = broker.init_producer(name, TRANSACTION_SECONDS).epoch
     if then == "fenced":
         return
     broker.add_partition(name, epoch, log)
@@ -239,6 +246,26 @@ async def test_the_marker_of_a_dead_owner_does_not_make_a_lost_log_new(seconds, 
     here.recreate(here.snapshots)
     await asyncio.sleep(seconds)  # virtual time: until the transaction is over
     await refuses(here)
+
+
+@virtual
+async def test_a_log_that_was_cut_to_a_claim_is_not_new_although_only_the_witness_knows():
+    """A claim without an increment looks like an `init` that was interrupted."""
+    here = InMemory()
+    await here.prepare(here.app)
+    async with here.live() as one:
+        await here.feed(10)
+        await one.position(10)
+        group = here.cluster.offset_committer(witness_group(here.app.app_id))
+        await one.context.witnesses.end(group)
+    increments = TopicPartition(here.increments, 0)
+    genesis = here.log(here.increments).committed()[1]
+    assert kind_of(genesis.value or b"") is RecordKind.INCREMENT
+    here.broker.lose(increments, genesis.offset, 0, None)
+    await refuses(here)
+    await init_app(here.app, here.settings(), here.cluster, state_is_lost=True)
+    async with here.live() as one:
+        await one.position(10)
 
 
 @virtual

@@ -192,9 +192,7 @@ async def test_lost_increments_are_not_a_new_app(bare):
 async def test_a_chain_that_was_not_seen_at_first_is_never_begun_again(stage, unique, monkeypatch):
     """Another `init` was quicker, or a stale leader answered: only what precedes our own claim counts."""
     here = await stage(apps.ledger(unique("late")))
-    async with here.running() as service:
-        await here.feed(20)
-        await here.all_processed(service)
+    await here.feed(20)
 
     async def not_yet(_):
         return None

@@ -1,4 +1,4 @@
-"""Where an accepted state goes on; that the records do so is shown on a real broker in tests/attacks, B3."""
+"""Tests of where an accepted state goes on; that the records do so is shown on a real broker in tests/attacks, B3."""
 
 import pytest
 
@@ -14,6 +14,8 @@ LOST = "are gone: their outputs stay, their effect on the state is lost"
         (120, 120, 0, 120, ""),
         (120, 120, 130, 130, "offsets 120 to 130 are never processed"),
         (80, 120, 0, 80, f"offsets 80 to 120 are {AGAIN}"),
+        (300, 200, 0, 300, f"whatever was processed from there on is {AGAIN}"),
+        (300, 200, 310, 310, "offsets 300 to 310 are gone: those that were processed keep"),
         (80, 120, 100, 100, f"offsets 80 to 100 {LOST}; offsets 100 to 120 are {AGAIN}"),
         (80, 120, 120, 120, f"offsets 80 to 120 {LOST}"),
         (80, 120, 130, 130, f"offsets 80 to 120 {LOST}; offsets 120 to 130 are never processed"),
@@ -63,3 +65,24 @@ def test_another_log_is_entered_where_the_state_has_not_been(position, common_en
     offset, line = other_log("in", position, 120, 5, common_end)
     assert offset == begin
     assert says in line
+
+
+def test_a_state_that_is_newer_than_the_log_keeps_what_it_contains():
+    """Nothing of it is said to be never processed, or lost."""
+    _, line = same_log("in", 300, 200, 0)
+    assert "never processed" not in line
+    _, line = other_log("in", 300, 200, 0, 250)
+    assert "offsets 250 to 300 of the old log keep their effect on the state" in line
+    assert "are gone" not in line
+
+
+def test_a_log_with_shifted_offsets_is_said_to_hold_what_was_processed():
+    """It holds it at other offsets: all of that is done twice."""
+    offset, line = other_log("in", 120, 120, 5, None, (119, 103))
+    assert offset == 5
+    assert "holds the last record that was processed at offset 103 instead of 119" in line
+    assert (
+        f"offsets 5 to 104 were processed before, as far as they are the same records, and are {AGAIN}"
+        in line
+    )
+    assert "holds none of" not in line

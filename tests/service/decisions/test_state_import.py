@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from snapreplay import MapState, Topic
+from snapreplay.app import names
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.core.refusals import SchemaDiffers
 from snapreplay.service.decisions.init import AlreadyBegun, init_app, init_with_state
@@ -217,3 +218,26 @@ async def test_an_app_that_has_a_chain_keeps_it(bench):
     with pytest.raises(AlreadyBegun, match="already initialised, at batch 0") as refused:
         await taken_over(heir, bench)
     assert "--state-of app" in refused.value.hint
+
+
+@pytest.mark.parametrize("source", [None, "app"])
+@virtual
+async def test_a_new_beginning_is_no_log_that_lost_its_end(bench, source):
+    """Whoever gives up all increments gives up what the witness tells of, too; with the state of an app or without."""
+    await bench.past()
+    heir = heir_of(bench)
+    begin = (heir.app, heir.settings(), heir.cluster)
+    await init_app(*begin)
+    async with heir.live() as one:
+        for _ in range(3):
+            await bench.feed(20)
+            await one.position(bench.sent)
+        group_id = names.witness_group(heir.app.app_id)
+        await one.context.witnesses.end(heir.cluster.offset_committer(group_id))
+    heir.log(heir.increments).cut(0)
+    if source is None:
+        await init_app(*begin, state_is_lost=True)
+    else:
+        await init_with_state(*begin, source, state_is_lost=True)
+    async with heir.live() as one:
+        await one.position(bench.sent)

@@ -22,7 +22,7 @@ DEVELOPMENT = [("brokers", "cluster")]
 
 
 def found(report):
-    """Which check, where."""
+    """Return which check, where."""
     return [(finding.check, finding.where) for finding in report.findings]
 
 

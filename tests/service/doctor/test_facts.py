@@ -1,4 +1,4 @@
-"""What facts say of themselves."""
+"""Tests of what facts say of themselves."""
 
 from dataclasses import replace
 

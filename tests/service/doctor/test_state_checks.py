@@ -103,3 +103,17 @@ def test_b16_records_older_than_a_topic_keeps_them():
     empty = replace(STATE, inputs=(InputSeen("payments-x", 0, None),))
     for seen in (facts(), facts(states=(old,), topics=own), facts(states=(empty,))):
         assert not list(checks.record_times(seen))
+
+
+def test_copies_in_another_cluster_are_named_by_the_cluster():
+    """Not as topics that were created again: every id is another one there."""
+    states = tuple(
+        replace(each, topic_ids={"x-increments": "before"}, cluster_id="old")
+        for each in facts().states
+    )
+    seen = replace(with_topic("x-increments", topic_id="now"), states=states, cluster_id="new")
+    finding = only(checks.same_cluster, seen)
+    assert finding.where == "partitions 0, 1"
+    assert "began in cluster old, but this is cluster new" in finding.problem
+    assert not list(checks.same_topics(seen))
+    assert not list(checks.same_cluster(replace(seen, cluster_id="old")))

@@ -46,6 +46,13 @@ def test_partition_counts_that_differ():
     assert "x-increments has 2" in finding.problem
 
 
+def test_an_own_topic_that_grew_moves_no_key():
+    """The inputs are as they were."""
+    finding = only(checks.partition_counts, with_topic("x-increments", partition_count=3))
+    assert "no key has moved" in finding.remedy
+    assert "keys have moved" not in finding.remedy
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "wanted"),
     [

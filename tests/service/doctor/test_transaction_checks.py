@@ -2,9 +2,9 @@
 
 import pytest
 
-from snapreplay.service.core.inspected import OpenTransaction
+from snapreplay.service.core.inspected import EndingTransaction, OpenTransaction
 from snapreplay.service.doctor.facts import Log
-from snapreplay.service.doctor.transaction_checks import pinned
+from snapreplay.service.doctor.transaction_checks import pinned, stuck
 from snapreplay.service.ports import TopicPartition
 from tests.support.healthy import NOW_MS, facts, only
 
@@ -58,3 +58,12 @@ def test_what_is_not_held_back_is_well():
     """Also when a transaction was seen that ended meanwhile."""
     done = Log(TopicPartition("x-increments", 1), 0, 100, 100, opened("other", 2))
     assert not list(pinned(facts(logs=(done,))))
+
+
+def test_a_transaction_that_the_coordinator_cannot_end_is_named():
+    """Of each partition once; with the way out that the partition's own error has."""
+    endings = {number: EndingTransaction("PrepareAbort", 7, NOW_MS) for number in (1, 0)}
+    finding = only(stuck, facts(stuck=endings))
+    assert finding.where == "partitions 0, 1"
+    assert "the last transaction of x-0 (PrepareAbort, epoch 7)" in finding.problem
+    assert "--state-of x --from positions" in finding.remedy

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from snapreplay.app.record import Output
 from snapreplay.service.core.kafka_errors import RefusedRecord
-from snapreplay.service.kafka.batching import Batches, TopicShape, murmur_positive
+from snapreplay.service.kafka.batching import TopicShape, TransactionBatches, murmur_positive
 from snapreplay.service.ports import LogRecord, TopicPartition
+from snapreplay.service.topics.requirements import RECORD_BYTES_NEEDED
 
 BATCH_BYTES = 2000
 SHAPES = {
@@ -56,7 +57,7 @@ def expected_partition(output, state_partition):
 @given(st.lists(outputs, max_size=60), st.integers(0, 3))
 def test_every_output_is_in_its_partition_once_and_in_order(given_outputs, state_partition):
     """Whatever the mixture of topics, keys and sizes, and no batch is larger than it may be."""
-    batches = Batches(SHAPES, 0)
+    batches = TransactionBatches(SHAPES, 0)
     batches.add_outputs(given_outputs, "log", state_partition)
     expected: dict[TopicPartition, list[tuple[object, ...]]] = {}
     for output in given_outputs:
@@ -71,7 +72,7 @@ def test_every_output_is_in_its_partition_once_and_in_order(given_outputs, state
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=20), st.integers(0, 3))
 def test_places_say_where_each_log_record_is(sizes, partition):
     """The acknowledged offset is computed from them: a wrong one would be a wrong owner epoch."""
-    batches = Batches(SHAPES, 0)
+    batches = TransactionBatches(SHAPES, 0)
     records = [LogRecord("log", bytes([i]) * size) for i, size in enumerate(sizes)]
     places = batches.add_records(records, partition)
     found = decoded(batches)
@@ -91,7 +92,7 @@ def test_known_hashes():
 @pytest.mark.parametrize("size", [2800, 2900, 3000, 40_000])
 def test_a_record_beyond_the_topics_limit_is_refused_wherever_it_stands(size):
     """Also as the hundredth of its batch; just below the limit it passes as the only one of its batch."""
-    batches = Batches(SHAPES, 0)
+    batches = TransactionBatches(SHAPES, 0)
     small = Output("out", b"k", b"x", 0, False, None)
     large = Output("out", b"k", b"x" * size, 0, False, None)
     if size == 2800:
@@ -107,17 +108,25 @@ def test_the_limit_that_a_refusal_names_lets_the_record_through():
     """Also one that is large by its headers."""
     large = Output("out", b"k", b"x", 0, False, None, headers=(("trace", b"h" * 20_000),))
     with pytest.raises(RefusedRecord) as refused:
-        Batches(SHAPES, 0).add_outputs([large], "log", 0)
+        TransactionBatches(SHAPES, 0).add_outputs([large], "log", 0)
     (limit,) = re.findall(r"max\.message\.bytes=(\d+)", refused.value.hint)
     raised = SHAPES | {"out": TopicShape(3, BATCH_BYTES, int(limit))}
-    Batches(raised, 0).add_outputs([large], "log", 0)
+    TransactionBatches(raised, 0).add_outputs([large], "log", 0)
+
+
+def test_the_limit_that_is_named_for_a_topic_of_ours_is_taken_by_the_next_start():
+    """A start refuses own topics that take less than a whole record of ours."""
+    with pytest.raises(RefusedRecord) as refused:
+        TransactionBatches(SHAPES, 0).add_records([LogRecord("log", b"x" * 60_000)], 0)
+    (limit,) = re.findall(r"max\.message\.bytes=(\d+)", refused.value.hint)
+    assert int(limit) >= RECORD_BYTES_NEEDED
 
 
 def test_a_record_for_a_partition_that_is_not_there_is_refused():
     """Of ours when somebody re-creates a topic; of outputs an app's mistake, which is no doubt about a commit."""
     with pytest.raises(RefusedRecord, match="has no partition 4: it has 4"):
-        Batches(SHAPES, 0).add_records([LogRecord("log", b"x")], 4)
+        TransactionBatches(SHAPES, 0).add_records([LogRecord("log", b"x")], 4)
     for partition in (-1, 3):
         output = Output("out", b"k", b"x", partition, False, None)
         with pytest.raises(RefusedRecord, match=f"has no partition {partition}: it has 3"):
-            Batches(SHAPES, 0).add_outputs([output], "log", 0)
+            TransactionBatches(SHAPES, 0).add_outputs([output], "log", 0)

@@ -116,7 +116,7 @@ def test_what_was_left_out_is_told_at_the_end(bench):
 
 @pytest.fixture
 def client_logger():
-    """As it was, afterwards."""
+    """Leave the logger as it was, afterwards."""
     logger = logging.getLogger(CLIENT_LOGGER)
     before = logger.handlers[:], logger.propagate
     logger.handlers[:], logger.propagate = [], True

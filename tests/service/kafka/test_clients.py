@@ -1,4 +1,4 @@
-"""What was deleted stays away, on a broker that creates whatever is asked for."""
+"""Tests that what was deleted stays away, on a broker that creates whatever is asked for."""
 
 import asyncio
 import re

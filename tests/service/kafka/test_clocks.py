@@ -37,7 +37,7 @@ def clock(monkeypatch):
 
 
 async def limited(here: Stage) -> Stage:
-    """With Kafka 4's limit on the increments: brokers before it take any time."""
+    """Set Kafka 4's limit on the increments: brokers before it take any time."""
     entry = ConfigEntry(*AFTER_MAX, incremental_operation=AlterConfigOpType.SET)
     log = names.increments_topic(here.app.app_id)
     resource = ConfigResource(ConfigResource.Type.TOPIC, log, incremental_configs=[entry])

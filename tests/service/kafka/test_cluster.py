@@ -10,7 +10,7 @@ from snapreplay.service.ports import Cluster
 
 
 def the_ports_are_implemented(cluster: KafkaCluster) -> Cluster:
-    """Checked by mypy, not run: every method has the signature of its port."""
+    """Let mypy check, without running, that the ports are implemented: every method has the signature of its port."""
     return cluster
 
 
@@ -21,13 +21,13 @@ async def test_limits_are_asked_for_once_and_again_when_they_are_old(
     """A restart of many partitions must not ask the cluster for each of them."""
     first, second = await new_topic(1, max_message_bytes="5000"), await new_topic()
     asked = []
-    topics = cluster._admin.topics
+    topics = cluster.topics
 
     async def counted(names):
         asked.append(set(names))
         return await topics(names)
 
-    monkeypatch.setattr(cluster._admin, "topics", counted)
+    monkeypatch.setattr(cluster, "topics", counted)
     assert (await cluster._limits_of([first, second]))[first] == 5000
     await cluster._limits_of([second])
     assert asked == [{first, second}]

@@ -1,4 +1,4 @@
-"""What our clients look like."""
+"""Tests of what our clients look like."""
 
 import inspect
 import ssl

@@ -1,6 +1,7 @@
 """Batches that are damaged on the broker's disk: a byte of a real log, flipped under a real broker."""
 
 import asyncio
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,14 +41,22 @@ def flip(path: Path, marker: bytes) -> Callable[[], None]:
     """One bit of these bytes, as a disk may lose it; written in place, so the broker's file stays this one. Returns
     what repairs it."""
     at = path.read_bytes().index(marker)
+    overwrite(path, at, bytes([marker[0] ^ 1]))
+    return lambda: overwrite(path, at, marker[:1])
 
-    def write(first: bytes) -> None:
-        with path.open("r+b") as file:
-            file.seek(at)
-            file.write(first)
 
-    write(bytes([marker[0] ^ 1]))
-    return lambda: write(marker[:1])
+def overwrite(path: Path, at: int, new: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(new)
+
+
+def flip_length(path: Path, number: int) -> None:
+    """Flip the sign of the length of the n-th batch of a log; markers count, too."""
+    log, at = path.read_bytes(), 0
+    for _ in range(number):
+        at += 12 + struct.unpack_from(">i", log, at + 8)[0]
+    overwrite(path, at + 8, bytes([log[at + 8] ^ 0x80]))
 
 
 async def written(cluster, topic):
@@ -92,6 +101,19 @@ async def test_all_before_a_damaged_batch_is_read_and_it_is_named(cluster, disk,
     assert f"{ATTEMPTS_MAX} times" in error.message
     leader = f"broker 1 at {disk[0].bootstrap_servers}"
     assert f"the copy of the leader, {leader}, is damaged" in error.hint
+
+
+@pytest.mark.parametrize(("number", "before"), [(6, 3), (7, 4)], ids=["by-us", "by-the-broker"])
+async def test_a_batch_whose_length_is_damaged_is_named(cluster, disk, unique, number, before):
+    """One in the middle of an answer the client refuses; one right at the position the broker does."""
+    source = TopicPartition(unique("length"), 0)
+    values = await written(cluster, source.topic)
+    flip_length(segment(disk[1], source), number)
+    found, passed, error = await follow_all(cluster, [source])
+    assert found[source] == list(values.values())[: before * BATCH]
+    assert (error.facts["topic"], error.facts["partition"]) == source
+    last = list(values)[before * BATCH - 1]
+    assert passed[source] == error.facts["offset"] == last + 1
 
 
 async def test_damage_that_is_gone_is_read_over(cluster, disk, unique):

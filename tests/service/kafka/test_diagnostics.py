@@ -1,4 +1,4 @@
-"""What doctor asks of a real cluster: brokers, replicas, open transactions, and what may be written."""
+"""Tests of what doctor asks of a real cluster: brokers, replicas, open transactions, and what may be written."""
 
 from contextlib import asynccontextmanager
 

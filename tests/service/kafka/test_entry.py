@@ -1,4 +1,4 @@
-"""Who is not let in learns why, on a real broker with SASL and TLS; and what the hint says lets him in."""
+"""Tests that who is not let in learns why, on a real broker with SASL and TLS; and what the hint says lets him in."""
 
 import re
 
@@ -38,7 +38,7 @@ def wrong_logins(here: Guarded):
 
 
 def wrong_certificates(here: Guarded):
-    """As `wrong_logins`."""
+    """Yield settings as `wrong_logins` does."""
     cafile = r"kafka\.ssl\.cafile to the PEM file of the authority"
     untrusted = "is not trusted: unable to get local issuer certificate"
     other, other_key = (str(here.folder / f"other.{end}") for end in ("pem", "key"))
@@ -55,7 +55,7 @@ def wrong_certificates(here: Guarded):
 
 
 def wrong_protocols(here: Guarded):
-    """As `wrong_logins`; the address of one listener with the protocol of another."""
+    """Yield settings as `wrong_logins` does; the address of one listener with the protocol of another."""
     at_open, at_sasl, at_tls = ({"bootstrap.servers": a} for a in (here.open, here.sasl, here.tls))
     sasl, ssl = here.as_user(), here.by_certificate()
     both = ssl | sasl | at_tls | {"security.protocol": "SASL_SSL"}
@@ -95,7 +95,7 @@ async def test_settings_that_a_hint_names_let_us_in(here):
 
 
 def known_only(given):
-    """Without the credentials that another protocol has no use for: settings refuse them."""
+    """Leave out the credentials that another protocol has no use for: settings refuse them."""
     sasl = given["security.protocol"].startswith("SASL")
     return {name: value for name, value in given.items() if sasl or not name.startswith("sasl.")}
 
@@ -153,7 +153,8 @@ async def test_every_client_of_ours_says_why(here, free_port):
         with pytest.raises(NotAuthenticated, match="refuses user 'ada'"):
             await call()
     for call in asked(Settings(kafka={"bootstrap.servers": f"127.0.0.1:{free_port}"})):
-        with pytest.raises(Unreachable):
+        address = rf"nobody answers at 127\.0\.0\.1:{free_port} \(Connection refused\)"
+        with pytest.raises(Unreachable, match=address):
             await call()
 
 

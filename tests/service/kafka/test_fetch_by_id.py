@@ -9,12 +9,14 @@ import pytest
 from aiokafka.errors import UnknownError
 from aiokafka.protocol.fetch import FetchRequest
 
+from snapreplay.app.ranges import PositionAnchor
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import TopicGone
 from snapreplay.service.kafka.fetch_by_id import FetchWatch
 from snapreplay.service.kafka.fetch_requests import FetchById
+from snapreplay.service.kafka.fetched_batches import FetchedBatches
 from snapreplay.service.kafka.reader import KafkaReader
-from snapreplay.service.ports import LogRecord, TopicPartition
+from snapreplay.service.ports import EpochEnd, LogRecord, TopicPartition
 from tests.support.kafka import until_async
 from tests.support.tampering import delete, recreate, topic_id
 
@@ -24,12 +26,12 @@ TOPIC_ID = "AAECAwQFBgcICQoLDA0ODw"
 
 
 def batch(epoch, record_format=2):
-    """The head of a record batch, as far as it is looked at."""
-    return struct.pack(">qiib", 0, 5, epoch, record_format)
+    """A record batch without its records."""
+    return struct.pack(">qiibIhi", 0, 15, epoch, record_format, 7, 0, 4)
 
 
 def answer(error_code, records=b"", topic="t"):
-    """Of one partition, as the client's fetcher reads it."""
+    """Make the answer of one partition, as the client's fetcher reads it."""
     return SimpleNamespace(topics=[(topic, [(0, error_code, 9, 9, 0, [], -1, records)])])
 
 
@@ -55,9 +57,63 @@ def test_by_id_only_when_every_id_is_known():
 async def test_what_counts_as_a_disturbance(answers, expected):
     """Whatever is refused, and a leader epoch that falls."""
     watch = FetchWatch({})
+    batches = {(topic, 0): FetchedBatches(0, None) for topic in "tu"}
     for each in answers:
-        watch.answered(each)
+        watch.answered(each, batches)
     assert watch.disturbances == expected
+
+
+def test_a_fetch_names_the_leader_epoch_of_what_was_read_before():
+    """As far as it is known; a position at which nothing was read has none."""
+    watch = FetchWatch({"t": TOPIC_ID})
+    newest = {1: (4, 18)}
+    epoch_at = {}
+    for known in (None, PositionAnchor(6, 1)):
+        watch.batches = {("t", 0): FetchedBatches(7, known)}
+        ((_, ((_, _, offset, epoch_at[known], *_),), _),) = (
+            watch.asked(FETCH).prepare(newest).topics
+        )
+        assert offset == 7
+    assert list(epoch_at.values()) == [-1, 6]
+
+
+def test_a_log_that_went_another_way_is_a_doubt_once():
+    """The client's fetcher asks again and again; so does one whose epoch is not known."""
+    watch = FetchWatch({"t": TOPIC_ID})
+    assert watch.doubt == ""
+    for _ in range(3):
+        watch.diverged({("t", 0): EpochEnd(2, 520)})
+    assert watch.disturbances == 1
+    assert "t-0 has leader epoch 2 up to offset 520 only" in watch.doubt
+    other = FetchWatch({"t": TOPIC_ID})
+    other.refused(TopicPartition("t", 0))
+    assert other.doubt == ""
+    other.batches = {("t", 0): FetchedBatches(7, PositionAnchor(6, 1))}
+    other.refused(TopicPartition("t", 0))
+    assert "does not know leader epoch 6" in other.doubt
+
+
+@pytest.mark.kafka
+async def test_a_reader_at_another_epoch_than_the_logs_is_told_by_the_broker(
+    cluster, new_topic, broker
+):
+    """Nothing is given out, and asking again at the same position without an epoch goes on."""
+    topic = await new_topic(1)
+    source = TopicPartition(topic, 0)
+    await write(cluster, topic, 3)
+    ids = {topic: topic_id(broker.bootstrap_servers, topic)}
+    reader = await cluster.reader(patient=True, topic_ids=ids)
+    below = await reader.anchor_at(source, 2)
+    assert await reader.epoch_end(source, below.leader_epoch) == (below.leader_epoch, 3)
+    assert await reader.epoch_end(source, below.leader_epoch + 7) is None
+    await reader.follow({source: 2}, {source: PositionAnchor(below.leader_epoch + 7, 1)})
+    await until_async(lambda: polled(reader), lambda _: reader.doubt)
+    await reader.follow({source: 2}, {source: below})
+    found = await until_async(lambda: reader.poll(10, 100), bool)
+    assert [record.offset for record in found[source]] == [2]
+    assert reader.anchor_below(source, 3) == await reader.anchor_at(source, 3)
+    assert reader.doubt == ""
+    await reader.close()
 
 
 @pytest.mark.parametrize("version", [11, 13])
@@ -68,19 +124,19 @@ async def test_a_fetch_that_is_refused_as_a_whole_is_an_error(version):
     values = (0, UNKNOWN_SERVER_ERROR, 0, [], *([{}] if version == 13 else []))
     watch = FetchWatch({"t": TOPIC_ID})
     with pytest.raises(UnknownError):
-        watch.answered(by_id.named(kind.decode(BytesIO(kind(*values).encode()))))
+        watch.answered(by_id.named(kind.decode(BytesIO(kind(*values).encode()))), {})
     assert watch.disturbances == 1
 
 
 async def test_a_topic_is_missing_until_a_later_answer_has_it():
     """Since the first answer that said so."""
     watch = FetchWatch({})
-    assert watch.answered(answer(3))
+    assert watch.answered(answer(3), {})
     since = watch.missing_since
     await asyncio.sleep(0)
-    watch.answered(answer(3))
+    watch.answered(answer(3), {})
     assert watch.missing_since == since
-    assert not watch.answered(answer(0))
+    assert not watch.answered(answer(0), {})
     assert watch.missing_since is None
 
 

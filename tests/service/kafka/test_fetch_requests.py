@@ -1,6 +1,8 @@
 """A fetch by topic id on the wire; against a real broker: test_fetch_by_id.py."""
 
+import struct
 from io import BytesIO
+from types import SimpleNamespace
 from typing import Any
 
 from aiokafka.protocol.fetch import FetchRequest
@@ -43,3 +45,25 @@ def test_an_answer_by_id_reads_as_one_by_name():
         (2, 3, b""),
         (3, 6, b""),
     ]
+
+
+def test_an_answer_says_up_to_where_a_log_is_the_same():
+    """In a tag of its partition, which clients do not read; by name nobody says so."""
+    fetch = FetchById(FETCH, {"t": TOPIC_ID}, {("t", 0): 4})
+    newest = fetch.prepare({1: (4, 18)})
+    assert newest.topics[0][1][0][:4] == (0, -1, 7, 4)
+    answer = SimpleNamespace(
+        API_VERSION=13,
+        topics=[
+            (
+                TOPIC_ID,
+                [
+                    (0, 0, 9, 9, 0, [], -1, b"", {0: struct.pack(">iq", 3, 520) + bytes(1)}),
+                    (1, 0, 9, 9, 0, [], -1, b"", {}),
+                ],
+                {},
+            )
+        ],
+    )
+    assert fetch.diverged(answer) == {("t", 0): (3, 520)}
+    assert fetch.diverged(SimpleNamespace(API_VERSION=11, topics=[])) == {}

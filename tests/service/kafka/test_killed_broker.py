@@ -1,4 +1,4 @@
-"""What becomes of our clients when their broker dies: a broker of one's own, killed again and again."""
+"""Tests of what becomes of our clients when their broker dies: a broker of one's own, killed again and again."""
 
 import asyncio
 import gc
@@ -43,6 +43,7 @@ def settings_for(mortal, **timeouts):
     return Settings(kafka=kafka, timeouts=timeouts)
 
 
+@pytest.mark.whole
 async def test_a_read_goes_on_when_it_returns(mortal, unique):
     """SIGKILL in the middle of a read: the same call ends with every record once, in order."""
     cluster, source = KafkaCluster(settings_for(mortal)), TopicPartition(unique("read"), 0)

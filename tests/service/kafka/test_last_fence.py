@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from snapreplay.devbroker.ports import free_ports
+from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.lineage import Lineage, unbroken

@@ -1,4 +1,4 @@
-"""Where a log ends, as all brokers see it."""
+"""Tests of where a log ends, as all brokers see it."""
 
 import asyncio
 import uuid

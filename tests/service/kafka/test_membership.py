@@ -52,7 +52,7 @@ class Member:
 
 
 class Group:
-    """Called, it adds a member."""
+    """A group that adds a member when it is called."""
 
     def __init__(self, bootstrap_servers, app, topic):
         self.bootstrap_servers, self.app, self.topic = bootstrap_servers, app, topic

@@ -16,7 +16,7 @@ FIND_COORDINATOR = 10
 
 
 class Broker(Protocol):
-    """What the probe needs of a broker."""
+    """A broker as the probe needs it."""
 
     @property
     def bootstrap_servers(self) -> str: ...

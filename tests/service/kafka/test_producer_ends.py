@@ -1,4 +1,4 @@
-"""How a producer's life ends: discarded, cancelled, unanswered, late, with its broker. Real brokers."""
+"""Tests of how a producer's life ends: discarded, cancelled, unanswered, late, with its broker. Real brokers."""
 
 import asyncio
 import time

@@ -2,7 +2,7 @@
 
 import pytest
 
-from snapreplay.devbroker.ports import free_ports
+from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka.admin import KafkaAdmin
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 async def watch(settings):
-    """Closed at the end."""
+    """Provide a watch and close it at the end."""
     made = KafkaTopicWatch(settings)
     yield made
     await made.close()

@@ -1,4 +1,4 @@
-"""In memory, in virtual time."""
+"""Fixtures in memory, in virtual time."""
 
 from tests.service.partition.conftest import bench
 

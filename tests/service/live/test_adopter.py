@@ -19,7 +19,7 @@ from tests.support.tampering import flip
 
 
 async def away(*_):
-    """Instead of what needs a broker."""
+    """Raise, instead of what needs a broker."""
     raise Unreachable("no broker")
 
 

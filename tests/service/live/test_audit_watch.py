@@ -1,4 +1,4 @@
-"""What a running service shows of the audits of its partitions."""
+"""Tests of what a running service shows of the audits of its partitions."""
 
 import asyncio
 
@@ -6,6 +6,7 @@ import pytest
 
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.blocking import BlockingProofs
+from snapreplay.service.clock import time_of
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.live import audit_watch
 from snapreplay.service.ports import CommittedOffset
@@ -47,7 +48,8 @@ async def test_a_recorded_proof_is_shown_until_it_cannot_be_read(
         await until(lambda: status().audited)
         await until(lambda: len(status().audited or ()) == 2)
         shown = [(each.level, each.batch, each.at) for each in status().audited]
-        assert shown == [("integrity", 3, 1_795_000_000.0), ("replay", 0, 1_795_000_000.0)]
+        at = time_of(1_795_000_000_000)
+        assert shown == [("integrity", 3, at), ("replay", 0, at)]
 
         async def no_answer(*_: object) -> SnapreplayError:
             raise Unreachable("no usable answer from Kafka")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from snapreplay.app.fold import Fold
-from snapreplay.app.record import RawRecord
+from snapreplay.app.record import Output, RawRecord
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.kafka_errors import CommitInDoubt, Fenced
@@ -60,9 +60,9 @@ class Bench:
         return reference.ids((await self.here.read(self.context.app.outputs[0].name))[0])
 
 
-async def committing(here):
-    """Fenced in, with the state of batch 0."""
-    await here.prepare()
+async def committing(here, **tables):
+    """Fence in, with the state of batch 0."""
+    await here.prepare(**tables)
     context, store = await here.context(), store_of(here.app.state())
     recovered = await RecoveryDriver(context, store, Reporter(StatusBoard(), 0)).recover()
     committer = Committer(context, store, recovered.producer, recovered.chain)
@@ -121,9 +121,11 @@ async def test_large_changes_are_split(bench):
     (topic,) = one.positions
     noise = [bytes((n * k) % 251 for k in range(6000)).hex() for n in range(200)]
     one.fold.begin(one.positions)
+    one.store.view._store.gate.open()  # as while a handler runs
     one.store.view.update(
         {f"big{n}": {"n": 0, "sum": 0, "noise": text} for n, text in enumerate(noise)}
     )
+    one.store.view._store.gate.close()
     one.fold.feed([RawRecord(topic, 0, 0, 1000, b"k", b'{"amount": 1}')])
     applied = one.fold.finish()
     one.committer.start(applied)
@@ -203,18 +205,54 @@ async def test_a_commit_that_was_cancelled_before_it_began_was_not_asked_for(ben
     assert len(kept.outputs) == 3
 
 
+@pytest.mark.parametrize("changes", [True, False])
+@pytest.mark.parametrize("beyond", [0, 1000])
 @virtual
-async def test_an_offset_that_falls_shows_another_log(bench):
-    """The batch is committed and merged, but not behind the one before it."""
-    one = await committing(bench)
-    chain = one.committer.chain
-    one.committer.chain = replace(chain, last_offset=chain.last_offset + 1000)
+async def test_an_offset_that_falls_shows_another_log(bench, changes, beyond):
+    """The batch is committed and merged, but not behind the one before it. The log lost its last transaction exactly:
+    the next one begins where that one began, and its increment may lie beyond the lost one."""
+    one = await committing(bench, changelog={"enabled": changes})
+    chain, end_offset = one.committer.chain, bench.log(bench.increments).end
+    one.committer.chain = replace(chain, last_offset=end_offset + beyond)
     one.committer.start(one.apply(3))
     assert (await one.committer.settle()).increment.batch == 1
     with pytest.raises(IncrementsReplaced, match="was cut, or is another one"):
         one.committer.check()
     await one.committer.discard()
     assert one.committer.kept().replaced
+
+
+@pytest.mark.parametrize("above", [0, 1])
+@virtual
+async def test_an_offset_is_behind_the_last_one(bench, above):
+    """A log that has lost exactly its last transaction takes the next one at exactly the same offset."""
+    one = await committing(bench)
+    offsets = [one.committer.chain.last_offset]
+    for _ in range(2):
+        one.committer.start(one.apply(3))
+        await one.committer.settle()
+        offsets.append(one.committer.chain.last_offset)
+    begin = 2 * offsets[2] - offsets[1] - 1  # of changes and increment, as those before
+    one.committer.chain = replace(one.committer.chain, last_offset=begin - above)
+    one.committer.start(one.apply(3))
+    await one.committer.settle()
+    assert one.committer.chain.last_offset == begin + 1
+    assert (one.committer.replaced is None) == bool(above)
+
+
+@virtual
+async def test_dead_letters_are_sent_behind_the_outputs(bench):
+    """Both, in one transaction; a doubt keeps both."""
+    one = await committing(bench)
+    letters = [Output(bench.dead_letters, b"k", b"bad", None, True, None)]
+    one.committer.start(replace(one.apply(3), dead_letters=letters))
+    await one.committer.settle()
+    assert len(await one.outputs()) == 3
+    assert [each.value for each in bench.log(bench.dead_letters).committed()] == [b"bad"]
+    one.committer.not_sent(replace(one.apply(2), dead_letters=letters))
+    await one.committer.discard()
+    kept = one.committer.kept()
+    assert [each.topic for each in kept.outputs] == [bench.output] * 2 + [bench.dead_letters]
 
 
 @virtual

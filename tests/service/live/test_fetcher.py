@@ -1,4 +1,4 @@
-"""What is read for one batch, and how far the reader is."""
+"""Tests of what is read for one batch, and how far the reader is."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -8,6 +8,7 @@ import pytest
 
 from snapreplay import App, MapState, Topic
 from snapreplay.app.codecs import utf8
+from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import RawRecord
 from snapreplay.service.control.status import InputStatus
 from snapreplay.service.decisions.init import init_with_state
@@ -49,7 +50,8 @@ async def opened(reader: Reader, linger_ms: int = 0) -> Fetcher:
         settings=SimpleNamespace(batch=SimpleNamespace(linger_ms=linger_ms)),
     )
     guard: Any = SimpleNamespace(open=lambda _: _given(reader))
-    chain = SimpleNamespace(last=SimpleNamespace(begun_input=None))
+    last = SimpleNamespace(begun_input=None, positions={"left": 0, "right": 0})
+    chain = SimpleNamespace(last=last)
     fetcher = Fetcher(context, piece_records=3)
     assert fetcher.beyond({"left": 0}) == {}
     await fetcher.open(guard, chain)  # type: ignore[arg-type]  # nobody looks at it
@@ -134,7 +136,7 @@ def alarms(name: str = "alarms") -> App[Any]:
 
 
 def has_rung(bench: Any, count: int) -> bool:
-    """After so many batches."""
+    """Say whether a timer has rung after so many batches."""
     return any(each.fired_count for each in bench.batches()[count:])
 
 
@@ -181,3 +183,22 @@ async def test_it_comes_first_also_of_an_app_that_takes_the_state_over(bench: An
     await init_with_state(heir.app, heir.settings(), heir.cluster, "alarms", "positions")
     async with heir.live() as one:
         await end_turn(heir, one)
+
+
+async def test_what_is_read_again_begins_at_the_committed_positions():
+    """With the anchors that were found; a record whose turn has begun comes alone again."""
+    reader: Any = Reader(4)
+    followed: list[Any] = []
+
+    async def follow(positions: Any, anchors: Any) -> None:
+        followed.append((positions, anchors))
+
+    reader.follow = follow
+    fetcher = await opened(reader)
+    last = SimpleNamespace(begun_input=None, positions={"left": 3, "right": 5})
+    chain: Any = SimpleNamespace(last=last)
+    anchors = {"left": PositionAnchor(2, 2)}
+    await fetcher.read_again(chain, anchors)
+    last.begun_input = "right"
+    await fetcher.read_again(chain, anchors)
+    assert followed == [({LEFT: 3, RIGHT: 5}, {LEFT: PositionAnchor(2, 2)}), ({RIGHT: 5}, {})]

@@ -1,22 +1,29 @@
 """Nothing is committed on top of an input that may be another log than it was."""
 
 import asyncio
+from contextlib import asynccontextmanager, nullcontext
+from copy import copy
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from snapreplay.app.anchor import anchor_of
+from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import RawRecord
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
+from snapreplay.service.core.read_positions import ReadPosition
 from snapreplay.service.live.input_guard import InputGuard
-from snapreplay.service.ports import Bounds
+from snapreplay.service.ports import Bounds, EpochEnd, TopicPartition
+from snapreplay.service.recovery import inputs
 from snapreplay.service.recovery.inputs import InputDoubtful, InputMissing
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.topics import stale_leader
+from snapreplay.service.topics.reading import reading
 from tests.support import apps
 from tests.support.entries import increment, read_entry
+from tests.support.in_memory import virtual
 from tests.support.stage import phase, processed, until
 from tests.support.tampering import create, delete, messages, recreate, topic_id, write_again
 
@@ -28,15 +35,27 @@ def record(offset: int, value: bytes = b"v") -> RawRecord:
     return RawRecord("in", 0, offset, 1000 + offset, b"k", value, ())
 
 
+NEXT = {"in": ReadPosition(9, anchor_of(record(6)), PositionAnchor(4, 8))}
+"""To be committed: a record, then two aborted ones."""
+
+
 class FakeReader:
-    """Of one input that begins at `start`."""
+    """A reader of one input that begins at `start`."""
 
     def __init__(self, here: "Here") -> None:
         self._here = here
         self.disturbances = 1
 
-    async def follow(self, positions: Any) -> None:
-        self._here.followed = positions
+    doubt = ""
+
+    async def follow(self, positions: Any, anchors: Any = None) -> None:
+        self._here.followed, self._here.asked_for = positions, anchors
+
+    async def anchor_at(self, _: Any, position: int) -> PositionAnchor | None:
+        return self._here.batches[position - 1] if position > self._here.start else None
+
+    async def epoch_end(self, _: Any, leader_epoch: int) -> EpochEnd | None:
+        return self._here.epoch_ends.get(leader_epoch)
 
     async def bounds(self, _: Any) -> Bounds:
         return Bounds(self._here.start, len(self._here.records))
@@ -56,7 +75,12 @@ class Here:
     def __init__(self) -> None:
         self.ids, self.start, self.closed, self.looks = dict(IDS), 0, 0, 0
         self.records = [record(offset) for offset in range(10)]
+        self.batches: list[PositionAnchor | None]
+        self.batches = [PositionAnchor(4, offset) for offset in range(10)]
+        self.epoch_ends = {4: EpochEnd(4, 10)}
+        self.is_compacted = False
         self.followed: Any = None
+        self.asked_for: Any = None
         self.asked_by: list[Any] = []
         self.now = 100.0
         self.pulse = Pulse(lambda: self.now)
@@ -66,10 +90,16 @@ class Here:
             increments=SimpleNamespace(topic="log"),
             snapshots=SimpleNamespace(topic="snaps"),
             pulse=self.pulse,
-            cluster=SimpleNamespace(reader=self.reader, topic_ids=self.topic_ids),
+            cluster=SimpleNamespace(
+                reader=self.reader, topic_ids=self.topic_ids, topics=self.topics
+            ),
         )
         last = increment(
-            5, positions={"in": 3}, anchors={"in": anchor_of(record(2))}, topic_ids=dict(IDS)
+            5,
+            positions={"in": 3},
+            anchors={"in": anchor_of(record(2))},
+            topic_ids=dict(IDS),
+            position_anchors={"in": PositionAnchor(4, 2)},
         )
         self.chain = Chain(last.origin, 1, last, 7, 3)
         self.guard = InputGuard(context)
@@ -81,6 +111,10 @@ class Here:
     async def topic_ids(self, names: Any) -> dict[str, str]:
         self.looks += 1
         return {name: self.ids[name] for name in names if name in self.ids}
+
+    async def topics(self, names: Any) -> dict[str, Any]:
+        config = {"cleanup.policy": "compact" if self.is_compacted else "delete"}
+        return {name: SimpleNamespace(config=config) for name in names}
 
     async def opened(self) -> "Here":
         self.reading: Any = await self.guard.open(self.chain)
@@ -107,6 +141,7 @@ async def test_the_inputs_are_read_by_id_from_the_committed_positions():
     here = await Here().opened()
     assert here.asked_by == [{"in": "A"}]
     assert here.followed == {("in", 0): 3}
+    assert here.asked_for == {("in", 0): PositionAnchor(4, 2)}
     await here.guard.check(here.chain)
     assert here.looks == 0, "nothing unusual, nothing compared"
 
@@ -118,7 +153,7 @@ async def test_after_anything_unusual_they_are_compared_once(trigger):
     trigger(here)
     assert here.guard.is_told == (trigger is tell)
     for _ in range(2):
-        await here.guard.check(here.chain, {"in": anchor_of(record(6))})
+        await here.guard.check(here.chain, NEXT)
     assert (here.looks, here.closed) == (1, 1)
 
 
@@ -149,15 +184,120 @@ def shorter(here: Here) -> None:
     del here.records[6:]
 
 
+def other_marker(here: Here) -> None:
+    here.batches[8] = PositionAnchor(5, 8)
+
+
+def cut_behind_the_last_record(here: Here) -> None:
+    del here.records[8:]
+
+
+def cut_below_the_committed_position(here: Here) -> None:
+    here.batches[2] = PositionAnchor(4, 77)
+
+
 @pytest.mark.parametrize("trigger", TRIGGERS)
-@pytest.mark.parametrize("change", [other_id, other_record, other_batch, shorter])
+@pytest.mark.parametrize(
+    "change",
+    [
+        other_id,
+        other_record,
+        other_batch,
+        shorter,
+        other_marker,
+        cut_behind_the_last_record,
+        cut_below_the_committed_position,
+    ],
+)
 async def test_what_is_not_as_it_was_ends_the_batch(trigger, change):
     """Another id, another record where the last one was or where the batch ends, or less of them."""
     here = await Here().opened()
     change(here)
     trigger(here)
     with pytest.raises(InputDoubtful):
-        await here.guard.check(here.chain, {"in": anchor_of(record(6))})
+        await here.guard.check(here.chain, NEXT)
+
+
+@pytest.mark.parametrize(("end", "differs"), [(10, False), (9, False), (8, True)])
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "written anew"])
+async def test_of_a_compacted_batch_the_leader_epoch_tells(end, differs, gone):
+    """Compaction writes batches anew or removes them, and keeps their epochs."""
+    here = await Here().opened()
+    here.is_compacted = True
+    here.batches[8] = None if gone else PositionAnchor(4, 77)
+    here.epoch_ends[4] = EpochEnd(4, end)
+    disturb(here)
+    with pytest.raises(InputDoubtful) if differs else nullcontext():
+        await here.guard.check(here.chain, NEXT)
+
+
+async def test_what_was_fetched_before_a_doubt_is_distrusted_until_it_is_read_again():
+    """A comparison covers what is committed and the batch to be committed, and nothing behind it."""
+    here = await Here().opened()
+    assert not here.guard.distrusts_fetched
+    disturb(here)
+    assert here.guard.distrusts_fetched
+    await here.guard.check(here.chain, NEXT)
+    assert not here.guard.reason
+    assert here.guard.distrusts_fetched
+    here.guard.read_again()
+    assert not here.guard.distrusts_fetched
+
+
+async def test_the_leader_is_asked_again_about_what_another_broker_was_compared_with():
+    """A comparison may reach a stale leader, which has it all: that ends no doubt which the leader has named."""
+    here = await Here().opened()
+    assert here.guard.anchors(here.chain) == {}
+    disturb(here)
+    await here.guard.check(here.chain)
+    assert here.guard.anchors(here.chain) == {"in": PositionAnchor(4, 2)}
+
+
+@pytest.mark.parametrize("end", [None, EpochEnd(3, 10), EpochEnd(4, 2)])
+async def test_no_leader_is_asked_about_an_epoch_that_the_compared_log_does_not_know(end):
+    """Its answer would be a doubt each time, and no comparison could end that."""
+    here = await Here().opened()
+    here.epoch_ends = {4: end} if end is not None else {}
+    disturb(here)
+    await here.guard.check(here.chain)
+    assert here.guard.anchors(here.chain) == {}
+
+
+@virtual
+async def test_a_stale_leader_ends_no_doubt_that_the_leader_named(bench, monkeypatch):
+    """It still has what was read, so comparisons find nothing. What came instead is not applied."""
+    async with bench.live() as one:
+        await bench.feed(20)
+        await one.position(20)
+        stale, compared = stale_network(bench, bench.input), list[Any]()
+
+        @asynccontextmanager
+        async def reaching_it_first(cluster: Any, **ids: Any) -> Any:
+            reader: Any
+            async with reading(cluster, **ids) as reader:
+                if len(compared) < 5:
+                    reader._link = copy(reader._link)
+                    reader._link.network = stale
+                compared.append(reader)
+                yield reader
+
+        monkeypatch.setattr(inputs, "reading", reaching_it_first)
+        bench.broker.lose(TopicPartition(bench.input, 0), 10, 0, None)
+        await bench.feed(30)
+        await until(lambda: one.status.phase == "failed", "failed", 300.0)
+        assert one.status.error.kind == "InputReplaced"
+        assert len(compared) > 5
+    assert len((await bench.read(bench.output))[0]) == 20
+
+
+def stale_network(bench: Any, topic: str) -> Any:
+    """Make a network in which a partition is as it is now, whatever is lost of it."""
+    network, log = copy(bench.cluster._link.network), copy(bench.log(topic))
+    log.records, log.transactions = [*log.records], [*log.transactions]
+    log.places, log.epochs = [*log.places], [*log.epochs]
+    network.broker = copy(bench.broker)
+    network.broker.logs = bench.broker.logs | {log.partition: log}
+    return network
 
 
 async def test_a_missing_input_is_named():
@@ -174,7 +314,7 @@ async def test_what_was_trimmed_behind_us_is_the_same_input():
     here = await Here().opened()
     here.start = 5
     disturb(here)
-    await here.guard.check(here.chain, {"in": anchor_of(record(6))})
+    await here.guard.check(here.chain, NEXT)
 
 
 async def test_what_happens_during_the_comparison_is_compared_again():

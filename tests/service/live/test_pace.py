@@ -1,4 +1,4 @@
-"""How large the next batch may be, and what is under way beside it."""
+"""Tests of how large the next batch may be, and what is under way beside it."""
 
 import pytest
 

@@ -3,11 +3,14 @@
 import json
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock, MagicMock
+from unittest.mock import AsyncMock, MagicMock, call
 
 import pytest
 
 from snapreplay.app.ranges import SkippedRange
+from snapreplay.app.record import RawRecord
+from snapreplay.errors import RecordId
+from snapreplay.service.core.batch_failures import HalfApplied, HandlerFailed
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.live import pipeline
 from snapreplay.service.ports import NewTopic
@@ -195,6 +198,7 @@ def committing(*, keeps_changes: bool = True, **parts: Any) -> Any:
     one._digests = SimpleNamespace(after_batch=AsyncMock(return_value=None))
     one._store = SimpleNamespace(keeps_changes=keeps_changes)
     one._committer, one._positions = MagicMock(), {}
+    one._fetcher = SimpleNamespace(anchors_below=lambda _: {})
     vars(one).update(parts)
     return one
 
@@ -214,7 +218,7 @@ async def test_the_inputs_are_looked_at_after_the_digest_was_taken():
         _committer=steps,
     )
     await one._commit(APPLIED)
-    assert [call[0] for call in steps.mock_calls] == ["digest", "check", "start"]
+    assert [each[0] for each in steps.mock_calls] == ["digest", "check", "start"]
 
 
 @pytest.mark.parametrize("keeps_changes", [True, False])
@@ -225,3 +229,56 @@ async def test_a_batch_that_is_in_the_state_for_good_is_noted_when_it_is_not_sen
     with pytest.raises(Unreachable):
         await one._commit(APPLIED)
     assert one._committer.not_sent.called is not keeps_changes
+
+
+def doubting(steps: Any, **parts: Any) -> Any:
+    """Make a partition that does not trust what it has fetched; `steps` notes what it does about that."""
+    guard = SimpleNamespace(
+        is_told=False,
+        distrusts_fetched=True,
+        check=steps.check,
+        read_again=steps.trusted,
+        anchors=lambda _: {},
+    )
+    one = committing(
+        _guard=guard,
+        _fetcher=SimpleNamespace(read_again=steps.again),
+        _pace=SimpleNamespace(is_alone=False, records_max=7),
+        _idle_time=MagicMock(),
+        _refused=None,
+        _left=["left over"],
+        _passed={"in": 7},
+        **parts,
+    )
+    one._committer.settle = steps.settle
+    return one
+
+
+async def test_what_was_fetched_before_a_doubt_is_thrown_away_wherever_it_is():
+    """Polled, left over by a full batch, in the client: it is read again after the comparison, then trusted."""
+    steps = MagicMock()
+    steps.check, steps.again, steps.settle = AsyncMock(), AsyncMock(), AsyncMock(return_value=None)
+    one = doubting(steps)
+    await one._turn(["polled"])
+    assert [each[0] for each in steps.mock_calls] == ["settle", "check", "again", "trusted"]
+    assert not one._left
+    assert not one._passed
+
+
+async def test_nothing_stops_at_a_record_before_all_records_in_front_of_it_are_committed():
+    """A doubt throws away what was fetched in front of it, and a full batch leaves some of that over."""
+    steps = MagicMock()
+    steps.check, steps.again, steps.settle = AsyncMock(), AsyncMock(), AsyncMock(return_value=None)
+    steps.apply = AsyncMock()
+    records = [RawRecord("in", 0, offset, 0, None, None) for offset in range(3)]
+    stop_at = HalfApplied(HandlerFailed("no"), RecordId("in", 0, 2))
+    one = doubting(steps, _stop_at=stop_at, _apply_and_commit=steps.apply)
+    await one._turn_up_to_failure(records)
+    steps.apply.assert_not_called()
+    one._guard.distrusts_fetched = False
+    await one._turn_up_to_failure(records)
+    ((portion,), _) = steps.apply.call_args
+    assert portion.records == records[:2]
+    assert steps.mock_calls[-1] == call.trusted(), "what it left over comes again"
+    with pytest.raises(HandlerFailed):
+        await one._turn_up_to_failure(records[2:])

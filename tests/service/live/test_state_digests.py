@@ -1,4 +1,4 @@
-"""When a state that keeps no digest is hashed."""
+"""Tests of when a state that keeps no digest is hashed."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from tests.support import apps
 
 
 async def taken(digests: StateDigests, batches: int) -> list[int]:
-    """After which of so many batches."""
+    """Return the batches, of so many, after which one was taken."""
     return [n for n in range(1, batches + 1) if await digests.after_batch() is not None]
 
 

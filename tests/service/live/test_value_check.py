@@ -1,4 +1,4 @@
-"""Stored values that the app's types no longer fit: named before a record meets them."""
+"""Tests of stored values that the app's types no longer fit: named before a record meets them."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ from tests.support.stage import until
 
 
 class Account(msgspec.Struct):
-    """As it was."""
+    """An account as it was."""
 
     balance: int = 0
 
@@ -96,11 +96,14 @@ async def test_a_compatible_change_goes_live(bench):
 
 @virtual
 async def test_another_type_of_keys_is_named_too(bench):
-    """By the key as it was stored."""
+    """By the key as it was stored. The old type, deployed again, goes LIVE."""
     error = (await bench.failure(await deployed(bench, Account, key=int))).error
     assert error.kind == "StoredValueUnreadable"
     assert "the stored key 'k" in error.message
     assert "is not of type int" in error.message
+    assert "deploy the version that wrote it, with its types, again; or process" in error.hint
+    async with bench.live() as again:
+        assert len(again.view()) == 20
 
 
 @virtual

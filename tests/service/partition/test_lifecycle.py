@@ -1,4 +1,4 @@
-"""When nothing is waited for any more, and which refusal counts."""
+"""Tests of when nothing is waited for any more, and which refusal counts."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What may become of a state in memory between two ownerships."""
+"""Tests of what may become of a state in memory between two ownerships."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -122,7 +122,7 @@ async def test_no_answer_is_no_proof_of_a_state_that_was_in_no_log(what):
     """Only an answer changes what the last one said."""
     memory = unasked()
     assert await memory.is_proven()
-    assert memory.lost is None
+    assert memory.unproven is None
     if what == "replaced":
         memory.replaced()
     elif what == "unrecoverable":
@@ -130,7 +130,7 @@ async def test_no_answer_is_no_proof_of_a_state_that_was_in_no_log(what):
     else:
         memory.proven = False
     assert not await memory.is_proven()
-    assert memory.lost is not None
+    assert memory.unproven is not None
     await memory.forget_if_proven()
     assert memory.kept is not None
 

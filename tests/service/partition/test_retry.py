@@ -4,12 +4,12 @@ import asyncio
 
 from snapreplay.errors import StopError
 from snapreplay.service.control.protocol import OperationState
-from snapreplay.service.partition.retry import Retry
+from snapreplay.service.partition.retry import RetryRequest
 
 
 async def test_who_waits_gets_what_was_found():
     """Once: the next wait is for the next word."""
-    retry, stopped = Retry(), asyncio.Event()
+    retry, stopped = RetryRequest(), asyncio.Event()
     found = StopError("still broken")
     retry.ask(found, lambda *_: None)
     assert await retry.until_asked(stopped) is found
@@ -22,7 +22,7 @@ async def test_who_waits_gets_what_was_found():
 
 async def test_a_stop_comes_first():
     """Also when both are there."""
-    retry, stopped = Retry(), asyncio.Event()
+    retry, stopped = RetryRequest(), asyncio.Event()
     retry.ask(StopError("still broken"), lambda *_: None)
     stopped.set()
     assert await retry.until_asked(stopped) is None
@@ -30,7 +30,7 @@ async def test_a_stop_comes_first():
 
 async def test_an_answer_is_given_once():
     """And none to nobody."""
-    retry, heard = Retry(), []
+    retry, heard = RetryRequest(), []
     retry.answer(OperationState.SUCCEEDED)
     retry.ask(StopError("still broken"), lambda *told: heard.append(told))
     assert retry.under_way

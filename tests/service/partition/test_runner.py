@@ -25,7 +25,7 @@ async def live(bench, *given, **tables):
 
 
 def claim_of(context):
-    """Of a process that was started a second later, under the same name."""
+    """Make the claim of a process that was started a second later, under the same name."""
     us = context.identity
     return Claim("c", "a", "k", "p", us.instance_id, us.host, us.pid + 1, us.started_at_ms + 1000)
 

@@ -1,4 +1,4 @@
-"""After the process stood still: who is the owner, and how long that is not known."""
+"""Tests of the time after the process stood still: who is the owner, and how long that is not known."""
 
 import asyncio
 import dataclasses

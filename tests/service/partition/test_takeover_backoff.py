@@ -1,4 +1,4 @@
-"""How long one stands back when another process has claimed the partition."""
+"""Tests of how long one stands back when another process has claimed the partition."""
 
 import asyncio
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ class Coordinator:
 
 
 def stands_back(group):
-    """Of partition 0 of an app whose group is `group`."""
+    """Make the backoff of partition 0 of an app whose group is `group`."""
     identity = Identity("process", "one", "host", 1, 1)
     context: Any = SimpleNamespace(partition=0, group=group, identity=identity)
     return TakeoverBackoff(context)

@@ -1,4 +1,4 @@
-"""What the watch over the cluster's topics means for one partition."""
+"""Tests of what the watch over the cluster's topics means for one partition."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ RECORDED = {"in": "A", "log": "B", "snaps": "C"}
 
 
 class Told:
-    """What was heard."""
+    """A note of what was heard."""
 
     def __init__(self):
         self.inputs: list[TopicChanges] = []

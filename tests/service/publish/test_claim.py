@@ -13,7 +13,7 @@ from tests.support.in_memory import virtual
 
 
 class Claimant:
-    """Of a ledger's partition; it has 0.1 s of patience with one client."""
+    """The claimant of a ledger's partition; it has 0.1 s of patience with one client."""
 
     def __init__(self, context, reader):
         self.context, self.reader = context, reader
@@ -28,7 +28,7 @@ class Claimant:
         return await self.writes(claim_record(self.context, claim_id))
 
     async def sees(self, offset, at):
-        """Whatever comes of its claim "mine" there."""
+        """Return whatever comes of its claim "mine" there."""
         effect = effects.SeeClaim("mine", offset, False)
         return await await_claim(self.context, self.reader, effect, at)
 

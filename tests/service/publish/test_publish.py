@@ -1,5 +1,5 @@
-"""What every decision writes, and in which order: tests/service/decisions hold it against real logs; here is what does
-not depend on what was decided."""
+"""Tests of what every decision writes, and in which order: tests/service/decisions hold it against real logs; here
+is what does not depend on what was decided."""
 
 import getpass
 import os

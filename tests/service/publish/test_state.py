@@ -17,7 +17,7 @@ DECISION = {"finding": "test-1", "problem": "p", "decided": "d", "reason": "r", 
 
 
 async def owner_of(context: Any) -> Any:
-    """Of a partition: what its recovery hands over, its store and its reporter."""
+    """Return the owner of a partition: what its recovery hands over, its store and its reporter."""
     store, reporter = store_of(context.app.state()), Reporter(StatusBoard(), context.partition)
     return await RecoveryDriver(context, store, reporter).recover(), store, reporter
 

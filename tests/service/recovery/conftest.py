@@ -1,4 +1,4 @@
-"""In memory, in virtual time; on a real broker nobody waits for a stale leader."""
+"""Fixtures in memory, in virtual time; on a real broker nobody waits for a stale leader."""
 
 import pytest
 

@@ -23,7 +23,7 @@ LAST = FoundIncrement(increment(8), 40)
 
 
 def context(partition: int = 0, app: Any = None, **tables: Any) -> Context:
-    """Where a finding is made; nothing of it is connected to anything."""
+    """Say where a finding is made; nothing of it is connected to anything."""
     view = ClusterView("cluster-1", 4, {}, 900_000)
     nowhere: Any = None
     settings = settings_for("127.0.0.1:1", **tables)
@@ -99,7 +99,7 @@ def test_a_digest_that_differs_is_accepted_by_the_mode_that_found_it(mode, way):
 def test_every_error_that_can_be_accepted_is_made_with_the_facts_that_identify_it():
     """A name that is mistyped, here or there, would be None in every id: two failures would be one."""
     made: dict[str, list[set[str | None]]] = {}
-    for path in (ROOT / "service").rglob("*.py"):
+    for path in (*ROOT.glob("service/**/*.py"), *ROOT.glob("snapshots/**/*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 given = {word.arg for word in node.keywords}

@@ -1,6 +1,7 @@
-"""What is believed of a batch that was advanced over: outputs, digest, and by which code."""
+"""Tests of what is believed of a batch that was advanced over: outputs, digest, and by which code."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,18 +9,24 @@ import pytest
 from snapreplay.app.ranges import InputRange
 from snapreplay.errors import DamagedError
 from snapreplay.service.core.restore_mode import RestoreMode
-from snapreplay.service.recovery.advance import Tally, prove
 from snapreplay.service.recovery.comparison import Comparison
-from snapreplay.service.recovery.mismatch import CodeChanged, DigestMismatch, OutputsDiffer
-from snapreplay.service.recovery.replay import ReplayFailed
-from snapreplay.service.topics.increments import Step, Unread
+from snapreplay.service.recovery.follower import Tally, prove
+from snapreplay.service.recovery.mismatch import (
+    CodeChanged,
+    DigestMismatch,
+    OutputsDiffer,
+    ReplayFailed,
+)
+from snapreplay.snapshots.log.batches import Step, Unread
+from snapreplay.snapshots.log.place import TopicPartition
 from snapreplay.state.digest import Digest, digest_of
 from snapreplay.state.objects import ObjectStore
-from snapreplay.state.steps import Steps
+from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.store import store_of
 from tests.support import apps
 from tests.support.entries import ORIGIN, increment
 
+LOG = TopicPartition("x-increments", 0)
 SAME, OTHER = ORIGIN.app_version, "2+code:00000000"
 RIGHT = digest_of(apps.Tape().snapshot())
 WRONG = Digest(1, 2, 3)
@@ -34,7 +41,7 @@ def step(batch: int, digest: Digest | None = None, **changed: Any) -> Step:
         "outputs_xxh64": SENT,
         "digest": digest,
     }
-    return Step(increment(batch, **(fields | changed)), 10 * batch, ())
+    return Step(LOG, 10 * batch, increment(batch, **(fields | changed)), ())
 
 
 async def compared(
@@ -45,7 +52,7 @@ async def compared(
     """A state that is no map, and empty."""
     found = Comparison(store_of(apps.Tape()), mode, version, 0)
     for each, sent in batches:
-        await found.batch(each, sent)
+        all_of(found.batch(each, sent))
     found.end()
     return found
 
@@ -142,7 +149,7 @@ async def test_behind_an_increment_that_cannot_be_read_only_the_digest_counts(
     """Otherwise it is the damage that is named."""
     damage = DamagedError("broken")
     given = step(2, digest)
-    behind = Step(given.increment, given.offset, (), (Unread(15, (), damage),))
+    behind = replace(given, unread=(Unread(15, (), damage),))
     with pytest.raises(DamagedError, match="broken"):
         await compared(SAME, [(behind, None)], RestoreMode.CHANGES)
 

@@ -103,7 +103,7 @@ async def test_what_fails_for_a_while_is_tried_again_with_patience(bench):
 
     context.cluster.fence = unlucky
     await engine.recover()
-    assert board.get(0).restore.attempt == 3
+    assert board.get(0).restore.attempts == 3
     assert seen[0].message == "still none"
 
 
@@ -137,7 +137,7 @@ async def test_a_cancelled_recovery_leaves_nothing_open(bench):
     task.cancel()
     await asyncio.wait({task})
     assert engine._producer is None
-    assert engine._executor._log_reader is None
+    assert engine._executor.follower._reader is None
     await (await recovered(await bench.context())).producer.discard()
 
 

@@ -8,7 +8,7 @@ import pytest
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.restore_mode import RestoreMode
-from snapreplay.service.core.search import Window
+from snapreplay.service.core.search import SearchWindow
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.plan import FromSnapshot
@@ -20,7 +20,7 @@ from tests.support.in_memory import virtual
 
 
 async def performer(bench):
-    """Of partition 0 of a ledger that has run; with its context and its store."""
+    """Make the performer of partition 0 of a ledger that has run; with its context and its store."""
     await bench.past()
     context = await bench.context()
     store = store_of(context.app.state())
@@ -29,7 +29,7 @@ async def performer(bench):
 
 async def last_of(made, context):
     end_offset = (await (await made.reader()).bounds(context.increments)).end_offset
-    return (await made.perform(effects.ReadWindow(Window(0, end_offset, end_offset)))).found
+    return (await made.perform(effects.ReadWindow(SearchWindow(0, end_offset, end_offset)))).found
 
 
 @virtual

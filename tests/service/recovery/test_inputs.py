@@ -2,12 +2,17 @@
 
 import pytest
 
+from snapreplay.app.ranges import PositionAnchor
+from snapreplay.service.core.read_positions import read_positions
 from snapreplay.service.decisions.init import init_app
-from snapreplay.service.ports import NewTopic
+from snapreplay.service.ports import NewTopic, TopicPartition
 from snapreplay.service.recovery import inputs as module
+from snapreplay.service.recovery.anchors import was_cut
 from snapreplay.service.topics import stale_leader
+from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.simulation.cluster import SimCluster
+from tests.simulation.log import Transaction, TxnState
 from tests.support import apps
 from tests.support.in_memory import virtual
 from tests.support.tampering import with_fields
@@ -23,7 +28,7 @@ def trimmed(bench):
 
 
 def copied_behind_a_gap(bench):
-    """As if three records and a marker had been passed over, aborted; in the new topic others stand there."""
+    """Copy as if three records and a marker had been passed over, aborted; in the new topic others stand there."""
     passed = with_fields(positions={bench.input: 124})
     bench.tamper(bench.increments, RecordKind.INCREMENT, passed)
     bench.copy_again(bench.input, 120)
@@ -60,6 +65,89 @@ async def test_an_input_that_is_not_the_log_that_was_processed_fails(
     assert (error.kind, text in error.message) == (kind, True), error.message
     assert "snapreplay accept" in error.hint
     assert sum(error.message in record.getMessage() for record in caplog.records) == 1
+
+
+def cut(bench, epoch):
+    """The brokers lose twenty of the records that were processed. Returns them."""
+    log = bench.log(bench.input)
+    lost = log.records[100:120]
+    log.cut(100)
+    log.elect(epoch)
+    return lost
+
+
+@pytest.mark.parametrize(
+    ("epoch", "text"),
+    [
+        (
+            None,
+            "offsets 100 to 120 were read and are no longer there; 20 other offsets are in their",
+        ),
+        (0, "holds another record batch below offset 120, up to which it was read: it had leader"),
+    ],
+    ids=["elected", "epochs repeat"],
+)
+@virtual
+async def test_a_log_that_was_cut_and_grew_again_is_refused(bench, epoch, text):
+    """The id is the same, and the message says where it was cut, as far as a broker knows it."""
+    await bench.past()
+    cut(bench, epoch)
+    await bench.feed(60)
+    error = (await bench.failure()).error
+    assert (error.kind, text in error.message) == ("InputReplaced", True), error.message
+
+
+@virtual
+async def test_a_log_that_was_cut_behind_the_last_record_is_refused(bench):
+    """There were a transaction that was aborted and its marker, and the position was behind them."""
+    await bench.past()
+    aborted = Transaction("somebody", 0, 0.0)
+    log = bench.log(bench.input)
+    for _ in range(3):
+        log.append(None, b"{}", (), 1, aborted)
+    aborted.state = TxnState.ABORTED
+    log.mark(aborted)
+    passed = with_fields(
+        positions={bench.input: 124}, position_anchors={bench.input: log.anchor_at(124)}
+    )
+    bench.tamper(bench.increments, RecordKind.INCREMENT, passed)
+    log.cut(120)
+    log.elect()
+    await bench.feed(30)
+    error = (await bench.failure()).error
+    assert "offsets 120 to 124 were read and are no longer there" in error.message
+
+
+@virtual
+async def test_a_log_that_got_its_last_record_back_is_a_copy_of_itself(bench, caplog):
+    """Somebody has sent again what was lost. A warning says so, once: what lies there now is recorded."""
+    await bench.past()
+    for record in cut(bench, None):
+        log = bench.log(bench.input)
+        log.append(record.key, record.value, record.headers, record.timestamp, None)
+    context, partition = await bench.context(), TopicPartition(bench.input, 0)
+    position = read_positions(bench.batches()[-1])[bench.input]
+    async with reading(context.cluster) as reader:
+        assert not await was_cut(context, reader, partition, position), "whoever asks has one rule"
+    for _ in range(2):
+        async with bench.live() as one:
+            await bench.feed(1)
+            await bench.assert_exactly_once(one)
+    told = [each for each in caplog.messages if "copy of itself" in each]
+    assert len(told) == 1
+    assert f"input {bench.input} was cut and has grown again" in told[0]
+
+
+@virtual
+async def test_the_same_bytes_of_another_leader_epoch_are_another_batch(bench, caplog):
+    """Two logs may have the same batch behind other ones."""
+    await bench.past()
+    here = bench.log(bench.input).anchor_at(120)
+    other = {bench.input: PositionAnchor(here.leader_epoch + 1, here.crc32c)}
+    bench.tamper(bench.increments, RecordKind.INCREMENT, with_fields(position_anchors=other))
+    async with bench.live():
+        pass
+    assert any("copy of itself" in each for each in caplog.messages)
 
 
 @virtual

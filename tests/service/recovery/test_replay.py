@@ -1,16 +1,18 @@
 """The input once more: several inputs in the order of the first pass, and state that is no map."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
 from examples import order_book
-from snapreplay.app.ranges import InputRange
+from snapreplay.app.ranges import Anchor, InputRange
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support import apps, reference
 from tests.support.in_memory import virtual
+from tests.support.owner import Owner
 from tests.support.tampering import with_fields
 
 # ---- two inputs --------------------------------------------------------------------------------
@@ -56,15 +58,30 @@ async def test_the_interleaving_of_two_inputs_is_replayed_as_it_was(bench, mode)
         await assert_merged(bench, one)
 
 
+DIFFERENCES = {
+    "fewer": (
+        lambda name: {"ranges": [InputRange(name, 100, 120, 21)]},
+        "holds 20 records in offsets 100 to 120, but it held 21 when processed",
+        -1,
+    ),
+    # of the last batch, another check comes first
+    "others": (
+        lambda name: {"anchors": {name: Anchor(99, 7, 7)}},
+        "holds another record at offset 99 than the one that was processed in batch",
+        -2,
+    ),
+}
+
+
+@pytest.mark.parametrize(("then", "told", "number"), DIFFERENCES.values(), ids=DIFFERENCES)
 @virtual
-async def test_an_input_with_other_records_than_then_is_noticed(bench):
-    """A range that holds fewer records: FAILED with both counts, and the mode that still works."""
+async def test_an_input_with_other_records_than_then_is_noticed(bench, then, told, number):
+    """FAILED with what is different, and the mode that still works."""
     await bench.past()
-    forged = with_fields(ranges=[InputRange(bench.input, 100, 120, 21)])
-    bench.tamper(bench.increments, RecordKind.INCREMENT, forged)
+    forged = with_fields(**then(bench.input))
+    bench.tamper(bench.increments, RecordKind.INCREMENT, forged, number)
     error = (await bench.failure(restore={"mode": "replay"})).error
     assert error.kind == "InputDiffers"
-    told = "holds 20 records in offsets 100 to 120, but it held 21 when processed"
     assert told in error.message
     assert "`--set restore.mode=changes`" in error.hint
 
@@ -76,6 +93,27 @@ async def test_an_input_that_ends_too_early_is_not_waited_for(bench):
     bench.recreate(bench.input)
     await bench.feed(110)
     assert (await bench.failure(restore={"mode": "replay"})).error.kind == "InputShorter"
+
+
+@virtual
+async def test_outputs_that_the_log_accepted_are_replayed_whatever_their_topic_takes_today(bench):
+    """A lowered max.message.bytes stops no replay: the outputs are compared and dropped, not sent. It still stops what
+    is sent anew, by name."""
+    await bench.prepare(apps.ledger("ledger", apps.grow))
+    await bench.feed(3, padding=2000)
+    async with bench.live() as one:
+        await one.position(3)
+    context = await bench.context(restore={"mode": "replay"})
+    view = replace(context.view, output_limits={bench.output: 1000})
+    one = Owner(bench, replace(context, view=view))
+    bench.owners.append(one)
+    await one.phase("live")
+    restore = one.status.restore
+    assert (restore.mode, restore.records_replayed, restore.proof.equal) == ("replay", 3, True)
+    await bench.feed(1, padding=2000)
+    status = await one.phase("failed")
+    assert f"output to {bench.output} has" in status.error.message
+    assert "the topic accepts at most 1,000" in status.error.message
 
 
 # ---- state that is no map ----------------------------------------------------------------------

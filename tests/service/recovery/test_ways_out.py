@@ -1,4 +1,4 @@
-"""What a hint offers: the command to accept what leads to a state, and never one that cannot succeed.
+"""Tests of what a hint offers: the command to accept what leads to a state, and never one that cannot succeed.
 
 On a real broker, followed to a healthy service: tests/attacks (B3) and tests/hints.
 """

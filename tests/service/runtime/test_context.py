@@ -1,4 +1,4 @@
-"""What everything about one partition knows."""
+"""Tests of what everything about one partition knows."""
 
 import asyncio
 import os

@@ -39,7 +39,7 @@ def fold_of(rule):
 
 @asynccontextmanager
 async def turns_of_others():
-    """When another task of this loop had its turns, so far."""
+    """Say when another task of this loop had its turns, so far."""
     turns = []
 
     async def count():

@@ -1,12 +1,17 @@
-"""A partition's status as its runner changes it."""
+"""A partition's status as its runner changes it, and its failures in the log."""
+
+import asyncio
+import logging
 
 import pytest
 
 from snapreplay.errors import RecordError, RecordId, StopError
+from snapreplay.service.clock import wall_time
 from snapreplay.service.control.status import BlockedTopic, DigestProof, SnapshotUsed, StatusBoard
+from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.retained import Warm
-from snapreplay.service.runtime.report import Reporter, problem_of
+from snapreplay.service.runtime.report import Failures, Reporter, problem_of
 
 
 @pytest.fixture
@@ -90,7 +95,7 @@ async def test_progress_gives_rate_and_time_left(reporter):
 async def test_a_new_recovery_forgets_the_last_one(reporter):
     """Snapshot, proof and seconds are those of the recovery that runs."""
     reporter.restore_started()
-    reporter.snapshot_used(SnapshotUsed("s1", 4, 9, 100, 5000, 1.0))
+    reporter.snapshot_used(SnapshotUsed("s1", 4, 9, 100, 5000, wall_time()))
     reporter.proven(DigestProof("a", "a", 1))
     reporter.restore_started()
     restore = reporter.status.restore
@@ -105,3 +110,68 @@ async def test_a_restore_from_memory_says_what_became_of_the_batch_in_doubt(boar
     reporter.warm(Warm.MERGED, 7)
     reporter.warm(Warm.KEPT, 7)
     assert (board.get(3).restore.warm, board.get(3).restore.entries) == ("merged", 7)
+
+
+LOST = Unreachable("no broker", hint="is it there?")
+
+
+@pytest.fixture
+def bench(monkeypatch, caplog):
+    """Failures of partition 3, the lines so far, and time that only the test moves."""
+    caplog.set_level(logging.INFO)
+    now = [1000.0]
+
+    class Loop:
+        def time(self):
+            return now[0]
+
+    monkeypatch.setattr(asyncio, "get_running_loop", Loop)
+
+    def lines():
+        return [(record.levelname, record.getMessage()) for record in caplog.records]
+
+    return Failures(3), lines, now
+
+
+def test_what_is_tried_again_is_said_once_and_summed_up(bench):
+    """The hint only the first time; and a line when it is over."""
+    failures, lines, now = bench
+    for _ in range(8):
+        failures.retried(LOST)
+        now[0] += 10.0
+    failures.over()
+    failures.over()
+    assert lines() == [
+        ("WARNING", "partition 3: Unreachable: no broker (is it there?); trying again"),
+        (
+            "WARNING",
+            "partition 3: Unreachable: no broker (repeated 6 times in the last 60 s); trying again",
+        ),
+        (
+            "INFO",
+            "partition 3: recovered after 8 failures in 80.0 s, the last one Unreachable: no broker",
+        ),
+    ]
+
+
+def test_another_cause_is_said_at_once(bench):
+    """Whatever was said before."""
+    failures, lines, _ = bench
+    failures.retried(LOST)
+    failures.retried(Unreachable("no leader"))
+    failures.retried(LOST)
+    assert len(lines()) == 2
+
+
+def test_failed_is_said_with_its_class_and_its_hint(bench):
+    """Without the hint where all partitions have it in common."""
+    failures, lines, _ = bench
+    error = StopError("partitions were added", hint="a new app id")
+    failures.final(error, is_told=False)
+    failures.final(error, is_told=True)
+    failures.final(ZeroDivisionError("division by zero"), is_told=False)
+    assert [line for _, line in lines()] == [
+        "partition 3 FAILED: StopError: partitions were added (a new app id)",
+        "partition 3 FAILED: StopError: partitions were added",
+        "partition 3 FAILED: ZeroDivisionError: division by zero",
+    ]

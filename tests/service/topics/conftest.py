@@ -61,7 +61,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, RecordKind, int], i
         target = Target("", kind, number)
         topic = f"memory-{target.topic}"
         offset, log = target.of(world.slots(topic)).offset, world.log(topic)
-        del log.records[offset:], log.transactions[offset:]
+        log.cut(offset)
         return offset
 
     return end

@@ -1,4 +1,4 @@
-"""Who owns the partition, asked of the log."""
+"""Tests of who owns the partition, asked of the log."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def claimed(bench, commit):
 
 
 async def owner(bench, owner_epoch, **known) -> Any:
-    """Who came after; Any, as the test knows whether there is one."""
+    """Say who came after; Any, as the test knows whether there is one."""
     return await newer_owner(await bench.context(), owner_epoch, **known)
 
 

@@ -1,5 +1,6 @@
 """The decisions that the chain holds; that it names them: tests/service/core/test_chain.py."""
 
+from snapreplay.service.clock import time_of
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import LogRecord, TopicPartition
 from snapreplay.service.topics.decision_history import decisions_of
@@ -27,7 +28,7 @@ async def test_decisions_are_found_from_the_last_increment_back_to_the_logs_star
     assert [(each.offset, each.batch) for each in found] == [(second, 11), (first, 9)]
     newest = found[0]
     told = (newest.finding, newest.problem, newest.decided, newest.reason, newest.by, newest.at)
-    assert told == ("gap-11", "p", "d", "r", "b", 11.0)
+    assert told == ("gap-11", "p", "d", "r", "b", time_of(11_000))
     bench.trim(LOG.topic, first + 1)
     assert await decisions_of(reader, LOG, last) == found[:1]
     assert await decisions_of(reader, LOG, FoundIncrement(increment(12), 99, 0)) == ()

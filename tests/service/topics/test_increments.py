@@ -3,7 +3,7 @@
 import pytest
 
 from snapreplay.errors import DamagedError
-from snapreplay.service.core.search import Window
+from snapreplay.service.core.search import SearchWindow
 from snapreplay.service.ports import Bounds, TopicPartition
 from snapreplay.service.publish.claim import claim_record
 from snapreplay.service.topics.increments import last_in_window, last_increment, newer_claim
@@ -74,8 +74,8 @@ async def test_the_last_increment_is_found_behind_a_long_tail_and_within_bounds(
     assert found.increment.batch == 8
     behind = Bounds(found.offset + 1, end_offset)
     assert await last_increment(reader, LOG, behind) is None
-    assert await last_in_window(reader, LOG, Window(*behind, 0)) is None
-    whole = await last_in_window(reader, LOG, Window(0, end_offset, 0))
+    assert await last_in_window(reader, LOG, SearchWindow(*behind, 0)) is None
+    whole = await last_in_window(reader, LOG, SearchWindow(0, end_offset, 0))
     assert whole is not None
     assert (whole.offset, whole.foreign_records) == (found.offset, 40)
 

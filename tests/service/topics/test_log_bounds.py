@@ -1,4 +1,4 @@
-"""Where the logs begin, and what does not prove that T-ZengLiang was cut (what does: tests/attacks, A3)."""
+"""Tests of where the logs begin, and what does not prove that T-ZengLiang was cut (what does: tests/attacks, A3)."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def ahead(world: World, **changed: Any) -> Manifest:
 
 
 def written(world: World, *values: bytes) -> int:
-    """Into T-QuanLiang; the offset of the first."""
+    """Write into T-QuanLiang; return the offset of the first."""
     log = world.log("memory-snapshots")
     offsets = [log.append(None, value, (), 1000, None) for value in values]
     return min(offsets)

@@ -1,5 +1,7 @@
 """An app's topics: made once, never repaired by an empty one, refused by name. By a real broker: tests/hints."""
 
+from typing import Any
+
 import pytest
 
 from snapreplay import App, Topic
@@ -96,10 +98,34 @@ async def test_inputs_that_are_not_co_partitioned_are_refused():
     app, cluster = apps.pair("y"), healthy_topics()
     named = [("left-y", 2), ("merged-y", 2), ("right-y", 3)]
     cluster.known |= {name: topic(name, partition_count=count) for name, count in named}
-    with pytest.raises(UsageError, match="left-y has 2, right-y has 3") as refused:
+    with pytest.raises(
+        UsageError, match="left-y has 2 partitions, right-y has 3 partitions"
+    ) as refused:
         await ensure_topics(app, Settings(), cluster)
     assert "as many partitions as the other" in refused.value.hint
     assert "y-increments" not in cluster.known
+
+
+@pytest.mark.parametrize(
+    ("there", "meant"),
+    [
+        ("__transaction_state", ""),
+        ("__consumer_offsets", ""),
+        ("transactions-dead-letters", ""),
+        ("transaction", "did you mean 'transaction'? Otherwise "),
+    ],
+)
+async def test_a_missing_topic_is_no_topic_of_kafka_s_and_none_of_our_own(there, meant):
+    """The guess is a topic that can be an input; the command that creates the missing one has its option."""
+    app: App[Any] = App("transactions", inputs=[Topic("transactions-state")], state=dict)
+    cluster = healthy_topics()
+    cluster.known[there] = topic(there)
+    with pytest.raises(
+        UsageError, match="topic 'transactions-state' of app 'transactions'"
+    ) as refused:
+        await ensure_topics(app, Settings(), cluster)
+    assert refused.value.hint.startswith(f"{meant}`snapreplay topics ensure ")
+    assert "--partitions N` creates it" in refused.value.hint
 
 
 @pytest.mark.parametrize(

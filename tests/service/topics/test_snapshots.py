@@ -9,6 +9,7 @@ from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics import stale_leader
+from snapreplay.service.topics.snapshots import load_manifest, load_state
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.state.digest import EMPTY
 from snapreplay.state.store import store_of
@@ -28,6 +29,22 @@ def test_only_what_came_after_the_newest_snapshot_is_advanced(past, recovered):
     assert (restore.snapshot.batch, restore.snapshot.entries) == (5, len(world.entries))
     assert restore.snapshot.size_bytes > 0
     assert (restore.proof.equal, restore.proof.batches_compared) == (True, 3)
+
+
+def test_what_is_loaded_is_as_late_as_its_snapshot(past):
+    """A replay from there meets the same times: an older record does not set them back."""
+    world = past()
+    store = store_of(world.app.state())
+
+    async def load(context):
+        pointer = world.last.pointers[0]
+        reader = await context.cluster.reader()
+        manifest = await load_manifest(reader, context.snapshots, pointer)
+        await load_state(reader, context.snapshots, manifest, 1, store, lambda *_: None)
+        await reader.close()
+        return manifest.stream_time_ms
+
+    assert world.run(load) == store.stream_time_ms == 1039
 
 
 @pytest.mark.parametrize(
@@ -57,7 +74,7 @@ def test_a_log_that_ends_before_its_newest_snapshot_leads_to_the_one_before(
 
 
 def passed_over(world, restore, reason):
-    """For the one before, with the reason."""
+    """Say whether the newest was passed over for the one before, with the reason."""
     newest, before, *_ = (pointer.snapshot_id for pointer in world.last.pointers)
     used = (restore.snapshot.snapshot_id, restore.fallback_from)
     return used == (before, newest) and reason in restore.fallback_reason

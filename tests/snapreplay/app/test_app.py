@@ -180,6 +180,7 @@ def test_fingerprint_names_python_machine_and_codecs():
         ({"inputs": "in"}, "use inputs=[Topic(…)]"),
         ({"outputs": balances}, "use outputs=[Topic(…)]"),
         ({"state": MapState(str, int)}, "`state=lambda: MapState(…)`"),
+        ({"state": MapState}, "`state=lambda: MapState(…)`"),
     ],
 )
 def test_one_topic_and_one_state_are_no_lists_and_no_functions(given, said):

@@ -1,4 +1,4 @@
-"""Changed code has another version; the same code has the same one, in every process."""
+"""Tests that changed code has another version; the same code has the same one, in every process."""
 
 import functools
 import os

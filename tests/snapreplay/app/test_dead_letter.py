@@ -34,6 +34,7 @@ def test_the_record_comes_as_it_was_with_the_reasons():
         "partition": "3",
         "offset": "7",
         "timestamp_ms": "1234",
+        "xxh64": "903ecbd49116dcff",
         "exception": "KeyError",
         "message": "payments-3-7: no",
         "app_id": "ledger",

@@ -1,4 +1,4 @@
-"""Whatever goes wrong with a record is told with its id, its cause and its place."""
+"""Tests that whatever goes wrong with a record is told with its id, its cause and its place."""
 
 import asyncio
 import inspect
@@ -94,17 +94,6 @@ def test_the_line_is_the_innermost_of_the_authors_own():
         line = wrong.__code__.co_firstlineno + 1
         of_record = record_error(raw(), payments, wrong, caught.value)
         assert of_record.message.endswith(f" at test_failure.py:{line}")
-
-
-def test_import_errors_of_a_codec_pass():
-    """A missing module is the process's fault, also while looking for the reason."""
-
-    def missing(data):
-        raise ImportError("no module")
-
-    topic = Topic("payments", value=type(utf8)("odd", missing, str.encode))
-    with pytest.raises(ImportError):
-        record_error(raw(), topic, handler, ValueError())
 
 
 def test_an_answer_that_is_a_coroutine_is_closed():

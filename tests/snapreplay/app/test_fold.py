@@ -1,17 +1,23 @@
 """The fold, case by case; test_fold_batches.py holds its one law."""
 
 import asyncio
+import signal
 from dataclasses import replace
-from functools import partial
+from datetime import timedelta
 
 import pytest
 
 from snapreplay.app.anchor import anchor_of
 from snapreplay.app.app import App
 from snapreplay.app.batch import ErrorPolicy, Portion
+from snapreplay.app.codecs import Codec
+from snapreplay.app.codecs import raw as raw_codec
 from snapreplay.app.fold import Fold
+from snapreplay.app.harness import Harness
 from snapreplay.app.input_ranges import OutOfOrder
+from snapreplay.app.made_record import record_raw
 from snapreplay.app.ranges import InputRange, SkippedRange
+from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
@@ -105,21 +111,63 @@ def test_handler_sees_the_record_and_stream_time_before_it_is_called():
     ]
 
 
-@pytest.mark.parametrize("error", [MemoryError, ImportError, asyncio.CancelledError, SystemExit])
-@pytest.mark.parametrize("isolated", [False, True])
-def test_errors_of_the_process_are_no_handler_errors(error, isolated):
-    """They pass: the record is not dead-lettered for them."""
-    breaking = App("breaking", inputs=[payments], state=lambda: MapState(str, int))
+ESCAPING = [
+    asyncio.CancelledError,
+    SystemExit,
+    MemoryError,
+    ImportError,
+    GeneratorExit,
+    KeyboardInterrupt,
+    type("Odd", (BaseException,), {}),
+]
 
-    @breaking.handler(payments)
-    def on_record(record, state, out):
+
+@pytest.fixture
+def handled_interrupts():
+    """Handle interrupts as a service does: Ctrl-C raises nothing."""
+    former = signal.signal(signal.SIGINT, lambda *_: None)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
+def escaping(error, where):
+    def raising(*_):
         raise error
 
-    fold = Fold(breaking, store_of(breaking.state()), 0, policy=ErrorPolicy.DEAD_LETTER)
-    fold.begin({"payments": 0})
-    run = partial(fold.isolate, {"payments": 0}) if isolated else fold.feed
-    with pytest.raises(error):
-        run([raw("payments", 0, {})])
+    decodes, encodes = (raising if where == side else bytes for side in ("decode", "encode"))
+    given = Topic("payments", key=Codec("odd", decodes, bytes), value=raw_codec)
+    sent = Topic("sent", value=Codec("odd", bytes, encodes))
+    breaking = App("odd", inputs=[given], outputs=[sent], state=lambda: MapState(str, int))
+
+    @breaking.handler(given)
+    def on_record(record, state, out):
+        state["a"] = 1
+        out.send(sent, key="a", value=b"")
+        if where == "handler":
+            raise error
+
+    @breaking.timer(every=timedelta(days=1))
+    def tick(timer, state, out):
+        if where == "timer":
+            raise error
+
+    return breaking
+
+
+@pytest.mark.parametrize("where", ["handler", "decode", "encode", "timer"])
+@pytest.mark.parametrize("error", ESCAPING)
+def test_whatever_is_raised_is_the_answer_to_a_record(error, where, handled_interrupts):
+    """Also what is no `Exception`: it names the record or the timer, and the policy decides."""
+    record = record_raw(Topic("payments"), b"", b"", timestamp_ms=1)
+    failing = Harness(escaping(error, where))
+    with pytest.raises(RecordError) as caught:
+        failing.feed_batch([record])
+    assert caught.value.facts["exception"] == error.__name__
+    name = "timer tick at 0" if where == "timer" else "payments-0-0"
+    assert str(caught.value).startswith(name)
+    lenient = Harness(escaping(error, where), policy=ErrorPolicy.DEAD_LETTER)
+    lenient.feed_batch([record])
+    assert len(lenient.dead_letters) == 1
 
 
 def test_a_handler_that_returns_something_is_refused():

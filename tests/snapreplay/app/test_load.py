@@ -1,4 +1,4 @@
-"""From a name to an app, and from each mistake to the way out."""
+"""Tests of the way from a name to an app, and from each mistake to the way out."""
 
 import importlib
 import sys

@@ -1,5 +1,7 @@
 """Outputs are encoded by value, at once, and refused where Kafka would refuse them."""
 
+import math
+
 import msgspec
 import pytest
 
@@ -112,12 +114,27 @@ def test_bad_partitions_times_and_headers_are_refused(given):
     assert "output to balances" in refused(make(), balances, key="a", value=1, **given)
 
 
-def test_memory_errors_pass():
-    """Running out of memory is no property of the record."""
+class Row(msgspec.Struct):
+    rate: float | None
+    name: str = ""
 
-    def exhausted(value):
-        raise MemoryError
 
-    topic = Topic("heavy", value=type(raw)("heavy", raw.decode, exhausted))
-    with pytest.raises(MemoryError):
-        Out([topic], {}).send(topic, key="a", value=b"")
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    ("made", "place"),
+    [
+        (lambda bad: bad, "value"),
+        (lambda bad: {"a": [1, bad]}, "value['a'][1]"),
+        (lambda bad: [None, Row(bad)], "value[1].rate"),
+    ],
+)
+def test_a_number_that_json_does_not_have_is_refused(bad, made, place):
+    """By its place: written as null, it would break the next reader. None is null, and a text may say so."""
+    assert f"JSON cannot hold {bad} at {place}" in refused(
+        make(), balances, key="a", value=made(bad)
+    )
+    out = make()
+    values = [None, {"a": None}, "null", [Row(None, "null")], 1e300, [msgspec.Raw(b"null")]]
+    for value in values:
+        out.send(balances, key="a", value=value)
+    assert len(out.staged) == len(values)

@@ -1,4 +1,4 @@
-"""What was sent, as docs/FORMAT.md "Outputs" says it, and in pieces."""
+"""Tests of what was sent, as docs/FORMAT.md "Outputs" says it, and in pieces."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ outputs = st.builds(
 
 
 def by_hand(sent: list[Output]) -> dict[str, int]:
-    """With another library, all at once."""
+    """Hash with another library, all at once."""
     found = {}
     for topic in {one.topic for one in sent}:
         packed = [

@@ -1,4 +1,4 @@
-"""What a handler sees of a record is the same on every pass."""
+"""Tests that what a handler sees of a record is the same on every pass."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How an app declares timers, and what their handlers get."""
+"""Tests of how an app declares timers, and what their handlers get."""
 
 import weakref
 from datetime import timedelta
@@ -268,7 +268,7 @@ class Records(list[RawRecord]):
 
 
 def each_minute(policy=ErrorPolicy.FAIL):
-    """Where something is due before each of the records."""
+    """Make an app where something is due before each of the records."""
     app = make()
     app.timer(every=timedelta(minutes=1))(nothing)
     records = (RawRecord("steps", 0, n, 60_000 * n, b"a", b"1") for n in range(3))
@@ -330,3 +330,60 @@ def test_the_timer_of_a_store_that_is_gone_or_changed_has_its_key(key, name, oth
     taken = harness.handed_over(after)
     taken.feed(steps, key="a", value=1, timestamp_ms=9)
     assert seen == [("old", key)]
+
+
+@pytest.mark.parametrize("before_ms", [0, 40, 90])
+def test_what_a_periodic_timer_sets_fires_after_the_record_that_made_it_due(before_ms):
+    """However many periods were missed: that is no property of the record."""
+    seen = []
+    app = make(handler=lambda record, state, out: seen.append(record.timestamp_ms))
+
+    @app.timer(every=timedelta(milliseconds=10))
+    def tick(timer, state, out):
+        if timer.at_ms == 100:
+            state.schedule("a", timer.at_ms + 1, timer="ring")
+
+    @app.timer("ring")
+    def ring(timer, state, out):
+        seen.append(("ring", timer.at_ms))
+
+    harness = Harness(app)
+    for at_ms in (before_ms, 105, 106):
+        harness.feed(steps, key="a", value=None, timestamp_ms=at_ms)
+    assert seen == [before_ms, 105, ("ring", 106), 106]
+
+
+def test_periodic_timers_that_are_due_at_once_come_by_their_times_then_by_their_names():
+    """With the first record by name; then by the time for which each was due, and the shorter name first."""
+    seen = []
+    app = make()
+    for name, every_ms in (("bb", 10), ("a", 10), ("c", 4), ("zz", 7)):
+        app.timer(name, every=timedelta(milliseconds=every_ms))(
+            lambda timer, state, out: seen.append(timer.name)
+        )
+    harness = Harness(app)
+    for at_ms in (0, 20):
+        harness.feed(steps, key="a", value=None, timestamp_ms=at_ms)
+    assert seen == ["a", "bb", "c", "zz", "c", "zz", "a", "bb"]
+
+
+@pytest.mark.parametrize(
+    ("old_ms", "new_ms", "fired"), [(100, 10, [100, 110]), (10, 100, [0, 100])]
+)
+def test_another_period_counts_from_the_next_time_of_the_old_one(old_ms, new_ms, fired):
+    """It fires once more when it was due; `at_ms` is a multiple of the new period."""
+
+    def version(every_ms, seen):
+        app = make()
+        app.timer("tick", every=timedelta(milliseconds=every_ms))(
+            lambda timer, state, out: seen.append(timer.at_ms)
+        )
+        return app
+
+    seen: list[int] = []
+    old = Harness(version(old_ms, []))
+    old.feed(steps, key="a", value=None, timestamp_ms=1)
+    heir = old.handed_over(version(new_ms, seen))
+    for at_ms in range(2, 115):
+        heir.feed(steps, key="a", value=None, timestamp_ms=at_ms)
+    assert seen == fired

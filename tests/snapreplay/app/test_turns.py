@@ -1,9 +1,11 @@
-"""What stream time does: against the same by hand, in every cut into batches, and in every recovery."""
+"""Tests of what stream time does: against the same by hand, in every cut into batches, and in every recovery."""
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.timed_bench import ByHand, TimedBench, step
+from snapreplay.app.batch import ErrorPolicy
+from snapreplay.state.steps import all_of
+from tests.support.timed_bench import TTL, ByHand, TimedBench, step
 
 DOES = ["put", "touch", "get", "keep", "delete", "set", "set", "other", "cancel", "fail"]
 STEPS = st.lists(
@@ -54,6 +56,41 @@ def test_every_cut_and_every_recovery_is_the_same_by_hand(drawn, sizes, events_m
         digest = bench.done[count - 1][2].sealed.digest if count else None
         for store in (bench.replayed(count), bench.changed(count)):
             assert digest is None or store.digest == digest
+
+
+def test_a_timer_comes_before_an_entry_that_expires_in_the_same_millisecond():
+    """It still sees the entry, in the store whose name comes first, too."""
+    bench = TimedBench()
+    bench.feed([step(0, "a", "keep", 1, 1), step(1, "a", "other", TTL, 1)], 9)
+    bench.feed([step(2, "b", "get", 0, 1 + TTL)], 9)
+    assert ["bell", 1 + TTL, ["a"]] in bench.told()
+
+
+def test_a_timer_is_due_at_its_time_after_a_snapshot():
+    """Timers are entries, and so are the times of periodic ones: loading them puts them on the agenda."""
+    bench = TimedBench()
+    bench.feed([step(0, "a", "other", 8, 1), step(1, "b", "keep", 2, 1)], 9)
+    again = bench.app.new_store()
+    cursor = bench.store.mark()
+    while slices := all_of(cursor.slicing(1 << 20)):
+        again.load(slices, cursor.store)
+    assert again.timetable.next_due_ms == bench.store.timetable.next_due_ms
+    assert again.timetable.next_due_ms.keys() == {"_timers", "_periods", "kept"}
+
+
+def test_a_failing_timer_leaves_stream_time_as_it_was():
+    """It did not fire. What was sent before it in its batch is sent; so it is for a dead letter."""
+    for policy, at_ms in ((ErrorPolicy.FAIL, 3), (ErrorPolicy.DEAD_LETTER, 9)):
+        bench = TimedBench(policy)
+        plan = [("a", "set", 5 + 6, 1), ("b", "put", 1, 3), ("c", "put", 1, 9)]
+        bench.batch([step(n, *one) for n, one in enumerate(plan)], 9)
+        ((_, _, applied),) = bench.done
+        assert bench.store.stream_time_ms == applied.stream_time_ms == at_ms
+        assert [one[:2] for one in bench.told() if one[0] == "record"][:2] == [
+            ["record", 0],
+            ["record", 1],
+        ]
+        assert (applied.failure is None) is (policy is ErrorPolicy.DEAD_LETTER)
 
 
 def test_a_batch_without_room_takes_no_record():

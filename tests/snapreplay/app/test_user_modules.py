@@ -1,4 +1,4 @@
-"""Which modules make an app's version, and what in them."""
+"""Tests of which modules make an app's version, and what in them."""
 
 import ast
 import importlib

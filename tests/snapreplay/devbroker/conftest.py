@@ -1,4 +1,4 @@
-"""What the tests of the local broker share."""
+"""The common ground of the tests of the local broker."""
 
 import tempfile
 from pathlib import Path

@@ -12,10 +12,10 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from snapreplay.devbroker import cluster
+from snapreplay.devbroker import local_cluster
 from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.devbroker.errors import LocalBrokerFailed
-from snapreplay.devbroker.ports import free_ports
+from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.errors import UsageError
 from snapreplay.testing import broker
 from tests.support.deadlines import within
@@ -102,6 +102,7 @@ async def consume(bootstrap_servers: str, topic: str) -> list[bytes]:
         await consumer.stop()
 
 
+@pytest.mark.whole
 async def test_a_crash_keeps_address_and_data(
     temporary: Path, unique: Callable[[str], str]
 ) -> None:
@@ -121,19 +122,6 @@ async def test_a_crash_keeps_address_and_data(
         await produce(address, topic, b"after")
         assert await consume(address, topic) == [b"before", b"after"]
         await asyncio.to_thread(local.stop)
-    assert left_in(temporary) == []
-
-
-async def test_a_given_data_directory_is_kept_and_used_again(
-    temporary: Path, tmp_path: Path, unique: Callable[[str], str]
-) -> None:
-    """`dev` finds yesterday's topics, though the ports are others."""
-    topic = unique("kept")
-    async with LocalBroker(data_dir=tmp_path / "mine") as first:
-        await create(first.bootstrap_servers, topic)
-        await produce(first.bootstrap_servers, topic, b"yesterday")
-    async with LocalBroker(data_dir=tmp_path / "mine") as second:
-        assert await consume(second.bootstrap_servers, topic) == [b"yesterday"]
     assert left_in(temporary) == []
 
 
@@ -161,18 +149,6 @@ def test_an_owner_killed_during_the_start_leaves_nothing(temporary: Path) -> Non
         eventually(lambda: not left_in(temporary), "gone")
 
 
-def test_it_lives_on_when_the_thread_that_started_it_ends(temporary: Path) -> None:
-    """A broker belongs to the process, not to one of its threads."""
-    local = LocalBroker()
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(local.start).result()
-    try:
-        assert is_running(local.pid)
-    finally:
-        local.stop()
-    assert left_in(temporary) == []
-
-
 async def test_a_cancelled_start_ends_the_broker(temporary: Path) -> None:
     """Nothing is left running when the task that wanted the broker is cancelled."""
     cancelled = LocalBroker()
@@ -182,6 +158,7 @@ async def test_a_cancelled_start_ends_the_broker(temporary: Path) -> None:
     await asyncio.to_thread(eventually, lambda: not running_in(temporary), "gone")
 
 
+@pytest.mark.whole
 def test_taken_ports_are_exchanged_for_others(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +166,7 @@ def test_taken_ports_are_exchanged_for_others(
     with socket.create_server(("127.0.0.1", 0)) as quicker:
         taken = quicker.getsockname()[1]
         offers = iter([[taken, *free_ports(1)], [*free_ports(1), taken], free_ports(2)])
-        monkeypatch.setattr(cluster, "free_ports", lambda _count: next(offers))
+        monkeypatch.setattr(local_cluster, "free_ports", lambda _count: next(offers))
         with LocalBroker() as local:
             assert local.bootstrap_servers != f"127.0.0.1:{taken}"
     assert left_in(temporary) == []
@@ -207,16 +184,24 @@ def test_a_bad_property_is_explained_and_its_log_kept(temporary: Path) -> None:
     assert not (caught.value.log_path.parent / "data").exists()
 
 
-def test_a_port_of_ones_own_is_kept_or_refused(tmp_path):
-    """`broker(data_dir, port)` listens there, again after a stop, with the topics of before; while another program
-    listens there it is refused, and port 0 works, as the hint says."""
-    (port,) = free_ports(1)
-    with broker(tmp_path / "data", port) as first:
+def test_a_port_of_ones_own_is_kept_or_refused(
+    temporary: Path, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    """`broker(data_dir, port)` listens there, also when the thread that started it has ended; while it does, another
+    one is refused, and port 0 works, as the hint says. The next one finds the topics, though the ports are others."""
+    data, topic, (port,) = tmp_path / "mine", unique("kept"), free_ports(1)
+    first = broker(data, port)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(first.start).result()
+    try:
         assert first.bootstrap_servers == f"127.0.0.1:{port}"
-        asyncio.run(create(first.bootstrap_servers, "kept"))
+        asyncio.run(create(first.bootstrap_servers, topic))
+        asyncio.run(produce(first.bootstrap_servers, topic, b"yesterday"))
         with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}") as refused:
             broker(port=port).start()
         assert "0 for a free one" in refused.value.hint
-        broker(port=0).stop()
-    with broker(str(tmp_path / "data"), port) as again:
-        assert "kept" in asyncio.run(topics(again.bootstrap_servers))
+    finally:
+        first.stop()
+    with broker(str(data), 0) as second:
+        assert asyncio.run(consume(second.bootstrap_servers, topic)) == [b"yesterday"]
+    assert left_in(temporary) == []

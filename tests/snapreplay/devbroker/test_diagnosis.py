@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.devbroker import diagnosis
+from snapreplay.devbroker.node import last_lines, likely_cause, port_was_taken, says_started
 
 # Lines as Kafka 4.3.1 and its JVM write them.
 LOGS = {
@@ -45,7 +45,7 @@ def test_the_cause_is_named_in_one_clause(tmp_path: Path, cause: str, line: str)
     """Each known failure has its sentence, and the rest is called unknown."""
     log = tmp_path / "broker.log"
     log.write_text(f"[main] INFO starting\n{line}\n\tat kafka.Kafka.main(Kafka.scala)\n")
-    assert diagnosis.likely_cause(log) == cause
+    assert likely_cause(log) == cause
 
 
 def test_what_stands_before_the_given_byte_is_history(tmp_path: Path) -> None:
@@ -53,10 +53,10 @@ def test_what_stands_before_the_given_byte_is_history(tmp_path: Path) -> None:
     log = tmp_path / "broker.log"
     log.write_text("Address already in use\n")
     before = log.stat().st_size
-    assert diagnosis.port_was_taken(log)
-    assert not diagnosis.port_was_taken(log, before)
-    assert not diagnosis.says_started(log, before)
-    assert diagnosis.likely_cause(log, before) == "unknown"
+    assert port_was_taken(log)
+    assert not port_was_taken(log, before)
+    assert not says_started(log, before)
+    assert likely_cause(log, before) == "unknown"
 
 
 def test_frames_of_stack_traces_are_left_out_of_the_last_lines(tmp_path: Path) -> None:
@@ -65,18 +65,18 @@ def test_frames_of_stack_traces_are_left_out_of_the_last_lines(tmp_path: Path) -
     frames = "\tat a.B.c(B.java:1)\n" * 50
     chatter = "[main] INFO Metrics - Metrics reporters closed\n" * 50
     log.write_text(f"first\nlast words\n{frames}\t... 4 more\n{chatter}")
-    assert diagnosis.last_lines(log) == "first\nlast words"
+    assert last_lines(log) == "first\nlast words"
 
 
 def test_of_a_long_log_only_the_end_is_read(tmp_path: Path) -> None:
     """A broker that ran for days has a log of gigabytes."""
     log = tmp_path / "broker.log"
     log.write_text("No space left on device\n" + "[main] INFO nothing\n" * 10_000)
-    assert diagnosis.likely_cause(log) == "unknown"
-    assert len(diagnosis.last_lines(log).splitlines()) == 12
+    assert likely_cause(log) == "unknown"
+    assert len(last_lines(log).splitlines()) == 12
 
 
 def test_a_missing_log_is_no_second_failure(tmp_path: Path) -> None:
     """The diagnosis never hides the error that it was asked about."""
-    assert diagnosis.likely_cause(tmp_path / "none") == "unknown"
-    assert diagnosis.last_lines(tmp_path / "none") == ""
+    assert likely_cause(tmp_path / "none") == "unknown"
+    assert last_lines(tmp_path / "none") == ""

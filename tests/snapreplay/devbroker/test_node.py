@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.devbroker import diagnosis, jars
+from snapreplay.devbroker import jars
 from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
 from snapreplay.devbroker.files import KafkaFiles, new_id
-from snapreplay.devbroker.node import LocalNode, StartDeadline
-from snapreplay.devbroker.ports import free_ports
+from snapreplay.devbroker.free_ports import free_ports
+from snapreplay.devbroker.node import LocalNode, StartDeadline, port_was_taken
 from snapreplay.devbroker.properties import Node
 from tests.support.deadlines import scaled
 from tests.support.processes import eventually
@@ -55,7 +55,7 @@ def restart_refused(node: LocalNode, patience: StartDeadline, then: Callable[[],
     """Restart while another program has the port; `then` is done as soon as the broker was refused it."""
 
     def react() -> None:
-        eventually(lambda: diagnosis.port_was_taken(node.log_path), "refused")
+        eventually(lambda: port_was_taken(node.log_path), "refused")
         then()
 
     with ThreadPoolExecutor(1) as pool:
@@ -64,6 +64,7 @@ def restart_refused(node: LocalNode, patience: StartDeadline, then: Callable[[],
         reaction.result()
 
 
+@pytest.mark.whole
 def test_a_restart_insists_on_its_port(make_node: Start) -> None:
     """A port that is taken for a moment is waited for: the clients know no other."""
     node = make_node()
@@ -73,6 +74,7 @@ def test_a_restart_insists_on_its_port(make_node: Start) -> None:
     assert node.bootstrap_server == before
 
 
+@pytest.mark.whole
 def test_a_restart_gives_up_in_the_end(make_node: Start) -> None:
     """A port that stays taken is a failure with a name."""
     node, over = make_node(), threading.Event()
@@ -84,6 +86,7 @@ def test_a_restart_gives_up_in_the_end(make_node: Start) -> None:
     assert "the port is taken by another program" in caught.value.message
 
 
+@pytest.mark.whole
 def test_a_broker_that_ends_by_itself_leaves_its_log(make_node: Start) -> None:
     """Killed from outside (by the system, when memory is short), its log can still be read."""
     node = make_node()
@@ -118,6 +121,7 @@ def test_an_abandoned_start_ends_soon(make_node: Start) -> None:
     assert deadline.left_s > 0
 
 
+@pytest.mark.whole
 def test_a_given_data_directory_in_use_is_refused_before_a_second_broker_touches_it(
     make_node: Start, tmp_path: Path
 ) -> None:

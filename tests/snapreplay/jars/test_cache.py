@@ -50,7 +50,7 @@ def a_process(root: Path) -> subprocess.Popen[str]:
 
 
 def next_line(process: subprocess.Popen[str]) -> str:
-    """What the process says next."""
+    """Return what the process says next."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
 

@@ -31,7 +31,7 @@ def fresh(*names: str, retired: tuple[str, ...] = ()) -> tuple[Any, Store]:
 
 
 def digest(entries: Entries) -> Digest:
-    """By the definition in FORMAT.md, with nothing of what keeps it up."""
+    """Compute the digest by the definition in FORMAT.md, with nothing of what keeps it up."""
     total = EMPTY
     for name, inner in entries.items():
         pairs = [(pack(key), pack(value)) for key, value in inner.items()]
@@ -47,7 +47,7 @@ def commit(store: Store) -> Sealed:
 
 
 def copied(store: Store, other: Store) -> None:
-    """By a snapshot."""
+    """Copy by a snapshot."""
     cursor = store.mark()
     other.clear(store.shard_count)
     while slices := all_of(cursor.slicing(20)):
@@ -157,7 +157,7 @@ class Machine(RuleBasedStateMachine):
 
 
 TestModel = Machine.TestCase
-TestModel.settings = settings(max_examples=60, stateful_step_count=30)
+TestModel.settings = settings(max_examples=25, stateful_step_count=30)
 
 
 def test_the_same_entry_in_another_store_is_another_state() -> None:
@@ -193,9 +193,13 @@ def test_a_store_that_the_app_does_not_have_is_kept_and_named() -> None:
                 list(other.checking())
         else:
             assert sum(other.checking()) == 1
-    single = store_of(MapState(str, int))
-    with pytest.raises(UnknownStore, match=r"'a'.*its state has no named stores"):
+    for timers in (None, ["ring"]):
+        single = store_of(MapState(str, int), timers)
         copied(store, single)
+        assert single.digest == before
+        with pytest.raises(UnknownStore, match=r"'a'.*its state has no named stores") as told:
+            list(single.checking())
+        assert 'Stores(default=MapState(…), …, retired=("a",))' in told.value.hint
 
 
 def test_what_was_cleared_is_freed_with_the_batches_that_follow() -> None:

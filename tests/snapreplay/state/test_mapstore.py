@@ -29,11 +29,11 @@ KEYS = st.sampled_from([f"k{i}" for i in range(12)])
 VALUES = st.fixed_dictionaries(
     {"n": st.integers(0, 3)}, optional={"l": st.lists(st.integers(0, 1), max_size=2)}
 )
-pack = msgspec.msgpack.Encoder(order="deterministic").encode
+pack = msgspec.msgpack.Encoder().encode
 
 
 def encoded(entries: Entries) -> dict[bytes, bytes]:
-    """As the store holds them."""
+    """Encode the entries as the store holds them."""
     return {pack(key): pack(value) for key, value in entries.items()}
 
 
@@ -48,7 +48,7 @@ def fresh(*, ordered: bool = False) -> tuple[MapState[str, dict[str, Any]], Any]
 
 
 def fold(entries: dict[bytes, bytes], stores: StateChanges) -> dict[bytes, bytes]:
-    """What a reader of the log does."""
+    """Fold as a reader of the log does."""
     for key, value in stores.get("default", {}).items():
         if value is None:
             del entries[key]
@@ -59,7 +59,7 @@ def fold(entries: dict[bytes, bytes], stores: StateChanges) -> dict[bytes, bytes
 
 @contextmanager
 def one_key_a_step() -> Iterator[None]:
-    """So that there is something between."""
+    """Take one key a step, so that there is something between."""
     with (
         patch.object(staging_module, "BLOCK", 1),
         patch.object(shards_module, "BLOCK", 1),
@@ -307,7 +307,6 @@ def test_a_snapshot_loads_into_an_equal_store() -> None:
     other.clear(store.shard_count)
     for part in reversed(slices):
         other.load(part)
-    other.loaded()
     assert other.digest == store.digest
     assert other.size_bytes == store.size_bytes
     assert other.shard_count == 4
@@ -321,7 +320,7 @@ def test_clear_forgets_everything() -> None:
     all_of(store.staging())
     all_of(store.sealing())
     state["b"]["n"] = 1
-    store.stream_time_ms = 5
+    store.clock.stream_time_ms = 5
     store.clear()
     assert state.stream_time_ms == -1
     assert len(state) == 0

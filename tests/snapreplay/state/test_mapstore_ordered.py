@@ -54,8 +54,8 @@ class OrderedMachine(Machine):
         deletes: list[str],
         then: str | None,
     ) -> None:
-        """After the first entry, others come and go, and the handler call may end. The range has the keys that were
-        there and are not deleted, with their current values.
+        """Read a range; after the first entry, others come and go, and the handler call may end. The range has the
+        keys that were there and are not deleted, with their current values.
         """
         found = self.state.range(prefix=prefix, start=start, end=end, reverse=reverse)
         wanted = sorted(
@@ -82,7 +82,7 @@ class OrderedMachine(Machine):
 
     @rule()
     def forget_the_order(self) -> None:
-        """As a restore does; it is found again at the first use."""
+        """Forget the order as a restore does; it is found again at the first use."""
         self.store._index.entries = None
 
     @invariant()
@@ -99,7 +99,7 @@ class OrderedMachine(Machine):
 
     @rule(start=KEYS | st.none(), end=KEYS | st.none(), reverse=st.booleans())
     def read_a_committed_range(self, start: str | None, end: str | None, reverse: bool) -> None:
-        """Whatever the batch in progress, and the one that waits, add and delete."""
+        """Read a committed range, whatever the batch in progress, and the one that waits, add and delete."""
         found = self.store.committed_view().range(start=start, end=end, reverse=reverse)
         assert list(found) == [
             (key, self.committed[key])

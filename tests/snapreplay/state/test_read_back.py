@@ -70,7 +70,7 @@ def alike(*pairs: tuple[object, object]) -> bool:
 
 
 def place(value: object, back: object) -> str | None:
-    """Where they differ first."""
+    """Say where they differ first."""
     found = all_of(differing(value, back))
     return None if found is None else found[0]
 
@@ -135,7 +135,7 @@ def test_minus_zero_is_not_zero() -> None:
 
 
 def copied(value: Any) -> Any:
-    """As decoding gives it: new containers all the way."""
+    """Copy as decoding gives it: new containers all the way."""
     if isinstance(value, Pair):
         return Pair(*map(copied, value))
     if isinstance(value, dict):

@@ -9,6 +9,7 @@ from snapreplay.state.contract import StateChanges, Store
 from snapreplay.state.map import MapState
 from snapreplay.state.readable import CHECK_BYTES, CHECK_ENTRIES
 from snapreplay.state.steps import all_of
+from snapreplay.state.store import store_of
 from snapreplay.state.values import StoredValueUnreadable
 
 
@@ -26,8 +27,7 @@ def test_what_is_stored_is_read_in_steps_while_batches_are_merged() -> None:
     for number in range(3000):
         state[f"k{number}"] = number
     state["gone"], state["mended"] = "text", "text"
-    old = state.__snapreplay_store__()
-    changes = commit(old)
+    changes = commit(store_of(state))
     numbers: MapState[str, int] = MapState(str, int)
     store = numbers.__snapreplay_store__()
     store.apply_changes(changes)
@@ -58,7 +58,7 @@ def test_a_large_value_is_a_step_of_its_own() -> None:
 
 
 def changes_of(entries: dict[str, Any]) -> StateChanges:
-    """Encoded."""
+    """Return the entries, encoded."""
     encode = msgspec.msgpack.encode
     return {"default": {encode(key): encode(value) for key, value in entries.items()}}
 

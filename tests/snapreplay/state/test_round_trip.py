@@ -1,4 +1,4 @@
-"""Which values read back as themselves."""
+"""Tests of which values read back as themselves."""
 
 import datetime
 import math
@@ -52,7 +52,7 @@ Positive = Annotated[int, msgspec.Meta(gt=0)]
 
 
 def flat(declared: Any, *values: object) -> bool:
-    """Whether types alone say that the values are fine."""
+    """Say whether types alone say that the values are fine."""
     return flat_check(inspect.type_info(declared))(values)
 
 

@@ -25,7 +25,7 @@ def expiring(refresh="write", value_type=int):
 
 
 def at(state, now_ms):
-    store_of(state).stream_time_ms = now_ms
+    state.__snapreplay_store__().clock.stream_time_ms = now_ms
     return state
 
 
@@ -72,7 +72,7 @@ LOOKS: dict[str, Any] = {
 def test_what_touches_an_entry(what, refresh):
     """Item access, assignment and setdefault do, even if nothing changes; `get` only where that was chosen."""
     state = expiring(refresh)
-    store = store_of(state)
+    store = state.__snapreplay_store__()
     at(state, 5)["a"] = 1
     commit(store)
     at(state, 9)
@@ -88,7 +88,7 @@ def test_what_touches_an_entry(what, refresh):
 def test_a_deleted_entry_is_not_due_and_an_expired_one_is_deleted():
     """Both are the same tombstone."""
     state = expiring()
-    store: Any = store_of(state)
+    store: Any = state.__snapreplay_store__()
     at(state, 1)["a"] = 1
     state["b"] = 2
     commit(store)
@@ -104,9 +104,9 @@ def test_a_map_that_gets_a_ttl_later_keeps_its_entries_until_they_are_touched():
     """They have no stamp, so nobody knows when they were touched: nothing is lost."""
     plain, state = MapState(str, int), expiring()
     plain["a"], plain["b"] = 1, 2
-    commit(store_of(plain))
-    entries = stored(store_of(plain))
-    store = store_of(state)
+    commit(plain.__snapreplay_store__())
+    entries = stored(plain.__snapreplay_store__())
+    store = state.__snapreplay_store__()
     store.apply_changes({"default": entries})
     assert dict(state.items()) == {"a": 1, "b": 2}
     assert dues(store) == {}
@@ -120,9 +120,9 @@ def test_a_map_that_loses_its_ttl_reads_its_entries():
     """Stamps are passed over, by handlers and by views, and go when an entry is written again."""
     state, plain = expiring(), MapState(str, int)
     at(state, 3)["a"] = 7
-    commit(store_of(state))
-    store = store_of(plain)
-    store.apply_changes({"default": stored(store_of(state))})
+    commit(state.__snapreplay_store__())
+    store = plain.__snapreplay_store__()
+    store.apply_changes({"default": stored(state.__snapreplay_store__())})
     assert (plain["a"], store.committed_view()["a"]) == (7, 7)
     assert sum(store.checking()) == 1
     plain["a"] = 8
@@ -134,9 +134,9 @@ def test_a_changed_ttl_counts_from_the_stored_touch():
     """The stamp is the touch, not the end."""
     short, long = expiring(), MapState(str, int, ttl_ms=1000)
     at(short, 3)["a"] = 7
-    commit(store_of(short))
-    store_of(long).apply_changes({"default": stored(store_of(short))})
-    assert list(dues(store_of(long)).values()) == [1003]
+    commit(short.__snapreplay_store__())
+    long.__snapreplay_store__().apply_changes({"default": stored(short.__snapreplay_store__())})
+    assert list(dues(long.__snapreplay_store__()).values()) == [1003]
 
 
 @pytest.mark.parametrize("value", [b"\x01", b"\xc0", b"\x81\xa1a\x02"])
@@ -170,7 +170,7 @@ def test_a_class_of_ones_own_cannot_have_a_ttl():
 
     with pytest.raises(UsageError, match="MapState: ttl_ms= in a subclass, Mine"):
         Mine(str, int, ttl_ms=5)
-    assert Mine(str, int)._store.timetable is None
+    assert store_of(Mine(str, int)).timetable is None
 
 
 def test_an_entry_whose_key_has_another_type_now_is_named_when_it_expires():
@@ -256,7 +256,7 @@ class Model:
 
 
 def expire(state, key, _number):
-    store: Any = store_of(state)
+    store: Any = state.__snapreplay_store__()
     if key in state:
         store.expire(msgspec.msgpack.encode(key))
 
@@ -308,7 +308,7 @@ def test_an_entry_is_due_a_ttl_after_its_last_touch(acts, refresh, unstamped):
     state = ordered(refresh)
     encode = msgspec.msgpack.encode
     entries = {encode(key): encode([number]) for key, number in unstamped.items()}
-    store_of(state).apply_changes({"default": entries})
+    state.__snapreplay_store__().apply_changes({"default": entries})
     for act in acts:
         if isinstance(act, int):
             model.now += act
@@ -326,12 +326,12 @@ def test_an_entry_is_due_a_ttl_after_its_last_touch(acts, refresh, unstamped):
     agrees(state, model)
     assert model.committed == {
         msgspec.msgpack.decode(key): (msgspec.msgpack.decode(bare(value)), touched_at(value))
-        for key, value in stored(store_of(state)).items()
+        for key, value in stored(state.__snapreplay_store__()).items()
     }
 
 
 def agrees(state, model):
-    store: Any = store_of(state)
+    store: Any = state.__snapreplay_store__()
     committed = sorted((key, value) for key, (value, _) in model.committed.items())
     assert list(store.committed_view().range()) == committed
     assert list(state) == sorted(model.live)
@@ -348,18 +348,18 @@ def ordered(refresh):
 
 
 def restarted(state, refresh):
-    """From a snapshot of what is committed."""
-    store = store_of(state)
+    """Restart from a snapshot of what is committed."""
+    store = state.__snapreplay_store__()
     store.drop()
     again = ordered(refresh)
     cursor = store.mark()
-    store_of(again).load(all_of(cursor.slicing(1 << 20)))
+    again.__snapreplay_store__().load(all_of(cursor.slicing(1 << 20)))
     return again
 
 
 def live(state, act):
     """A step of a batch's life, where it may come."""
-    store = store_of(state)
+    store = state.__snapreplay_store__()
     if act == "seal" and not store.is_sealed:
         all_of(store.staging())
         all_of(store.sealing())

@@ -220,7 +220,7 @@ def test_a_cursor_of_cleared_entries_does_no_harm() -> None:
 
 
 def sliced(index: int, entries: dict[bytes, bytes]) -> ShardSlice:
-    """With true sums."""
+    """Make a slice with true sums."""
     sums = digest_of(entries.items())
     return ShardSlice(index, sums.a, sums.b, entries)
 

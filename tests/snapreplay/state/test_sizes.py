@@ -1,4 +1,4 @@
-"""How large entries are."""
+"""Tests of how large entries are."""
 
 import pytest
 

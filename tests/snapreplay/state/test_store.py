@@ -1,4 +1,4 @@
-"""From what a factory made to a store."""
+"""Tests of the way from what a factory made to a store."""
 
 import pytest
 
@@ -9,12 +9,11 @@ from snapreplay.state.store import store_of
 from tests.snapreplay.state.test_objects import Book
 
 
-def test_a_map_brings_its_own_store() -> None:
-    """Always the same one."""
+def test_a_map_can_be_rolled_back_and_keeps_its_changes() -> None:
+    """A plain one as several."""
     state = MapState(str, int)
     store = store_of(state)
     assert store.view is state
-    assert store is store_of(state)
     assert store.keeps_changes
     assert store.can_roll_back
     assert store.can_drop

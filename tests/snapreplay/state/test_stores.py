@@ -22,7 +22,7 @@ class Shop(Stores):
         self.carts = MapState(str, list[str], default=list)
 
     def sold(self) -> int:
-        """What is in all carts."""
+        """Return what is in all carts."""
         return sum(map(len, self.carts.values()))
 
 

@@ -30,7 +30,7 @@ TYPES = st.lists(st.sampled_from(list(PARTS)), min_size=1, max_size=3).map(tuple
 
 @st.composite
 def two_keys(draw: st.DrawFn) -> tuple[tuple[type, ...], Any, Any]:
-    """Of the same types."""
+    """Draw two keys of the same types."""
     types = draw(TYPES)
     one, other = (tuple(draw(PARTS[each]) for each in types) for _ in range(2))
     return types, one, other

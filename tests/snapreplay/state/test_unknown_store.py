@@ -135,6 +135,22 @@ async def test_a_retired_store_is_cleared_once_and_for_all(bench, mode, lean):
         assert dict(one.runner.store.committed_view().a) == {f"k{n}": 3 for n in range(20)}
 
 
+@pytest.mark.parametrize("mode", MODES)
+@virtual
+async def test_a_retired_store_is_taken_out_of_the_code_once_a_batch_has_cleared_it(bench, mode):
+    """Also if only a plain MapState is left, although snapshot and log have the entries and how they were deleted."""
+    await bench.prepare(app("default", "old"))
+    async with bench.live() as one:
+        await bench.feed(20)
+        await one.position(20)
+        await one.snapshot()
+    await ran(bench, app("default", retired=("old",)), 20)
+    view, last = await ran(bench, app("default"), 20, restore={"mode": mode})
+    assert bench.owners[-1].status.restore.mode == mode
+    assert dict(view) == {f"k{n}": 3 for n in range(20)}
+    assert (last.store_digests, last.cleared) == ({}, [])
+
+
 @virtual
 async def test_a_mismatch_names_the_store(bench):
     """And both digests of it; those of the others are right."""

@@ -1,4 +1,4 @@
-"""What did not happen in a `check` is named, and what it says to feed makes it happen."""
+"""Tests that what did not happen in a `check` is named, and what it says to feed makes it happen."""
 
 import re
 from datetime import timedelta

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import pytest
 
 from snapreplay.errors import UnknownPartition, UsageError
 from snapreplay.testing import RealHarness, ServiceEnded
+from snapreplay.testing.real_harness import _HOLDERS
 from tests.support import apps, processes
 from tests.support.deadlines import scaled
-from tests.support.tested import app, balances, payments, tape, tapes
+from tests.support.tested import app, balances, naps, payments, sleepy, tape, tapes
 
 pytestmark = pytest.mark.kafka
 
@@ -76,6 +80,7 @@ async def test_a_failing_record_is_told_and_a_dead_letter_read(harness_of):
     assert (sent.value, sent.offset) == ({"sum": 1}, 0)
 
 
+@pytest.mark.whole
 async def test_a_state_that_is_no_map_is_read_as_well(harness_of):
     """It comes from the last snapshot and a replay, as in a recovery."""
     async with harness_of(tape) as harness:
@@ -95,15 +100,53 @@ async def test_the_service_ends_with_its_parent(harness_of):
     processes.eventually(lambda: not processes.is_running(process.pid), "the end of the service")
 
 
+@pytest.mark.whole
 async def test_a_service_that_ends_by_itself_shows_its_log(harness_of):
     """As one that runs out of memory; it can be started again."""
     harness = harness_of(app)
     await harness.start()
     harness._process._process.kill()
-    with pytest.raises(ServiceEnded, match="ended before it answered CatchUp; its log ends with"):
+    with pytest.raises(
+        ServiceEnded, match="not caught up: the service process ended by itself; its log ends with"
+    ):
         await harness.caught_up()
     await harness.restart()
     await harness.caught_up()
+
+
+async def test_a_handler_that_waits_is_named_at_the_deadline(harness_of):
+    """Its function and line, not the request that had no answer."""
+    async with harness_of(sleepy) as harness:
+        harness._deadline_s = 2.0
+        await harness.feed(naps, key="k", value={"amount": 1, "sleep_s": 3600})
+        began = time.monotonic()
+        said = r"not caught up within 2 s: the service has stood still at sleep_when_told \(apps\.py:\d+\)"
+        with pytest.raises(ServiceEnded, match=said) as ended:
+            await harness.caught_up()
+        assert "`RealHarness(…, deadline_s=…)`" in ended.value.hint
+        assert time.monotonic() - began < scaled(10)
+
+
+@pytest.mark.whole
+async def test_two_harnesses_never_share_an_app(broker, unique):
+    """Of one program: refused at once. Of two: once it is clear that the process that is there does not go. The first
+    one goes on; when it is closed, its place is free."""
+    prefix = f"{unique('same')}-"
+    options: dict[str, Any] = {"prefix": prefix, "deadline_s": scaled(60)}
+    async with RealHarness(app, broker, **options) as first:
+        with pytest.raises(UsageError, match="another RealHarness has the app id") as second:
+            async with RealHarness(app, broker, **options):
+                pass
+        assert "`RealHarness(app, broker, prefix=…)`" in second.value.hint
+        _HOLDERS.clear()  # as in another program
+        with pytest.raises(ServiceEnded, match="runs already: its group has 1 member") as ended:
+            async with RealHarness(app, broker, **options):
+                pass
+        assert "`RealHarness(app, broker, prefix=…)`" in ended.value.hint
+        await first.feed(payments, key="k", value={"amount": 1})
+        await first.caught_up()
+    async with RealHarness(app, broker, **options) as heir:
+        assert await heir.state() == {"k": {"sum": 1}}
 
 
 def test_an_app_without_a_name_is_refused(broker):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -32,7 +33,8 @@ class WithoutDefault(msgspec.Struct, kw_only=True):
 def ledger(account: Any = Old, fee: int = 0, **options: Any) -> App[Any]:
     given: dict[str, Any] = {"inputs": [payments], "schema_version": 1, **options}
     app_id = given.pop("app_id", "ledger")
-    app: App[Any] = App(app_id, outputs=[balances], state=lambda: MapState(str, account), **given)
+    given.setdefault("state", lambda: MapState(str, account))
+    app: App[Any] = App(app_id, outputs=[balances], **given)
 
     @app.handler(given["inputs"][0])
     def on_payment(record: Any, state: Any, out: Any) -> None:
@@ -67,9 +69,20 @@ def test_a_new_field_with_a_default_changes_the_state_only_where_it_is_written()
     assert len(report.other_state) == len(RECORDS)
 
 
+def test_a_field_that_would_be_lost_is_found_and_so_is_a_rollback_that_would_lose_one():
+    """Removed or renamed, the new app cannot take over; added, the old one could not come back."""
+    assert check_upgrade(ledger(), ledger(fee=1), RECORDS).no_way_back == ""
+    report = check_upgrade(ledger(), ledger(WithDefault), RECORDS)
+    assert "may have the field 'count'" in report.no_way_back
+    with pytest.raises(Diverged, match=r"after 1 record: .* may have the field 'count'"):
+        check_upgrade(ledger(WithDefault), ledger(), RECORDS)
+    dropping = ledger(state=lambda: MapState(str, Old, dropped=("count",)))
+    assert "may lack 'count'" in check_upgrade(ledger(WithDefault), dropping, RECORDS).no_way_back
+
+
 def test_a_type_that_cannot_read_old_values_is_found_at_the_first_cut_with_one():
     """Nothing is stored before the first record."""
-    with pytest.raises(Diverged, match=r"after 1 records: the new app cannot take over.*count"):
+    with pytest.raises(Diverged, match=r"after 1 record: the new app cannot take over.*count"):
         check_upgrade(ledger(), ledger(WithoutDefault), RECORDS)
 
 
@@ -112,3 +125,23 @@ def test_no_records_are_no_check():
     """A check of nothing would pass for ever."""
     with pytest.raises(UsageError, match="at least one record"):
         check_upgrade(ledger(), ledger(), [])
+
+
+@pytest.mark.parametrize(("every_ms", "told"), [(60_000, False), (20_000, True), (600_000, True)])
+def test_a_periodic_timer_that_waits_for_its_earlier_period_is_told(every_ms, told):
+    """With the time at which it fires, and the one at which it would."""
+
+    def timed(every_ms: int) -> App[Any]:
+        app = ledger()
+        app.timer(every=timedelta(milliseconds=every_ms), name="report")(
+            lambda timer, state, out: None
+        )
+        return app
+
+    given = [record(payments, key="k", value=1, timestamp_ms=at_ms) for at_ms in (10, 130_000)]
+    report = check_upgrade(timed(60_000), timed(every_ms), given)
+    due = {20_000: 140_000, 600_000: 600_000}
+    line = "the periodic timer 'report' fires next at 180000, by an earlier period, and not at"
+    assert report.other_periods == (
+        (f"{line} {due[every_ms]}; from then on every {every_ms} ms",) if told else ()
+    )

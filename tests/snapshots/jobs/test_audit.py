@@ -4,7 +4,7 @@ import pytest
 
 from snapreplay.service.config.settings import load_settings
 from snapreplay.snapshots.jobs import audit as module
-from snapreplay.snapshots.jobs.logs import TopicMissing, freeze
+from snapreplay.snapshots.jobs.fixed_logs import TopicMissing, freeze
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.spark import audit
 from tests.snapshots.proof.faults import another_value, other_changes

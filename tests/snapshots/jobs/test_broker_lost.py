@@ -10,7 +10,7 @@ from snapreplay.service.config.settings import load_settings
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.snapshots.jobs import audit as audit_job
 from snapreplay.snapshots.jobs import compact as compact_job
-from snapreplay.snapshots.jobs.tasks import TaskFailed
+from snapreplay.snapshots.jobs.spark_tasks import TaskFailed
 from snapreplay.spark import Level, audit, compact
 from tests.support.audited_log import Story
 from tests.support.audited_topics import BrokerTopics

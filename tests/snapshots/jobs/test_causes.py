@@ -1,4 +1,4 @@
-"""What is told of a job that Spark stopped: one line, and what to do."""
+"""Tests of what is told of a job that Spark stopped: one line, and what to do."""
 
 import pytest
 
@@ -50,6 +50,23 @@ def test_what_a_worker_raised_is_told(raised, says, hint) -> None:
     told = cause(RuntimeError(WORKER.format(raised)))
     assert told[0] == raised
     assert told[1].startswith(hint) or not hint
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+        "java.io.IOException: Broken pipe",
+        "java.net.SocketException: Broken pipe",
+        "java.net.SocketException: Connection reset",
+        "java.io.EOFException",
+    ],
+)
+def test_a_worker_that_was_killed_is_named(says) -> None:
+    """Spark says only which socket noticed it."""
+    told, hint = cause(JavaError(Java("SparkException: Job aborted", Java(says))))
+    assert told == f"a Python worker of Spark was ended from outside: {says}"
+    assert "Run the command again with more memory" in hint
 
 
 def test_javas_last_cause_is_told() -> None:

@@ -14,10 +14,11 @@ import pytest
 
 from snapreplay.service.blocking import BlockingReader
 from snapreplay.service.config.settings import load_settings
+from snapreplay.service.ports import TopicPartition
 from snapreplay.service.topics.manifests import manifest_in
 from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import Manifest
-from snapreplay.snapshots.jobs.outcomes import Outcome
+from snapreplay.snapshots.jobs.compaction_report import Outcome
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.spark import audit, compact, register
 from tests.snapshots.proof.faults import other_changes
@@ -45,6 +46,7 @@ def told(broker, unique):
     return story
 
 
+@pytest.mark.whole
 def test_each_partition_gets_a_proposal_that_an_audit_finds_whole(spark, settings, told):
     """What cannot be proved gets none, and is named. A second job proposes again: the first is not adopted yet."""
     first, second = (compact(settings, told.app_id) for _ in range(2))
@@ -153,7 +155,10 @@ async def test_of_two_jobs_at_the_same_time_one_is_adopted(spark, broker, unique
 
     async def proposed():
         (records,) = await here.read(topic)
-        found = [(r.offset, manifest_in(r.value or b"")) for r in records]
+        found = [
+            (r.offset, manifest_in(r.value or b"", TopicPartition("snapshots", 0), 0))
+            for r in records
+        ]
         return [offset for offset, m in found if m is not None and m.proposed_by is not None]
 
     deadline = time.monotonic() + scaled(200)

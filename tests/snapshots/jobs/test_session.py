@@ -17,6 +17,7 @@ import pytest
 from snapreplay.errors import UsageError
 from snapreplay.snapshots.jobs import session
 from snapreplay.snapshots.jobs.session import local_session
+from tests.support.deadlines import scaled
 from tests.support.kafka import until
 
 
@@ -120,6 +121,7 @@ def jvms_of(program: psutil.Process) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.whole
 @pytest.mark.spark
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_interrupted_while_it_starts_it_leaves_nothing(tmp_path, number) -> None:
@@ -133,8 +135,8 @@ async def test_interrupted_while_it_starts_it_leaves_nothing(tmp_path, number) -
     (jvm,) = jvms_of(seen)
     try:
         program.send_signal(number)
-        assert await asyncio.wait_for(program.wait(), 60) != 0
-        jvm.wait(20)
+        assert await asyncio.wait_for(program.wait(), scaled(60)) != 0
+        jvm.wait(scaled(20))
     finally:
         if jvm.is_running():
             jvm.kill()

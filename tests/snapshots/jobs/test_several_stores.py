@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from snapreplay.service.config.settings import load_settings
-from snapreplay.snapshots.jobs.outcomes import Outcome
+from snapreplay.snapshots.jobs.compaction_report import Outcome
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.spark import audit, compact
 from tests.chaos.processes import Place, Slot
@@ -19,7 +19,7 @@ from tests.checker import load, verify
 from tests.checker.test_adopted import judged, processed
 from tests.checker.test_real import DEADLINE_S, prepared, until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.whole, pytest.mark.timeout(300)]
 
 SETTINGS = {"snapshot.every_seconds": 0, "batch.records_max": 50}
 APP = 'from tests.checker.app import make\n\napp = make("{app_id}")\n'
@@ -27,7 +27,7 @@ HOLDS = 0.4
 
 
 class Life:
-    """Of one partition: fed, killed, restored."""
+    """The life of one partition: fed, killed, restored."""
 
     def __init__(self, servers: str, app_id: str, folder: Path) -> None:
         self.servers, self.app_id = servers, app_id

@@ -40,7 +40,7 @@ def asked(broker, told):
             return {each.partition: each for each in future.result(DEADLINE_S).topic_partitions}
 
         def proofs(self, partition):
-            """With our own client: the other one reads beyond the end of the text."""
+            """Read with our own client: the other one reads beyond the end of the text."""
             return BlockingProofs(settings, told.app_id, 0).read(3)[partition].proofs
 
     return Asked()

@@ -1,4 +1,4 @@
-"""Stored keys and values as columns, without Spark."""
+"""Tests of stored keys and values as columns, without Spark."""
 
 from __future__ import annotations
 

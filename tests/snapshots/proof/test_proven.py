@@ -1,4 +1,5 @@
-"""What an earlier audit has proved: how it is recorded, where the next one begins, and when it counts for nothing."""
+"""Tests of what an earlier audit has proved: how it is recorded, where the next one begins, and when it counts for
+nothing."""
 
 import json
 
@@ -18,7 +19,7 @@ from tests.support.audited_topics import MemoryLogs, MemoryTopics
 
 
 def one_proof(**changed):
-    """As it is recorded."""
+    """Write a proof as it is recorded."""
     proof = {"level": "changes", "batch": 5, "offset": 24, **changed}
     return json.dumps({"v": 1, "proofs": [proof]})
 

@@ -1,4 +1,4 @@
-"""What an audit sees in bytes, whatever they are."""
+"""Tests of what an audit sees in bytes, whatever they are."""
 
 from zlib import crc32
 

@@ -1,0 +1,275 @@
+"""The commands that run Spark jobs: audit gives a verdict over the two topics, compact proposes new snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snapreplay.api.cli.exits import ExitCode
+from snapreplay.api.cli.options import AppOrId, Master, OfCluster, Output, app_id_of, service_url
+from snapreplay.api.cli.output import (
+    Format,
+    console,
+    note,
+    print_error,
+    print_json,
+    table,
+    written_whole,
+)
+from snapreplay.counted import counted, counted_or_no
+from snapreplay.errors import SnapreplayError, UsageError
+from snapreplay.snapshots.proof.level import Level
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.table import Table
+
+    from snapreplay.api.cli.client import Client, Json
+    from snapreplay.snapshots.jobs.compaction_report import CompactionReport, PartitionResult
+    from snapreplay.snapshots.proof.report import AuditReport
+
+
+def audit(
+    app: AppOrId = None,
+    *,
+    app_id: Annotated[
+        str | None, typer.Option("--app-id", metavar="NAME", help="Audit without the app's code.")
+    ] = None,
+    level: Annotated[
+        Level,
+        typer.Option("--level", help="What is proved. Each level includes those before it."),
+    ] = Level.INTEGRITY,
+    since_last: Annotated[
+        bool,
+        typer.Option(
+            "--since-last",
+            help="Prove only what came after the last proof, and record the new one in Kafka.",
+        ),
+    ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also write the report as an HTML page."),
+    ] = None,
+    master: Master = None,
+    settings: OfCluster,
+    output: Output = Format.TABLE,
+) -> None:
+    """Prove with Spark, from the topics alone, that the log is whole.
+
+    Exit code 0: no findings; 1: findings; 2: could not run; 4: the proof could not be recorded."""
+    from snapreplay.spark import audit as run_audit
+
+    audited = _audited(app, app_id, level)
+    with written_whole(html) as file:
+        report = run_audit(settings, audited, level, app, since_last=since_last, master=master)
+        print_audit(report, output)
+        if report.not_recorded:
+            print_error(f"the proof was not recorded: {report.not_recorded}", "")
+        if file is not None:
+            from snapreplay.api.audit_page import page
+
+            file.write(page(report))
+    raise typer.Exit(_exit_code(report))
+
+
+def _audited(app: str | None, app_id: str | None, level: Level) -> str:
+    audited = app_id_of("audit", app, app_id)
+    if app is None and level is Level.REPLAY:
+        raise UsageError(
+            f"--level replay runs the handlers of {audited!r}, but --app-id names no code",
+            hint="name the app instead: `snapreplay audit module:app --level replay`",
+        )
+    return audited
+
+
+def _exit_code(report: AuditReport) -> ExitCode:
+    if report.findings:
+        return ExitCode.FINDINGS
+    return ExitCode.OPERATOR if report.not_recorded else ExitCode.OK
+
+
+def print_audit(report: AuditReport, output: Format) -> None:
+    """Print counts, notes, findings and decisions as tables with a verdict, or the report as one JSON document."""
+    if output is Format.JSON:
+        import msgspec
+
+        print_json(msgspec.to_builtins(report))
+        return
+    out = console()
+    counts = [
+        *report.checked.items(),
+        *((f"note: {name}", n) for name, n in report.notes.items() if n),
+    ]
+    out.print(table(("checked", "count"), ((name, f"{n:,}") for name, n in counts), right="count"))
+    if report.findings:
+        out.print(_listed(("check", "topic", "partition", "offset", "detail"), report.findings))
+    if report.decisions:
+        columns = ("partition", "offset", "finding", "by", "reason", "decided")
+        out.print(_listed(columns, report.decisions))
+    if report.since_last:
+        _print_proofs(report)
+    print(
+        f"{report.app_id}: {counted_or_no(len(report.findings), 'finding')} in"
+        f" {counted(report.partition_count, 'partition')} ({report.seconds:.1f} s)"
+    )
+
+
+def _print_proofs(report: AuditReport) -> None:
+    """Print what was audited of each partition, and what is proven now."""
+    columns = ("partition", "batches audited", "proven to batch", "recorded", "why all of it")
+    rows = (
+        (
+            each.partition,
+            "none" if each.first_batch is None else f"{each.first_batch} to {each.last_batch}",
+            None if each.proven is None else each.proven.batch,
+            f"level {each.proven.level}" if each.proven and each.recorded else "no",
+            each.audited_all_because,
+        )
+        for each in report.chains
+    )
+    console().print(table(columns, rows, right="partition"))
+
+
+def _listed(columns: Sequence[str], facts: Iterable[object]) -> Table:
+    """List one row per fact, its attributes in the order of the columns."""
+    rows = ([getattr(each, name) for name in columns] for each in facts)
+    return table(columns, rows, right="partition offset")
+
+
+def compact(
+    app: AppOrId = None,
+    *,
+    app_id: Annotated[
+        str | None, typer.Option("--app-id", metavar="NAME", help="Compact without the app's code.")
+    ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            min=0.0,
+            help="Longest wait for the owners to adopt or reject the proposals.",
+        ),
+    ] = 0.0,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="Running service to tell of the proposals. Default: the owners find them.",
+        ),
+    ] = None,
+    master: Master = None,
+    settings: OfCluster,
+    output: Output = Format.TABLE,
+) -> None:
+    """Make new snapshots with Spark, and propose them to the owners.
+
+    A new snapshot is the newest one with all changes since then. Exit code 0: proposed, adopted or nothing to do;
+    1: a partition got no proposal, or one was not adopted; 2: could not run."""
+    from snapreplay.spark import compact as run
+
+    compacted = app_id_of("compact", app, app_id)
+    with _owner(url) as owner:
+        report = run(settings, compacted, app, wait_s=wait, owner=owner, master=master)
+    print_compaction(report, output)
+    raise typer.Exit(report.exit_code)
+
+
+@contextmanager
+def _owner(url: str | None) -> Iterator[OwnerOverHttp | None]:
+    if url is None:
+        yield None
+        return
+    from snapreplay.api.cli.client import Client
+
+    with Client(service_url(url, None, None)) as client:
+        yield OwnerOverHttp(client)
+
+
+class OwnerOverHttp:
+    """An `answers.Owner` that is asked over HTTP. A service that does not answer is noted and not asked again: an
+    owner also looks for proposals by itself."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._operations: dict[int, str] = {}
+
+    def tell(self, partition: int, manifest_offset: int) -> None:
+        try:
+            operation = self._client.adopt(partition, manifest_offset)
+        except SnapreplayError as error:
+            note(f"partition {partition}: its owner was not told: {error}")
+            return
+        self._operations[partition] = operation["id"]
+
+    def rejection(self, partition: int, manifest_offset: int) -> str | None:
+        del manifest_offset
+        operation_id = self._operations.get(partition)
+        if operation_id is None:
+            return None
+        try:
+            operation = self._client.operation(operation_id)
+        except SnapreplayError as error:
+            note(f"partition {partition}: its owner does not answer: {error}")
+            del self._operations[partition]
+            return None
+        return _rejection(operation, partition)
+
+
+def _rejection(operation: Json, partition: int) -> str | None:
+    for part in operation["parts"]:
+        if part["partition"] == partition and part["state"] == "failed":
+            return str(part["detail"])
+    return None
+
+
+_BRIDGED = "the digest of a later batch shows that no change is missing"
+
+
+def print_compaction(report: CompactionReport, output: Format) -> None:
+    """Print a row per partition and a verdict, or the report as one JSON document."""
+    if output is Format.JSON:
+        import msgspec
+
+        print_json(msgspec.to_builtins(report))
+        return
+    columns = ("partition", "outcome", "batch", "batches", "entries", "chunks", "bytes", "snapshot")
+    rows = (_row(each) for each in report.partitions)
+    right = "partition batch batches entries chunks bytes"
+    console().print(table(columns, rows, right=right))
+    for each in report.partitions:
+        for offset in each.bridged:
+            print(
+                f"partition {each.partition}: the increment at offset {offset} cannot be read; {_BRIDGED}"
+            )
+        if each.reason:
+            print(f"partition {each.partition}: {each.reason}")
+        if each.hint:
+            print(f" hint: {each.hint}")
+    outcomes = [each.outcome for each in report.partitions]
+    said = ", ".join(f"{outcomes.count(o)} {o}" for o in dict.fromkeys(outcomes))
+    print(
+        f"{report.app_id}: {counted(len(report.partitions), 'partition')}: {said or 'none'}"
+        f" ({report.seconds:.1f} s)"
+    )
+
+
+def _row(result: PartitionResult) -> list[object]:
+    if not result.snapshot_id:
+        return [result.partition, result.outcome, *[None] * 6]
+    return [
+        result.partition,
+        result.outcome,
+        result.batch,
+        result.batches,
+        f"{result.entries:,}",
+        result.chunks,
+        f"{result.size_bytes:,}",
+        result.snapshot_id,
+    ]

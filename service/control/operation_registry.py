@@ -1,0 +1,101 @@
+"""The operations that were asked for, and their results. Thread-safe; the last 1,000 operations are kept."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from snapreplay.service.clock import wall_ms, wall_time
+from snapreplay.service.control.protocol import Busy, Operation, OperationPart, OperationState
+
+OPERATIONS_MAX = 1000
+ENDED = (OperationState.SUCCEEDED, OperationState.SKIPPED, OperationState.FAILED)
+
+
+def operation_id() -> str:
+    """Make a UUID whose first 48 bits are the time in milliseconds (RFC 9562, version 7): sorts by creation."""
+    value = (wall_ms() << 80) | (uuid.uuid4().int & ((1 << 80) - 1))
+    value = (value & ~(0xF << 76)) | (0x7 << 76)
+    value = (value & ~(0x3 << 62)) | (0x2 << 62)
+    return str(uuid.UUID(int=value))
+
+
+class OperationRegistry:
+    """Source of truth for operations; parts report by (operation id, partition)."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._operations: OrderedDict[str, Operation] = OrderedDict()
+
+    def create(self, kind: str, reason: str, partitions: Iterable[int]) -> Operation:
+        """Begin an operation, or raise Busy: one of the partitions has an operation of this kind under way."""
+        with self._lock:
+            wanted = tuple(partitions)
+            self._refuse_busy(kind, wanted)
+            operation = Operation(
+                id=operation_id(),
+                kind=kind,
+                state=OperationState.RUNNING,
+                reason=reason,
+                parts=tuple(OperationPart(number, OperationState.PENDING) for number in wanted),
+                created_at=wall_time(),
+            )
+            self._operations[operation.id] = _ended(operation)
+            while len(self._operations) > OPERATIONS_MAX:
+                self._operations.popitem(last=False)
+            return self._operations[operation.id]
+
+    def report(
+        self,
+        operation_id: str,
+        partition: int,
+        state: OperationState,
+        snapshot_id: str | None,
+        detail: str,
+    ) -> None:
+        """Update one part. Unknown (evicted) operations are ignored."""
+        with self._lock:
+            operation = self._operations.get(operation_id)
+            if operation is None:
+                return
+            parts = tuple(
+                OperationPart(partition, state, snapshot_id, detail)
+                if part.partition == partition and part.state not in ENDED
+                else part
+                for part in operation.parts
+            )
+            changed = msgspec.structs.replace(operation, parts=parts)
+            self._operations[operation_id] = _ended(changed)
+
+    def get(self, operation_id: str) -> Operation | None:
+        with self._lock:
+            return self._operations.get(operation_id)
+
+    def all(self) -> Sequence[Operation]:
+        """List all operations, newest first."""
+        with self._lock:
+            return list(reversed(self._operations.values()))
+
+    def _refuse_busy(self, kind: str, wanted: tuple[int, ...]) -> None:
+        for operation in self._operations.values():
+            if operation.kind != kind or operation.state is not OperationState.RUNNING:
+                continue
+            for part in operation.parts:
+                if part.partition in wanted and part.state not in ENDED:
+                    raise Busy(part.partition, operation.id, kind)
+
+
+def _ended(operation: Operation) -> Operation:
+    """Set its state and end time, once every part has ended. No parts: nothing to do, succeeded."""
+    if any(part.state not in ENDED for part in operation.parts):
+        return operation
+    failed = any(part.state is OperationState.FAILED for part in operation.parts)
+    return msgspec.structs.replace(
+        operation,
+        state=OperationState.FAILED if failed else OperationState.SUCCEEDED,
+        finished_at=wall_time(),
+    )

@@ -1,0 +1,116 @@
+"""The traffic between a service and the process that serves its HTTP: messages, and how they lie on a socket.
+
+The HTTP process asks, and the service answers in the same order. A message is MessagePack, after its length in four
+bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+
+from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
+from snapreplay.service.control.document import (
+    Adopt,
+    Family,
+    Retry,
+    StatusDocument,
+    TriggerSnapshot,
+)
+from snapreplay.service.control.protocol import Busy, NotFailed, Operation
+
+LENGTH = struct.Struct(">I")
+DEFECT = "defect"
+_REFUSALS: dict[str, tuple[type[SnapreplayError], tuple[str, ...]]] = {
+    "unknown-partition": (UnknownPartition, ("partition", "partition_count")),
+    "not-live": (PartitionNotLive, ("partition", "detail")),
+    "not-failed": (NotFailed, ("partition", "phase")),
+    "busy": (Busy, ("partition", "operation_id", "kind")),
+}
+
+
+class AskStatus(msgspec.Struct, frozen=True, tag="ask-status"):
+    """Asks for a `StatusDocument`."""
+
+
+class AskCounted(msgspec.Struct, frozen=True, tag="ask-counted"):
+    """Asks for `Counted`."""
+
+
+class Logged(msgspec.Struct, frozen=True, tag="logged"):
+    """A line for the service's log. Not answered."""
+
+    level: int
+    logger: str
+    message: str
+
+
+class Counted(msgspec.Struct, frozen=True, tag="counted"):
+    """The counts of what happened in the process."""
+
+    families: tuple[Family, ...]
+
+
+class Performed(msgspec.Struct, frozen=True, tag="performed"):
+    """The command is under way."""
+
+    operation: Operation
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """Nothing was started. `error` is a word of a fixed set; `DEFECT` for everything unforeseen, which was logged."""
+
+    error: str
+    values: tuple[Any, ...] = ()
+
+    @classmethod
+    def because(cls, error: Exception) -> Refused:
+        for word, (kind, names) in _REFUSALS.items():
+            if isinstance(error, kind):
+                return cls(word, tuple(getattr(error, name) for name in names))
+        return cls(DEFECT)
+
+    def as_error(self) -> Exception:
+        if self.error not in _REFUSALS:
+            return RuntimeError("the service could not answer; its log has the reason")
+        return _REFUSALS[self.error][0](*self.values)
+
+
+Question = AskStatus | AskCounted | TriggerSnapshot | Adopt | Retry
+Answer = StatusDocument | Counted | Performed | Refused
+
+_encoder = msgspec.msgpack.Encoder()
+_questions: msgspec.msgpack.Decoder[Question | Logged] = msgspec.msgpack.Decoder(Question | Logged)
+_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+
+
+def frame(message: Question | Logged | Answer) -> bytes:
+    """Encode a message as it goes over the socket."""
+    try:
+        encoded = _encoder.encode(message)
+    except UnicodeEncodeError:  # an error of the app may quote half a character
+        encoded = _encoder.encode(_encodable(msgspec.to_builtins(message)))
+    return LENGTH.pack(len(encoded)) + encoded
+
+
+def _encodable(node: Any) -> Any:
+    """Return the same with an escape for each code point that UTF-8 does not have."""
+    if isinstance(node, str):
+        return node.encode("utf-8", "backslashreplace").decode()
+    if isinstance(node, dict):
+        return {_encodable(key): _encodable(value) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_encodable(each) for each in node]
+    return node
+
+
+def question(encoded: bytes) -> Question | Logged:
+    """Decode what was framed, without its length."""
+    return _questions.decode(encoded)
+
+
+def answer(encoded: bytes) -> Answer:
+    """Decode what was framed, without its length."""
+    return _answers.decode(encoded)

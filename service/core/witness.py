@@ -1,0 +1,76 @@
+"""The increments of a partition that were committed, as said outside of the increments topic. Pure.
+
+An owner commits an offset of the consumer group `<app_id>-witness` every few seconds and at its end. If the increments
+topic loses its end while no process has the state in memory, this alone shows it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from snapreplay.counted import counted
+from snapreplay.errors import StopError
+from snapreplay.service.core.log_cut import lies_ahead
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.snapshots.format.records import Increment
+
+
+class IncrementsBehind(StopError):
+    """The increments topic ends before a batch that was committed.
+
+    Attributes:
+        found: the last increment that is left.
+    """
+
+    def __init__(self, message: str, *, hint: str, found: FoundIncrement, **facts: object) -> None:
+        super().__init__(message, hint=hint, **facts)
+        self.found = found
+
+
+class Witness(msgspec.Struct, frozen=True):
+    """A batch whose commit was answered OK; `topic_id` of the increments topic, "" if the cluster has none."""
+
+    batch: Annotated[int, Meta(ge=0)]
+    increment_offset: Annotated[int, Meta(ge=0)]
+    owner_epoch: int
+    topic_id: str = ""
+
+    @classmethod
+    def of(cls, increments: str, last: Increment, offset: int) -> Witness:
+        return cls(last.batch, offset, last.owner_epoch, last.topic_ids.get(increments, ""))
+
+    @classmethod
+    def from_metadata(cls, text: str) -> Witness | None:
+        """Read a witness; None for what nobody of us wrote."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.DecodeError:
+            return None
+
+    @property
+    def metadata(self) -> str:
+        """The text that is committed beside the offset."""
+        return msgspec.json.encode(self).decode()
+
+    def is_ahead(self, increments: str, last: FoundIncrement) -> bool:
+        """Say whether the log has lost this batch. A batch of another topic of this name says nothing."""
+        recorded = last.increment.topic_ids.get(increments, "")
+        same_topic = not self.topic_id or not recorded or self.topic_id == recorded
+        return same_topic and lies_ahead(self.batch, self.increment_offset, last)
+
+
+def behind(group_id: str, log: str, witness: Witness, last: FoundIncrement) -> IncrementsBehind:
+    """Make the error for a log that ends with `last`, while the witness knows of a later batch."""
+    return IncrementsBehind(
+        f"{log} ends with batch {last.increment.batch} at offset {last.offset}, but batch {witness.batch} was committed"
+        f" at offset {witness.increment_offset}, as group {group_id} says: the topic has lost its end, and with it at"
+        f" least {counted(witness.batch - last.increment.batch, 'batch')} (unclean election, an older disk)",
+        hint="if a process of this app stands still, let it go on: it has the newer state in memory and writes it by"
+        " itself; or bring the topic back from a replica, backup or mirror",
+        found=last,
+        witness_batch=witness.batch,
+        last_batch=last.increment.batch,
+    )

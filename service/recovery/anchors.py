@@ -1,0 +1,113 @@
+"""Compares the log of an input with its anchors: the batch directly below a position, and the last record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from snapreplay.app.anchor import anchor_of
+from snapreplay.app.ranges import Anchor, PositionAnchor
+from snapreplay.service.core.kafka_errors import OffsetTrimmed
+from snapreplay.service.core.read_positions import ReadPosition
+from snapreplay.service.ports import Reader, TopicPartition
+from snapreplay.service.runtime.context import Context
+
+
+class Match(Enum):
+    """The relation of what the log holds now to the anchor."""
+
+    SAME = "same"
+    OTHER = "other"
+    NONE = "none"  # there never was an anchor, or its record was trimmed or compacted away
+
+
+@dataclass(frozen=True)
+class Below:
+    """The answer of the log about a position's anchor. `anchor`: what lies there now; what lay there, if it is
+    gone."""
+
+    match: Match
+    anchor: PositionAnchor | None = None
+    rewritten: bool = False
+
+
+async def was_cut(
+    context: Context, reader: Reader, partition: TopicPartition, read_position: ReadPosition
+) -> bool:
+    """Say whether the log, which has the same topic id, holds other things below the position than it did."""
+    below = await below_or_copied(context, reader, partition, read_position)
+    return below.match is Match.OTHER
+
+
+async def below_or_copied(
+    context: Context, reader: Reader, partition: TopicPartition, read_position: ReadPosition
+) -> Below:
+    """Compare as `below_position`. Another batch that ends with the same last record is a copy of what was there."""
+    record = read_position.record
+    below = await below_position(context, reader, partition, read_position)
+    if below.match is not Match.OTHER or record is None or not read_position.is_behind_record:
+        return below
+    match, _ = await record_at_anchor(reader, partition, record)
+    return replace(below, match=match, rewritten=True) if match is Match.SAME else below
+
+
+async def below_position(
+    context: Context, reader: Reader, partition: TopicPartition, read_position: ReadPosition
+) -> Below:
+    """Compare what lies below the position, in the topic that it was read from.
+
+    If the batch is gone, the broker may still know how far its leader epoch reached.
+    """
+    found = (
+        await reader.anchor_at(partition, read_position.position)
+        if read_position.position
+        else None
+    )
+    expected = read_position.below
+    if expected is None:
+        return Below(Match.NONE, found)
+    if found == expected:
+        return Below(Match.SAME, found)
+    if found is not None:
+        same_epoch = found.leader_epoch == expected.leader_epoch
+        if not (same_epoch and await _is_compacted(context, partition.topic)):
+            return Below(Match.OTHER, found)
+    end = await reader.epoch_end(partition, expected.leader_epoch)
+    cut = end is not None and end.end_offset < read_position.position
+    return Below(Match.OTHER if cut else Match.NONE, found or expected)
+
+
+async def goes_on(reader: Reader, partition: TopicPartition, read_position: ReadPosition) -> bool:
+    """Say whether the log knows the leader epoch below the position, and it reaches the position.
+
+    An older disk may hold a batch of an epoch that its leader has forgotten: a fetch that names it gives nothing.
+    """
+    expected = read_position.below
+    if expected is None:
+        return False
+    end = await reader.epoch_end(partition, expected.leader_epoch)
+    return (
+        end is not None
+        and end.leader_epoch == expected.leader_epoch
+        and end.end_offset >= read_position.position
+    )
+
+
+async def _is_compacted(context: Context, topic: str) -> bool:
+    """Say whether a batch may have been written anew with some of its records."""
+    facts = await context.cluster.topics([topic])
+    return topic in facts and "compact" in facts[topic].config.get("cleanup.policy", "")
+
+
+async def record_at_anchor(
+    reader: Reader, partition: TopicPartition, anchor: Anchor
+) -> tuple[Match, Anchor | None]:
+    """Compare the record; a trimmed or compacted anchor proves nothing either way; only another record there does."""
+    try:
+        record = await reader.read_at(partition, anchor.offset)
+    except OffsetTrimmed:
+        return Match.NONE, None
+    if record is None:
+        return Match.NONE, None
+    found = anchor_of(record)
+    return (Match.SAME if found == anchor else Match.OTHER), found

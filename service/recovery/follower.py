@@ -1,0 +1,290 @@
+"""The way from the snapshot's state to the last increment's: two modes, one proof.
+
+By changes the recorded entries are folded in; by replay the handlers run again over the recorded ranges, outputs
+dropped but compared. Either way each recorded digest is compared, so the first differing batch is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
+
+from snapreplay.app.ways import go_on
+from snapreplay.errors import RecordError, SnapreplayError
+from snapreplay.service.control.status import DigestProof
+from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.ports import NO_IDS, Reader, TopicPartition
+from snapreplay.service.recovery.comparison import Comparison
+from snapreplay.service.recovery.mismatch import (
+    CodeChanged,
+    DigestMismatch,
+    OutputsDiffer,
+    ReplayFailed,
+)
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.cooperative import Read, feeding, run_cooperatively
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.format.records import Increment
+from snapreplay.snapshots.log.base import Base
+from snapreplay.snapshots.log.batches import Chain, Step
+from snapreplay.snapshots.log.by_changes import apply_changes
+from snapreplay.snapshots.log.by_replay import InputDiffers, Replay
+from snapreplay.snapshots.log.place import seals_of
+from snapreplay.snapshots.log.reading import Reading, Slice, Source
+from snapreplay.state.contract import Store
+from snapreplay.state.digest import Digest, wrong_stores
+
+_NOT_ARRIVED = (CodeChanged, DigestMismatch, OutputsDiffer, ReplayFailed, InputDiffers)
+
+
+@dataclass
+class Tally:
+    """The tally of an advance: digests that were compared, and the records that were applied.
+
+    Attributes:
+        damage: the first increment that could not be read; the digest of the next one shows that nothing is missing.
+        has_changes: each batch with records has its changes in the log, too.
+        computed: the digest of the state as it is, if it was computed at the end of the way.
+    """
+
+    digests: int = 0
+    records: int = 0
+    damage: str | None = None
+    has_changes: bool = True
+    computed: Digest | None = None
+
+
+class Follower:
+    """Brings a store to the batches of a log. It needs no ownership: it neither fences nor writes.
+
+    A recovery is a follower whose driver owns the partition. One without a driver may go on from batch to batch while
+    somebody else owns it.
+    """
+
+    def __init__(self, context: Context, store: Store, reporter: Reporter) -> None:
+        self._context = context
+        self._store = store
+        self._reporter = reporter
+        self._reader: Reader | None = None
+
+    async def reader(self) -> Reader:
+        """Return the reader of the increments topic, kept until `close_reader`."""
+        if self._reader is None:
+            self._reader = await self._context.cluster.reader()
+        return self._reader
+
+    async def close_reader(self) -> None:
+        """Close it; whoever asks next gets a new client."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await reader.close()
+
+    async def advance(
+        self,
+        base: Base,
+        last: FoundIncrement,
+        mode: RestoreMode,
+        topic_ids: Mapping[str, str] = NO_IDS,
+    ) -> Tally:
+        """Bring the store from the state of `base` to that after `last`. A replay reads the inputs by `topic_ids`.
+
+        Raises:
+            ChangesLost: by changes only; the other mode may lead there.
+            DamagedError: the same; by replay, when an increment cannot be read.
+            OffsetTrimmed: by replay only; the input is gone.
+            OutputsDiffer, DigestMismatch, CodeChanged, InputDiffers, ReplayFailed: STOP.
+        """
+        way = _Way(self._context, self._store, self._reporter, base, last, mode)
+        return await run_cooperatively(way.gone(), self._read(topic_ids))
+
+    async def replay(self, base: Base, last: FoundIncrement, topic_ids: Mapping[str, str]) -> None:
+        """Make the state what this code makes of the records up to `last`; what was recorded is not compared.
+
+        Raises:
+            InputDiffers, ReplayFailed: STOP.
+        """
+        replay = replay_of(self._context, self._store, base, last.increment)
+        steps = followed(self._context.increments, base, last, lambda step: replayed(replay, step))
+        await run_cooperatively(steps, self._read(topic_ids))
+
+    def _read(self, topic_ids: Mapping[str, str]) -> Read:
+        async def read(source: Source) -> AsyncGenerator[Slice, None]:
+            _, start_offset, end_offset = source
+            if source.topic == self._context.increments.topic:
+                log, reader = self._context.increments, await self.reader()
+                async for records in reader.read(log, start_offset, end_offset):
+                    yield records
+                return
+            partition = TopicPartition(source.topic, self._context.partition)
+            async with reading(self._context.cluster, topic_ids=topic_ids) as reader:
+                async for records in reader.read(partition, start_offset, end_offset):
+                    yield records
+
+        return read
+
+
+def followed(
+    log: TopicPartition, base: Base, last: FoundIncrement, apply: Callable[[Step], Reading[object]]
+) -> Reading[None]:
+    """Apply every batch after `base` up to `last`, each linked to the one before it.
+
+    Raises:
+        BrokenChain, DamagedError: as `Chain`.
+    """
+    chain = Chain(log, base, seals_of(log))
+    source = Source(log.topic, base.read_from_offset, last.offset + 1)
+    while records := (yield source):
+        for record in records:
+            step = chain.add(record)
+            if step is not None:
+                yield from apply(step)
+                yield None
+    chain.finish(last.increment, last.offset)
+
+
+def replay_of(context: Context, store: Store, base: Base, last: Increment) -> Replay:
+    """Make the replay of the batches behind `base`."""
+    return Replay(context.app, store, context.partition, base.positions, last.positions, feeding)
+
+
+def replayed(replay: Replay, step: Step) -> Reading[dict[str, int]]:
+    """Replay one batch. Returns output topic → hash of what the handlers sent.
+
+    Raises:
+        InputDiffers, ReplayFailed, DamagedError: as `Replay.batch`.
+    """
+    try:
+        applied = yield from replay.batch(step)
+    except RecordError as error:
+        batch = step.increment.batch
+        raise ReplayFailed(
+            f"replaying batch {batch}: {error.message}",
+            hint=error.hint,
+            record_id=error.record_id,
+            batch=batch,
+        ) from error
+    return applied.outputs_xxh64 if applied is not None else {}
+
+
+class _Way:
+    """One advance by one mode."""
+
+    def __init__(
+        self,
+        context: Context,
+        store: Store,
+        reporter: Reporter,
+        base: Base,
+        last: FoundIncrement,
+        mode: RestoreMode,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._reporter = reporter
+        self._base = base
+        self._last = last
+        self._comparison = Comparison(store, mode, context.app.version, context.partition)
+        self._replay = None
+        if mode is RestoreMode.REPLAY:
+            self._replay = replay_of(context, store, base, last.increment)
+        self._tally = Tally()
+        self._failure: SnapreplayError | None = None
+
+    def gone(self) -> Reading[Tally]:
+        """Go it. After a failed replay only whether all changes were recorded is looked at."""
+        yield from followed(self._context.increments, self._base, self._last, self._batch)
+        try:
+            if self._failure is not None:
+                raise self._failure
+            self._comparison.end()
+        except _NOT_ARRIVED as error:
+            if self._replay is not None:
+                error.hint = _with_changes(self._context, self._store, error.hint, self._tally)
+            raise
+        return self._tally
+
+    def _batch(self, step: Step) -> Reading[None]:
+        tally = self._tally
+        tally.has_changes = tally.has_changes and _has_changes(step)
+        if self._failure is None:
+            try:
+                yield from self._applied(step)
+            except _NOT_ARRIVED as error:
+                if self._replay is None:
+                    raise
+                self._failure = error
+
+    def _applied(self, step: Step) -> Reading[None]:
+        tally, store, sent = self._tally, self._store, None
+        if self._replay is None:
+            yield from apply_changes(step, store)
+            store.stream_time_ms = step.increment.stream_time_ms
+        else:
+            sent = yield from self._replayed(self._replay, step)
+        yield from self._comparison.batch(step, sent)
+        tally.digests, tally.computed = self._comparison.digests, self._comparison.computed
+        tally.records += step.increment.record_count
+        tally.damage = tally.damage or next((u.error.message for u in step.unread), None)
+        self._reporter.progress(
+            "records",
+            sum(self._base.positions.values()),
+            sum(step.increment.positions.values()),
+            sum(self._last.increment.positions.values()),
+        )
+        self._reporter.restore(
+            records_replayed=tally.records if self._replay else 0, entries=_entries(store)
+        )
+
+    def _replayed(self, replay: Replay, step: Step) -> Reading[dict[str, int]]:
+        """Replay a batch; a refusal by code of another version than the batch's says that the code changed."""
+        try:
+            return (yield from replayed(replay, step))
+        except ReplayFailed as error:
+            meaning = self._comparison.refused(step, error)
+            if meaning is error:
+                raise
+            raise meaning from error
+
+
+def _has_changes(step: Step) -> bool:
+    return step.increment.changes is not None or step.increment.is_empty
+
+
+def _with_changes(context: Context, store: Store, hint: str, tally: Tally) -> str:
+    """Name the other mode, where every batch up to the last one has recorded its changes."""
+    if not (tally.has_changes and store.keeps_changes):
+        return hint
+    settings = "--set restore.mode=changes"
+    if not context.settings.changelog.enabled:
+        settings = f"--set changelog.enabled=true {settings}"
+    mode = f"`{settings}` needs no handler: with it, {go_on(context.partition)}"
+    return f"{mode}; or {hint}" if hint else mode
+
+
+async def prove(store: Store, last: Increment, tally: Tally) -> DigestProof | None:
+    """Compare the digests, which ends a recovery; None where the last increment has no digest.
+
+    Raises:
+        DigestMismatch: the state is not the last increment's.
+    """
+    if last.digest is None:
+        return None
+    computed = tally.computed
+    if computed is None:
+        computed = await run_cooperatively(store.digesting())
+    if computed != last.digest:
+        raise DigestMismatch(
+            f"the restored state has digest {computed}, but batch {last.batch} recorded {last.digest}"
+            f"{wrong_stores(last.store_digests, store.store_digests)}",
+            batch=last.batch,
+            recorded=str(last.digest),
+            computed=str(computed),
+        )
+    return DigestProof(str(last.digest), str(computed), max(1, tally.digests))
+
+
+def _entries(store: Store) -> int:
+    digest = store.digest
+    return digest.count if digest is not None else 0

@@ -1,0 +1,145 @@
+"""Says outside of the increments topic how far each partition of this process is committed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from snapreplay.app import names
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.witness import Witness
+from snapreplay.service.ports import Cluster, CommittedOffset, OffsetCommitter, TopicPartition
+from snapreplay.service.runtime.pulse import STOOD_STILL_SECONDS
+from snapreplay.snapshots.format.records import Increment
+
+log = logging.getLogger("snapreplay.partition")
+
+WRITE_SECONDS = 5.0
+LAST_SECONDS = 2.0
+READ_SECONDS = 5.0
+
+
+class Witnesses:
+    """One per process. What was committed is noted at once, and written together every few seconds if it has
+    changed."""
+
+    def __init__(self) -> None:
+        self._reached: dict[TopicPartition, Witness] = {}
+        self._written: dict[TopicPartition, Witness] = {}
+        self._said = ""
+
+    def reached(self, source: TopicPartition, last: Increment, offset: int) -> None:
+        """Note that the commit of this increment was answered OK, or that a recovery has found it."""
+        self._reached[source] = Witness.of(source.topic, last, offset)
+
+    def forget(self, source: TopicPartition) -> None:
+        """Forget what was reached, because another process may own it by now: what it writes is newer."""
+        self._reached.pop(source, None)
+        self._written.pop(source, None)
+
+    async def keep_writing(self, committer: OffsetCommitter) -> None:
+        """Write what has changed until it is cancelled. After a standstill not at once: the partitions hear first who
+        owns them."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + WRITE_SECONDS
+            await asyncio.sleep(WRITE_SECONDS)
+            if loop.time() - due > STOOD_STILL_SECONDS:
+                continue
+            try:
+                await self._write(committer)
+            except Exception:  # a defect here must not end a process
+                log.exception(
+                    "how far the partitions are committed could not be written, so a lost end of the increments"
+                    " topic would go unnoticed: a defect"
+                )
+
+    async def end(self, committer: OffsetCommitter) -> None:
+        """Write the last ones, for no longer than a moment."""
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_SECONDS):
+                    await self._write(committer)
+        finally:
+            await committer.close()
+
+    async def _write(self, committer: OffsetCommitter) -> None:
+        new = {
+            source: witness
+            for source, witness in self._reached.items()
+            if self._written.get(source) != witness
+        }
+        if not new:
+            return
+        try:
+            await committer.commit({source: _committed(witness) for source, witness in new.items()})
+        except SnapreplayError as error:
+            self._tell(error)
+        else:
+            self._said = ""
+            self._written |= new
+
+    def _tell(self, error: SnapreplayError) -> None:
+        """Log it: a missing permission is no failure, but nobody would notice a lost end of the increments topic."""
+        if isinstance(error, Unreachable):
+            log.debug("how far the partitions are committed could not be written: %s", error)
+        elif error.message != self._said:
+            self._said = error.message
+            log.warning(
+                "how far the partitions are committed cannot be written, so a lost end of the increments topic would"
+                " go unnoticed: %s%s",
+                error.message,
+                f" ({error.hint})" if error.hint else "",
+            )
+
+
+def _committed(witness: Witness) -> CommittedOffset:
+    return CommittedOffset(witness.increment_offset + 1, witness.metadata)
+
+
+async def give_up_later(
+    cluster: Cluster, app_id: str, source: TopicPartition, begun: FoundIncrement
+) -> None:
+    """Take back what the witness says of batches after `begun`, which is about to begin a chain: they were given up.
+
+    Raises:
+        NotAuthorized: Read on the group and on the topic is needed.
+        Unreachable: no answer.
+    """
+    if await witness_ahead(cluster, app_id, source, begun) is None:
+        return
+    committer = cluster.offset_committer(names.witness_group(app_id))
+    try:
+        witness = Witness.of(source.topic, begun.increment, begun.offset)
+        await committer.commit({source: _committed(witness)})
+    finally:
+        await committer.close()
+
+
+async def witness_of(cluster: Cluster, app_id: str, source: TopicPartition) -> Witness | None:
+    """Return what an owner wrote last; None if there is nothing, or it could not be read."""
+    group_id = names.witness_group(app_id)
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            found = await cluster.committed_offsets(group_id, [source])
+    except (SnapreplayError, TimeoutError) as error:
+        log.warning(
+            "partition %d: it is not known whether %s has lost its end: group %s could not be asked: %s",
+            source.partition,
+            source,
+            group_id,
+            error,
+        )
+        return None
+    return Witness.from_metadata(found[source].metadata) if source in found else None
+
+
+async def witness_ahead(
+    cluster: Cluster, app_id: str, source: TopicPartition, last: FoundIncrement
+) -> Witness | None:
+    """Return the witness, if the log has lost the batch that it names."""
+    witness = await witness_of(cluster, app_id, source)
+    return witness if witness is not None and witness.is_ahead(source.topic, last) else None

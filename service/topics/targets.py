@@ -1,0 +1,142 @@
+"""The check whether what the last increment and a snapshot point to in the increments topic is there: by kind,
+batch, position and digest. A copy of a topic by a tool has no transaction markers, so its records lie at other
+offsets than they say."""
+
+from __future__ import annotations
+
+from snapreplay.errors import DamagedError
+from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
+from snapreplay.service.core.refusals import OffsetsShifted
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.ports import Reader, TopicPartition
+from snapreplay.snapshots.format.records import NO_OFFSET, Claim, Increment, Manifest
+from snapreplay.snapshots.format.seal import is_sealed
+from snapreplay.snapshots.log.batches import BrokenChain
+from snapreplay.snapshots.log.decode import decode_as, is_ours
+from snapreplay.snapshots.log.place import seals_of
+
+
+async def check_last(reader: Reader, log: TopicPartition, last: FoundIncrement) -> None:
+    """Compare what the last increment names with what is there. What was trimmed or is damaged says nothing.
+
+    Raises:
+        OffsetsShifted: the claim of its owner is not there.
+        BrokenChain: the batch before it is not there.
+        SealRefused: the batch before it has a seal, and it has none.
+    """
+    wrong = await wrong_claim(reader, log, last)
+    if wrong is not None:
+        raise OffsetsShifted(
+            f"{log} offset {last.offset}: {wrong}. The records are not at the offsets where they were written: the"
+            " topic was copied with shifted offsets, as a tool does that reads records and writes them again",
+            hint="load the topic again from a copy that keeps every offset (of the broker's disks, for example)",
+            offset=last.offset,
+            batch=last.increment.batch,
+        )
+    await _check_predecessor(reader, log, last)
+
+
+async def wrong_claim(reader: Reader, log: TopicPartition, last: FoundIncrement) -> str | None:
+    """Return what is where the last increment says that its owner claimed, if it is not that claim."""
+    increment, epoch = last.increment, last.increment.owner_epoch
+    named = f"batch {increment.batch} says that its owner claimed at offset {epoch}"
+    if epoch >= last.offset:
+        return f"{named}, which lies behind it"
+    entry, _ = await _entry_before(reader, log, last, epoch)
+    if entry is None or isinstance(entry, Claim):
+        return None
+    return f"{named}, but {_described(entry)} is there"
+
+
+async def _check_predecessor(reader: Reader, log: TopicPartition, last: FoundIncrement) -> None:
+    increment, offset = last.increment, last.increment.previous_offset
+    if offset in (NO_OFFSET, increment.owner_epoch):  # the genesis, or the chain began anew
+        return
+    entry, has_seal = await _entry_before(reader, log, last, offset)
+    batch = entry.batch if isinstance(entry, Increment) else NO_OFFSET
+    if entry is None:
+        return
+    if batch == increment.batch - 1:
+        seals, record = seals_of(log), await reader.read_at(log, last.offset)
+        if seals is not None and record is not None:
+            where = f"{log} offset {last.offset}"
+            seals.check_order(record.value or b"", where, follows_sealed=has_seal)
+        return
+    raise BrokenChain(
+        f"{log} offset {last.offset}: batch {increment.batch} names offset {offset} as its predecessor, but"
+        f" {_described(entry)} is there: this is not the chain that was written",
+        expected_batch=increment.batch - 1,
+        found_batch=batch,
+    )
+
+
+async def check_snapshot(reader: Reader, log: TopicPartition, manifest: Manifest) -> bool:
+    """Compare a snapshot with the increment of its batch. What was trimmed or is damaged says nothing.
+
+    Returns:
+        Whether that increment has a seal.
+
+    Raises:
+        DamagedError: plan without this snapshot.
+    """
+    offset = manifest.increment_offset
+    entry, has_seal = await _entry_and_seal(reader, log, offset)
+    named = (
+        f"snapshot {manifest.snapshot_id} is of batch {manifest.batch} at offset {offset} of {log}"
+    )
+    if entry is None or isinstance(entry, Claim):  # of a state that a decision began with
+        return False
+    if not isinstance(entry, Increment) or entry.batch != manifest.batch:
+        raise DamagedError(f"{named}, but {_described(entry)} is there")
+    if (entry.positions, entry.digest) != (manifest.positions, manifest.digest):
+        raise DamagedError(
+            f"{named}, whose positions and digest are {entry.positions} and {entry.digest}, but the snapshot has"
+            f" {manifest.positions} and {manifest.digest}"
+        )
+    return has_seal
+
+
+async def _entry_before(
+    reader: Reader, log: TopicPartition, last: FoundIncrement, offset: int
+) -> tuple[object, bool]:
+    """Read what is before the last increment, as `_entry_and_seal`. If nothing is there, the leader may be stale.
+
+    Raises:
+        OffsetBeyondEnd: the leader does not know the last increment either.
+    """
+    found = await _entry_and_seal(reader, log, offset)
+    if found[0] != b"":
+        return found
+    bounds = await reader.bounds(log)
+    if bounds.end_offset <= last.offset:
+        raise OffsetBeyondEnd(
+            f"{log} ends at {bounds.end_offset}, but batch {last.increment.batch} was found at offset {last.offset}:"
+            " the leader is stale, or the log is shorter than it was",
+            end_offset=bounds.end_offset,
+            offset=last.offset,
+        )
+    return await _entry_and_seal(reader, log, offset)
+
+
+async def _entry_and_seal(reader: Reader, log: TopicPartition, offset: int) -> tuple[object, bool]:
+    """Read the record (its bytes if it is foreign, None if it is trimmed or damaged), and whether it has a seal."""
+    try:
+        record = await reader.read_at(log, offset)
+        if record is None:
+            return b"", False
+        value, log = record.value or b"", TopicPartition(*log)  # without keys: it is only compared
+        if not is_ours(value, record.headers):
+            return value, False
+        return decode_as(object, value, log, offset), is_sealed(value)
+    except (OffsetTrimmed, DamagedError):
+        return None, False
+    except OffsetBeyondEnd:
+        return b"", False
+
+
+def _described(entry: object) -> str:
+    if isinstance(entry, bytes):
+        return "a foreign record" if entry else "no record"
+    if isinstance(entry, Increment):
+        return f"the increment of batch {entry.batch}"
+    return f"a record of the kind {type(entry).__name__}"

@@ -1,0 +1,227 @@
+"""Makes batches of the records of the increments topic: records in, steps out. Pure.
+
+Whoever follows a log uses it: a recovery, an audit, a job, a reader of the state. So none of them can take another
+record for an increment, or other changes for its batch, than the others do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from snapreplay.app.record import InputRecord
+from snapreplay.errors import DamagedError, StopError
+from snapreplay.snapshots.format.envelope import RecordKind, headers_for, kind_of
+from snapreplay.snapshots.format.records import Increment
+from snapreplay.snapshots.format.seal import OFF, Seals, is_sealed
+from snapreplay.snapshots.log.base import Base
+from snapreplay.snapshots.log.decode import decode_as, is_ours
+from snapreplay.snapshots.log.place import TopicPartition, place_of
+
+T = TypeVar("T")
+
+_KIND_HEADERS = {headers_for(kind)[0]: kind for kind in RecordKind}
+
+
+class BrokenChain(StopError):
+    """Two increments that should follow each other do not: the log is not the chain that was written."""
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A committed batch whose increment, at `offset`, is damaged: only its changes records are left."""
+
+    offset: int
+    changes: Sequence[bytes]
+    error: DamagedError
+
+
+@dataclass(frozen=True)
+class Step:
+    """One committed batch in `place`: its increment, and the values of the changes records before it, undecoded.
+
+    `unread` are the batches directly before it whose increments cannot be read. This increment names the last of
+    them as its predecessor and counts them in its batch number; only its digest shows that their changes are whole.
+    """
+
+    place: TopicPartition
+    offset: int
+    increment: Increment
+    changes: Sequence[bytes]
+    unread: Sequence[Unread] = ()
+
+
+class Pending(Generic[T]):
+    """Holds the changes records that were read since the last increment. A claim ends what came before it."""
+
+    def __init__(self) -> None:
+        self.changes: list[T] = []
+
+    def add(self, kind: int | None, record: T) -> list[T] | None:
+        """Take the next record. Returns the changes before an increment; None for any other record."""
+        if kind == RecordKind.CHANGES:
+            self.changes.append(record)
+        elif kind == RecordKind.INCREMENT:
+            changes, self.changes = self.changes, []
+            return changes
+        elif kind == RecordKind.CLAIM:
+            self.changes = []
+        return None
+
+
+class Batches:
+    """Give it each record in order, then `finish`."""
+
+    def __init__(self, seals: Seals | None, *, is_sealed: bool = False) -> None:
+        """Begin before the first record. `is_sealed`: the increment before it has a seal.
+
+        Args:
+            seals: the keys; None: seals are not looked at.
+        """
+        self._seals = seals
+        self._is_sealed = is_sealed
+        self._pending: Pending[bytes] = Pending()
+        self._unread: list[Unread] = []
+
+    def add(self, record: InputRecord) -> Step | None:
+        """Return the batch that ends with this record.
+
+        Raises:
+            DamagedError: nothing shows what the record was; or an increment of a sealed log is damaged.
+            SealRefused: the increment must not be used.
+            UnknownFormatError: a newer version wrote it.
+        """
+        value = record.value or b""
+        changes = self._pending.add(kind_in(record, self._seals), value)
+        if changes is None:
+            return None
+        place, seals = place_of(record, self._seals), self._seals or OFF
+        try:
+            increment = decode_as(Increment, value, place, record.offset)
+            where = f"{place} offset {record.offset}"
+            seals.check_order(value, where, follows_sealed=self._is_sealed)
+        except DamagedError as error:
+            if seals.writes:  # nothing would show that its changes were sealed
+                raise
+            self._unread.append(Unread(record.offset, changes, error))
+            return None
+        self._is_sealed = is_sealed(value)
+        unread, self._unread = tuple(self._unread), []
+        return Step(place, record.offset, increment, changes, unread)
+
+    def of(self, slices: Iterable[Sequence[InputRecord]]) -> Iterator[Step]:
+        """Return all batches of a log that is read at once. Raises as `add` and `finish`."""
+        for records in slices:
+            for record in records:
+                step = self.add(record)
+                if step is not None:
+                    yield step
+        self.finish()
+
+    def finish(self) -> None:
+        """End the log.
+
+        Raises:
+            DamagedError: the last increments cannot be read.
+        """
+        for each in self._unread:
+            raise each.error
+
+
+class Chain:
+    """The batches from `base` on, each linked to the one before it. Give it each record in order, then `finish`."""
+
+    def __init__(self, log: TopicPartition, base: Base, seals: Seals | None) -> None:
+        self._log = log
+        self._batches = Batches(seals, is_sealed=base.is_sealed)
+        self._batch, self._offset = base.batch, base.increment_offset
+
+    def add(self, record: InputRecord) -> Step | None:
+        """Return the batch that ends with this record.
+
+        Raises:
+            BrokenChain: batch number or predecessor differ from what was written.
+            DamagedError: increments that cannot be read, and the next one is not their successor.
+            SnapreplayError: as `Batches.add`.
+        """
+        step = self._batches.add(record)
+        if step is None:
+            return None
+        unread = [each.offset for each in step.unread]
+        if not follows(step.increment, self._batch, self._offset, unread):
+            for each in step.unread:
+                raise each.error
+            raise BrokenChain(
+                f"{self._log} offset {step.offset}: {broken_link(step.increment, self._batch, self._offset)}: this is"
+                " not the chain that was written",
+                expected_batch=self._batch + 1,
+                found_batch=step.increment.batch,
+            )
+        self._batch, self._offset = step.increment.batch, step.offset
+        return step
+
+    def finish(self, last: Increment, last_offset: int) -> None:
+        """End the chain.
+
+        Raises:
+            BrokenChain: the last batch is another one.
+        """
+        if (self._batch, self._offset) != (last.batch, last_offset):
+            raise BrokenChain(
+                f"the chain in {self._log} ends with batch {self._batch} at offset {self._offset}, but the last"
+                f" increment is batch {last.batch} at {last_offset}: the log changed while it was read, or was cut",
+                expected_batch=self._batch + 1,
+                found_batch=self._batch,
+            )
+
+
+def follows(increment: Increment, batch: int, offset: int, unread: Sequence[int] = ()) -> bool:
+    """Return whether an increment continues the chain that ends with `batch` at `offset`. `unread`: offsets of the
+    increments between them that cannot be read."""
+    previous_offset = unread[-1] if unread else offset
+    expected = batch + len(unread) + 1, previous_offset
+    return (increment.batch, increment.previous_offset) == expected
+
+
+def broken_link(increment: Increment, batch: int, offset: int) -> str:
+    """Say what an increment names and what is there: `batch` at `offset`."""
+    return (
+        f"batch {increment.batch} names offset {increment.previous_offset} as its predecessor, but batch {batch} at"
+        f" {offset} precedes it"
+    )
+
+
+def kind_in(record: InputRecord, seals: Seals | None) -> RecordKind | None:
+    """Return what a record of ours is; None for a foreign one.
+
+    If value and header differ and the value is damaged, the header counts: a flipped kind must not hide an increment,
+    and lost first bytes must not make changes foreign, whose checksum their increment holds.
+
+    Raises:
+        DamagedError: no header helps.
+        UnknownFormatError: a newer version wrote it.
+    """
+    value = record.value or b""
+    kind, named = kind_of(value), named_kind(record)
+    if kind is None and not is_ours(value, record.headers):
+        return None
+    if kind is not None and named in {kind, None}:
+        return kind
+    if kind is None and named is RecordKind.CHANGES:
+        return named
+    try:
+        decode_as(object, value, place_of(record, seals), record.offset)
+    except DamagedError:
+        if named is None:
+            raise
+        return named
+    return kind
+
+
+def named_kind(record: InputRecord) -> RecordKind | None:
+    """Return what the header of a record says that it is."""
+    for each in record.headers:
+        if each in _KIND_HEADERS:
+            return _KIND_HEADERS[each]
+    return None

@@ -1,0 +1,147 @@
+"""Loads a full snapshot: the manifest, then its chunks, each checked before use, and last the sums. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from snapreplay.app.record import InputRecord
+from snapreplay.counted import counted
+from snapreplay.errors import DamagedError, RebuildError
+from snapreplay.snapshots.format.chunks import open_chunk, sums_of, unpacking
+from snapreplay.snapshots.format.records import Manifest, Pointer
+from snapreplay.snapshots.log.decode import decode_as
+from snapreplay.snapshots.log.place import TopicPartition
+from snapreplay.snapshots.log.reading import Reading, Source
+from snapreplay.state.contract import ShardSlice
+from snapreplay.state.digest import EMPTY
+
+
+class Sink(Protocol):
+    """The receiver of a snapshot: a `Store`, or something that only checks it."""
+
+    stream_time_ms: int
+
+    def clear(self, shard_count: int = ...) -> None:
+        """Hold nothing."""
+
+    def load(self, slices: Iterable[ShardSlice], store: str) -> None:
+        """Take some of the entries."""
+
+    def loaded(self) -> None:
+        """Note that all were given."""
+
+
+@dataclass
+class Nowhere:
+    """Takes a snapshot in and keeps nothing: everything of it is read and checked."""
+
+    stream_time_ms: int = field(default=-1)
+
+    def clear(self, shard_count: int = 0) -> None:
+        """Do nothing: there is nothing to clear."""
+
+    def load(self, slices: Iterable[ShardSlice], store: str) -> None:
+        """Do nothing: the sums were added up on the way."""
+
+    def loaded(self) -> None:
+        """Do nothing: there is still nothing."""
+
+
+OnSlice = Callable[[str, ShardSlice], None]
+"""Called with the store and the slice."""
+
+
+class SnapshotMissing(RebuildError):
+    """The manifest, or a chunk that it names, is not where it was acknowledged (trimmed, or topic created again)."""
+
+
+def named_manifest(record: InputRecord, log: TopicPartition, pointer: Pointer) -> Manifest:
+    """Return the manifest in the record that a committed increment points to.
+
+    Raises:
+        DamagedError: it is not the one that `pointer` names.
+        SealRefused, UnknownFormatError: it must not, or cannot, be used.
+    """
+    manifest = decode_as(Manifest, record.value or b"", log, record.offset)
+    if (manifest.snapshot_id, manifest.batch) != (pointer.snapshot_id, pointer.batch):
+        raise DamagedError(
+            f"manifest at {log} offset {pointer.manifest_offset} is of snapshot"
+            f" {manifest.snapshot_id} batch {manifest.batch}, but the pointer names {pointer.snapshot_id}"
+            f" batch {pointer.batch}"
+        )
+    if manifest.increment_offset != pointer.increment_offset or not all(
+        pointer.first_chunk_offset <= ref.offset < pointer.manifest_offset
+        for ref in manifest.chunks
+    ):
+        raise DamagedError(
+            f"snapshot {manifest.snapshot_id}: the manifest names other offsets than its pointer"
+        )
+    if manifest.digest != pointer.digest:
+        raise DamagedError(
+            f"snapshot {manifest.snapshot_id}: the manifest's digest {manifest.digest} is not the"
+            f" pointer's {pointer.digest}"
+        )
+    return manifest
+
+
+def loading(
+    log: str,
+    manifest: Manifest,
+    sink: Sink,
+    *,
+    verify_sums: bool,
+    on_slice: OnSlice | None = None,
+    on_chunk: Callable[[int], None] | None = None,
+) -> Reading[None]:
+    """Make `sink` exactly the snapshot's state.
+
+    Args:
+        log: the snapshots topic.
+        verify_sums: hash every entry, because no owner vouches for the sums, or nothing else proves the state.
+
+    Raises:
+        SnapshotMissing, DamagedError: `sink` holds a part of it.
+        UnknownFormatError: a newer version wrote a chunk.
+    """
+    sink.clear(manifest.shard_count)
+    sums, snapshot_id = EMPTY, manifest.snapshot_id
+    missing = {ref.offset: ref for ref in manifest.chunks}
+    source = Source(log, *chunk_range(manifest))
+    while missing and (records := (yield source)):
+        for record in records:
+            ref = missing.pop(record.offset, None)
+            if ref is None:
+                continue
+            # Checksum and zstd release the interpreter's lock, so a thread may do it.
+            body = yield partial(open_chunk, record.value or b"", ref, snapshot_id)
+            for found in unpacking(body, ref, snapshot_id, verify_sums=verify_sums):
+                if found is not None:
+                    store, part = found
+                    sums = sums.plus(sums_of(part).in_store(store))
+                    if on_slice is not None:
+                        on_slice(store, part)
+                    sink.load((part,), store)
+                yield None
+            if on_chunk is not None:
+                on_chunk(ref.size_bytes)
+    if missing:
+        raise SnapshotMissing(
+            f"snapshot {snapshot_id} lacks {len(missing)} of {counted(len(manifest.chunks), 'chunk')} in"
+            f" {log}, the first at offset {min(missing)}"
+        )
+    if sums != manifest.entries_digest:
+        raise DamagedError(
+            f"snapshot {snapshot_id} adds up to digest {sums}, but its manifest says {manifest.entries_digest}"
+        )
+    sink.loaded()
+    sink.stream_time_ms = manifest.stream_time_ms
+
+
+def chunk_range(manifest: Manifest) -> tuple[int, int]:
+    """Return the range of the chunks. Other writers' records may lie between them: they are selected by offset, not
+    by adjacency."""
+    offsets = [ref.offset for ref in manifest.chunks]
+    return (min(offsets), max(offsets) + 1) if offsets else (0, 0)

@@ -1,0 +1,270 @@
+"""Tests of what an audit and a compaction print, and the service that is told. The jobs themselves:
+tests/snapshots/jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapreplay.api.cli.exits import ExitCode, OperationRefused
+from snapreplay.api.cli.output import Format
+from snapreplay.api.cli.spark_commands import OwnerOverHttp, print_audit, print_compaction
+from snapreplay.errors import StopError
+from snapreplay.snapshots.jobs.compaction_report import CompactionReport, Outcome, PartitionResult
+from snapreplay.snapshots.proof.level import Level
+from snapreplay.snapshots.proof.proven import Proof
+from snapreplay.snapshots.proof.report import AuditReport, Chain, RecordedDecision, Violation
+
+CLEAN = AuditReport("ledger", 4, {"increments": 1200}, [], {"orphans": 1}, 8.25)
+VIOLATION = Violation("crc32", "ledger-snapshots", 2, 17, "differs")
+FOUND = AuditReport("ledger", 4, {"increments": 3}, [VIOLATION], {}, 1)
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_table_says_what_was_checked(capsys):
+    """A clean audit shows what it looked at: "no findings" alone could mean that it saw nothing."""
+    print_audit(CLEAN, Format.TABLE)
+    shown = capsys.readouterr().out
+    assert "1,200" in shown
+    assert "note: orphans" in shown
+    assert shown.splitlines()[-1] == "ledger: no findings in 4 partitions (8.2 s)"
+
+
+def test_table_says_where_a_finding_is(capsys):
+    """A finding has topic, partition and offset of the record to look at."""
+    print_audit(FOUND, Format.TABLE)
+    shown = capsys.readouterr().out
+    row = next(line for line in shown.splitlines() if "crc32" in line)
+    assert " ".join(row.split()) == "crc32 ledger-snapshots 2 17 differs"
+    assert "ledger: 1 finding in" in shown
+
+
+def test_table_tells_what_operators_accepted(capsys):
+    """No findings, but not without a word: partition, offset, who and why."""
+    decision = RecordedDecision(2, 17, "input-gap-1", "goes on at 130", "outage", "ada@here")
+    print_audit(AuditReport("ledger", 4, {}, [], {}, 1, [decision]), Format.TABLE)
+    shown = capsys.readouterr().out
+    row = next(line for line in shown.splitlines() if "input-gap-1" in line)
+    assert " ".join(row.split()) == "2 17 input-gap-1 ada@here outage goes on at 130"
+    assert "no findings" in shown
+
+
+def test_json_is_the_whole_report(capsys):
+    """Nothing is lost on the way to a script."""
+    print_audit(FOUND, Format.JSON)
+    document = json.loads(capsys.readouterr().out)
+    assert document["findings"][0]["offset"] == 17
+    assert document["checked"] == {"increments": 3}
+
+
+def test_table_says_what_is_proven_and_recorded(capsys):
+    """Of each partition: which batches were read, how far it is proven, and why not only the new ones were read."""
+    proof = Proof(Level.CHANGES, 12, 40)
+    chains = [
+        Chain(0, 0, 50, 20, 7, 12, proven=proof, recorded=True),
+        Chain(1, 0, 50, 0, 0, 9, audited_all_because="nothing is proven yet"),
+    ]
+    report = AuditReport("ledger", 2, {}, [], {}, 1, chains=chains, since_last=True)
+    print_audit(report, Format.TABLE)
+    rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "0 7 to 12 12 level changes" in rows
+    assert "1 0 to 9 - no nothing is proven yet" in rows
+
+
+@pytest.mark.parametrize(("findings", "code"), [([], 4), ([VIOLATION], 1)])
+def test_a_proof_that_was_not_recorded_is_no_verdict(invoke, monkeypatch, findings, code):
+    """Without findings an operator is needed; with findings these count."""
+    report = AuditReport("ledger", 4, {}, findings, {}, 1, since_last=True, not_recorded="no ACL")
+    monkeypatch.setattr("snapreplay.spark.audit", lambda *_, **__: report)
+    result = invoke("audit", "--app-id", "ledger", "--since-last")
+    assert result.exit_code == code
+    assert "error: the proof was not recorded: no ACL" in result.stderr
+    assert "in 4 partitions (1.0 s)" in result.stdout
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_the_work(invoke, monkeypatch, tmp_path):
+    """Its folder is missing, or it is one: exit code 2. As the hint says, it is written where it may be; a former page
+    stays until the new one is whole."""
+    asked = []
+
+    def audit(*arguments, **options):
+        asked.append(path.read_text() if path.is_file() else None)
+        return CLEAN
+
+    monkeypatch.setattr("snapreplay.spark.audit", audit)
+    path = tmp_path / "reports" / "audit.html"
+    for wrong in (path, tmp_path):
+        result = invoke("audit", "--app-id", "ledger", "--html", str(wrong))
+        assert result.exit_code == 2
+        assert f"{wrong} cannot be written: " in result.stderr.replace("\n", "")
+    assert asked == []
+    path.parent.mkdir()
+    path.write_text("former")
+    assert invoke("audit", "--app-id", "ledger", "--html", str(path)).exit_code == 0
+    assert asked == ["former"]
+    assert "No findings" in path.read_text()
+    assert [each.name for each in path.parent.iterdir()] == ["audit.html"]
+
+
+@pytest.mark.parametrize("command", ["audit", "compact"])
+@pytest.mark.parametrize("arguments", [[], ["app.py", "--app-id", "x"]])
+def test_app_or_app_id(invoke, command, arguments):
+    """Exactly one of them: exit code 2 and how."""
+    result = invoke(command, *arguments)
+    assert result.exit_code == 2
+    assert "--app-id" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["audit", "compact"])
+def test_without_spark_it_says_what_to_install(tmp_path, command):
+    """The service's image has no Spark: exit code 2, could not run, and the extra to install."""
+    code = (
+        "import sys; sys.modules['pyspark'] = None;"
+        f"sys.argv[1:] = ['{command}', '--app-id', 'x'];"
+        "from snapreplay.api.cli import main; main()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert "snapreplay[spark]" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("job", ["audit", "compact"])
+def test_without_java_and_maven_it_names_both_before_it_asks_anybody(tmp_path, job):
+    """Spark's jars are not here either: exit code 2. In a process of its own: a session that runs already needs no
+    Java."""
+    environment = {**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environment["SNAPREPLAY_SPARK_JARS_DIR"] = str(tmp_path / "jars")
+    environment.pop("JAVA_HOME", None)
+    command = [sys.executable, "-m", "snapreplay.api.cli", job, "--app-id", "ledger"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.splitlines() == [
+        "error: Spark needs Java 17 or newer, but there is no java command",
+        " hint: `apt-get install default-jre-headless`; mvn is missing, too: `apt-get install maven`",
+    ]
+
+
+def test_crash_is_not_taken_for_findings(invoke, monkeypatch):
+    """An audit that breaks could not run: exit code 2, never Python's own 1, which means findings."""
+
+    def broken(*arguments, **options):
+        raise RuntimeError("the JVM is gone")
+
+    monkeypatch.setattr("snapreplay.spark.audit", broken)
+    result = invoke("audit", "--app-id", "ledger")
+    assert result.exit_code == 2
+    assert "the JVM is gone" in result.stderr
+
+
+def test_service_settings_reach_the_audit(invoke, monkeypatch):
+    """Cluster, app id and the client's other properties are those of the settings."""
+    seen: list[Any] = []
+
+    def audit(*arguments, **options):
+        seen.extend([*arguments, options])
+        return CLEAN
+
+    monkeypatch.setattr("snapreplay.spark.audit", audit)
+    options = ["--bootstrap-servers", "k:1", "--set", "kafka.client.id=me"]
+    options += ["--since-last", "--master", "spark://m:7077"]
+    assert invoke("audit", "--app-id", "ledger", "--level", "changes", *options).exit_code == 0
+    settings, app_id, level, app, others = seen
+    assert others == {"since_last": True, "master": "spark://m:7077"}
+    assert settings.kafka == {"bootstrap.servers": "k:1", "client.id": "me"}
+    assert (app_id, level, app) == ("ledger", Level.CHANGES, None)
+
+
+PROPOSED = PartitionResult(
+    0, Outcome.PROPOSED, 42, 170, "5c1dd0a4", 61, "a0", 12, entries=1500, chunks=3, size_bytes=2048,
+    bridged=[123],
+)  # fmt: skip
+REFUSED = PartitionResult(1, Outcome.NOT_POSSIBLE, reason="no changes", hint="name the app")
+REPORT = CompactionReport("ledger", [PROPOSED, REFUSED], 8.25)
+
+
+def test_compaction_table_says_what_became_of_each_partition(capsys):
+    """A row each, the reasons below, and a verdict in the last line."""
+    print_compaction(REPORT, Format.TABLE)
+    lines = capsys.readouterr().out.splitlines()
+    row = next(line for line in lines if "5c1dd0a4" in line)
+    assert " ".join(row.split()) == "0 proposed 42 12 1,500 3 2,048 5c1dd0a4"
+    assert lines[-4:] == [
+        "partition 0: the increment at offset 123 cannot be read; the digest of a later batch shows that no change is"
+        " missing",
+        "partition 1: no changes",
+        " hint: name the app",
+        "ledger: 2 partitions: 1 proposed, 1 not possible (8.2 s)",
+    ]
+
+
+def test_json_is_the_whole_compaction(capsys):
+    """Nothing is lost on the way to a script."""
+    print_compaction(REPORT, Format.JSON)
+    document = json.loads(capsys.readouterr().out)
+    assert document["partitions"][0]["manifest_offset"] == 61
+    assert document["partitions"][1]["outcome"] == "not possible"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        ([], 0),
+        (["proposed", "adopted", "superseded", "nothing to do"], 0),
+        (["proposed", "rejected"], 1),
+        (["waiting"], 1),
+        (["not possible"], 1),
+    ],
+)
+def test_exit_code_is_that_of_the_report(invoke, monkeypatch, outcomes, code):
+    """0: every partition has a proposal or needs none."""
+    results = [PartitionResult(n, Outcome(each)) for n, each in enumerate(outcomes)]
+    report = CompactionReport("ledger", results, 1.0)
+    monkeypatch.setattr("snapreplay.spark.compact", lambda *_, **__: report)
+    assert invoke("compact", "--app-id", "ledger").exit_code == code
+
+
+@pytest.mark.parametrize("error", [StopError("Spark stopped"), RuntimeError("the JVM is gone")])
+def test_a_job_that_breaks_could_not_run(invoke, monkeypatch, error):
+    """Exit code 2, with the reason; never 1, which is about partitions."""
+
+    def broken(*_arguments, **_options):
+        raise error
+
+    monkeypatch.setattr("snapreplay.spark.compact", broken)
+    result = invoke("compact", "--app-id", "ledger")
+    assert result.exit_code == 2
+    assert str(error) in result.stderr
+
+
+class Client:
+    """A service that owns partition 0 only, and rejects."""
+
+    def adopt(self, partition: int, manifest_offset: int) -> Any:
+        if partition != 0:
+            raise OperationRefused("not mine", hint="", code=ExitCode.FINDINGS)
+        return self.operation(f"op-{manifest_offset}")
+
+    def operation(self, operation_id: str) -> Any:
+        part = {"partition": 0, "state": "failed", "detail": f"{operation_id}: superseded"}
+        return {"id": operation_id, "state": "failed", "parts": [part]}
+
+
+def test_the_service_is_told_and_asked(capsys):
+    """What it does not own is noted, and waited for in the log."""
+    client: Any = Client()
+    service = OwnerOverHttp(client)
+    service.tell(0, 61)
+    service.tell(1, 70)
+    assert service.rejection(0, 61) == "op-61: superseded"
+    assert service.rejection(1, 70) is None
+    assert "partition 1: its owner was not told: not mine" in capsys.readouterr().err

@@ -1,0 +1,112 @@
+"""Answers that are given again, and HEAD."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from fastapi.testclient import TestClient
+
+from snapreplay.api.answers import KEPT_MAX, Answers
+from snapreplay.api.app import create_app
+from snapreplay.service.control.document import Look, document_of
+from tests.support.fake_control import NOW, FakeControl
+from tests.support.local_source import Local
+
+PATHS = ("/healthz", "/readyz", "/api/v1", "/restore-status", "/openapi.json", "/nowhere")
+
+
+class Still(Local):
+    """The same document again and again, until `look_again`."""
+
+    def __init__(self, control):
+        super().__init__(control)
+        self.scrapes = 0
+        self.look_again()
+
+    def look_again(self):
+        self._look = Look(document_of(self._control), 0.0)
+
+    async def look(self):
+        return self._look
+
+    async def counted(self):
+        self.scrapes += 1
+        return await super().counted()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_head_is_get_without_a_body(client, path):
+    """With the same status and the same headers, the length of the body included."""
+    got, head = client.get(path), client.head(path)
+    assert head.status_code == got.status_code
+    assert dict(head.headers) == dict(got.headers)
+    assert int(head.headers["content-length"]) > 0
+    assert head.content == b""
+
+
+def test_a_document_is_rendered_once():
+    """Whoever asks for it how often; in another format, and after a change, it is rendered anew."""
+    control = FakeControl()
+    source = Still(control)
+    client = TestClient(create_app(source, now=lambda: NOW))
+    first = client.get("/metrics")
+    assert client.get("/metrics").content == client.get("/metrics").content == first.content
+    assert source.scrapes == 1
+    other = client.get("/metrics", headers={"Accept": "application/openmetrics-text"})
+    assert other.headers["content-type"] != first.headers["content-type"]
+    assert source.scrapes == 2
+    for number in range(KEPT_MAX):
+        client.get(f"/openapi.json?{number}")
+    control.statuses = {}
+    source.look_again()
+    assert client.get("/metrics").content == client.get("/metrics").content != first.content
+    assert source.scrapes == 3
+
+
+async def test_an_answer_is_kept_for_the_document_that_it_was_made_of():
+    """A newer document may come while it is made."""
+    control, made = FakeControl(), asyncio.Event()
+    source = Still(control)
+    bodies = [b"of the first", b"of the second"]
+
+    async def app(_scope, _receive, send):
+        body = bodies.pop(0)
+        if bodies:
+            await made.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": body})
+
+    answers = Answers(app, source)
+
+    async def got(path):
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
+        await answers(scope, asyncio.Queue().get, send)
+        return sent[-1]["body"]
+
+    first = asyncio.create_task(got("/metrics"))
+    await asyncio.sleep(0)
+    source.look_again()
+    assert await got("/readyz") == b"of the second"
+    made.set()
+    assert await first == b"of the first"
+    bodies.append(b"of the second, too")
+    assert await got("/metrics") == b"of the second, too"
+
+
+def test_no_more_than_some_are_kept():
+    """A client that makes up queries does not fill the memory."""
+    client = TestClient(create_app(Still(FakeControl()), now=lambda: NOW))
+    for number in range(200):
+        assert client.get(f"/api/v1?{number}").status_code == 200
+
+
+def test_a_post_is_never_answered_from_memory(client):
+    """Each one is an operation of its own."""
+    first, second = client.post("/trigger-snapshot"), client.post("/trigger-snapshot")
+    assert first.json()["id"] != second.json()["id"]

@@ -1,0 +1,96 @@
+"""A real HTTP process under connections that mean harm, and what it answers to others meanwhile."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import httpx2
+import pytest
+
+from snapreplay.api import connections
+from tests.support.deadlines import scaled
+
+HALF = b"GET /metrics HTTP/1.1\r\nHost: loc"
+SLOW_BODY = (
+    b"POST /trigger-snapshot HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b'Content-Length: 90000\r\n\r\n{"partitions'
+)
+PIPELINED = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50
+TWO_LENGTHS = (
+    b"POST /trigger-snapshot HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+)
+
+
+def connected(url: str) -> socket.socket:
+    host, _, port = url.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=scaled(30))
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Say whether it is closed, once everything is read that came before."""
+    try:
+        while client.recv(1 << 20):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        pass
+    return True
+
+
+@pytest.fixture(params=[HALF, SLOW_BODY, PIPELINED], ids=["half-open", "slow body", "never read"])
+def harmful(request, url: str) -> Iterator[list[socket.socket]]:
+    """More connections than are served at once."""
+    opened = []
+    for _ in range(connections.CONNECTIONS_MAX + 100):
+        each = connected(url)
+        each.setblocking(False)
+        with suppress(OSError):  # it is closed already, because others came
+            each.send(request.param)
+        opened.append(each)
+    yield opened
+    for each in opened:
+        each.close()
+
+
+def test_probes_answer_beside_connections_that_mean_harm(harmful, url):
+    """None of ten is refused or late, though all places are taken: the oldest connections are closed."""
+    for _ in range(10):
+        began = time.monotonic()
+        assert httpx2.get(f"{url}/healthz", trust_env=False).status_code == 200
+        assert time.monotonic() - began < scaled(2)
+    assert sum(is_closed(each) for each in harmful) >= 100
+
+
+@pytest.mark.parametrize("sent", [HALF, SLOW_BODY], ids=["header", "body"])
+def test_a_request_has_a_deadline(url, sent):
+    """A client that goes on sending a byte now and then gains nothing."""
+    with connected(url) as slow:
+        slow.sendall(sent)
+        began = time.monotonic()
+        with suppress(OSError):
+            while slow.recv(1000):
+                pass
+        assert time.monotonic() - began < scaled(20)
+
+
+def test_two_lengths_are_refused_on_the_wire(url):
+    """And the connection is closed: what follows may be a request that somebody has smuggled."""
+    with connected(url) as client:
+        client.sendall(TWO_LENGTHS)
+        answer = b""
+        while part := client.recv(65536):
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"two-lengths" in answer
+
+
+def test_connections_are_fewer_than_files(monkeypatch):
+    """With 150 files, 48 stay free for the rest."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (150, 150))
+    assert connections.connections_max() == 102

@@ -1,0 +1,133 @@
+"""Attack B19, continued: what a job takes from a log with a seal, and what it writes into it."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from snapreplay.service.clock import wall_ms
+from snapreplay.snapshots.format.seal import SealPolicy, SealRefused, Seals
+from snapreplay.snapshots.jobs.compaction import Compaction
+from snapreplay.snapshots.jobs.compaction_report import Outcome
+from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, moment_of
+from snapreplay.snapshots.proof.level import Level
+from snapreplay.snapshots.proof.partition import audit_partition
+from tests.service.partition.conftest import bench
+from tests.support.compacting import BY, PlainEngine, Topics
+from tests.support.in_memory import virtual
+from tests.support.proposals import Job, answer, asked, fed
+from tests.support.sealing import forged_increment, key_file, ran, sealed, seals
+
+__all__ = ["bench", "key_file"]
+
+
+class BenchTopics:
+    """`MemoryTopics` of an app in memory."""
+
+    def __init__(self, bench):
+        self._bench = bench
+
+    def places(self):
+        return [(self._bench.increments, 0), (self._bench.snapshots, 0)]
+
+    def bounds(self, topic, partition):
+        log = self._bench.log(topic)
+        return log.start, log.end
+
+    def read(self, topic, partition, start_offset, end_offset):
+        for each in self._bench.log(topic).committed():
+            if start_offset <= each.offset < end_offset:
+                yield [each]
+
+    def append(self, topic, values):
+        return {0: [self._bench.log(topic).append(None, *values[0], (), 1000, None)]}
+
+
+class KeyedTopics(Topics):
+    """Its clients have these keys."""
+
+    def __init__(self, bench, keys):
+        topics: Any = BenchTopics(bench)
+        super().__init__(topics)
+        self.keys, self.ids = keys, dict(bench.broker.topic_ids)
+
+    @contextmanager
+    def open(self):
+        with super().open() as client:
+            client.seals = self.keys
+            yield client
+
+
+def audited(bench, keys):
+    """Checks of all findings."""
+    with KeyedTopics(bench, keys).open() as client:
+        logs = PartitionLogs(client, bench.app.app_id, 0)
+        moment = moment_of(client, bench.app.app_id, 0)
+        report = audit_partition(bench.app.app_id, moment, logs, Level.CHANGES)
+    return {each.check for each in report.findings}
+
+
+def compacted(bench, keys):
+    """Return what becomes of the partition."""
+    topics = KeyedTopics(bench, keys)
+    engine: Any = PlainEngine(topics.topics)
+    (result,) = Compaction(engine, topics.open, bench.app.app_id, BY, wall_ms).run()
+    return result
+
+
+@virtual
+async def test_an_audit_looks_at_every_seal(bench, key_file):
+    """With the key all is well; with another one, or a forged record, the finding says so. Without one it does not
+    run."""
+    await bench.prepare(**key_file("a"))
+    await ran(bench)
+    assert audited(bench, seals("a")) == set()
+    assert audited(bench, None) == set()
+    assert audited(bench, seals("b")) == {"seal"}
+    with pytest.raises(SealRefused, match="this process has no key"):
+        audited(bench, Seals())
+    Job(bench).propose()
+    assert audited(bench, seals("a")) == {"seal"}
+
+
+@virtual
+async def test_a_compaction_seals_what_it_proposes(bench, key_file):
+    """The owner adopts it. A job with another key proposes nothing."""
+    await bench.prepare(**key_file("a"))
+    async with bench.live() as one:
+        await fed(bench, one)
+        refused = compacted(bench, seals("b"))
+        assert refused.outcome is Outcome.NOT_POSSIBLE
+        assert "is sealed with key 'a', but the file has only b" in refused.reason
+        proposed = compacted(bench, seals("a"))
+        assert proposed.outcome is Outcome.PROPOSED, proposed
+        told = await answer(asked(one, proposed.manifest_offset))
+        assert told[0] == "succeeded", told
+    assert all(sealed(bench))
+    assert (await bench.restored()).snapshot.snapshot_id == proposed.snapshot_id
+
+
+@virtual
+async def test_a_compaction_takes_nothing_from_a_forged_log(bench, key_file):
+    """An increment without a seal behind the last one."""
+    await bench.prepare(**key_file("a"))
+    async with bench.live() as one:
+        await fed(bench, one)
+    forged_increment(bench)
+    result = compacted(bench, seals("a"))
+    assert result.outcome is Outcome.NOT_POSSIBLE
+    assert "has no seal" in result.reason
+
+
+@virtual
+async def test_an_audit_refuses_what_follows_a_sealed_increment_without_a_seal(bench, key_file):
+    """While the seal is introduced, the order is all that shows it: what began without a seal is no finding."""
+    introducing = replace(seals("a"), policy=SealPolicy.INTRODUCE)
+    await ran(bench)
+    await ran(bench, **key_file("a", policy="introduce"))
+    assert set(sealed(bench)) == {True, False}
+    assert audited(bench, introducing) == set()
+    forged_increment(bench)
+    assert audited(bench, introducing) == {"seal"}
+    assert "the increment before it has one" in compacted(bench, introducing).reason

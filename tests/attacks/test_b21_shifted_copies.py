@@ -1,0 +1,105 @@
+"""B21: a tool has read the records of our topics and written them again. The copies have no transaction markers, so
+their records lie at other offsets than every pointer says."""
+
+import asyncio
+
+import pytest
+
+from snapreplay.service.topics import stale_leader
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER
+from tests.support import apps, reference
+from tests.support.accepting import accepted
+from tests.support.entries import read_entry
+from tests.support.stage import processed, snapshot
+from tests.support.tampering import messages, recreate, write_again
+
+pytestmark = pytest.mark.kafka
+
+
+async def copied(here, *, until_offset=None):
+    """Both own topics, loaded again by a tool while the app is stopped; the increments up to this offset of theirs."""
+    for topic in (f"{here.app.app_id}-increments", f"{here.app.app_id}-snapshots"):
+        (records,) = await here.read(topic)
+        count = len(records)
+        if topic.endswith("increments") and until_offset is not None:
+            count = until_offset + 1
+        await asyncio.to_thread(load_again, here.bootstrap_servers, topic, count)
+
+
+def load_again(servers, topic, count):
+    found = messages(servers, topic, count)
+    recreate(servers, topic, 1, KEPT_FOR_EVER)
+    write_again(servers, topic, found)
+
+
+async def test_b21_an_older_state_is_not_taken_for_the_last_one(stage, unique, monkeypatch):
+    """In the copy another batch lies where the snapshot's was, and it is the last one: without a digest of each batch
+    nothing but the batch number shows that the state is an older one."""
+    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 1.0)
+    here = await stage(apps.tape(unique("tape"), apps.Tape))
+    increments = f"{here.app.app_id}-increments"
+    async with here.running() as service:
+        await here.feed(10)
+        await processed(service, {0: 10})
+        await snapshot(service)
+        for _ in range(8):
+            await here.feed(5)
+            await here.all_processed(service)
+    (records,) = await here.read(increments)
+    pointer = read_entry(records[-1].value).pointers[0]
+    there = read_entry(records[pointer.increment_offset].value)
+    assert (there.batch, there.pointers) == (4, [pointer])
+    await copied(here, until_offset=pointer.increment_offset)
+    status = await here.failure()
+    assert status.error.kind == "OffsetsShifted"
+    assert "copied with shifted offsets" in status.error.message
+
+
+async def test_b21_the_cause_is_named_and_the_way_out_leads_on(past, monkeypatch):
+    """The plan says which records are processed again; that and no more is done twice."""
+    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 1.0)
+    then = await past()
+    here = then.here
+    await copied(here)
+    status = await here.failure()
+    assert status.error.kind == "OffsetsShifted"
+    message = status.error.message
+    assert message.startswith(f"topic {then.increments} was deleted and created again")
+    assert "not even the genesis" not in message
+    proposal, _ = await accepted(here, status.error.hint)
+    assert "offsets 80 to 120 are processed again, outputs written a second time" in " ".join(
+        proposal.plan
+    )
+    async with here.running() as service:
+        await processed(service, {0: 120})
+        assert sum(account["n"] for account in service.view(0).values()) == 120
+    (outputs,) = await here.read(here.app.outputs[0].name)
+    names = reference.ids(outputs)
+    assert len(names) == 160
+    assert len(set(names)) == 120
+
+
+async def test_b21_the_plan_says_what_a_shifted_input_repeats(past, monkeypatch):
+    """The input was loaded again without its first 16 records: what was processed lies at other offsets."""
+    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 1.0)
+    then = await past()
+    here = then.here
+    await asyncio.to_thread(shift, here.bootstrap_servers, then.input, 120, 16)
+    status = await here.failure()
+    assert "are processed again, outputs written a second time" in status.error.hint
+    proposal, _ = await accepted(here, status.error.hint)
+    plan = " ".join(proposal.plan)
+    assert "holds the last record that was processed at offset 103 instead of 119" in plan
+    assert "offsets 0 to 104 were processed before" in plan
+    assert "holds none of" not in plan
+    async with here.running() as service:
+        await processed(service, {0: 104})
+    (outputs,) = await here.read(here.app.outputs[0].name)
+    assert len(reference.ids(outputs)) == 120 + 104
+
+
+def shift(servers, topic, count, by):
+    """The topic anew, without its first records."""
+    found = messages(servers, topic, count)
+    recreate(servers, topic, 1)
+    write_again(servers, topic, found[by:])

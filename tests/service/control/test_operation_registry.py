@@ -1,0 +1,102 @@
+"""Tests of what was asked for and what became of it."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from snapreplay.service.control import operation_registry as module
+from snapreplay.service.control.operation_registry import OperationRegistry, operation_id
+from snapreplay.service.control.protocol import Busy, OperationState
+
+
+def found(operations, made) -> Any:
+    """The operation as it is now."""
+    return operations.get(made.id)
+
+
+def states(operation):
+    return [part.state for part in operation.parts]
+
+
+def test_an_operation_ends_when_its_last_part_does():
+    """Skipped counts as done; the end has a time."""
+    operations = OperationRegistry()
+    made = operations.create("snapshot", "before deploy", [0, 2])
+    assert (made.state, states(made), made.finished_at) == ("running", ["pending", "pending"], None)
+    operations.report(made.id, 0, OperationState.SUCCEEDED, "s1", "")
+    assert found(operations, made).state == "running"
+    operations.report(made.id, 2, OperationState.SKIPPED, None, "nothing new")
+    done = found(operations, made)
+    assert (done.state, states(done)) == ("succeeded", ["succeeded", "skipped"])
+    assert done.finished_at >= done.created_at
+    assert done.parts[0].snapshot_id == "s1"
+    assert done.parts[1].detail == "nothing new"
+
+
+def test_one_failed_part_fails_the_operation():
+    """Though the others succeeded."""
+    operations = OperationRegistry()
+    made = operations.create("snapshot", "", [0, 1])
+    operations.report(made.id, 1, OperationState.FAILED, None, "no broker")
+    operations.report(made.id, 0, OperationState.SUCCEEDED, "s1", "")
+    assert found(operations, made).state == "failed"
+
+
+def test_a_part_that_has_ended_is_never_changed():
+    """The first answer counts: a late "failed" of a closing partition does not undo a success."""
+    operations = OperationRegistry()
+    made = operations.create("snapshot", "", [0])
+    operations.report(made.id, 0, OperationState.SUCCEEDED, "s1", "")
+    operations.report(made.id, 0, OperationState.FAILED, None, "released")
+    assert states(found(operations, made)) == ["succeeded"]
+
+
+def test_a_busy_partition_is_refused_until_its_part_has_ended():
+    """And nothing of the refused operation is started."""
+    operations = OperationRegistry()
+    first = operations.create("snapshot", "", [0, 1])
+    with pytest.raises(Busy) as refused:
+        operations.create("snapshot", "", [1, 2])
+    assert (refused.value.partition, refused.value.operation_id) == (1, first.id)
+    assert len(operations.all()) == 1
+    operations.report(first.id, 1, OperationState.SUCCEEDED, "s1", "")
+    assert operations.create("snapshot", "", [1, 2]).state == "running"
+
+
+def test_only_the_last_ones_are_kept_newest_first(monkeypatch):
+    """A caller that triggers for ever does not fill the memory; news of what was evicted is ignored. Where there was
+    nothing to do it has succeeded."""
+    monkeypatch.setattr(module, "OPERATIONS_MAX", 3)
+    operations = OperationRegistry()
+    made = [operations.create("snapshot", str(n), []) for n in range(5)]
+    assert [each.reason for each in operations.all()] == ["4", "3", "2"]
+    operations.report(made[0].id, 0, OperationState.SUCCEEDED, "s1", "")
+    assert operations.get(made[0].id) is None
+    assert {each.state for each in operations.all()} == {"succeeded"}
+
+
+def test_ids_sort_by_time_and_are_uuids_of_version_7(monkeypatch):
+    """48 bits of milliseconds in front."""
+    ids = []
+    for now in (1, 1_795_000_000_000, 1_795_000_000_001, (1 << 48) - 1):
+        monkeypatch.setattr(module, "wall_ms", lambda now=now: now)
+        ids.append(operation_id())
+    assert ids == sorted(ids)
+    assert {each[14] for each in ids} == {"7"}
+    assert all(each[19] in "89ab" for each in ids)
+
+
+def test_reports_from_many_threads_are_all_counted():
+    """Runners and HTTP are different threads."""
+    operations = OperationRegistry()
+    made = operations.create("snapshot", "", range(200))
+    threads = [
+        threading.Thread(target=operations.report, args=(made.id, n, "succeeded", f"s{n}", ""))
+        for n in range(200)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found(operations, made).state == "succeeded"

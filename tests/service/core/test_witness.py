@@ -1,0 +1,42 @@
+"""Tests of what is said outside of the increments topic, compared with what is in it."""
+
+import pytest
+
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.witness import Witness, behind
+from tests.support.entries import increment
+
+LAST = FoundIncrement(increment(9, topic_ids={"incs": "I"}), 100)
+
+
+@pytest.mark.parametrize(
+    ("witness", "ahead"),
+    [
+        (Witness(10, 101, 5, "I"), True),
+        (Witness(10, 101, 5), True),  # a cluster without ids
+        (Witness(9, 100, 5, "I"), False),  # the same batch
+        (Witness(3, 20, 5, "I"), False),  # an older one: the group's offsets went back, too
+        (Witness(10, 101, 5, "J"), False),  # of a topic that was deleted
+        (Witness(10, 90, 5, "I"), False),  # of a chain that ended before this one began
+    ],
+)
+def test_a_later_batch_of_this_topic_and_chain_shows_a_lost_end(witness, ahead):
+    """Nothing else is an alarm. What was read back is what was written."""
+    assert witness.is_ahead("incs", LAST) is ahead
+    assert Witness.from_metadata(witness.metadata) == witness
+
+
+@pytest.mark.parametrize("text", ["", "reset by hand", "{}", '{"batch": -1}', "[1, 2, 3, 4]"])
+def test_what_nobody_of_us_wrote_says_nothing(text):
+    """Kafka's own command resets an offset without any text."""
+    assert Witness.from_metadata(text) is None
+
+
+def test_the_error_names_both_batches():
+    """And the group that knows."""
+    error = behind("app-witness", "incs-0", Witness(11, 130, 5, "I"), LAST)
+    assert "incs-0 ends with batch 9 at offset 100, but batch 11 was committed at offset 130" in (
+        error.message
+    )
+    assert "group app-witness" in error.message
+    assert "at least 2 batches" in error.message

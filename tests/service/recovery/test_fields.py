@@ -1,0 +1,141 @@
+"""Code that does not know a stored field: told by name, before the first record, and nothing is lost."""
+
+import msgspec
+import pytest
+
+from snapreplay.app.app import App
+from snapreplay.app.topic import Topic
+from snapreplay.state.map import MapState
+from tests.support.in_memory import InMemory, virtual
+
+
+class V1(msgspec.Struct):
+    n: int = 0
+
+
+class V2(msgspec.Struct):
+    n: int = 0
+    email: str = ""
+
+
+class Renamed(msgspec.Struct):
+    n: int = 0
+    mail: str = ""
+
+
+class KeptName(msgspec.Struct):
+    n: int = 0
+    mail: str = msgspec.field(default="", name="email")
+
+
+payments = Topic("payments-fields")
+balances = Topic("balances-fields")
+
+
+def app_of(account, **options):
+    app = App(
+        "fields",
+        inputs=[payments],
+        outputs=[balances],
+        state=lambda: MapState(str, account, default=account, **options),
+    )
+
+    @app.handler(payments)
+    def on_payment(record, state, out):
+        if record.value is None:
+            return
+        entry = state[record.key]
+        entry.n += 1
+        for name in ("email", "mail"):
+            if record.value.get(name) and hasattr(entry, name):
+                setattr(entry, name, record.value[name])
+
+    return app
+
+
+@pytest.fixture
+def bench():
+    """A log of its own for each test."""
+    return InMemory()
+
+
+async def run(bench, app, *records):
+    """One process with this code, up to the end of the input; the state that it leaves."""
+    await bench.send(records)
+    async with bench.live(app) as one:
+        await one.position(bench.log(bench.input).end)
+        return {key: msgspec.to_builtins(value) for key, value in one.view().items()}
+
+
+OLD, NEW = app_of(V1), app_of(V2)
+FIRST = ("ada", {"email": "a@b"})
+
+
+@virtual
+async def test_a_field_of_a_later_version_is_never_dropped(bench):
+    """Rolled back, the old code says so before the first record, and the later version goes on where it was."""
+    await bench.prepare(OLD)
+    await run(bench, OLD, ("eve", {}))
+    await run(bench, NEW, FIRST)
+    await bench.send([("ada", {})])
+    status = await bench.failure(OLD)
+    assert (status.error.kind, status.batch) == ("UnknownFields", None)
+    assert "'email'" in status.error.message
+    assert (await run(bench, NEW))["ada"] == {"n": 2, "email": "a@b"}
+
+
+@virtual
+async def test_a_renamed_field_does_not_begin_at_its_default(bench):
+    """Refused; with its stored name kept, as the hint says, the value is there."""
+    await bench.prepare(NEW)
+    await run(bench, NEW, FIRST)
+    status = await bench.failure(app_of(Renamed))
+    assert 'msgspec.field(name="email")' in status.error.hint
+    assert (await run(bench, app_of(KeptName)))["ada"]["email"] == "a@b"
+
+
+@virtual
+async def test_a_removed_field_is_declared_and_remembered(bench):
+    """Refused until it is declared; then code that has it again is refused, too, until it says that it knows."""
+    await bench.prepare(NEW)
+    await run(bench, NEW, FIRST)
+    assert 'dropped=("email",)' in (await bench.failure(OLD)).error.hint
+    assert (await run(bench, app_of(V1, dropped=("email",)), ("ada", {})))["ada"] == {"n": 2}
+    assert (await run(bench, OLD, ("ada", {})))["ada"] == {"n": 3}
+    status = await bench.failure(NEW)
+    assert "may lack 'email'" in status.error.message
+    again = app_of(V2, dropped=("email",))
+    assert (await run(bench, again, ("ada", {})))["ada"] == {"n": 4, "email": ""}
+    assert (await run(bench, NEW, FIRST))["ada"] == {"n": 5, "email": "a@b"}
+
+
+@virtual
+async def test_where_nothing_is_stored_nothing_is_refused(bench):
+    """A partition without entries has no value to lose."""
+    await bench.prepare(NEW)
+    assert await run(bench, NEW, ("ada", None)) == {}
+    assert bench.batches()[-1].fields == {"default": ["email", "n"]}
+    assert await run(bench, OLD, ("ada", {})) == {"ada": {"n": 1}}
+
+
+@virtual
+async def test_a_rolling_deployment_loses_nothing(bench):
+    """The partition goes from the old process to the new one and back: the old one stops by name, and leaves the log
+    to the new one."""
+    await bench.prepare(OLD)
+    one = await bench.owner("one", OLD)
+    await one.phase("live")
+    await bench.send([("ada", {})])
+    await one.position(1)
+    two = await bench.owner("two", NEW)
+    await two.phase("live")
+    await bench.send([FIRST])
+    await two.position(2)
+    await one.phase("fenced")
+    await one.end()
+    back = await bench.owner("one", OLD)
+    await back.phase("failed")
+    await bench.send([("ada", {})])
+    again = await bench.owner("two", NEW)
+    await again.position(3)
+    assert msgspec.to_builtins(again.view()["ada"]) == {"n": 3, "email": "a@b"}

@@ -1,0 +1,208 @@
+"""Tests of how far a process says that its partitions are committed, and what a recovery makes of it. On a broker:
+attack C6."""
+
+import asyncio
+from contextlib import suppress
+
+import msgspec
+import pytest
+
+from snapreplay.app.names import witness_group
+from snapreplay.errors import StopError
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core.kafka_errors import NotAuthorized, Unreachable
+from snapreplay.service.core.witness import Witness
+from snapreplay.service.ports import CommittedOffset
+from snapreplay.service.recovery.custody_facts import last_now
+from snapreplay.service.runtime import witnesses as module
+from snapreplay.service.runtime.witnesses import Witnesses
+from snapreplay.service.supervisor import Supervisor
+from snapreplay.service.topics import stale_leader
+from tests.simulation.cluster import SimCluster
+from tests.support.entries import increment
+from tests.support.in_memory import virtual
+from tests.support.stage import until
+
+
+class Kept:
+    """A committer that keeps what it is given, or raises."""
+
+    def __init__(self, *errors):
+        self.written, self.errors, self.closed = [], list(errors), False
+
+    async def commit(self, offsets):
+        if self.errors:
+            raise self.errors.pop(0)
+        self.written.append(offsets)
+
+    async def close(self):
+        self.closed = True
+
+
+async def turns(witnesses, committer, count):
+    """That many times."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout((count + 0.5) * module.WRITE_SECONDS):
+            await witnesses.keep_writing(committer)
+
+
+@virtual
+async def test_only_what_has_changed_is_written(bench):
+    """All partitions in one request, a few seconds apart; the last ones at the end."""
+    context = await (await bench.prepare()).context()
+    ours, committer = Witnesses(), Kept()
+    ours.reached(context.increments, increment(1), 10)
+    ours.reached(context.increments, increment(2), 20)
+    await turns(ours, committer, 3)
+    (written,) = committer.written
+    committed = written[context.increments]
+    read = Witness.from_metadata(committed.metadata)
+    assert read is not None
+    assert (committed.offset, read.batch) == (21, 2)
+    ours.reached(context.increments, increment(3), 30)
+    await ours.end(committer)
+    assert [each[context.increments].offset for each in committer.written] == [21, 31]
+    assert committer.closed
+
+
+@virtual
+async def test_what_another_process_owns_is_not_written_any_more(bench):
+    """Not at the end either: the next owner may have written a later batch, and be quiet since."""
+    context = await (await bench.prepare()).context()
+    ours, committer = Witnesses(), Kept()
+    ours.reached(context.increments, increment(1), 10)
+    ours.forget(context.increments)
+    await turns(ours, committer, 2)
+    await ours.end(committer)
+    assert committer.written == []
+    ours.reached(context.increments, increment(1), 10)
+    await turns(ours, committer, 2)
+    assert len(committer.written) == 1, "it is ours again"
+
+
+@virtual
+async def test_a_fenced_owner_has_nothing_to_write_any_more(bench):
+    """At its end it would set the newer owner's back."""
+    await bench.prepare()
+    first = await bench.owner()
+    await first.phase("live")
+    await bench.feed(20)
+    await first.position(20)
+    second = await bench.owner("two")
+    await second.phase("live")
+    await bench.feed(20)
+    await second.position(40)
+    await first.phase("fenced")
+    old, new = Kept(), Kept()
+    await first.context.witnesses.end(old)
+    await second.context.witnesses.end(new)
+    assert (len(old.written), len(new.written)) == (0, 1)
+
+
+@virtual
+async def test_a_released_partition_is_not_written_at_the_end(bench):
+    """It is another process's by then, however this one ended."""
+    await bench.prepare()
+    given = await bench.context()
+    parts = (given.app, given.settings, given.cluster, given.view, given.identity)
+    supervisor = Supervisor(*parts, StatusBoard(), lambda _: None)
+    supervisor._committer = committer = Kept()
+    supervisor.assigned({0})
+    await until(lambda: supervisor._witnesses._reached, "a witness")
+    supervisor.assigned(set())
+    await until(lambda: not supervisor._ending and not supervisor.runners, "its end")
+    await supervisor.stop(final_snapshot=False, deadline_seconds=5.0)
+    assert committer.written == []
+
+
+@virtual
+async def test_a_process_that_stood_still_writes_one_turn_later(bench, monkeypatch):
+    """By then it has heard whether another one owns its partitions."""
+    context = await (await bench.prepare()).context()
+    ours, committer = Witnesses(), Kept()
+    ours.reached(context.increments, increment(1), 10)
+    sleep, slept = asyncio.sleep, []
+
+    async def frozen_once(seconds):
+        slept.append(seconds)
+        await sleep(seconds if len(slept) > 1 else 6 * seconds)
+        slept.append(len(committer.written))
+
+    monkeypatch.setattr(asyncio, "sleep", frozen_once)
+    await turns(ours, committer, 8)
+    assert slept[1::2][:3] == [0, 0, 1]
+
+
+@virtual
+async def test_a_missing_permission_is_a_warning_once(bench, caplog):
+    """Processing goes on, and what could not be written is tried again. Nobody is told of a broker that is away."""
+    context = await (await bench.prepare()).context()
+    refused = NotAuthorized("Read on group app-witness", hint="kafka-acls.sh --add")
+    ours, committer = Witnesses(), Kept(refused, refused, Unreachable("no answer"))
+    ours.reached(context.increments, increment(1), 10)
+    await turns(ours, committer, 4)
+    assert len(committer.written) == 1
+    assert caplog.text.count("would go unnoticed: Read on group app-witness (kafka-acls.sh") == 1
+    assert "no answer" not in caplog.text
+
+
+async def said(bench, ahead):
+    """A witness of so many batches after the last one."""
+    context = await bench.context()
+    last = await last_now(context)
+    assert last is not None
+    later = msgspec.structs.replace(last.increment, batch=last.increment.batch + ahead)
+    witness = Witness.of(context.increments.topic, later, last.offset + ahead)
+    key = (witness_group(bench.app.app_id), context.increments)
+    bench.broker.group_offsets[key] = CommittedOffset(1, witness.metadata)
+    return context
+
+
+@pytest.mark.parametrize("ahead", [0, -3])
+@virtual
+async def test_an_equal_or_older_witness_is_no_alarm(bench, ahead):
+    """The group's offsets may lag, or come from an older disk."""
+    await bench.past()
+    await said(bench, ahead)
+    await bench.restored()
+
+
+@virtual
+async def test_a_lost_end_is_found_before_anybody_is_fenced(bench, monkeypatch):
+    """An owner that stands still may have the newer state: nobody fences it where all brokers agree on the end."""
+    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 1.0)
+    await bench.past()
+    context = await said(bench, 2)
+
+    async def agreed(_cluster, partition):
+        return bench.log(partition.topic).end
+
+    monkeypatch.setattr(SimCluster, "agreed_end_offset", agreed)
+    before = await context.cluster.last_fence(context.transactional_id)
+    status = await bench.failure()
+    assert status.error.kind == "IncrementsBehind"
+    assert "snapreplay accept" in status.error.hint
+    assert await context.cluster.last_fence(context.transactional_id) == before
+
+
+@virtual
+async def test_a_leader_may_be_stale(bench, monkeypatch):
+    """Then the claim must be seen first; with it, the end is certain."""
+    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 1.0)
+    await bench.past()
+    await said(bench, 2)
+    assert (await bench.failure()).error.kind == "IncrementsBehind"
+
+
+@pytest.mark.parametrize("error", [NotAuthorized("no"), Unreachable("no"), StopError("no")])
+@virtual
+async def test_without_an_answer_a_recovery_goes_on_and_says_so(bench, monkeypatch, caplog, error):
+    """The witness is one more proof; what else is proven counts without it."""
+    await bench.past()
+
+    async def no_answer(*_):
+        raise error
+
+    monkeypatch.setattr(SimCluster, "committed_offsets", no_answer)
+    await bench.restored()
+    assert "it is not known whether" in caplog.text

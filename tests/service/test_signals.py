@@ -1,0 +1,203 @@
+"""Signals of a process that runs a service, also while something blocks its loop."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.deadlines import scaled
+from tests.support.processes import eventually
+
+PROGRAM = """
+    import asyncio, logging, multiprocessing, os, signal, sys, time
+    from snapreplay.service.signals import Signals
+
+    logging.basicConfig(level="INFO", format="%(levelname)s %(message)s")
+    limit, blocks = float(sys.argv[1]), sys.argv[2]
+
+    if blocks == "log":
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        try:
+            while True:
+                os.write(writing, bytes(4096))
+        except BlockingIOError:
+            os.set_blocking(writing, True)
+        logging.getLogger().handlers[0].setStream(os.fdopen(writing, "w"))
+
+    async def main():
+        stopped = asyncio.Event()
+        with Signals(asyncio.get_running_loop(), stopped.set, limit) as signals:
+            if blocks == "fork":
+                worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(300,))
+                worker.start()
+                print(worker.pid, flush=True)
+            if blocks == "a fork that leaves":
+                if os.fork() == 0:
+                    signals.__exit__(None, None, None)
+                    os._exit(0)
+                os.wait()
+            if blocks == "another handler of the loop":
+                asyncio.get_running_loop().add_signal_handler(signal.SIGWINCH, print)
+            if blocks == "a real-time signal":
+                signal.signal(signal.SIGRTMIN + 2, lambda *_: None)
+                os.kill(os.getpid(), signal.SIGRTMIN + 2)
+            print("ready", flush=True)
+            if blocks == "handler":
+                on_payment()
+            await stopped.wait()
+            if blocks in ("stop", "log"):
+                await asyncio.create_task(asyncio.sleep(300), name="partition-3")
+
+    def on_payment():
+        time.sleep(300)
+
+    asyncio.run(main())
+    print("stopped", flush=True)
+"""
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts the program above, with a limit and with what blocks it, and waits until it is ready."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(
+        limit: float = 60, blocks: str = "nothing", **options: object
+    ) -> subprocess.Popen[str]:
+        process: subprocess.Popen[str] = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(PROGRAM), str(limit), blocks],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,  # type: ignore[call-overload]
+        )
+        started.append(process)
+        if blocks != "fork":
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"])
+def test_a_graceful_stop_is_told(start, name):
+    """With a line, and exit code 0. A second signal is told, too."""
+    process = start()
+    process.send_signal(signal.Signals[name])
+    out, log = process.communicate(timeout=scaled(30))
+    assert (process.returncode, out) == (0, "stopped\n")
+    assert f"INFO {name}: stops gracefully, within 60.0 s" in log
+    assert log.count(name) == 1
+
+
+@pytest.mark.parametrize("others", ["another handler of the loop", "a real-time signal"])
+def test_signals_of_the_app_do_not_make_it_deaf(start, others):
+    """The loop takes the wakeup file for its own handlers; a real-time signal has no name."""
+    process = start(blocks=others)
+    process.send_signal(signal.SIGUSR1)
+    assert process.stderr.readline().startswith("WARNING SIGUSR1")
+    process.send_signal(signal.SIGTERM)
+    out, log = process.communicate(timeout=scaled(30))
+    assert (process.returncode, out) == (0, "stopped\n")
+    assert log.count("SIGTERM") == 1
+    assert "SIGUSR1" not in log
+
+
+@pytest.mark.parametrize(
+    ("blocks", "culprit"),
+    [("handler", r"thread MainThread: .*on_payment"), ("stop", r"task partition-3: ")],
+)
+def test_a_stop_that_does_not_end_is_ended(start, blocks, culprit):
+    """By a thread, with exit code 6, a line, and what every thread and task did."""
+    process = start(0.2, blocks)
+    process.send_signal(signal.SIGTERM)
+    out, log = process.communicate(timeout=scaled(30))
+    assert (process.returncode, out) == (6, "")
+    assert "SIGTERM: stops gracefully, within 0.2 s" in log
+    assert "CRITICAL not stopped within timeouts.shutdown_ms + 2 s" in log
+    assert re.search(culprit, log)
+
+
+@pytest.mark.parametrize("blocks", ["nothing", "handler"])
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2"])
+def test_what_it_does_is_logged_on_demand(start, name, blocks):
+    """Although a handler blocks the loop; the process goes on."""
+    process = start(0.2, blocks)
+    process.send_signal(signal.Signals[name])
+    lines: list[str] = []
+    while not lines or not lines[-1].startswith("WARNING task "):
+        lines.append(process.stderr.readline())
+    assert lines[0] == f"WARNING {name}: what every thread and task does\n"
+    assert any(line.startswith("WARNING thread MainThread: ") for line in lines)
+    assert process.poll() is None
+
+
+def test_a_hang_up_that_is_ignored_stays_so(start):
+    """As `nohup` asks for it."""
+    process = start(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    _, log = process.communicate(timeout=scaled(30))
+    assert "SIGHUP" not in log
+    assert "SIGTERM: stops" in log
+
+
+def test_a_signal_for_a_forked_worker_is_not_for_the_service(start):
+    """A pool ends its workers with SIGTERM. They have copies of the handlers and of the pipe."""
+    process = start(blocks="fork")
+    worker = int(process.stdout.readline())
+    assert process.stdout.readline() == "ready\n"
+    os.kill(worker, signal.SIGTERM)
+    eventually(lambda: _state(worker) == "Z", "the worker has ended")
+    process.send_signal(signal.SIGUSR1)
+    assert process.stderr.readline().startswith("WARNING SIGUSR1")
+    assert process.poll() is None
+
+
+def test_a_forked_process_that_leaves_the_block_does_not_make_the_service_deaf(start):
+    """An exception in it unwinds its copy of the stack; the pipe is not its own."""
+    process = start(blocks="a fork that leaves")
+    process.send_signal(signal.SIGUSR1)
+    assert process.stderr.readline().startswith("WARNING SIGUSR1")
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=scaled(30))[0] == "stopped\n"
+
+
+def test_a_stop_does_not_wait_for_a_forked_worker(start):
+    """It has the pipe too, also when it lives on."""
+    process = start(0.2, blocks="fork", start_new_session=True)
+    worker = int(process.stdout.readline())
+    try:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "stopped\n"
+        assert _state(worker) == "S"
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
+def test_a_stop_does_not_wait_for_the_reader_of_the_log(start):
+    """Neither the graceful one nor the end of it."""
+    process = start(0.2, blocks="log")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(scaled(30)) == 6
+
+
+def _state(pid: int) -> str:
+    with Path(f"/proc/{pid}/stat").open() as file:
+        return file.read().rpartition(")")[2].split()[0]

@@ -1,0 +1,169 @@
+"""The story of one partition's logs, batch by batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from snapreplay.app.record import RawRecord
+from snapreplay.snapshots.format.records import Increment
+from tests.simulation import program
+from tests.simulation.by_time import Due, PlainInTime
+from tests.simulation.program import Produced
+
+
+class Violation(AssertionError):
+    """Something that must never be true was."""
+
+
+@dataclass
+class History:
+    """One state partition as its logs tell it: the states after each batch, and which snapshots were pointed to."""
+
+    number: int
+    plain: PlainInTime
+    states: dict[int, dict[str, dict[str, str]]] = field(default_factory=dict)
+    stored: dict[int, dict[str, dict[bytes, bytes]]] = field(default_factory=dict)
+    met: Counter[str] = field(default_factory=Counter)
+    positions: dict[str, int] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    pointed: set[str] = field(default_factory=set)
+    begun: tuple[str, str] | None = None  # input and topic id of the record whose turn has begun
+    last: Increment | None = None
+    last_offset: int = -1
+    taken: dict[str, dict[int, RawRecord]] = field(default_factory=dict)
+    """Input → offset → the record that was processed, or skipped with a dead letter."""
+    came_back: bool = False
+    """The brokers have lost the marker of an aborted batch, and it is in the log: what follows is not judged."""
+    branches: dict[int, Branch] = field(default_factory=dict)
+    left: list[tuple[int, dict[str, dict[str, str]], dict[str, dict[bytes, bytes]]]] = field(
+        default_factory=list
+    )
+    """Batches that were lost with their increments and processed again: their states."""
+
+    def keep(self) -> None:
+        """Keep the state, so that an owner without what comes now can be followed, too."""
+        if self.last is not None:
+            taken = {topic: dict(records) for topic, records in self.taken.items()}
+            self.branches[self.last.batch] = Branch(
+                deepcopy(self.plain),
+                dict(self.positions),
+                taken,
+                self.begun,
+                self.last,
+                self.last_offset,
+            )
+
+    def go_back(self, batch: int) -> None:
+        """Go back to the state after a batch: the increments of all later ones are lost."""
+        for later in [each for each in self.states if each > batch]:
+            self.left.append((later, self.states.pop(later), self.stored.pop(later)))
+        branch = self.branches[batch]
+        self.plain, self.positions = deepcopy(branch.plain), dict(branch.positions)
+        self.taken = {topic: dict(records) for topic, records in branch.taken.items()}
+        self.begun, self.last, self.last_offset = branch.begun, branch.last, branch.last_offset
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A history up to one batch."""
+
+    plain: PlainInTime
+    positions: dict[str, int]
+    taken: dict[str, dict[int, RawRecord]]
+    begun: tuple[str, str] | None
+    last: Increment
+    last_offset: int
+
+
+class Batch:
+    """The events in one batch, one after the other.
+
+    Attributes:
+        skipped: records by topic and offset, timers by name and time.
+    """
+
+    def __init__(self, story: History, increment: Increment, produced: list[Produced]) -> None:
+        self._story, self._plain, self._increment = story, story.plain, increment
+        self._where = f"partition {story.number} batch {increment.batch}"
+        self._produced = iter(produced)
+        self._timers = 0
+        self.skipped: list[tuple[str, int]] = []
+
+    def takes(self, record: RawRecord, *, is_skipped: bool) -> None:
+        """A record, after everything that is due before it."""
+        plain = self._plain
+        plain.now_ms = max(plain.now_ms, record.timestamp)
+        if is_skipped:
+            self.skipped.append((record.topic, record.offset))
+            return
+        output = self._next_output(record)
+        text, key = (record.value or b"").decode(), (record.key or b"").decode()
+        require(not program.refused(output.version, text), f"{self._where}: poison was applied")
+        result = plain.apply(output.version, key, text, record.timestamp)
+        made = (output.version, record.topic, record.offset, result, record.timestamp)
+        self._check(output, Produced(*made))
+
+    def happens(self, due: Due) -> None:
+        """A timer fires, or an entry expires."""
+        self._plain.passes(due)
+        if due.kind == 1:
+            self._story.met["entry expired"] += 1
+            return
+        number, self._timers = self._timers, self._timers + 1
+        if number in self._increment.skipped_timers:
+            bad = due.kind == 0 and program.trapped(
+                program.GOOD, due.at_ms, may_fail=self._plain.may_fail
+            )
+            require(bad, f"{self._where}: a good timer was skipped: {due}")
+            self.skipped.append((program.RING, due.at_ms))
+            self._story.met["timer skipped"] += 1
+            return
+        self._story.met["timer fired" if due.kind == 0 else "period passed"] += 1
+        output = self._next_output(due)
+        fails = due.kind == 0 and program.trapped(
+            output.version, due.at_ms, may_fail=self._plain.may_fail
+        )
+        require(not fails, f"{self._where}: a failing timer was applied: {due}")
+        self._check(output, Produced(output.version, *self._plain.fire(output.version, due)))
+
+    def ends(self, *, idle: bool) -> None:
+        """Count what lies behind the last record, and how far stream time has come."""
+        plain, increment = self._plain, self._increment
+        for _ in range(increment.fired_count):
+            due = plain.due(increment.stream_time_ms)
+            if due is None:
+                raise Violation(f"{self._where}: nothing more is due at {increment.stream_time_ms}")
+            self.happens(due)
+        if increment.fired_count:
+            self._story.met["batch ended between two timers"] += 1
+        if idle and increment.fired_count and not increment.ranges:
+            later = increment.stream_time_ms - plain.now_ms
+            require(later >= 0, f"{self._where}: stream time is set back by {-later} ms")
+            self._story.met["time passed on quiet input"] += later > 0
+            plain.now_ms = increment.stream_time_ms
+        same = increment.stream_time_ms == plain.now_ms
+        require(same, f"{self._where}: stream time {increment.stream_time_ms}, not {plain.now_ms}")
+        unknown = [each for each in increment.skipped_timers if each >= self._timers]
+        require(not unknown, f"{self._where}: skipped timers {unknown} of {self._timers}")
+        more = next(self._produced, None)
+        require(more is None, f"{self._where}: {more} is of nothing")
+
+    def _next_output(self, of: object) -> Produced:
+        output = next(self._produced, None)
+        if output is None:
+            raise Violation(f"{self._where}: no output of {of}")
+        return output
+
+    def _check(self, found: Produced, expected: Produced) -> None:
+        require(found == expected, f"{self._where}: output {found}, expected {expected}")
+
+
+def require(holds: bool, what: str) -> None:
+    """
+    Raises:
+        Violation.
+    """
+    if not holds:
+        raise Violation(what)

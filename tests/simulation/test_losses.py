@@ -1,0 +1,82 @@
+"""Histories in which brokers lose the end of a log: what is left is gone on with exactly, or refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.losing import OWNERS, Loss, Owners, Part
+from tests.simulation.run import Tally, replay_command, run_block, run_seed
+from tests.simulation.test_regressions import QUIET, play
+
+BLOCK = 25
+BLOCKS = [range(start, start + BLOCK) for start in range(0, 1000, BLOCK)]
+BY_DEFAULT = BLOCKS[:1]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [each if each in BY_DEFAULT else pytest.param(each, marks=pytest.mark.slow) for each in BLOCKS],
+    ids=lambda block: f"{block.start}-{block.stop - 1}",
+)
+def test_no_loss_ends_silently(block: range) -> None:
+    """Of any topic, also of Kafka's own, with the owners running, frozen, cut off and stopped."""
+    tally: Tally = run_block(block, losses=True)
+    broken = [
+        f"seed {seed}: {problem}\n  {replay_command(seed, losses=True)}"
+        for seed, problem in tally.problems.items()
+    ]
+    assert not broken, "\n".join(broken)
+
+
+def lost(part: Part, owners: Owners, back: int, others: int) -> Loss:
+    """Make a loss after two of four seconds, by an unclean election."""
+    return Loss(2.0, "election", (part,), owners, back, 0.0, others, 0.05)
+
+
+@pytest.mark.parametrize("owners", OWNERS[1:])
+@pytest.mark.parametrize("back", [1, 3, 8])
+def test_an_input_that_has_lost_processed_records_is_refused(owners: Owners, back: int) -> None:
+    """Also when it has grown beyond the position again, whatever lies there now."""
+    loss = lost("input", owners, back, others=12)
+    problem, _, world = play(replace(QUIET, losses=(loss,), ahead_records=10), {"end": {}})
+    assert problem is None
+    assert world.losses.parts[0] == {"input"}
+    assert world.refused == {0}
+
+
+def as_of_its_first_second(owners: Owners) -> Loss:
+    """The increments' directory is as old as the genesis: nothing of any owner is left in it."""
+    return Loss(2.0, "directory", ("increments",), owners, 0, 0.99, 0, 0.05)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        *(lost("increments", "running", back, others=0) for back in (1, 2, 6)),
+        as_of_its_first_second("running"),
+    ],
+    ids=str,
+)
+def test_an_owner_writes_what_its_log_has_lost(loss: Loss) -> None:
+    """The increments are lost, and nothing of the state is: there is no snapshot that would lead to it."""
+    problem, _, world = play(replace(QUIET, every_records=0, losses=(loss,)), {"end": {}})
+    assert problem is None
+    assert world.losses.parts[0] == {"increments"}
+    assert not world.refused
+    assert not world.network.faults.counts["increments were lost without a trace"]
+
+
+@pytest.mark.parametrize("seed", [9028, 9138])
+def test_no_state_is_written_over_that_of_a_later_owner(seed: int) -> None:
+    """The ends of the increments and of `__transaction_state` are lost: neither an offset nor a fence tells of it."""
+    assert run_seed(seed, losses=True).problem is None
+
+
+def test_a_lost_end_that_has_left_a_trace_is_refused() -> None:
+    """No process has the state in memory; snapshots and the witness tell of later batches."""
+    loss = as_of_its_first_second("stopped")
+    problem, _, world = play(replace(QUIET, losses=(loss,)), {"end": {}})
+    assert problem is None
+    assert world.refused == {0}

@@ -1,0 +1,20 @@
+"""The document as committed: `python -m tests.support.openapi > docs/openapi.json`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import cast
+
+from snapreplay.api.app import create_app
+from snapreplay.service.control.document import Source
+
+
+def rendered() -> str:
+    """Return the document as text; it depends on the code alone, so no service is needed."""
+    app = create_app(cast("Source", None))
+    return json.dumps(app.openapi(), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(rendered())
