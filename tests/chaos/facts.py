@@ -35,6 +35,11 @@ class Facts:
         """Partition → its replicas, the one that should lead first."""
         return {number: nodes for number, (_, nodes) in enumerate(self.replicas(topic))}
 
+    def in_sync_with(self, topic: str, partition: int) -> tuple[int, set[int]]:
+        """Return the leader of one partition, -1 when there is none, and the replicas that are in sync; node ids."""
+        found = self.admin.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions[partition]
+        return found.leader, set(found.isrs)
+
     def in_sync(self, topics: Sequence[str]) -> bool:
         """Say whether every replica of these topics is in sync."""
         found = self.admin.list_topics(timeout=ANSWER_S).topics

@@ -48,6 +48,7 @@ class Kind(StrEnum):
     CUT_BROKERS = "cut-brokers", Lane.BROKERS, 3.0, 8.0  # one from its peers, one way or both
     CUT_CLIENTS = "cut-clients", Lane.BROKERS, 3.0, 8.0  # one from all clients, not from its peers
     TWO_BROKERS_GONE = "two-brokers-gone", Lane.BROKERS, 2.0, 6.0
+    UNCLEAN_ELECTION = "unclean-election", Lane.BROKERS, 10.0, 12.0  # an input loses its end
     ROLLING_RESTART = "rolling-restart", Lane.BROKERS, 0.0, 0.0  # SIGTERM and start, in turn
 
     KILL_PROCESS = "kill-process", Lane.PROCESSES, 0.0, 0.0  # started again at once

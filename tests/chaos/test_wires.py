@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.late_commits import transactional_id
-from tests.chaos.wires import Bundle
+from tests.chaos.wires import Bundle, Wires
 from tests.support.wire import ADD_PARTITIONS, END_TXN, METADATA, PRODUCE, api_key, read_frame
 
 TRANSACTION = (ADD_PARTITIONS, PRODUCE, PRODUCE)
@@ -143,3 +143,17 @@ def test_frames_are_read_as_kafka_writes_them() -> None:
     assert (api_key(frame), transactional_id(frame)) == (END_TXN, "shop-12")
     nameless = frame[:12] + struct.pack(">h", -1) + frame[18:]
     assert transactional_id(nameless) == "shop-12"
+
+
+def test_a_wire_is_whole_again_when_nobody_has_it_cut_any_more() -> None:
+    """Two faults hit the same one: the end of the first must not end the second."""
+    with Wires("127.0.0.1:1") as wires:
+        bundle = wires.bundle()
+        (wire,) = bundle.wires
+        with wires.cut(bundle, 0, "both"):
+            with wires.cut(bundle, 0, "in"):
+                assert wire.is_cut == {"in", "out"}
+            assert wire.is_cut == {"in", "out"}
+        assert not wire.is_cut
+        with wires.cut(bundle, 0, "out"), wires.cut(bundle, 0, "in"):
+            assert wire.is_cut == {"in", "out"}

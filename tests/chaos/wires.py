@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 
 from tests.chaos.late_commits import Late, LateCommits
@@ -53,6 +53,7 @@ class Wires:
         pairs = (server.rpartition(":") for server in bootstrap_servers.split(","))
         self._targets = [(host, int(port)) for host, _, port in pairs]
         self._kept, self._open = ExitStack(), AsyncExitStack()
+        self._cuts: dict[Wire, list[Direction]] = {}
 
     def __enter__(self) -> Wires:
         self._run = self._kept.enter_context(loop_of_wires())
@@ -71,13 +72,16 @@ class Wires:
 
     @contextmanager
     def cut(self, bundle: Bundle, broker: int, direction: Direction) -> Iterator[None]:
-        """Nothing passes between this process and this broker (from 0)."""
+        """Nothing passes between this process and this broker (from 0), as long as anybody has it cut."""
         wire = bundle.wires[broker]
-        self._run(wire.cut(direction))
+        cuts = self._cuts.setdefault(wire, [])
+        cuts.append(direction)
+        self._run(wire.cut(_together(cuts)))
         try:
             yield
         finally:
-            self._run(wire.heal())
+            cuts.remove(direction)
+            self._run(wire.cut(_together(cuts)) if cuts else wire.heal())
 
     @contextmanager
     def delayed(self, bundle: Bundle, seconds: float) -> Iterator[None]:
@@ -110,3 +114,8 @@ class Wires:
         finally:
             self._run(bundle.late.settled())
             found += bundle.late.delivered[before:]
+
+
+def _together(cuts: Sequence[Direction]) -> Direction:
+    first, *others = {*cuts}
+    return "both" if others else first

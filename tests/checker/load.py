@@ -109,7 +109,7 @@ def _producer(bootstrap_servers: str) -> Producer:
     return Producer(
         {
             "bootstrap.servers": bootstrap_servers,
-            "enable.idempotence": True,
+            "acks": "all",  # not idempotent: its client gives up for good when a broker has lost records
             "linger.ms": 5,
             "message.timeout.ms": 0,
             "log_level": 0,

@@ -52,7 +52,7 @@ class Wire:
         self.port = 0
         self.delay_s = 0.0
         self._decide = decide
-        self._cut: frozenset[str] = frozenset()
+        self.is_cut: frozenset[str] = frozenset()
         self._changed = asyncio.Condition()
 
     @asynccontextmanager
@@ -70,7 +70,7 @@ class Wire:
 
     async def _set(self, cut: frozenset[str]) -> None:
         async with self._changed:
-            self._cut = cut
+            self.is_cut = cut
             self._changed.notify_all()
 
     async def carry(self, client: Streams) -> None:
@@ -122,9 +122,9 @@ class Wire:
         return frame
 
     async def _whole(self, way: Way) -> None:
-        if way in self._cut:
+        if way in self.is_cut:
             async with self._changed:
-                await self._changed.wait_for(lambda: way not in self._cut)
+                await self._changed.wait_for(lambda: way not in self.is_cut)
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.chaos.faults import brokers, processes, topics, wires
+from tests.chaos.faults import brokers, elections, processes, topics, wires
 from tests.chaos.schedule import Kind
 from tests.chaos.world import RecoveryExecutor
 
@@ -13,6 +13,7 @@ PERFORMERS: dict[Kind, RecoveryExecutor] = {
     Kind.LOSE_BROKER: brokers.lose_broker,
     Kind.FREEZE_BROKER: brokers.freeze_broker,
     Kind.TWO_BROKERS_GONE: brokers.two_brokers_gone,
+    Kind.UNCLEAN_ELECTION: elections.unclean_election,
     Kind.ROLLING_RESTART: brokers.rolling_restart,
     Kind.STALE_LEADER: brokers.stale_leader,
     Kind.CUT_BROKERS: brokers.cut_brokers,
