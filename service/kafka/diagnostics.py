@@ -43,13 +43,13 @@ from snapreplay.service.core.inspected import (
 from snapreplay.service.core.lineage import ENDING
 from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
-from snapreplay.service.kafka.describe_group import DescribeGroup
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
-from snapreplay.service.kafka.leave import LeaveGroup
 from snapreplay.service.kafka.requests import (
+    DescribeGroup,
     DescribeProducers,
     DescribeTransactions,
+    LeaveGroup,
     ListTransactions,
     TopicIds,
 )

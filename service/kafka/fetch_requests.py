@@ -10,11 +10,17 @@ import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from aiokafka.protocol.api import RequestStruct, Response
 from aiokafka.protocol.fetch import FetchRequest
-from aiokafka.protocol.types import CompactArray, CompactBytes, Int8, Int16, Int32, Int64, Schema
+from aiokafka.protocol.types import CompactArray, CompactBytes, Int8, Int16, Int32, Int64
 
-from snapreplay.service.kafka.protocol_fields import END, NO_TAGS, TEXT, TopicId
+from snapreplay.service.kafka.protocol_fields import (
+    NO_TAGS,
+    TEXT,
+    TopicId,
+    array_of,
+    flexible,
+    struct_of,
+)
 from snapreplay.service.ports import EpochEnd
 
 _UNKNOWN_TOPIC = 3
@@ -25,81 +31,51 @@ _DIVERGING_EPOCH_TAG = 0
 _EPOCH_END = struct.Struct(">iq")
 
 
-class _FetchByIdResponse(Response):
-    API_KEY = 1
-    API_VERSION = 13
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        ("error_code", Int16),
-        ("session_id", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("topic_id", TopicId),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("partition_index", Int32),
-                        ("error_code", Int16),
-                        ("high_watermark", Int64),
-                        ("last_stable_offset", Int64),
-                        ("log_start_offset", Int64),
-                        (
-                            "aborted_transactions",
-                            CompactArray(("producer_id", Int64), ("first_offset", Int64), END),
-                        ),
-                        ("preferred_read_replica", Int32),
-                        ("records", CompactBytes),
-                        END,
-                    ),
-                ),
-                END,
+_FetchByIdRequest = struct_of(
+    "FetchById",
+    1,
+    13,
+    asked=flexible(
+        replica_id=Int32,
+        max_wait_time=Int32,
+        min_bytes=Int32,
+        max_bytes=Int32,
+        isolation_level=Int8,
+        session_id=Int32,
+        session_epoch=Int32,
+        topics=array_of(
+            topic_id=TopicId,
+            partitions=array_of(
+                partition=Int32,
+                current_leader_epoch=Int32,
+                fetch_offset=Int64,
+                last_fetched_epoch=Int32,
+                log_start_offset=Int64,
+                max_bytes=Int32,
             ),
         ),
-        END,
-    )
-
-
-class _FetchByIdRequest(RequestStruct):
-    FLEXIBLE_VERSION = True
-    API_KEY = 1
-    API_VERSION = 13
-    RESPONSE_TYPE = _FetchByIdResponse
-    SCHEMA = Schema(
-        ("replica_id", Int32),
-        ("max_wait_time", Int32),
-        ("min_bytes", Int32),
-        ("max_bytes", Int32),
-        ("isolation_level", Int8),
-        ("session_id", Int32),
-        ("session_epoch", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("topic_id", TopicId),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("partition", Int32),
-                        ("current_leader_epoch", Int32),
-                        ("fetch_offset", Int64),
-                        ("last_fetched_epoch", Int32),
-                        ("log_start_offset", Int64),
-                        ("max_bytes", Int32),
-                        END,
-                    ),
-                ),
-                END,
+        forgotten_topics_data=array_of(topic_id=TopicId, partitions=CompactArray(Int32)),
+        rack_id=TEXT,
+    ),
+    answered=flexible(
+        throttle_time_ms=Int32,
+        error_code=Int16,
+        session_id=Int32,
+        topics=array_of(
+            topic_id=TopicId,
+            partitions=array_of(
+                partition_index=Int32,
+                error_code=Int16,
+                high_watermark=Int64,
+                last_stable_offset=Int64,
+                log_start_offset=Int64,
+                aborted_transactions=array_of(producer_id=Int64, first_offset=Int64),
+                preferred_read_replica=Int32,
+                records=CompactBytes,
             ),
         ),
-        (
-            "forgotten_topics_data",
-            CompactArray(("topic_id", TopicId), ("partitions", CompactArray(Int32)), END),
-        ),
-        ("rack_id", TEXT),
-        END,
-    )
-
+    ),
+)
 
 NO_EPOCHS: Mapping[tuple[str, int], int] = {}
 
@@ -173,7 +149,7 @@ class FetchById(FetchRequest):
 
     def named(self, answer: Any) -> Any:
         """Return the answer by name; an answer by name stays as it is."""
-        if answer.API_VERSION != _FetchByIdResponse.API_VERSION:
+        if answer.API_VERSION != _FetchByIdRequest.API_VERSION:
             return answer
         topics = [
             (self._names[topic_id], [_as_version_11(partition) for partition in partitions])
@@ -184,7 +160,7 @@ class FetchById(FetchRequest):
     def diverged(self, answer: Any) -> dict[tuple[str, int], EpochEnd]:
         """Return the partitions whose log went another way before the offset that was asked for, and up to where
         the broker has the same."""
-        if answer.API_VERSION != _FetchByIdResponse.API_VERSION:
+        if answer.API_VERSION != _FetchByIdRequest.API_VERSION:
             return {}
         return {
             (self._names[topic_id], partition): EpochEnd(

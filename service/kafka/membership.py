@@ -32,7 +32,7 @@ from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.config import membership_arguments
 from snapreplay.service.kafka.entry import entered, refusal
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, describe
-from snapreplay.service.kafka.leave import LeaveGroup
+from snapreplay.service.kafka.requests import LeaveGroup
 from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_consumer
 from snapreplay.service.ports import TopicPartition
 
