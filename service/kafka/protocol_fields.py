@@ -1,5 +1,5 @@
-"""What every request of our own is made of: fields of flexible versions (KIP-482) and topic ids (KIP-516), which
-aiokafka 0.14.0 does not have."""
+"""The parts that every request of our own is made of: fields of flexible versions (KIP-482) and topic ids (KIP-516),
+which aiokafka 0.14.0 does not have."""
 
 from __future__ import annotations
 
