@@ -1,5 +1,5 @@
 """Every kind of damage that we can do to the two topics, by the record that it hits. docs/results.md has the same
-table with what comes of it: a test makes the table anew and compares."""
+table with what comes of it: a test carries it out and compares."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Edits = tuple[tuple[str, Edit | Trim], ...]
 
 @dataclass(frozen=True)
 class Case:
-    """One row. `edits` are alternatives that must all come to the same end. `says`: words that the status must have."""
+    """One damage. `edits` are alternatives that must all end alike. `says`: words that the status must have."""
 
     record: str
     damage: str
@@ -108,7 +108,7 @@ KNOWN, PLACE, PREDECESSOR = "this build knows", "-0 offset", "as its predecessor
 
 
 def cases() -> Iterator[Case]:
-    """All rows, in the order of the table."""
+    """All damages, in the order of the table."""
     yield from CHUNK.bytes("its manifest says")
     yield CHUNK.newer("crc")
     yield CHUNK.case("gone", "lacks 1 of", CHUNK.dropped)
@@ -189,17 +189,11 @@ def ends(restore: Recovery, snapshots: list[str], error: str | None) -> str:
     return f"LIVE from the {where}, by {restore.mode}"
 
 
-def row(case: Case, ended: str) -> str:
-    """A line of the table. `restore-status --watch` ends with 0 where all is LIVE, else with 1."""
-    proof, code = ("equal", 0) if ended.startswith("LIVE") else ("–", 1)
-    return f"| {case.record} | {case.damage} | {ended} | {proof} | {code} | {case.says} |"
-
-
-def table(document: str) -> list[str]:
-    """The rows of the damage table in the document."""
+def table(document: str) -> list[tuple[str, str, str]]:
+    """Record, damage and end of each row of the document; a row may have several damages that end alike."""
     _, _, rest = document.partition("| record | damage |")
-    lines = rest.partition("\n\n")[0].splitlines()
-    return lines[2:]
+    rows = [line.strip("| ").split(" | ") for line in rest.partition("\n\n")[0].splitlines()[2:]]
+    return [(record, damage, end) for record, many, end in rows for damage in many.split("; ")]
 
 
 def told(restore: Recovery, error: Any) -> str:
