@@ -28,7 +28,7 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "who was owned before is not new",
     ),
     "service/topics/way_back.py": (
-        "tests/service/recovery/test_custody_facts.py",
+        "tests/service/recovery/test_copy_in_log.py",
         "a state in memory is dropped only if it finds a way; the watch of a LIVE partition asks the same",
     ),
     "service/program.py": (

@@ -9,7 +9,7 @@ from snapreplay.app.record import Output
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import search
 from snapreplay.service.core.restore_mode import RestoreMode
-from snapreplay.service.core.retained import Warm
+from snapreplay.service.core.retained import RetainedState, Warm
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import Claim, Increment
 from snapreplay.snapshots.log.base import Base
@@ -75,7 +75,9 @@ class Advance:
 
 @dataclass(frozen=True)
 class ReadTopicIds:
-    """Ask which topics there are now."""
+    """Ask which topics there are now, and where it counts, whether the log still leads to `kept`."""
+
+    kept: RetainedState
 
 
 @dataclass(frozen=True)

@@ -236,7 +236,7 @@ def _window_read(recovery: Recovery, found: FoundIncrement | None) -> tuple[Reco
 
 def _nothing_found(recovery: Recovery) -> tuple[Recovery, Effect]:
     if recovery.kept is not None:
-        return recovery, ReadTopicIds()
+        return recovery, ReadTopicIds(recovery.kept)
     return recovery, Fail(refusals.no_genesis(recovery.expected))
 
 
@@ -246,8 +246,8 @@ def _last_found(recovery: Recovery, found: FoundIncrement) -> tuple[Recovery, Ef
     shorter = recovery.kept is not None and isinstance(problem, refusals.LogShorter)
     if problem is not None and not shorter:
         return recovery, Fail(problem)
-    located = replace(recovery, last=found)
-    return located, ReadStarts(found) if recovery.kept is None else ReadTopicIds()
+    located, kept = replace(recovery, last=found), recovery.kept
+    return located, ReadStarts(found) if kept is None else ReadTopicIds(kept)
 
 
 def _judged(recovery: Recovery, event: TopicIdsRead) -> tuple[Recovery, Effect]:

@@ -47,8 +47,6 @@ class RetainedState:
         outputs: of `doubtful`, dead letters included.
         undoable: whether `doubtful` can be taken back; not in a state that is no map.
         lineage: what our last fence gave us; None when that is not known.
-        left_open: a transaction of that fence, which is never asked to commit, was seen open: the fence that ends it
-            raises the producer epoch by two.
         unbroken: nobody else has fenced since we have been the owner, as far as that was looked at.
         replaced: the log that we wrote to is not the one of this name any more, or was cut.
         records_since_snapshot: applied up to `last`; too many is harmless, too few is not.
@@ -70,7 +68,6 @@ class RetainedState:
     outputs: tuple[Output, ...] = ()
     undoable: bool = True
     lineage: Lineage | None = None
-    left_open: bool = False
     unbroken: bool = True
     replaced: bool = False
 
@@ -111,13 +108,12 @@ class RetainedState:
     def fenced(self, lineage: Lineage, *, unbroken: bool) -> RetainedState:
         """Note that we have fenced. What was broken before stays broken, whatever the next look shows."""
         unbroken = self.unbroken and unbroken
-        return replace(self, lineage=lineage, left_open=False, unbroken=unbroken)
+        return replace(self, lineage=lineage, unbroken=unbroken)
 
-    def seen(self, last: LastFence | None) -> RetainedState:
-        """Note that the coordinator knows `last` as the last fence, before our next one."""
+    def has_open(self, last: LastFence | None) -> bool:
+        """Say whether a transaction of ours, which is never asked to commit, is open, if `last` is the last fence."""
         never_asked = self.ending is not None and not self.ending.asked
-        is_open = self.lineage is not None and is_left_open(self.lineage, last)
-        return replace(self, left_open=True) if never_asked and is_open else self
+        return never_asked and self.lineage is not None and is_left_open(self.lineage, last)
 
     def written(self, found: FoundIncrement) -> RetainedState:
         """Return what is kept when `found` points to a snapshot of this state: all of it is in the log."""

@@ -35,7 +35,6 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import apply, pause, run_cooperatively
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.state.contract import Store
 
 IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
@@ -49,12 +48,12 @@ class Live:
     def __init__(
         self,
         context: Context,
-        store: Store,
         recovered: Recovered,
         reporter: Reporter,
         stop_at: HalfApplied | None = None,
     ) -> None:
         """Take `stop_at`: process what is before this record, then fail with its failure."""
+        store = recovered.store
         self._context, self._store = context, store
         self._committer = Committer(context, store, recovered.producer, recovered.chain)
         self.snapshots = SnapshotScheduler(context, store, self._committer, reporter, recovered)

@@ -14,16 +14,15 @@ from snapreplay.service.core.batch_failures import HalfApplied
 from snapreplay.service.core.bisection import NO_EVENTS
 from snapreplay.service.core.outcomes import Ended
 from snapreplay.service.core.owners import Superseded
-from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.live.pipeline import Live
 from snapreplay.service.live.value_check import ValueChecks, named
 from snapreplay.service.partition.lifecycle import Lifecycle
-from snapreplay.service.partition.memory import Memory
 from snapreplay.service.partition.retry import RetryRequest
 from snapreplay.service.partition.standstill import Standstill
 from snapreplay.service.partition.topics_seen import TopicChanges, TopicsSeen
-from snapreplay.service.recovery.custody_facts import lost
+from snapreplay.service.recovery.copy_in_log import lost
 from snapreplay.service.recovery.driver import Recovered, RecoveryDriver
+from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import asked_to_end
@@ -121,14 +120,13 @@ class Incarnation:
         self._lifecycle.raise_refused()
         if self._lifecycle.ownership.failures.limits_changed:
             self.limits_seen(await limits_now(self._context.cluster, self._limits))
-        store, kept = self._memory.take()
-        recovered = await self._recovered(store, kept)
+        recovered = await self._recovered()
         if recovered is None:
             return
         self._memory.proven = None  # the log has just led to it
-        live = self.live = self._made_live(store, recovered)
+        live = self.live = self._made_live(recovered)
         try:
-            await self._process_in_time(live, store)
+            await self._process_in_time(live, recovered.store)
         except SnapreplayError as error:
             if live.lost is None:
                 raise
@@ -136,23 +134,23 @@ class Incarnation:
         finally:
             await self._left_live(live)
 
-    async def _recovered(self, store: Store, kept: RetainedState | None) -> Recovered | None:
+    async def _recovered(self) -> Recovered | None:
+        memory = self._memory
         driver = self._driver = RecoveryDriver(
-            self._context, store, self._reporter, kept, insists=self._lifecycle.is_holding
+            self._context, memory, self._reporter, insists=self._lifecycle.is_holding
         )
         try:
             return await driver.recover_unless(self._lifecycle.interrupted)
         finally:
             self._driver = None
-            self._memory.kept, self._memory.last = driver.kept, driver.last
-            if driver.last is not None:
-                self._batch = driver.last.increment.batch
+            if memory.last is not None:
+                self._batch = memory.last.increment.batch
             if driver.owner_epoch is not None:
                 self._owner_epoch = driver.owner_epoch
 
-    def _made_live(self, store: Store, recovered: Recovered) -> Live:
+    def _made_live(self, recovered: Recovered) -> Live:
         ownership = self._lifecycle.ownership
-        live = Live(self._context, store, recovered, self._reporter, ownership.stop_at)
+        live = Live(self._context, recovered, self._reporter, ownership.stop_at)
         live.learn_limits(self._limits)
         failures = ownership.failures.recovered(live.topic_ids)
         self._lifecycle.update(failures=failures)

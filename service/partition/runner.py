@@ -40,10 +40,10 @@ from snapreplay.service.live.pipeline import Live
 from snapreplay.service.live.value_check import ValueChecks
 from snapreplay.service.partition.incarnation import Incarnation
 from snapreplay.service.partition.lifecycle import Lifecycle
-from snapreplay.service.partition.memory import OTHERS_SECONDS, Memory
 from snapreplay.service.partition.retry import LookedAt, RetryRequest
 from snapreplay.service.partition.suspicion import Suspicion
 from snapreplay.service.partition.takeover_backoff import TakeoverBackoff
+from snapreplay.service.recovery.memory import OTHERS_SECONDS, Memory
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter, problem_of
 from snapreplay.service.runtime.tasks import unless, within

@@ -15,13 +15,11 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import custody, effects, events
 from snapreplay.service.core.backoff import Limits
 from snapreplay.service.core.chain import Chain
-from snapreplay.service.core.lineage import LastFence
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.refusals import DuplicateInstance, HangingTransaction, LogCut
 from snapreplay.service.core.restore_mode import RestoreMode
-from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.core.witness import IncrementsBehind
@@ -31,8 +29,9 @@ from snapreplay.service.publish.fence import fenced_by_owner
 from snapreplay.service.publish.state import begin_anew, own_decision, write_state
 from snapreplay.service.recovery.acceptable_failures import fingerprint_of
 from snapreplay.service.recovery.attempt import attempt
-from snapreplay.service.recovery.custody_facts import nobody_else_fenced
+from snapreplay.service.recovery.before_fence import nobody_else_fenced
 from snapreplay.service.recovery.executor import RecoveryExecutor
+from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.recovery.recreated_topic import with_cause
 from snapreplay.service.recovery.ways_out import with_way_out
 from snapreplay.service.runtime.context import Context
@@ -60,6 +59,7 @@ class Recovered:
     """
 
     producer: Producer
+    store: Store
     chain: Chain
     records_since_snapshot: int
     snapshot_now: bool
@@ -73,23 +73,18 @@ class RecoveryDriver:
     def __init__(
         self,
         context: Context,
-        store: Store,
+        memory: Memory,
         reporter: Reporter,
-        kept: RetainedState | None = None,
         *,
         insists: bool = False,
     ) -> None:
-        """Take `kept`: what `store` holds already; `insists`: it is the only copy, and nobody else could restore
-        it."""
+        """Take `insists`: what `memory` holds is the only copy, and nobody else could restore it."""
         self._insists = insists
         self._context = context
-        self._store = store
+        self._memory = memory
+        self._store = memory.own()
         self._reporter = reporter
-        self.kept = kept
-        """What the store holds; None once it was given up for what the log leads to."""
-        self.last: FoundIncrement | None = None
-        """The last increment that was found in the log."""
-        self._executor = RecoveryExecutor(context, store, reporter, kept)
+        self._executor = RecoveryExecutor(context, self._store, reporter)
         self._producer: Producer | None = None
         self._began_at = self._claimed_at = 0.0
         self._owner_epoch = NO_OFFSET
@@ -135,7 +130,10 @@ class RecoveryDriver:
             backoff.retry_backoff_max_ms,
         )
         recovery = Recovery(
-            self._context.expected, preferred_mode(self._context, self._store), limits, self.kept
+            self._context.expected,
+            preferred_mode(self._context, self._store),
+            limits,
+            self._memory.kept,
         )
         self._reporter.restore_started()
         self._began_at = asyncio.get_running_loop().time()
@@ -209,15 +207,10 @@ class RecoveryDriver:
         await self._discard_producer()
         await self._executor.close_reader()
         nobody_else = await nobody_else_fenced(
-            self._context, self.kept, self._began_at, self._looked, insists=self._insists
+            self._context, self._memory, self._began_at, insists=self._insists
         )
         self._producer = await fenced_by_owner(self._context)
         return events.FenceDone(self._producer.lineage, nobody_else)
-
-    def _looked(self, last: LastFence | None) -> None:
-        """Kept also when our fence is not answered."""
-        if self.kept is not None:
-            self.kept = self.kept.seen(last)
 
     async def _claim(self) -> events.Event:
         claim_id = uuid.uuid4().hex
@@ -235,11 +228,11 @@ class RecoveryDriver:
 
     async def _begin_anew(self, effect: effects.BeginAnew) -> events.Event:
         """Write the state, unless the witness tells of a later one: the coordinator may have lost a fence."""
-        context, kept = self._context, self.kept
+        context, kept = self._context, self._memory.kept
         app_id, increments = context.app.app_id, context.increments
         if kept and await witness_ahead(context.cluster, app_id, increments, kept.held):
             where = (increments.topic, context.partition)
-            raise custody.disputed(*where, kept, self.last, app_name(context.app))
+            raise custody.disputed(*where, kept, self._memory.last, app_name(context.app))
         finding = f"{OWN_KIND}-{fingerprint_of(context, effect.facts)}"
         log.error(
             "partition %d: %s and is written now (%s)", context.partition, effect.problem, finding
@@ -267,8 +260,8 @@ class RecoveryDriver:
         )
         topic = context.snapshots.topic
         moved = _moved(topic, last, await context.cluster.topic_ids([topic]))
-        fallback_from = self.kept.fallback_from if self.kept is not None else None
-        chain = self._chain(last, fallback_from, moved)
+        kept = self._memory.kept
+        chain = self._chain(last, kept.fallback_from if kept is not None else None, moved)
         found = await write_state(context, self._owned(), chain, self._store, self._reporter)
         return events.StateWritten(found)
 
@@ -302,18 +295,19 @@ class RecoveryDriver:
         return chain if moved is None else chain.in_new_topic(context.snapshots.topic, moved)
 
     def _recovered(self, live: effects.GoLive) -> Recovered:
-        topic_ids, moved = self._executor.topic_ids, None
-        if self.kept is not None:  # nothing was loaded from it
+        topic_ids, moved, kept = self._executor.topic_ids, None, self._memory.kept
+        if kept is not None:  # nothing was loaded from it
             moved = _moved(self._context.snapshots.topic, live.last, topic_ids)
         anchors = self._executor.position_anchors
         chain = self._chain(live.last, live.fallback_from, moved, topic_ids, anchors)
         self._tell_version(live.last)
         return Recovered(
             self._owned(),
+            self._store,
             chain,
-            self._executor.records_since_snapshot,
+            kept.records_since_snapshot if kept else self._executor.records_since_snapshot,
             live.fell_back or moved is not None or self._context.seals.is_changing,
-            self._executor.seconds_since_snapshot,
+            kept.seconds_since_snapshot if kept else 0.0,
         )
 
     def _tell_version(self, last: FoundIncrement) -> None:
@@ -328,13 +322,9 @@ class RecoveryDriver:
             )
 
     def _seen(self, recovery: Recovery, event: events.Event) -> None:
-        before, self.kept = self.kept, recovery.kept
-        if before is not None and self.kept is not None and before.lineage == self.kept.lineage:
-            self.kept = replace(
-                self.kept, left_open=before.left_open
-            )  # no fence was answered since
+        self._memory.kept = recovery.kept
         if isinstance(event, events.WindowRead):
-            self.last = event.found
+            self._memory.last = event.found
         if recovery.phase is not Phase.LIVE:  # the runner enters it, when all of it is there
             self._reporter.phase(recovery.phase)
         self._reporter.restore(

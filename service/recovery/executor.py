@@ -18,10 +18,10 @@ from snapreplay.service.core import effects, events
 from snapreplay.service.core.bisection import records_in
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.restore_mode import RestoreMode
-from snapreplay.service.core.retained import RetainedState, Warm
+from snapreplay.service.core.retained import Warm
 from snapreplay.service.ports import NO_IDS, Reader
 from snapreplay.service.recovery import inputs
-from snapreplay.service.recovery.custody_facts import resolved, topic_ids_for
+from snapreplay.service.recovery.copy_in_log import resolved, topic_ids_for
 from snapreplay.service.recovery.follower import Follower, Tally, prove
 from snapreplay.service.recovery.mismatch import DigestMismatch
 from snapreplay.service.runtime.context import Context
@@ -46,24 +46,18 @@ class RecoveryExecutor:
 
     Attributes:
         records_since_snapshot: applied after the snapshot that the state comes from.
-        seconds_since_snapshot: of a state that was still in memory; else 0.
         topic_ids: of the inputs and both own topics, since the inputs were checked.
         position_anchors: what each input held directly below its position then.
         disregard_manifests: as an operator may decide; see `read_starts`.
     """
 
-    def __init__(
-        self, context: Context, store: Store, reporter: Reporter, kept: RetainedState | None = None
-    ) -> None:
-        """Take `kept`: what `store` holds already."""
+    def __init__(self, context: Context, store: Store, reporter: Reporter) -> None:
         self._context = context
         self._store = store
         self._reporter = reporter
-        self._kept = kept
         self._loading = False
         self.follower = Follower(context, store, reporter)
         self.records_since_snapshot = 0
-        self.seconds_since_snapshot = 0.0
         self.topic_ids: Mapping[str, str] = {}
         self.position_anchors: Mapping[str, PositionAnchor] = {}
         self.disregard_manifests = False
@@ -75,8 +69,8 @@ class RecoveryExecutor:
                 reader = await self.reader()
                 found = await increments.last_in_window(reader, self._context.increments, window)
                 return events.WindowRead(found)
-            case effects.ReadTopicIds():
-                return await topic_ids_for(self._context, self._kept)
+            case effects.ReadTopicIds(kept):
+                return await topic_ids_for(self._context, kept)
             case effects.ResolveDoubt(output):
                 return await resolved(self._context, output)
             case effects.ReadStarts(last):
@@ -123,9 +117,7 @@ class RecoveryExecutor:
             self._loading = False
 
     async def _reenter(self, effect: effects.Reenter) -> events.Event:
-        store, last, kept = self._store, effect.last, self._kept
-        if kept is None:
-            raise AssertionError("re-entering needs something that was kept")
+        store, last = self._store, effect.last
         # A batch without ranges only pointed; a re-entry that was interrupted has merged already.
         if effect.warm is Warm.MERGED and not last.increment.is_empty and store.is_sealed:
             store.merge()
@@ -143,9 +135,6 @@ class RecoveryExecutor:
         if effect.warm is Warm.MERGED:  # nobody has counted it
             applied = last.increment.record_count
             self._reporter.count(applied, records_in(last.increment) - applied)
-        self._kept = kept.after(last)
-        self.records_since_snapshot = self._kept.records_since_snapshot
-        self.seconds_since_snapshot = self._kept.seconds_since_snapshot
         self._reporter.warm(effect.warm, store.digest.count if store.digest else 0)
         if proof is not None:
             self._reporter.proven(proof)

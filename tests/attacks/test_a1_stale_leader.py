@@ -17,10 +17,10 @@ from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.kafka_errors import Fenced
 from snapreplay.service.ports import LogRecord
 from snapreplay.service.recovery.driver import Recovered, RecoveryDriver
+from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import encode, headers_of
-from snapreplay.state.store import store_of
 from tests.scenarios.ground import leader_of
 from tests.support import apps
 from tests.support.history import history
@@ -63,8 +63,8 @@ class Owners:
             AssertionError: it did not find the batch that was committed last.
         """
         context = await self._context()
-        store = store_of(self.here.app.state())
-        recovered = await RecoveryDriver(context, store, Reporter(StatusBoard(), 0)).recover()
+        reporter = Reporter(StatusBoard(), 0)
+        recovered = await RecoveryDriver(context, Memory(context), reporter).recover()
         chain = recovered.chain
         try:
             self.stale_answers += await self._is_stale(context, chain.owner_epoch)

@@ -12,8 +12,8 @@ from snapreplay.errors import UsageError
 from snapreplay.service.control.status import BlockedTopic, StatusBoard
 from snapreplay.service.live import recoverability_monitor
 from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.state.store import store_of
 from tests.support import apps
 from tests.support.stage import Stage, processed, snapshot, until
 from tests.support.tampering import configure, trim
@@ -126,8 +126,7 @@ async def test_b4_compaction_is_noticed_at_a_restore_too(stage, unique):
 
 
 def recoverer(context: Any) -> RecoveryDriver:
-    store = store_of(context.app.state())
-    return RecoveryDriver(context, store, Reporter(StatusBoard(), context.partition))
+    return RecoveryDriver(context, Memory(context), Reporter(StatusBoard(), context.partition))
 
 
 async def test_b4_the_interval_follows_the_retention_of_the_input(stage, unique, caplog):

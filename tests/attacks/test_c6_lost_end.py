@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from snapreplay.devbroker.broker import LocalBroker
-from snapreplay.service.recovery.custody_facts import last_now
+from snapreplay.service.recovery.copy_in_log import last_now
 from snapreplay.service.runtime.witnesses import witness_of
 from snapreplay.service.topics import stale_leader
 from tests.support import apps, reference

@@ -23,6 +23,7 @@ from snapreplay.service.ports import LogRecord, TopicPartition
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.publish.claim import claim_record
 from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import encode, headers_of
@@ -193,13 +194,13 @@ def recovered(of: World) -> Outcome:
 
 
 async def _recover(context: Context) -> Outcome:
-    store, board = store_of(context.app.state()), StatusBoard()
+    board = StatusBoard()
     error = last = None
     entries: dict[str, Any] = {}
     try:
-        result = await RecoveryDriver(context, store, Reporter(board, 0)).recover()
+        result = await RecoveryDriver(context, Memory(context), Reporter(board, 0)).recover()
         await result.producer.discard()
-        last, entries = result.chain.last, plain(store)
+        last, entries = result.chain.last, plain(result.store)
     except SnapreplayError as failure:
         error = failure
     (status,) = board.all()

@@ -7,7 +7,7 @@ from aiokafka import AIOKafkaProducer
 
 from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.ports import LogRecord
-from snapreplay.service.recovery.custody_facts import OutputUndecided, resolved
+from snapreplay.service.recovery.copy_in_log import OutputUndecided, resolved
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.hints.following import all_of, way_with
 from tests.hints.registry import carries_out
@@ -137,7 +137,7 @@ async def test_a_doubt_ends_when_the_output_is_there_again(operator):
         assert service.view(0)["k0"]["n"] == 7
 
 
-@carries_out("service/recovery/custody_facts.py::resolved")
+@carries_out("service/recovery/copy_in_log.py::resolved")
 async def test_an_undecided_output_is_decided_when_the_transaction_before_it_is_over(operator):
     """OutputUndecided: nobody does anything; after its timeout the broker ends it."""
     then, _ = await operator()

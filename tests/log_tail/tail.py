@@ -17,12 +17,12 @@ from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Bounds
 from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import ChangesRecord, Genesis, Increment
 from snapreplay.state.digest import EMPTY
-from snapreplay.state.store import store_of
 from tests.support.kafka import until, until_async
 
 LONG_MS = 60_000
@@ -174,8 +174,7 @@ class Seeker(RecoveryDriver):
     """
 
     def __init__(self, context: Context) -> None:
-        store = store_of(context.app.state())
-        super().__init__(context, store, Reporter(StatusBoard(), context.partition))
+        super().__init__(context, Memory(context), Reporter(StatusBoard(), context.partition))
         self.claimed_at = -1
         self.hidden = 0
         self.windows = 0

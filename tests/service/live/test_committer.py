@@ -13,10 +13,10 @@ from snapreplay.service.core.kafka_errors import CommitInDoubt, Fenced
 from snapreplay.service.core.retained import Ending
 from snapreplay.service.live.committer import Committer, ProducerSpent
 from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
-from snapreplay.state.store import store_of
 from tests.support import reference
 from tests.support.entries import read_entry
 from tests.support.in_memory import virtual
@@ -63,10 +63,10 @@ class Bench:
 async def committing(here, **tables):
     """Fence in, with the state of batch 0."""
     await here.prepare(**tables)
-    context, store = await here.context(), store_of(here.app.state())
-    recovered = await RecoveryDriver(context, store, Reporter(StatusBoard(), 0)).recover()
-    committer = Committer(context, store, recovered.producer, recovered.chain)
-    return Bench(here, context, committer, store)
+    context = await here.context()
+    recovered = await RecoveryDriver(context, Memory(context), Reporter(StatusBoard(), 0)).recover()
+    committer = Committer(context, recovered.store, recovered.producer, recovered.chain)
+    return Bench(here, context, committer, recovered.store)
 
 
 @virtual

@@ -9,6 +9,7 @@ from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.publish.snapshot_writer import ImageDiffers
 from snapreplay.service.publish.state import begin_anew
 from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.state.store import store_of
 from tests.support.in_memory import virtual
@@ -18,8 +19,9 @@ DECISION = {"finding": "test-1", "problem": "p", "decided": "d", "reason": "r", 
 
 async def owner_of(context: Any) -> Any:
     """Return the owner of a partition: what its recovery hands over, its store and its reporter."""
-    store, reporter = store_of(context.app.state()), Reporter(StatusBoard(), context.partition)
-    return await RecoveryDriver(context, store, reporter).recover(), store, reporter
+    reporter = Reporter(StatusBoard(), context.partition)
+    recovered = await RecoveryDriver(context, Memory(context), reporter).recover()
+    return recovered, recovered.store, reporter
 
 
 @virtual

@@ -11,9 +11,9 @@ from snapreplay.service.core.owners import Superseded
 from snapreplay.service.publish.claim import claim_record
 from snapreplay.service.recovery import driver as module
 from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
-from snapreplay.state.store import store_of
 from tests.support import apps
 from tests.support.entries import read_entry
 from tests.support.in_memory import virtual
@@ -22,8 +22,9 @@ from tests.support.stage import until
 
 def recoverer(context):
     """One, with the store it fills and the board it reports to."""
-    store, board = store_of(context.app.state()), StatusBoard()
-    return RecoveryDriver(context, store, Reporter(board, context.partition)), store, board
+    memory, board = Memory(context), StatusBoard()
+    driver = RecoveryDriver(context, memory, Reporter(board, context.partition))
+    return driver, memory.store, board
 
 
 async def recovered(context):

@@ -13,7 +13,7 @@ from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.kafka_errors import NotAuthorized, Unreachable
 from snapreplay.service.core.witness import Witness
 from snapreplay.service.ports import CommittedOffset
-from snapreplay.service.recovery.custody_facts import last_now
+from snapreplay.service.recovery.copy_in_log import last_now
 from snapreplay.service.runtime import witnesses as module
 from snapreplay.service.runtime.witnesses import Witnesses
 from snapreplay.service.supervisor import Supervisor

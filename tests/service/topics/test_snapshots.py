@@ -7,6 +7,7 @@ import pytest
 
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics import stale_leader
 from snapreplay.service.topics.snapshots import load_manifest, load_state
@@ -87,8 +88,8 @@ def test_a_snapshot_that_is_not_visible_is_waited_for_in_words(past, cut, monkey
     offset = cut(world, MANIFEST, -1)
     board, waits = StatusBoard(), set()
     board.subscribe(lambda status: waits.add(status.restore and status.restore.waiting_for))
-    store = store_of(world.app.state())
-    world.run(lambda context: RecoveryDriver(context, store, Reporter(board, 0)).recover())
+    reporter = Reporter(board, 0)
+    world.run(lambda context: RecoveryDriver(context, Memory(context), reporter).recover())
     (said,) = waits - {None, ""}
     newest = world.last.pointers[0].snapshot_id
     assert said == (

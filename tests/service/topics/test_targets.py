@@ -11,7 +11,7 @@ from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
 from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.ports import TopicPartition
-from snapreplay.service.recovery.custody_facts import last_now
+from snapreplay.service.recovery.copy_in_log import last_now
 from snapreplay.service.recovery.follower import Follower, Tally
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics.manifests import manifest_in

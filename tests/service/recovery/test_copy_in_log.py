@@ -12,43 +12,49 @@ from snapreplay.app.record import Output
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.custody import IncrementsMissing, StateDisputed, Verdict
 from snapreplay.service.core.kafka_errors import Unreachable
-from snapreplay.service.core.owners import NotAssigned
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.witness import Witness
 from snapreplay.service.ports import Bounds, CommittedOffset, LogRecord, NewTopic
-from snapreplay.service.recovery import custody_facts
-from snapreplay.service.recovery.custody_facts import (
+from snapreplay.service.recovery import copy_in_log
+from snapreplay.service.recovery.before_fence import (
+    require_increments,
+)
+from snapreplay.service.recovery.copy_in_log import (
     OutputUndecided,
     last_now,
     looked_up,
-    nobody_since,
-    require_given,
-    require_increments,
     resolved,
     restorable,
     topic_ids_for,
 )
 from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import encode, headers_of
-from snapreplay.state.store import store_of
 from tests.simulation.cluster import SimCluster
 from tests.support.in_memory import virtual
 
 NOTHING: dict[str, Any] = {}
 
 
-def driver(context, store, kept=None):
-    return RecoveryDriver(context, store, Reporter(StatusBoard(), context.partition), kept)
+def driver(context, memory):
+    return RecoveryDriver(context, memory, Reporter(StatusBoard(), context.partition))
 
 
-async def owned(context, store=None):
-    """A producer, and what an owner of the partition would keep in memory."""
-    store = store_of(context.app.state()) if store is None else store
-    recovered = await driver(context, store).recover()
+async def held(context):
+    """A producer, and the memory of an owner of the partition."""
+    memory = Memory(context)
+    recovered = await driver(context, memory).recover()
     chain, lineage = recovered.chain, recovered.producer.lineage
-    return recovered.producer, RetainedState(chain.last, chain.last_offset, lineage=lineage)
+    memory.kept = RetainedState(chain.last, chain.last_offset, lineage=lineage)
+    return recovered.producer, memory
+
+
+async def owned(context):
+    """A producer, and what an owner of the partition would keep in memory."""
+    producer, memory = await held(context)
+    return producer, memory.kept
 
 
 @virtual
@@ -80,29 +86,14 @@ async def test_a_damaged_tail_is_no_copy(bench):
     assert await looked_up(context, kept) is Verdict.ONLY_COPY
 
 
-@virtual
-async def test_who_has_fenced_since_is_known_without_the_log(bench):
-    """Also when T-ZengLiang is gone with all claims."""
-    await bench.past()
-    context = await bench.context()
-    _producer, kept = await owned(context)
-    assert await nobody_since(context, kept)
-    assert not await nobody_since(context, replace(kept, lineage=None))
-    bench.broker.delete(bench.increments)
-    assert await nobody_since(context, kept)
-    await context.cluster.create_topics([NewTopic(bench.increments, 1)])
-    theirs = await context.cluster.fence(context.transactional_id)
-    await theirs.commit(0, (), (LogRecord(bench.increments, b"claim"),))
-    assert not await nobody_since(context, kept)
-
-
 @pytest.mark.parametrize("later", [0, 1])
 @virtual
 async def test_a_state_is_written_unless_the_witness_tells_of_a_later_batch(bench, later):
     """Another process has committed it, and the log and `__transaction_state` have lost it with their ends."""
     await bench.past()
-    context, store = await bench.context(), store_of(bench.app.state())
-    _producer, kept = await owned(context, store)
+    context = await bench.context()
+    _producer, memory = await held(context)
+    kept = memory.kept
     last = msgspec.structs.replace(kept.last, batch=kept.last.batch + later)
     witness = Witness.of(bench.increments, last, kept.last_offset + later)
     told = CommittedOffset(witness.increment_offset, witness.metadata)
@@ -112,26 +103,10 @@ async def test_a_state_is_written_unless_the_witness_tells_of_a_later_batch(benc
     log.cut(kept.last_offset - 1)
     if later:
         with pytest.raises(StateDisputed, match=f"{bench.increments}-0 does not lead to the state"):
-            await driver(context, store, kept).recover()
+            await driver(context, memory).recover()
     else:
-        await driver(context, store, kept).recover()
+        await driver(context, memory).recover()
     assert (await last_of(bench)).begun_by_owner is not bool(later)
-
-
-class Nobodys:
-    """A group that gives us nothing."""
-
-    async def is_assigned_to_us(self, partition):
-        return partition < 0
-
-
-@virtual
-async def test_whom_the_group_does_not_give_the_partition_fences_nobody(bench):
-    """Without a group the log alone decides."""
-    context = await (await bench.past()).here.context()
-    await require_given(context)
-    with pytest.raises(NotAssigned, match="partition 0"):
-        await require_given(replace(context, group=Nobodys()))
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -287,7 +262,7 @@ async def test_without_changes_the_inputs_must_reach_back_to_the_genesis(bench):
 @virtual
 async def test_one_lost_answer_is_no_answer_of_all(bench, monkeypatch):
     """A state that was given up for it may be the only copy (simulator seed 1007363)."""
-    monkeypatch.setattr(custody_facts, "LOOK_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(copy_in_log, "LOOK_AGAIN_SECONDS", 0)
     await bench.past()
     context, lost = await bench.context(), iter([Unreachable("no answer within 1 s")])
     ids, last = SimCluster.topic_ids, await last_of(bench)

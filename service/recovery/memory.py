@@ -12,11 +12,12 @@ from dataclasses import replace
 
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.custody import Verdict
+from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import changes
-from snapreplay.service.recovery.custody_facts import (
+from snapreplay.service.recovery.copy_in_log import (
     last_now,
     looked_up,
     lost,
@@ -37,32 +38,38 @@ OTHERS_SECONDS = 5.0
 
 
 class Memory:
-    """One per runner.
+    """The only owner of a partition's state in memory: one per runner. Recovery, processing and custody are handed it.
 
     Attributes:
-        kept: what `store` holds; None: nothing that counts, or a recovery has it.
+        store: the state; None: it was forgotten.
+        kept: what `store` holds, until it is LIVE again; None: nothing that counts.
+        left_open: our last fence, if a transaction of it that is never asked to commit was seen open: the fence that
+            ends it raises the producer epoch by two.
         last: the last increment that a recovery found in the log.
         recoverable: whether a recovery would find all it needs, as far as the last incarnation knows.
         proven: whether the log had a copy when it last answered; None: not asked since the state was LIVE.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(
+        self, context: Context, store: Store | None = None, kept: RetainedState | None = None
+    ) -> None:
         self._context = context
-        self.store: Store | None = None
-        self.kept: RetainedState | None = None
+        self.store = store
+        self.kept = kept
+        self.left_open: Lineage | None = None
+        self.last: FoundIncrement | None = None
         self.recoverable = True
         self.proven: bool | None = None
-        self.last: FoundIncrement | None = None
         self._said = Repeats()
 
-    def take(self) -> tuple[Store, RetainedState | None]:
-        """Hand the state to an incarnation, which gives `kept` back when it ends."""
-        kept, self.kept = self.kept, None
-        if kept is None:
+    def own(self) -> Store:
+        """Return the store for the next recovery, with what was kept or empty."""
+        self.last = None
+        if self.kept is None:
             self.forget()
         if self.store is None:  # an empty one is false
             self.store = self._context.app.new_store()
-        return self.store, kept
+        return self.store
 
     def forget(self) -> None:
         """Free the state at once: the garbage collector would come late, and there would be two states in memory."""

@@ -10,9 +10,9 @@ from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.custody import IncrementsMissing, IncrementsReplaced, Verdict
 from snapreplay.service.core.kafka_errors import OffsetTrimmed, Unreachable
 from snapreplay.service.core.retained import RetainedState
-from snapreplay.service.partition import memory as module
-from snapreplay.service.partition.memory import Memory
+from snapreplay.service.recovery import memory as module
 from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
 from tests.support import apps
 from tests.support.entries import increment
@@ -21,9 +21,9 @@ from tests.support.in_memory import virtual
 
 async def left_by(bench):
     """The memory of an owner that has just ended, and its epoch."""
-    memory = Memory(await bench.context())
-    driver = RecoveryDriver(memory._context, memory.take()[0], Reporter(StatusBoard(), 0))
-    recovered = await driver.recover()
+    context = await bench.context()
+    memory = Memory(context)
+    recovered = await RecoveryDriver(context, memory, Reporter(StatusBoard(), 0)).recover()
     await recovered.producer.discard()
     memory.kept = RetainedState(recovered.chain.last, recovered.chain.last_offset)
     return memory, recovered.chain.owner_epoch
