@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
+import resource
 import socket
+from collections.abc import Iterator
+from typing import Any, cast
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from snapreplay.api.app import create_app
-from snapreplay.api.connections import Server, tuned
 from snapreplay.api.guard import Hosts, allowed_hosts
 from snapreplay.api.http_process import Arguments
 from snapreplay.api.link import ServiceLink
@@ -47,3 +53,91 @@ class _ToService(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._link.log(record, self.format(record))
+
+
+CONNECTIONS_MAX = 128
+FILES_RESERVED = 48
+ACCEPTED_AT_ONCE = 8
+"""In one turn of the loop. It takes three turns until an older one is closed for each: well below the reserve."""
+WAITING_MAX = 1024
+EXCHANGE_SECONDS = 10.0
+UNREAD_BYTES = 16 * 1024
+KERNEL_BYTES = 64 * 1024
+"""Of a response that nobody reads. Without it the kernel takes 2.5 MB for each connection (measured)."""
+
+
+class Connection(H11Protocol):
+    """One connection of a client. It has `EXCHANGE_SECONDS` for each request with its response, read by the client."""
+
+    since = 0.0
+    """When the first request was awaited, or the last response was complete."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TCP only
+        super().connection_made(transport)
+        self.since = self.loop.time()
+        transport.set_write_buffer_limits(UNREAD_BYTES)
+        if len(self.connections) > connections_max():
+            # The newest may be a probe, which is answered at once. The oldest has waited for its client the longest.
+            _abort(min(cast("set[Connection]", self.connections), key=lambda each: each.since))
+
+    def on_response_complete(self) -> None:
+        self.since = self.loop.time()
+        super().on_response_complete()
+
+
+def _abort(connection: Connection) -> None:
+    connection.connections.discard(connection)
+    connection.transport.abort()
+
+
+def connections_max() -> int:
+    """Return how many may be open, so that this process never runs out of files."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(1, min(CONNECTIONS_MAX, files - FILES_RESERVED))
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server with limits, and without its signal handlers."""
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=Connection,
+                lifespan="off",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                backlog=ACCEPTED_AT_ONCE,
+                timeout_graceful_shutdown=2,
+            )
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(WAITING_MAX)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Close connections that are too old; called ten times a second."""
+        if counter % 10 == 0:
+            too_old = asyncio.get_running_loop().time() - EXCHANGE_SECONDS
+            for each in tuple(cast("set[Connection]", self.server_state.connections)):
+                if each.since < too_old:
+                    _abort(each)
+        return await super().on_tick(counter)
+
+
+def tuned(listener: socket.socket) -> socket.socket:
+    """Set what accepted connections inherit."""
+    listener.setblocking(False)
+    # asyncio sets it only on sockets that name their protocol, which these do not. Headers and body are two
+    # writes, and the second one waited 40 ms for an ACK.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)
+    return listener

@@ -101,10 +101,6 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "the first of its two modes",
     ),
     "snapshots/log/place.py": ("tests/snapshots/log/test_decode.py", "errors name it"),
-    "snapshots/log/base.py": (
-        "tests/service/recovery/test_follower.py",
-        "the walk begins there",
-    ),
     "service/publish/owned.py": (
         "tests/service/decisions/test_init.py",
         "every decision is written in one",
@@ -144,7 +140,6 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "what it reports",
     ),
     "snapreplay/spark.py": ("tests/snapshots/jobs/test_audit.py", "it begins there"),
-    "snapshots/jobs/recording.py": ("tests/snapshots/jobs/test_since_last.py", "it is recorded"),
     "service/kafka/group_offsets.py": (
         "tests/snapshots/jobs/test_since_last.py",
         "the proofs are such offsets",
@@ -174,10 +169,6 @@ COVERED_BY: dict[str, tuple[str, str]] = {
     "snapreplay/testing/service_process.py": (
         "tests/snapreplay/testing/test_real_harness.py",
         "the harness kills it, and waits for it",
-    ),
-    "snapreplay/testing/answerer.py": (
-        "tests/snapreplay/testing/test_real_harness.py",
-        "a process that stands still is one of its own",
     ),
     "snapreplay/testing/real_service.py": (
         "tests/snapreplay/testing/test_real_harness.py",

@@ -69,7 +69,7 @@ def dev(
     from snapreplay.app.load import load_app
 
     if reload:
-        from snapreplay.api.cli.reload import serving
+        from snapreplay.api.cli.dev import serving
 
         # What is wrong with the settings no change of the code repairs: it is refused here.
         settings_from(config, overrides, None, http_port)

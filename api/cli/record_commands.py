@@ -153,8 +153,7 @@ async def _records(
     """Read the records; `count` None: all."""
     from snapreplay.service.kafka.cluster import KafkaCluster
     from snapreplay.service.ports import TopicPartition
-    from snapreplay.service.topics.newest import newest
-    from snapreplay.service.topics.reading import reading
+    from snapreplay.service.topics.reading import newest, reading
 
     cluster = KafkaCluster(settings)
     partitions = (await facts_of(cluster, app, name)).partition_count

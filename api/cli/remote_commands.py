@@ -68,11 +68,10 @@ def restore_status(
 
     Exit code 0: all are live; 1: a partition failed; 5: not all are live yet, or none is assigned."""
     from snapreplay.api.cli import restore_view
-    from snapreplay.api.cli.watch import follow
 
     with client:
         if watch:
-            raise typer.Exit(follow(client, output))
+            raise typer.Exit(restore_view.follow(client, output))
         status = client.restore_status()
     if output is Format.JSON:
         print_json(status)

@@ -10,7 +10,7 @@ from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import Claim
-from snapreplay.snapshots.log.base import Base
+from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import LogStarts
 
 

@@ -74,7 +74,7 @@ from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.retained import RetainedState, Warm, is_ahead, needs_inputs
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import Claim
-from snapreplay.snapshots.log.base import Base
+from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import LogStarts, Start, passed_over, plan_start
 
 T = TypeVar("T")

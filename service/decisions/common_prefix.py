@@ -12,7 +12,7 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.snapshots.log.decode import decode_as
+from snapreplay.snapshots.log.place import decode_as
 
 MOVED_OFFSETS_MAX = 100_000
 """How far from its old offset a record is looked for. A copy by a tool lacks markers and what was trimmed."""

@@ -21,7 +21,7 @@ from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import NO_OFFSET
-from snapreplay.snapshots.log.base import Base
+from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import Start
 from snapreplay.state.contract import Store
 

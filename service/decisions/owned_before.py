@@ -14,7 +14,7 @@ from snapreplay.service.ports import Bounds, Cluster, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.witnesses import witness_of
 from snapreplay.service.topics.reading import reading
-from snapreplay.snapshots.log.decode import is_ours
+from snapreplay.snapshots.log.place import is_ours
 
 CLAIM_FOLLOWS_SECONDS = 1.0  # of an `init`, or an owner, that has just fenced
 

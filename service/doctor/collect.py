@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from snapreplay.app import names
@@ -13,12 +14,12 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import EndingTransaction, OpenTransaction
-from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Facts, Log, Refusal
-from snapreplay.service.doctor.machine import this_machine
+from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Facts, Log, Machine, Refusal
 from snapreplay.service.doctor.report import DoctorReport, report_of
 from snapreplay.service.doctor.states import StateReader
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
+from snapreplay.service.kafka.config import c_extension_loaded
+from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, missing_codecs
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.topics.reading import reading
 
@@ -185,3 +186,47 @@ class Collector:
             seen = await self._try(what, f"partition {number}", reader.state(number))
             states += [seen] if seen is not None else []
         self._know(states=tuple(states))
+
+
+ROOT = Path("/")
+_CGROUP = (  # (limit, used) of version 2, then of version 1
+    ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
+    (
+        "sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "sys/fs/cgroup/memory/memory.usage_in_bytes",
+    ),
+)
+
+
+def this_machine() -> Machine:
+    return Machine(c_extension_loaded(), missing_codecs(), available_bytes(ROOT))
+
+
+def available_bytes(root: Path) -> int | None:
+    """Return the memory that may still be allocated: the kernel's estimate or the rest of the container's limit,
+    whichever is less; None if neither can be read. `root`: where /proc and /sys are."""
+    found = [_from_kernel(root / "proc/meminfo")]
+    found += [_left(root / limit, root / used) for limit, used in _CGROUP]
+    return min((each for each in found if each is not None), default=None)
+
+
+def _from_kernel(path: Path) -> int | None:
+    for line in _text(path).splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) * 1024
+    return None
+
+
+def _left(limit: Path, used: Path) -> int | None:
+    try:
+        return max(0, int(_text(limit)) - int(_text(used)))
+    except ValueError:  # "max", or no such file
+        return None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

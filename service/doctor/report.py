@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from snapreplay.service.doctor import (
-    access_checks,
     cluster_checks,
     state_checks,
     topic_checks,
@@ -21,9 +20,9 @@ CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
     cluster_checks.transaction_log,
     cluster_checks.accidental_topics,
     cluster_checks.clock,
-    access_checks.refusals,
-    access_checks.writes,
-    access_checks.identities,
+    cluster_checks.refusals,
+    cluster_checks.writes,
+    cluster_checks.identities,
     topic_checks.existence,
     topic_checks.partition_counts,
     topic_checks.kept_for_ever,

@@ -16,7 +16,7 @@ from snapreplay.service.topics.manifests import newest_of_owner
 from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.chunks import read_chunk
 from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
-from snapreplay.snapshots.log.decode import decode_as
+from snapreplay.snapshots.log.place import decode_as
 from snapreplay.snapshots.plan import LogStarts
 
 

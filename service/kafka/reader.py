@@ -30,11 +30,10 @@ from snapreplay.service.kafka.config import consumer_arguments
 from snapreplay.service.kafka.corrupt_batches import CorruptBatches
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
-from snapreplay.service.kafka.fetch_by_id import FetchWatch, fetch_by_id
+from snapreplay.service.kafka.fetch_by_id import FetchWatch, fetch_by_id, slim_records
 from snapreplay.service.kafka.fetched_batches import FetchedBatches, LogBatch
 from snapreplay.service.kafka.log_history import batch_at, epoch_end
 from snapreplay.service.kafka.shutdown import close_consumer
-from snapreplay.service.kafka.slim_records import slim_records
 from snapreplay.service.ports import NO_ANCHORS, NO_IDS, Bounds, EpochEnd, TopicPartition
 
 SLICE_RECORDS = 5000

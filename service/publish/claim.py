@@ -19,7 +19,7 @@ from snapreplay.service.topics.increments import newer_claim
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import RecordKind, encode, headers_of, kind_of
 from snapreplay.snapshots.format.records import Claim
-from snapreplay.snapshots.log.decode import decode_as
+from snapreplay.snapshots.log.place import decode_as
 
 # `end <= F` is normal for up to 73 ms after the commit on a healthy cluster (measured).
 ASK_AGAIN_SECONDS = 0.02

@@ -32,7 +32,7 @@ from snapreplay.service.topics.decision_history import decisions_of
 from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_state, reader_reaching
 from snapreplay.service.topics.targets import check_last, check_snapshot
 from snapreplay.snapshots.format.records import Pointer
-from snapreplay.snapshots.log.base import Base
+from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.log.by_changes import ChangesLost
 from snapreplay.snapshots.plan import FromGenesis, FromSnapshot
 from snapreplay.state.contract import Store

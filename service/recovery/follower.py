@@ -27,8 +27,7 @@ from snapreplay.service.runtime.cooperative import Read, feeding, run_cooperativ
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.snapshots.log.base import Base
-from snapreplay.snapshots.log.batches import Chain, Step
+from snapreplay.snapshots.log.batches import Base, Chain, Step
 from snapreplay.snapshots.log.by_changes import apply_changes
 from snapreplay.snapshots.log.by_replay import InputDiffers, Replay
 from snapreplay.snapshots.log.place import seals_of

@@ -10,7 +10,7 @@ from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.snapshots.format.records import NO_OFFSET, Increment
-from snapreplay.snapshots.log.decode import decode_as
+from snapreplay.snapshots.log.place import decode_as
 
 SHOWN_MAX = 100
 

@@ -9,8 +9,7 @@ from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import Claim, Increment
 from snapreplay.snapshots.log.batches import kind_in, named_kind
-from snapreplay.snapshots.log.decode import decode_as, is_ours
-from snapreplay.snapshots.log.place import seals_of
+from snapreplay.snapshots.log.place import decode_as, is_ours, seals_of
 
 
 async def last_in_window(

@@ -9,7 +9,7 @@ from snapreplay.service.core.search import windows
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import Manifest
-from snapreplay.snapshots.log.decode import decode_as, is_ours
+from snapreplay.snapshots.log.place import decode_as, is_ours
 
 TAIL_OFFSETS_MAX = 16_384
 """How far back the newest manifest of an owner is looked for. Snapshots that were never finished may lie behind it: a

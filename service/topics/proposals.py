@@ -20,8 +20,8 @@ from snapreplay.snapshots.format.chunks import open_chunk, reading_back
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, RecordKind, kind_of
 from snapreplay.snapshots.format.records import Increment, Manifest
 from snapreplay.snapshots.format.seal import SealRefused, is_sealed
-from snapreplay.snapshots.log.decode import decode_as
 from snapreplay.snapshots.log.loading import chunk_range
+from snapreplay.snapshots.log.place import decode_as
 from snapreplay.state.digest import EMPTY, Digest
 
 StandingNow = Callable[[int], Standing]

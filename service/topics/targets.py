@@ -12,8 +12,7 @@ from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim, Increment, Manifest
 from snapreplay.snapshots.format.seal import is_sealed
 from snapreplay.snapshots.log.batches import BrokenChain
-from snapreplay.snapshots.log.decode import decode_as, is_ours
-from snapreplay.snapshots.log.place import seals_of
+from snapreplay.snapshots.log.place import decode_as, is_ours, seals_of
 
 
 async def check_last(reader: Reader, log: TopicPartition, last: FoundIncrement) -> None:

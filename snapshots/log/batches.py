@@ -6,22 +6,45 @@ record for an increment, or other changes for its batch, than the others do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import DamagedError, StopError
 from snapreplay.snapshots.format.envelope import RecordKind, headers_for, kind_of
-from snapreplay.snapshots.format.records import Increment
+from snapreplay.snapshots.format.records import NO_OFFSET, Genesis, Increment, Manifest
 from snapreplay.snapshots.format.seal import OFF, Seals, is_sealed
-from snapreplay.snapshots.log.base import Base
-from snapreplay.snapshots.log.decode import decode_as, is_ours
-from snapreplay.snapshots.log.place import TopicPartition, place_of
+from snapreplay.snapshots.log.place import TopicPartition, decode_as, is_ours, place_of
 
 T = TypeVar("T")
 
 _KIND_HEADERS = {headers_for(kind)[0]: kind for kind in RecordKind}
+
+
+@dataclass(frozen=True)
+class Base:
+    """The committed batch a state belongs to: where the walk begins.
+
+    `increment_offset` is that of its increment, NO_OFFSET before the genesis; `read_from_offset` is where the
+    records after it begin. `is_sealed`: its increment has a seal.
+    """
+
+    batch: int
+    increment_offset: int
+    read_from_offset: int
+    positions: Mapping[str, int]
+    is_sealed: bool = False
+
+    @classmethod
+    def of_snapshot(cls, manifest: Manifest, *, is_sealed: bool = False) -> Base:
+        offset = manifest.increment_offset
+        return cls(manifest.batch, offset, offset + 1, manifest.positions, is_sealed=is_sealed)
+
+    @classmethod
+    def before_genesis(cls, genesis: Genesis, log_start_offset: int) -> Base:
+        """Return the base of the empty state: the first increment of the log must be batch 0."""
+        return cls(-1, NO_OFFSET, log_start_offset, genesis.start_offsets)
 
 
 class BrokenChain(StopError):

@@ -9,7 +9,7 @@ from snapreplay.errors import DamagedError, RebuildError
 from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.records import ChangesRecord, LogEntry
 from snapreplay.snapshots.log.batches import Step
-from snapreplay.snapshots.log.decode import decode_as
+from snapreplay.snapshots.log.place import decode_as
 from snapreplay.state.contract import StateChanges
 from snapreplay.state.steps import Steps
 

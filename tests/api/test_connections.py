@@ -11,7 +11,7 @@ from contextlib import suppress
 import httpx2
 import pytest
 
-from snapreplay.api import connections
+from snapreplay.api import serving
 from tests.support.deadlines import scaled
 
 HALF = b"GET /metrics HTTP/1.1\r\nHost: loc"
@@ -47,7 +47,7 @@ def is_closed(client: socket.socket) -> bool:
 def harmful(request, url: str) -> Iterator[list[socket.socket]]:
     """More connections than are served at once."""
     opened = []
-    for _ in range(connections.CONNECTIONS_MAX + 100):
+    for _ in range(serving.CONNECTIONS_MAX + 100):
         each = connected(url)
         each.setblocking(False)
         with suppress(OSError):  # it is closed already, because others came
@@ -93,4 +93,4 @@ def test_two_lengths_are_refused_on_the_wire(url):
 def test_connections_are_fewer_than_files(monkeypatch):
     """With 150 files, 48 stay free for the rest."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (150, 150))
-    assert connections.connections_max() == 102
+    assert serving.connections_max() == 102

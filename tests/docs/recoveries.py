@@ -20,7 +20,7 @@ from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.retained import Ending, RetainedState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim
-from snapreplay.snapshots.log.base import Base
+from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import FromSnapshot, LogStarts
 from snapreplay.state.digest import Digest
 from snapreplay.state.unknown_store import unknown_store

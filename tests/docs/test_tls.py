@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from snapreplay import load_settings, running
 from snapreplay.api.cli.root import app as commands
 from snapreplay.app.load import load_app
+from snapreplay.devbroker.broker import LocalCluster
 from snapreplay.devbroker.free_ports import free_ports
-from snapreplay.devbroker.local_cluster import LocalCluster
 from snapreplay.devbroker.properties import Node
 from tests.support import kafka_tools
 from tests.support.deadlines import scaled

@@ -17,8 +17,7 @@ from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND, Increment, Pointer
-from snapreplay.snapshots.log.base import Base
-from snapreplay.snapshots.log.batches import BrokenChain
+from snapreplay.snapshots.log.batches import Base, BrokenChain
 from snapreplay.snapshots.plan import FromSnapshot
 from tests.explore.turn import FENCED, IN_DOUBT, Move, Turn, ended
 from tests.explore.world import IDS, KEPT, MARKER, NAMES, ORIGIN, Entry, Owner, World, claim_of

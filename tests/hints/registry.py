@@ -37,7 +37,7 @@ ELSEWHERE = {
     "test_a_policy_and_a_topic_are_no_texts",
     "service/kafka/errors.py::_forbidden": "tests/service/test_access.py::"
     "test_every_missing_acl_is_named_by_the_command_that_gives_it",
-    "service/doctor/access_checks.py::_remedy": "tests/service/test_access.py::"
+    "service/doctor/cluster_checks.py::_remedy": "tests/service/test_access.py::"
     "test_what_doctor_names_is_given_until_it_names_nothing",
     "service/decisions/init.py::_refuse_lost": "tests/service/decisions/test_state_import.py::"
     "test_what_was_interrupted_is_completed",
@@ -74,7 +74,7 @@ ELSEWHERE = {
     "test_two_harnesses_never_share_an_app",
     "snapreplay/testing/real_service.py::_alone": "tests/snapreplay/testing/test_real_harness.py::"
     "test_two_harnesses_never_share_an_app",
-    "snapreplay/testing/answerer.py::Answerer._look": "tests/snapreplay/testing/test_real_harness.py::"
+    "snapreplay/testing/real_service.py::Answerer._look": "tests/snapreplay/testing/test_real_harness.py::"
     "test_a_handler_that_waits_is_named_at_the_deadline",
     "snapreplay/testing/service_process.py::ServiceProcess._running": "tests/snapreplay/testing/test_real_harness.py::"
     "test_a_failing_record_is_told_and_a_dead_letter_read",
@@ -120,7 +120,7 @@ ELSEWHERE = {
     "test_an_app_that_executors_cannot_import_is_named",
     "snapshots/jobs/session.py::check": "tests/snapshots/jobs/test_cluster.py::"
     "test_two_masters_are_one_too_many",
-    "service/kafka/clocks.py::_compared": "tests/service/kafka/test_clocks.py::"
+    "service/kafka/producer.py::_compared": "tests/service/kafka/test_clocks.py::"
     "test_a_claim_is_refused_by_the_clock_s_name_and_succeeds_when_it_is_set_right",
     "service/config/key_file.py::seals_of": "tests/service/config/test_key_file.py::"
     "test_a_file_that_cannot_be_read_is_refused_at_start",

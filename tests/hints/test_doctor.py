@@ -156,7 +156,7 @@ async def test_inputs_that_differ_before_there_is_any_state_get_equally_many_par
         pass
 
 
-@carries_out("service/doctor/access_checks.py::refusals")
+@carries_out("service/doctor/cluster_checks.py::refusals")
 async def test_what_could_not_be_looked_at_is_looked_at_again(operator):
     """The group's coordinator does not answer: found with the reason, and gone once it is asked again as printed."""
     _, who = await operator()

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
-from snapreplay.devbroker import jars, local_cluster
-from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.devbroker import broker as local_broker
+from snapreplay.devbroker import jars
+from snapreplay.devbroker.broker import LocalBroker, LocalCluster
 from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
 from snapreplay.devbroker.free_ports import free_ports
-from snapreplay.devbroker.local_cluster import LocalCluster
 from snapreplay.devbroker.properties import Node
 from snapreplay.errors import UsageError
 from snapreplay.jars.cache import JarsUnavailable
@@ -160,14 +160,14 @@ def test_certificate_and_key_are_of_one_pair_and_an_encrypted_key_has_its_passwo
     load("one", "secret")
 
 
-@carries_out("snapreplay/devbroker/local_cluster.py::LocalCluster.start")
+@carries_out("snapreplay/devbroker/broker.py::LocalCluster.start")
 @pytest.mark.slow
 @pytest.mark.kafka
 def test_a_broker_starts_again_once_nothing_listens_on_its_ports(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The printed command shows who has the port; when that one is gone, the same start succeeds."""
-    monkeypatch.setattr(local_cluster, "_PORT_TRIES", 1)
+    monkeypatch.setattr(local_broker, "_PORT_TRIES", 1)
     ports = free_ports(2)
     local = LocalCluster(1, nodes=[Node(1, *ports)])
     with socket.create_server(("127.0.0.1", ports[0])):

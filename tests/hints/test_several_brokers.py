@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from snapreplay.app.ranges import InputRange
 from snapreplay.app.record import InputRecord
-from snapreplay.devbroker.local_cluster import LocalCluster
+from snapreplay.devbroker.broker import LocalCluster
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC
 from snapreplay.snapshots.log.by_replay import Input
 from snapreplay.snapshots.log.reading import Reading

@@ -17,9 +17,8 @@ from typing import Any, ClassVar, Self
 
 from confluent_kafka.admin import AdminClient
 
-from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.devbroker.broker import LocalBroker, LocalCluster
 from snapreplay.devbroker.free_ports import free_ports
-from snapreplay.devbroker.local_cluster import LocalCluster
 from snapreplay.devbroker.properties import Node
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.chaos.reassign import reassign

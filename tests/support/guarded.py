@@ -18,8 +18,8 @@ from confluent_kafka.admin._scram import (
     UserScramCredentialUpsertion,
 )
 
+from snapreplay.devbroker.broker import LocalCluster
 from snapreplay.devbroker.free_ports import free_ports
-from snapreplay.devbroker.local_cluster import LocalCluster
 from snapreplay.devbroker.properties import HOST, Node
 from tests.support.deadlines import scaled
 from tests.support.processes import eventually

@@ -71,5 +71,5 @@ def client_tasks() -> list[asyncio.Task[object]]:
         code = getattr(task.get_coro(), "cr_code", None)
         return code.co_filename if code else ""
 
-    ours = "/service/kafka/slim_records.py"
+    ours = "/service/kafka/fetch_by_id.py"
     return [t for t in asyncio.all_tasks() if "/aiokafka/" in source(t) or ours in source(t)]

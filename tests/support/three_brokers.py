@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from snapreplay.devbroker.local_cluster import LocalCluster
+from snapreplay.devbroker.broker import LocalCluster
 from tests.support.deadlines import scaled
 from tests.support.flows import Direction, Side
 from tests.support.links import Links

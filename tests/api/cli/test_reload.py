@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from snapreplay.api.cli.reload import Watch
+from snapreplay.api.cli.dev import Watch
 from snapreplay.errors import UsageError
 from tests.support.deadlines import scaled
 from tests.support.processes import eventually

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from snapreplay.api.cli import watch
+from snapreplay.api.cli import restore_view
 from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.output import Format
@@ -25,7 +25,7 @@ ADVANCED = msgspec.structs.replace(LOADING, phase=Phase.LIVE, restore=LIVE.resto
 @pytest.fixture
 def scripted(control: FakeControl, monkeypatch: pytest.MonkeyPatch):
     """The service shows these statuses, the next one at each look, and stays at the last."""
-    monkeypatch.setattr(watch, "POLL_S", 0.01)
+    monkeypatch.setattr(restore_view, "POLL_S", 0.01)
 
     def script(*looks: list[PartitionStatus]) -> None:
         left = list(looks)
@@ -48,7 +48,7 @@ def test_lines_until_all_are_live(url, scripted, capsys):
     """In a pipe: a line per change, none per look, and 0 when all are live."""
     scripted([LIVE, LOADING], [LIVE, LOADING], [LIVE, ADVANCED])
     with Client(url) as client:
-        assert watch.follow(client, Format.TABLE) == ExitCode.OK
+        assert restore_view.follow(client, Format.TABLE) == ExitCode.OK
     assert capsys.readouterr().out.splitlines() == [
         "partition 0 live",
         "partition 1 loading 1,024 / 4,096 bytes 12 % 512/s attempt 2",
@@ -60,7 +60,7 @@ def test_failed_partition_ends_it_when_the_rest_is_live(url, scripted, capsys):
     """Nothing will change any more without an operator: exit code 1, and the hint says once what to do."""
     scripted([LOADING, FAILED], [ADVANCED, FAILED])
     with Client(url) as client:
-        assert watch.follow(client, Format.TABLE) == ExitCode.FINDINGS
+        assert restore_view.follow(client, Format.TABLE) == ExitCode.FINDINGS
     assert capsys.readouterr().out.splitlines()[1:] == [
         "partition 2 failed RecordError: handler failed",
         "partition 2: hint: deploy a fixed handler",
@@ -72,7 +72,7 @@ def test_json_is_a_document_per_change(url, scripted, capsys):
     """--output json: one document per line, repeated looks left out."""
     scripted([], [], [LOADING], [LOADING], [ADVANCED])
     with Client(url) as client:
-        assert watch.follow(client, Format.JSON) == ExitCode.OK
+        assert restore_view.follow(client, Format.JSON) == ExitCode.OK
     documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [len(each["partitions"]) for each in documents] == [0, 1, 1]
 
@@ -81,10 +81,10 @@ def test_terminal_gets_bars(url, scripted, monkeypatch):
     """In a terminal: a bar per partition, and what is wrong above them, once."""
     screen = io.StringIO()
     terminal = Console(file=screen, force_terminal=True, width=120)
-    monkeypatch.setattr(watch, "console", lambda: terminal)
+    monkeypatch.setattr(restore_view, "console", lambda: terminal)
     scripted([LIVE, LOADING], [LIVE, LOADING], [LIVE, ADVANCED])
     with Client(url) as client:
-        assert watch.follow(client, Format.TABLE) == ExitCode.OK
+        assert restore_view.follow(client, Format.TABLE) == ExitCode.OK
     assert "partition 1" in screen.getvalue()
     assert "━" in screen.getvalue()
     assert screen.getvalue().count("snapshot 88bb was not usable") == 2  # partition 0, then 1
@@ -92,7 +92,7 @@ def test_terminal_gets_bars(url, scripted, monkeypatch):
 
 def test_silence_is_endured_for_a_while(scripted, monkeypatch):
     """A service that is killed and started again is followed on; a dead one ends it with 3."""
-    monkeypatch.setattr(watch, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(restore_view, "PATIENCE_S", 0.3)
     looks: list[Callable[[], Json]] = []
     gone = threading.Event()
 
@@ -110,5 +110,5 @@ def test_silence_is_endured_for_a_while(scripted, monkeypatch):
 
     looks += [lambda: status, silent, silent, lambda: status]
     with Flaky("http://127.0.0.1:1") as client, pytest.raises(ServiceUnreachable, match="gone"):
-        watch.follow(client, Format.TABLE)
+        restore_view.follow(client, Format.TABLE)
     assert gone.is_set()

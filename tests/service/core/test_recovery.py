@@ -23,7 +23,7 @@ from snapreplay.service.core.retained import RetainedState, Warm
 from snapreplay.service.core.search import FoundIncrement, SearchWindow
 from snapreplay.service.core.witness import IncrementsBehind, Witness, behind
 from snapreplay.snapshots.format.records import Claim
-from snapreplay.snapshots.log.base import Base
+from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import FromGenesis, FromSnapshot, LogStarts, NoUsableSnapshot
 from snapreplay.state.digest import Digest
 from snapreplay.state.unknown_store import unknown_store

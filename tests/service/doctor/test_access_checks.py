@@ -3,7 +3,7 @@
 import pytest
 
 from snapreplay.service.core.inspected import WriteProbe
-from snapreplay.service.doctor import access_checks as checks
+from snapreplay.service.doctor import cluster_checks as checks
 from snapreplay.service.doctor.facts import Refusal
 from tests.support.healthy import facts, only
 

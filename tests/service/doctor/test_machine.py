@@ -1,6 +1,6 @@
 """Free memory: the kernel's figure, or what the container has left."""
 
-from snapreplay.service.doctor.machine import ROOT, available_bytes, this_machine
+from snapreplay.service.doctor.collect import ROOT, available_bytes, this_machine
 
 KIB = 1024
 

@@ -3,7 +3,6 @@
 import inspect
 
 from snapreplay.service.doctor import (
-    access_checks,
     cluster_checks,
     state_checks,
     topic_checks,
@@ -29,7 +28,7 @@ def test_findings_are_those_of_all_checks():
 
 def test_no_check_is_forgotten():
     """Every public function of the check modules is in the list."""
-    modules = (access_checks, cluster_checks, state_checks, topic_checks, transaction_checks)
+    modules = (cluster_checks, state_checks, topic_checks, transaction_checks)
     public = {
         function
         for module in modules

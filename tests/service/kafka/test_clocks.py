@@ -11,7 +11,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 
 from snapreplay.app import names
 from snapreplay.service.core.kafka_errors import ClockRefused, RefusedRecord
-from snapreplay.service.kafka.clocks import SKEW_MS_MIN, _compared
+from snapreplay.service.kafka.producer import SKEW_MS_MIN, _compared
 from snapreplay.service.ports import LogRecord
 from tests.support import apps
 from tests.support.stage import Stage, until

@@ -18,7 +18,7 @@ from snapreplay.service.recovery.mismatch import DigestMismatch
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.snapshots.format.envelope import RecordKind, encode
-from snapreplay.snapshots.log.base import Base
+from snapreplay.snapshots.log.batches import Base
 from snapreplay.state.digest import EMPTY, Digest
 from snapreplay.state.map import MapState
 from snapreplay.state.store import store_of

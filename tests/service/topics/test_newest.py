@@ -8,7 +8,7 @@ from snapreplay.app.record import Output
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaFeeder
 from snapreplay.service.ports import NewTopic, TopicPartition
-from snapreplay.service.topics.newest import newest
+from snapreplay.service.topics.reading import newest
 from tests.support.kafka import decided
 from tests.support.stage import settings_for
 

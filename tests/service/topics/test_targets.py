@@ -17,8 +17,7 @@ from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics.manifests import manifest_in
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.targets import check_last, check_snapshot
-from snapreplay.snapshots.log.base import Base
-from snapreplay.snapshots.log.batches import BrokenChain
+from snapreplay.snapshots.log.batches import Base, BrokenChain
 from snapreplay.state.digest import Digest
 from snapreplay.state.map import MapState
 from snapreplay.state.store import store_of

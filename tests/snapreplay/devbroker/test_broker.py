@@ -12,7 +12,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from snapreplay.devbroker import local_cluster
+from snapreplay.devbroker import broker as local_broker
 from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.devbroker.errors import LocalBrokerFailed
 from snapreplay.devbroker.free_ports import free_ports
@@ -166,7 +166,7 @@ def test_taken_ports_are_exchanged_for_others(
     with socket.create_server(("127.0.0.1", 0)) as quicker:
         taken = quicker.getsockname()[1]
         offers = iter([[taken, *free_ports(1)], [*free_ports(1), taken], free_ports(2)])
-        monkeypatch.setattr(local_cluster, "free_ports", lambda _count: next(offers))
+        monkeypatch.setattr(local_broker, "free_ports", lambda _count: next(offers))
         with LocalBroker() as local:
             assert local.bootstrap_servers != f"127.0.0.1:{taken}"
     assert left_in(temporary) == []

@@ -7,7 +7,7 @@ import pytest
 
 from snapreplay import App, MapState, Stores, Topic
 from snapreplay.testing import ErrorPolicy, record
-from snapreplay.testing.coverage import CoverageHarness
+from snapreplay.testing.checks import CoverageHarness
 
 orders, returns = Topic("orders"), Topic("returns")
 

@@ -12,8 +12,7 @@ from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.envelope import RecordKind, encode, headers_for
 from snapreplay.snapshots.format.records import ChangesRecord, Claim
 from snapreplay.snapshots.format.seal import SealPolicy, SealRefused, Seals
-from snapreplay.snapshots.log.base import Base
-from snapreplay.snapshots.log.batches import Batches, BrokenChain, Chain, Step
+from snapreplay.snapshots.log.batches import Base, Batches, BrokenChain, Chain, Step
 from snapreplay.snapshots.log.place import TopicPartition
 from tests.support.entries import increment
 from tests.support.tampering import flip
