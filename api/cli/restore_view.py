@@ -221,7 +221,6 @@ def _each_change() -> Callable[[Json], None]:
 def _each_line() -> Callable[[Json], None]:
     last: dict[int, str] = {}
     hinted: dict[int, str | None] = {}
-
     waiting = [""]
 
     def show(status: Json) -> None:
@@ -233,10 +232,10 @@ def _each_line() -> Callable[[Json], None]:
             if last.get(number) != said:
                 last[number] = said
                 print(said, flush=True)
-            hint = hint_line(partition)
-            if hint is not None and hinted.get(number) != hint:
-                print(hint, flush=True)
-            hinted[number] = hint
+            advice = hint_line(partition)
+            if advice is not None and hinted.get(number) != advice:
+                print(advice, flush=True)
+            hinted[number] = advice
 
     return show
 
