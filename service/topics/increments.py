@@ -7,7 +7,7 @@ from snapreplay.errors import DamagedError
 from snapreplay.service.core.search import FoundIncrement, SearchWindow, windows
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
-from snapreplay.snapshots.format.records import Claim, Increment
+from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment
 from snapreplay.snapshots.log.batches import kind_in, named_kind
 from snapreplay.snapshots.log.place import decode_as, is_ours, seals_of
 
@@ -60,16 +60,21 @@ def _foreign(log: TopicPartition, record: InputRecord) -> bool:
     value = record.value or b""
     if not is_ours(value, record.headers):
         return True
-    decode_as(Claim, value, log, record.offset)
-    named = named_kind(record)
-    if named not in {RecordKind.CLAIM, None}:
-        raise DamagedError(
-            f"{log} offset {record.offset} holds a claim, but its header says {named}",
-            topic=log.topic,
-            partition=log.partition,
-            offset=record.offset,
-        )
-    return False
+    entry, named = decode_as(object, value, log, record.offset), named_kind(record)
+    if isinstance(entry, ChangesRecord):
+        problem = f"changes of batch {entry.batch}, whose increment is gone: the log was cut, or is damaged"
+    elif not isinstance(entry, Claim):
+        problem = f"a {type(entry).__name__}, not a claim"
+    elif named not in {RecordKind.CLAIM, None}:
+        problem = f"a claim, but its header says {named}"
+    else:
+        return False
+    raise DamagedError(
+        f"{log} offset {record.offset} holds {problem}",
+        topic=log.topic,
+        partition=log.partition,
+        offset=record.offset,
+    )
 
 
 async def newer_claim(

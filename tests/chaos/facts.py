@@ -35,9 +35,11 @@ class Facts:
         """Partition → its replicas, the one that should lead first."""
         return {number: nodes for number, (_, nodes) in enumerate(self.replicas(topic))}
 
-    def in_sync_with(self, topic: str, partition: int) -> tuple[int, set[int]]:
-        """Return the leader of one partition, -1 when there is none, and the replicas that are in sync; node ids."""
-        found = self.admin.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions[partition]
+    def in_sync_with(self, server: str, topic: str, partition: int) -> tuple[int, set[int]]:
+        """Return the leader of one partition, -1 when there is none, and the replicas that are in sync; node ids. As
+        `server` knows it: a broker that is cut from its peers goes on answering what it knew."""
+        client = self._client(server)
+        found = client.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions[partition]
         return found.leader, set(found.isrs)
 
     def in_sync(self, topics: Sequence[str]) -> bool:
@@ -64,10 +66,10 @@ class Facts:
         }
         return [by_number[number] for number in range(partitions)]
 
-    def _client(self) -> AdminClient:
+    def _client(self, servers: str = "") -> AdminClient:
         return AdminClient(
             {
-                "bootstrap.servers": self._servers,
+                "bootstrap.servers": servers or self._servers,
                 "log_level": 0,
                 "socket.timeout.ms": int(ANSWER_S * 1000),
             }

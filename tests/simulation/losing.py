@@ -55,6 +55,7 @@ SAID: dict[str, tuple[str, ...]] = {
         "LogCut",
         "OffsetsShifted",
         "IncrementsBehind",
+        "LogDamaged",  # a batch was cut in two: its changes are there, its increment is gone
         "LogShorter",
         "BrokenChain",
         "NotInitialised",

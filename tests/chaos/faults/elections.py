@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import NamedTuple
 
 from tests.chaos.faults.asking import asked, wait_in_sync
 from tests.chaos.processes import until
@@ -27,17 +29,14 @@ def unclean_election(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
     topic, partition = inputs[fault.pick % len(inputs)], fault.pick // 4 % world.partitions
     coordinator = asked(lambda: world.facts.coordinator(partition)) - 1
     leader, follower = sorted({*range(SIZE)} - {coordinator}, reverse=bool(fault.pick // 64 % 2))
-    replicas = asked(lambda: world.facts.preferred(topic))[partition]
-    servers = world.brokers.bootstrap_servers
+    log = _Log(world, world.brokers.server(coordinator), topic, partition)
     with ExitStack() as healing:
         healing.callback(wait_in_sync, world)
-        healing.callback(_place, world, topic, partition, replicas)
-        healing.callback(_configure, world, topic, CLEAN)
-        _configure(world, topic, UNCLEAN)
-        _place(
-            world, topic, partition, [leader + 1]
-        )  # who leads alone still leads with another one
-        _place(world, topic, partition, [leader + 1, follower + 1])
+        healing.callback(log.place, asked(lambda: world.facts.preferred(topic))[partition])
+        healing.callback(log.configure, CLEAN)
+        log.configure(UNCLEAN)
+        log.place([leader + 1])  # who leads alone still leads when another one follows
+        log.place([leader + 1, follower + 1])
         with ExitStack() as cut:
             for slot in world.slots:
                 cut.enter_context(world.wires.cut(slot.bundle, coordinator, "both"))
@@ -45,41 +44,53 @@ def unclean_election(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
             healing.callback(world.restart, leader)
             healing.callback(world.brokers.heal)
             world.brokers.cut(follower, "peers")
-            _wait(world, topic, partition, [leader + 1], leader + 1)
+            log.wait([leader + 1], leader + 1)
             yield
-            end_offset = tampering.end_offset(servers, topic, partition)
+            end_offset = log.end_offset()
             world.brokers.kill(leader)
             world.brokers.heal()
-            _wait(world, topic, partition, [follower + 1], follower + 1)
-            lost = end_offset - tampering.end_offset(servers, topic, partition)
-            hit(
-                f"broker {follower} leads {topic}-{partition}, {lost} offsets before the end at {end_offset}"
-            )
+            log.wait([follower + 1], follower + 1)
+            lost = end_offset - log.end_offset()
+            hit(f"broker {follower} leads {log}, {lost} offsets before the end at {end_offset}")
 
 
-def _configure(world: World, topic: str, settings: dict[str, str]) -> None:
-    for name, value in settings.items():
-        asked(
-            lambda name=name, value=value: tampering.configure(  # type: ignore[misc] # bound at once
-                world.brokers.bootstrap_servers, topic, name, value
-            )
-        )
+class _Log(NamedTuple):
+    """A partition of an input. `server` is asked about it: one that is neither cut from its peers nor killed."""
 
+    world: World
+    server: str
+    topic: str
+    partition: int
 
-def _place(world: World, topic: str, partition: int, nodes: Sequence[int]) -> None:
-    asked(lambda: reassign(world.brokers.bootstrap_servers, topic, {partition: nodes}))
-    _wait(world, topic, partition, nodes)
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
+    @property
+    def servers(self) -> str:
+        return self.world.brokers.bootstrap_servers
 
-def _wait(
-    world: World, topic: str, partition: int, in_sync: Sequence[int], leader: int | None = None
-) -> None:
-    def holds() -> bool:
-        led_by, found = asked(lambda: world.facts.in_sync_with(topic, partition))
-        return found == {*in_sync} and (leader is None or led_by == leader)
+    def end_offset(self) -> int:
+        return tampering.end_offset(self.servers, self.topic, self.partition)
 
-    if not until(holds, ELECTED_S):
-        led_by, found = asked(lambda: world.facts.in_sync_with(topic, partition))
-        raise TimeoutError(
-            f"{topic}-{partition} has the nodes {found} in sync, not {in_sync}, and node {led_by} leads"
-        )
+    def configure(self, settings: Mapping[str, str]) -> None:
+        for name, value in settings.items():
+            asked(partial(tampering.configure, self.servers, self.topic, name, value))
+
+    def place(self, nodes: Sequence[int]) -> None:
+        asked(lambda: reassign(self.servers, self.topic, {self.partition: nodes}))
+        self.wait(nodes)
+
+    def wait(self, in_sync: Sequence[int], leader: int | None = None) -> None:
+        """Wait until these nodes are in sync, and this one leads."""
+        found = asked(self._in_sync)
+
+        def holds() -> bool:
+            nonlocal found
+            found = asked(self._in_sync)
+            return found[1] == {*in_sync} and leader in {None, found[0]}
+
+        if not until(holds, ELECTED_S):
+            raise TimeoutError(f"{self} has leader and replicas in sync {found}, not {in_sync}")
+
+    def _in_sync(self) -> tuple[int, set[int]]:
+        return self.world.facts.in_sync_with(self.server, self.topic, self.partition)
