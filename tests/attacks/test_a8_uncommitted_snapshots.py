@@ -56,7 +56,7 @@ async def wanted(one):
 
 async def test_a8_no_snapshot_is_marked_while_a_batch_is_in_doubt(one):
     """Asked for while a batch commits and the next is applied on top: it is of a committed batch, and it loads."""
-    producer = one.runner._live._committer._producer
+    producer = one.producer
     commit, gate, under_way = producer.commit, asyncio.Event(), asyncio.Event()
 
     async def slow(*arguments):
@@ -100,7 +100,7 @@ async def test_a8_a_snapshot_begun_on_a_batch_that_was_dropped_does_not_exist(on
         raise CommitInDoubt("the answer was lost")
 
     told: list[object] = []
-    one.runner._live._committer._producer.commit = never
+    one.producer.commit = never
     await one.here.feed(10)
     await until(lambda: one.status.owner_epoch > epoch, "another incarnation")
     assert cluster.asked == 0
@@ -122,7 +122,7 @@ async def test_a8_a_pointer_of_an_owner_that_is_gone_is_never_admitted(one, writ
         await doubted.wait()
         raise CommitInDoubt("the answer was lost")
 
-    one.runner._live._committer._producer.commit = never
+    one.producer.commit = never
     if written:
         cluster.gate.set()
         await until(lambda: one.status.snapshot.state == "written", "the manifest")

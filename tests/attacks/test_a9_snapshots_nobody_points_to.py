@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.format.records import Chunk, ChunkRef, Manifest
-from tests.support import apps
+from tests.support import apps, inside
 from tests.support.kafka import until_async
 from tests.support.stage import Stage, processed, snapshot
 
@@ -56,7 +56,7 @@ async def test_a9_orphans_push_out_nothing(stage, unique):
             await here.feed(10)
             await processed(service, {0: here.sent})
             taken.append(await snapshot(service))
-            pointers = service._supervisor.runners[0]._live._committer.chain.last.pointers
+            pointers = inside.committer(inside.runner(service)).chain.last.pointers
             wanted = pointers[-1].first_chunk_offset
             await until_async(lambda: log_start(here), wanted.__eq__)
             (records,) = await here.read(topic)  # nothing trims it now

@@ -51,7 +51,7 @@ async def test_b11_a_fallback_is_not_forgotten_by_a_doubt(past):
     async def never(*_):
         raise CommitInDoubt("the answer was lost")
 
-    one.runner._live._committer._producer.commit = never
+    one.producer.commit = never
     await then.here.feed(10)
     await until(lambda: one.status.owner_epoch > epoch, "another incarnation")
     assert (await one.phase("live")).restore.warm is not None

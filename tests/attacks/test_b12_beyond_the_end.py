@@ -57,7 +57,7 @@ async def test_b12_a_live_partition_whose_leader_is_behind_goes_on(past):
     then = await past()
     one = Owner(then.here, await then.here.context())
     epoch = (await one.phase("live")).owner_epoch
-    live = one.runner._live
+    live = one.live
 
     async def out_of_range():
         raise OffsetBeyondEnd("offset 120 is above its end 1: a stale leader")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from snapreplay.snapshots.format.envelope import RecordKind
-from tests.support import apps, reference
+from tests.support import apps, inside, reference
 from tests.support.stage import snapshot, until
 from tests.support.tampering import flip, tamper
 
@@ -37,5 +37,5 @@ async def test_b13_a_damaged_snapshot_of_an_object_is_not_believed(stage, unique
         assert restore.records_replayed == 10
         await here.feed(10)
         await here.all_processed(service)
-        await until(lambda: service._supervisor.runners[0].store is not None, "LIVE")
+        await until(lambda: inside.runner(service).store is not None, "LIVE")
         assert await counts(here) == list(range(1, 31))

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from snapreplay.service.ports import NewTopic
-from tests.support import apps
+from tests.support import apps, inside
 from tests.support.tampering import messages
 
 Y2013_MS = 1_357_000_000_000
@@ -32,7 +32,7 @@ async def test_b16_outputs_have_the_time_of_writing(stage, unique):
     await asyncio.to_thread(written, here.bootstrap_servers, app.inputs[0].name)
     async with here.running() as service:
         await here.all_processed(service)
-        runner = service._supervisor.runners[0]
+        runner = inside.runner(service)
         assert runner.store.stream_time_ms == Y2013_MS
     for topic in (app.outputs[0].name, f"{app.app_id}-increments"):
         (first,) = await asyncio.to_thread(messages, here.bootstrap_servers, topic, 1)

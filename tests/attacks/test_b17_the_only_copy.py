@@ -11,7 +11,7 @@ from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.topics import stale_leader
 from snapreplay.service.topics.requirements import ensure_topics
-from tests.support import apps, reference
+from tests.support import apps, inside, reference
 from tests.support.accepting import accepted
 from tests.support.entries import read_entry
 from tests.support.stage import Stage, phase, processed, snapshot, until
@@ -109,10 +109,10 @@ async def test_a_state_that_is_no_map_gets_the_batch_in_doubt_with_it(stage, uni
         await phase(service, "live")
         await halt()
         await here.all_processed(service)
-        tape = service._supervisor.runners[0].store.view.ids
+        tape = inside.runner(service).store.view.ids
     await same_tape(here, tape)
     async with here.running() as service:
-        restored = service._supervisor.runners[0].store.view.ids
+        restored = inside.runner(service).store.view.ids
         assert restored == tape
 
 
@@ -199,7 +199,9 @@ async def test_a_group_that_subscribes_to_a_topic_that_is_gone_takes_nothing_awa
         await here.feed(50)
         await processed(service, {0: 50})
         await asyncio.to_thread(delete, here.bootstrap_servers, increments(here))
-        await until(lambda: service._membership.assignment == frozenset(), "nothing is assigned")
+        await until(
+            lambda: inside.membership(service).assignment == frozenset(), "nothing is assigned"
+        )
         await until(lambda: service.restore_status()[0].error, "noticed")
         assert not service.control.ready()
         await ensure(here)

@@ -330,7 +330,7 @@ async def test_nothing_forged_is_adopted(bench, name):
         assert remembered == ([] if reason in NOT_FINAL else [(offset, reason)])
         assert counted(bench, reason) == len(remembered)
         assert await answer(asked(one, offset)) == (state, snapshot_id, detail)
-        one.runner._live.snapshots._watch.look_at_once()  # what is remembered is not judged again
+        one.live.snapshots._watch.look_at_once()  # what is remembered is not judged again
         await asyncio.sleep(1)  # virtual time: the look has come and gone
         assert counted(bench, reason) == len(remembered)
         await fed(bench, one)

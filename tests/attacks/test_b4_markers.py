@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from snapreplay.service.live import recoverability_monitor
-from tests.support import apps
+from tests.support import apps, inside
 from tests.support.stage import until
 from tests.support.tampering import trim
 
@@ -53,4 +53,4 @@ async def test_b4_a_graceful_stop_passes_the_marker_too(stage, unique):
     await asyncio.to_thread(trim, here.bootstrap_servers, topic, 0, 6)
     async with here.running() as service:
         assert service.restore_status()[0].inputs[0].position == 6
-        assert len(service._supervisor.runners[0].store.view.ids) == 5
+        assert len(inside.runner(service).store.view.ids) == 5

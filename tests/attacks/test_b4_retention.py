@@ -14,7 +14,7 @@ from snapreplay.service.live import recoverability_monitor
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
-from tests.support import apps
+from tests.support import apps, inside
 from tests.support.stage import Stage, processed, snapshot, until
 from tests.support.tampering import configure, trim
 
@@ -82,7 +82,7 @@ async def test_b4_what_cannot_come_back_is_an_alarm(stage, unique, caplog):
     here = await stage(apps.ledger(unique("alarm")), **LEAN)
     async with here.running() as service:
         await past(here, service)
-        keeper = service._supervisor.runners[0]._live.snapshots
+        keeper = inside.live(inside.runner(service)).snapshots
         write, gate = keeper._write, asyncio.Event()
 
         async def held_back(marked):
@@ -142,7 +142,7 @@ async def test_b4_the_interval_follows_the_retention_of_the_input(stage, unique,
             await until(lambda: "interval" in reasons(service), "a snapshot")
     assert "at least every 100 ms" in caplog.text
     async with here.running(changelog={"enabled": True}, snapshot={"every_seconds": 0}) as service:
-        keeper = service._supervisor.runners[0]._live.snapshots
+        keeper = inside.live(inside.runner(service)).snapshots
         assert keeper._policy.every_ms is None
 
 

@@ -108,17 +108,17 @@ async def test_b9_a_state_that_is_no_map_is_not_reloaded_when_its_producer_is_re
     one = Owner(here, await here.context())
     await one.phase("live")
     epoch = one.status.owner_epoch
-    committer = one.runner._live._committer
-    monkeypatch.setattr(type(committer._producer), "needs_renewal", property(lambda _: spent[0]))
+    producer = one.producer
+    monkeypatch.setattr(type(producer), "needs_renewal", property(lambda _: spent[0]))
     spent = [False]
-    commit = committer._producer.commit
+    commit = producer.commit
 
     async def spending(*arguments):
         offsets = await commit(*arguments)
         spent[0] = True
         return offsets
 
-    committer._producer.commit = spending
+    producer.commit = spending
     await here.feed(10)
     await one.phase("fencing")
     spent[0] = False
@@ -136,8 +136,8 @@ async def test_b9_no_retryable_end_reloads_anything(owner, loads, error, committ
     """Fenced by the coordinator although nobody claimed, a doubt, or a reader that lost its broker while a batch was
     under way."""
     one = await owner()
-    live, epoch, arrived = one.runner._live, one.status.owner_epoch, asyncio.Event()
-    commit, poll = live._committer._producer.commit, live._poll
+    live, committer, epoch = one.live, one.committer, one.status.owner_epoch
+    arrived, commit, poll = asyncio.Event(), one.producer.commit, live._poll
 
     async def torn(*arguments):
         if committed:
@@ -148,12 +148,12 @@ async def test_b9_no_retryable_end_reloads_anything(owner, loads, error, committ
         raise error("no clean answer")
 
     async def lost():
-        if live._committer.idle:
+        if committer.idle:
             return await poll()
         await arrived.wait()
         raise Unreachable("no broker for the input")
 
-    live._committer._producer.commit = torn
+    one.producer.commit = torn
     if error is Unreachable:
         live._poll = lost
     await one.here.feed(10)
@@ -171,17 +171,17 @@ async def test_b9_doubts_do_not_put_off_the_next_snapshot(owner):
     epoch = one.status.owner_epoch
     await one.here.feed(10)
     await one.position(10)
-    keeper = one.runner._live.snapshots
+    keeper = one.live.snapshots
     keeper._since = keeper._unpointed_since = keeper._since - 290  # it has been LIVE for so long
 
     async def never(*_):
         raise CommitInDoubt("the answer was lost")
 
-    one.runner._live._committer._producer.commit = never
+    one.producer.commit = never
     await one.here.feed(10)
     await again_live(one, epoch)
-    assert one.runner._live.snapshots.unpointed_seconds >= 290
-    one.runner._live.snapshots._since -= 10
+    assert one.live.snapshots.unpointed_seconds >= 290
+    one.live.snapshots._since -= 10
     await until(lambda: one.status.snapshot, "a snapshot")
     assert one.status.snapshot.reason == "interval"
 
@@ -195,7 +195,7 @@ async def test_b9_what_another_owner_has_written_is_loaded(owner, loads):
     async def never(*_):
         raise CommitInDoubt("the answer was lost")
 
-    one.runner._live._committer._producer.commit = never
+    one.producer.commit = never
     two = await owner("two")
     await one.here.feed(10)
     await two.position(20)

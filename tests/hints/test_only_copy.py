@@ -11,6 +11,7 @@ from snapreplay.service.recovery.copy_in_log import OutputUndecided, resolved
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.hints.following import all_of, way_with
 from tests.hints.registry import carries_out
+from tests.support import inside
 from tests.support.proxy import END_TXN, INIT_PRODUCER_ID, Proxy
 from tests.support.reference import Read
 from tests.support.stage import phase, until
@@ -39,7 +40,7 @@ async def test_a_deleted_topic_is_created_as_printed_while_its_owner_runs(operat
         delete(then.here.bootstrap_servers, then.increments)
         hint = await hint_of(service, "IncrementsMissing")
         if also_stopping:
-            runner = service._supervisor.runners[0]
+            runner = inside.runner(service)
             stopping = service._loop.create_task(service.stop())
             await until(lambda: runner._ownership.is_holding, "held")
             hint = runner._memory.unsaved.hint

@@ -46,7 +46,7 @@ async def test_a_service_outlives_its_broker(own_broker, unique):
     await service.start()
     url = url_of(service)
     try:
-        await until(lambda: service._control.unreachable_reason, "the reason")
+        await until(lambda: service.control.unreachable_reason, "the reason")
         code, found = await checks(url)
         assert code == 503
         assert not found["cluster"]["ok"]
@@ -56,7 +56,7 @@ async def test_a_service_outlives_its_broker(own_broker, unique):
         await here.assert_exactly_once(service)
 
         await asyncio.to_thread(own_broker.kill)
-        await until(lambda: not service._control.ready(), "idle, and no broker")
+        await until(lambda: not service.control.ready(), "idle, and no broker")
         code, found = await checks(url)
         assert (code, found["member"]["ok"]) == (503, False)
         assert "no broker answers" in found["member"]["detail"]

@@ -22,7 +22,7 @@ from snapreplay.service import service as module
 from snapreplay.service.core.step_down import SteppedDown
 from snapreplay.service.program import ensure_topics, init, running
 from snapreplay.service.service import Service
-from tests.support import apps
+from tests.support import apps, inside
 from tests.support.deadlines import scaled
 from tests.support.stage import Stage, phase, settings_for, until
 
@@ -96,11 +96,11 @@ async def test_who_stepped_down_takes_nothing_back_by_a_retry(stage, unique):
     """A partition had failed before the process stepped down: what it would claim is the other one's now."""
     here = await stage(apps.ledger(unique("retry")))
     async with here.running() as service:
-        service._supervisor.runners[0].refuse(StopError("partitions were added"))
+        inside.runner(service).refuse(StopError("partitions were added"))
         epoch = (await phase(service, "failed")).owner_epoch
-        service._membership._aside = SteppedDown(10.0)
+        inside.membership(service)._aside = SteppedDown(10.0)
         operation = service.control.retry(0)
-        service._membership._aside = None
+        inside.membership(service)._aside = None
         assert operation.state == "failed"
         assert operation.parts[0].detail.startswith("stepped down for")
         assert service.restore_status()[0].owner_epoch == epoch
@@ -123,7 +123,7 @@ async def test_what_is_refused_is_logged_where_nobody_waits(broker, unique, capl
     """Once, with the command; the probe says it, too."""
     settings = settings_for(broker.bootstrap_servers)
     async with running(apps.ledger(unique("nothing")), settings) as service:
-        await until(lambda: "refused" in (service._control.unreachable_reason or ""), "refused", 30)
+        await until(lambda: "refused" in (service.control.unreachable_reason or ""), "refused", 30)
         cluster = next(each for each in service.control.ready_checks() if each.name == "cluster")
     (said,) = [r.message for r in caplog.records if r.message.startswith("the service was refused")]
     assert "does not exist" in said
@@ -184,7 +184,7 @@ async def test_a_taken_port_is_refused_by_start(unique):
         with pytest.raises(UsageError, match="is taken"):
             await service.start()
         await service.stop()
-    assert not service._background.alive
+    assert not inside.background(service).alive
 
 
 async def test_http_is_up_before_the_cluster_is_reached(unique, free_port):
@@ -217,7 +217,7 @@ async def test_heartbeats_share_their_loop_with_nobody(unique, free_port):
 
     settings = settings_for(f"127.0.0.1:{free_port}")
     async with running(apps.ledger(unique("alone")), settings, Asked()) as service:
-        heartbeats = service._background._started()
+        heartbeats = inside.background(service)._started()
         assert not asyncio.all_tasks(heartbeats)
     assert len(asked_in) == 2
     assert heartbeats not in asked_in
@@ -243,14 +243,14 @@ async def test_leaving_the_group_takes_only_what_is_left_of_a_stop(stage, unique
     service = here.service(http=Http(), **limits)
     await service.start()
     await service.wait_live(30)
-    service._supervisor.runners[0]._live.hand_over = lambda **_: asyncio.sleep(3600)
-    leave, began = service._membership.leave, loop.time()
+    inside.live(inside.runner(service)).hand_over = lambda **_: asyncio.sleep(3600)
+    leave, began = inside.membership(service).leave, loop.time()
 
     async def recorded(within_seconds):
         told.append((loop.time() - began, within_seconds))
         await leave(within_seconds)
 
-    monkeypatch.setattr(service._membership, "leave", recorded)
+    monkeypatch.setattr(inside.membership(service), "leave", recorded)
     await service.stop()
     assert len(told) == 2
     for after_seconds, within_seconds in told:
@@ -267,7 +267,7 @@ async def test_stop_ends_everything(stage, unique):
     await service.stop()
     left = [task for task in asyncio.all_tasks() - before if not task.done()]
     assert not left
-    assert not service._background.alive
+    assert not inside.background(service).alive
 
 
 OLD_GARBAGE = """
@@ -304,4 +304,4 @@ async def test_stop_ends_everything_also_after_a_defect(unique, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         await service.wait_started()
     await service.stop()
-    assert not service._background.alive
+    assert not inside.background(service).alive

@@ -8,7 +8,7 @@ from typing import Any
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.runtime.context import Context
-from tests.support import reference
+from tests.support import inside, reference
 from tests.support.deadlines import scaled
 from tests.support.stage import until
 
@@ -28,6 +28,18 @@ class Owner:
     @property
     def status(self) -> Any:
         return self.board.get(0)
+
+    @property
+    def live(self) -> Any:
+        return inside.live(self.runner)
+
+    @property
+    def committer(self) -> Any:
+        return inside.committer(self.runner)
+
+    @property
+    def producer(self) -> Any:
+        return inside.producer(self.runner)
 
     async def phase(self, name: str) -> Any:
         await until(lambda: self.status.phase == name, name)

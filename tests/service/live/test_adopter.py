@@ -76,7 +76,7 @@ async def test_what_is_due_counts_from_the_adopted_batch(bench):
         offset = Job(bench).propose()
         await fed(bench, one)
         assert (await answer(asked(one, offset)))[0] == "succeeded"
-        scheduler = one.runner._live.snapshots
+        scheduler = one.live.snapshots
         assert scheduler.unpointed_records == 20
         await fed(bench, one, 20)
         assert one.status.snapshot.reason == "adopted"
@@ -209,7 +209,7 @@ async def test_a_replaced_snapshots_topic_has_no_proposals(bench, hashing):
         told = asked(one, Job(bench).propose())
         await hashing.reached.wait()
         bench.recreate(bench.snapshots)
-        live = one.runner._live
+        live = one.live
         change = TopicChange(bench.snapshots, "old", bench.broker.topic_ids[bench.snapshots])
         live.snapshots.topic_changed(change)
         hashing.go.set()

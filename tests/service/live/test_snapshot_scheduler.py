@@ -2,14 +2,12 @@
 
 import asyncio
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.service.live import snapshot_scheduler as module
-from snapreplay.snapshots.format.records import Pointer
 from snapreplay.state import shards
 from tests.simulation.cluster import SimCluster
 from tests.support.in_memory import virtual
@@ -164,36 +162,43 @@ async def test_a_graceful_stop_leaves_nothing_to_advance(bench):
 # ---- in another topic --------------------------------------------------------------------------
 
 
-def keeper_of(**parts: Any) -> Any:
-    """A scheduler without a partition."""
-    keeper: Any = object.__new__(module.SnapshotScheduler)
-    keeper._context, keeper._committer, keeper._watch = MagicMock(), MagicMock(), MagicMock()
-    keeper._reporter, keeper._task, keeper._pointing, keeper._waiting = MagicMock(), None, [], []
-    keeper._missing, keeper._since, keeper._adopter = "", 0.0, MagicMock()
-    vars(keeper).update(parts)
-    return keeper
+def replaced(bench, one):
+    """Another topic of this name; the partition is told as by its watch of topics."""
+    old = bench.broker.topic_ids[bench.snapshots]
+    bench.recreate(bench.snapshots)
+    new = bench.broker.topic_ids[bench.snapshots]
+    one.live.snapshots.topic_changed(TopicChange(bench.snapshots, old, new))
 
 
-def test_a_new_t_quanliang_holds_nothing_before_a_snapshot_in_it_is_pointed_to():
+@virtual
+async def test_a_new_t_quanliang_holds_nothing_before_a_snapshot_in_it_is_pointed_to(bench, gate):
     """Not recoverable until then, although it is there, and its id is the one that the chain bears by now."""
-    keeper = keeper_of()
-    keeper._committer.chain.batch = 7
-    keeper._committer.chain.in_new_topic.return_value = keeper._committer.chain
-    keeper.topic_changed(TopicChange("snaps", "A", "B"))
-    (why,) = keeper._watch.topic_missing.call_args.args
-    assert "the snapshots in it are gone" in why
-    keeper.topic_changed(None)
-    assert keeper._watch.topic_missing.call_args.args == (why,)
-    keeper._now_pointed(Pointer("s1", 1, 0, batch=7, increment_offset=9, digest=None))
-    assert keeper._watch.topic_missing.call_args.args == ("",)
-    assert keeper._watch.saved.called
+    async with bench.live() as one:
+        await fed(bench, one, 10)
+        replaced(bench, one)
+        for _ in range(2):
+            assert one.status.recoverable is False
+            assert "the snapshots in it are gone" in one.status.unrecoverable_reason
+            one.live.snapshots.topic_changed(None)
+        gate.open.set()
+        await one.pointed("retention")
+        one.live.snapshots.topic_changed(None)
+        assert one.status.recoverable is not False
+        taken = one.status.snapshot.snapshot_id
+    assert (await bench.restored()).snapshot.snapshot_id == taken
 
 
-def test_who_waits_for_a_pointer_into_a_deleted_topic_waits_for_the_next_snapshot():
+@virtual
+async def test_who_waits_for_a_pointer_into_a_deleted_topic_waits_for_the_next_snapshot(
+    bench, gate
+):
     """The pointer is dropped: nothing else would ever answer."""
-    heard: list[str] = []
-    keeper = keeper_of(_pointing=[("old", [lambda state, *_: heard.append(state)])])
-    keeper.topic_changed(TopicChange("snaps", "A", "B"))
-    assert keeper._pointing == []
-    keeper._fail_waiting("why")
-    assert heard == ["failed"]
+    gate.open.set()
+    async with bench.live() as one:
+        await fed(bench, one, 10)
+        told = asked(one)
+        await until(lambda: one.committer.chain.new_pointer is not None, "a pointer")
+        assert not told
+        replaced(bench, one)
+        await one.pointed("retention")
+        assert told[0][:2] == ("succeeded", one.status.snapshot.snapshot_id)

@@ -28,7 +28,7 @@ async def snapshots(bench, count, **tables):
             await one.position(bench.sent)
             await one.snapshot()
         await asyncio.sleep(1)  # virtual: for the last trim
-        return one.runner._live.last
+        return one.live.last
 
 
 @virtual

@@ -130,7 +130,7 @@ async def test_a_check_goes_on_where_it_stood_when_the_state_was_kept(bench, mon
     one = await bench.owner(app=app)
     await one.phase("live")
     epoch = one.status.owner_epoch
-    one.runner._live._committer.check = spent
+    one.committer.check = spent
     await bench.feed(1)
     await until(lambda: one.status.owner_epoch > epoch, "another incarnation")
     await one.phase("live")

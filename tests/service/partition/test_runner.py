@@ -48,7 +48,7 @@ async def test_a_doubtful_commit_is_followed_by_a_recovery(bench):
     """The log says what happened; nothing is lost or doubled, and the error is gone when it is LIVE again."""
     one = await live(bench)
     first_epoch = one.status.owner_epoch
-    producer = one.runner._live._committer._producer
+    producer = one.producer
     commit = producer.commit
 
     async def torn(*arguments):
@@ -84,7 +84,7 @@ async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch
 
     monkeypatch.setattr(RecoveryExecutor, "load", noted)
     monkeypatch.setattr(Live, "kept", lambda _: None)
-    one.runner._live._poll = lost
+    one.live._poll = lost
     await until(lambda: one.status.owner_epoch > epoch, "another incarnation")
     await one.phase("live")
     second = one.runner.store
@@ -104,7 +104,7 @@ async def test_a_doubtful_commit_does_not_take_the_partition_back(bench, error):
     async def torn(*_):
         raise error("the answer was lost")
 
-    one.runner._live._committer._producer.commit = torn
+    one.producer.commit = torn
     two = await bench.owner("two")
     epoch = (await two.phase("live")).owner_epoch
     await one.here.feed(10)
@@ -121,7 +121,7 @@ async def test_a_partition_that_pauses_is_not_called_live(bench):
     async def lost(*_):
         raise Unreachable("no broker")
 
-    one.runner._live._poll = lost
+    one.live._poll = lost
     status = await one.phase("fencing")
     assert not one.runner.request_snapshot("test", lambda *_: None)
     await until(lambda: one.status.error, "the error")
@@ -277,7 +277,7 @@ async def test_a_defect_stops_this_partition_and_says_so(bench, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(one.runner._live, "_settled", broken)
+    monkeypatch.setattr(one.live, "_settled", broken)
     await one.here.feed(10)
     status = await one.phase("failed")
     assert status.error.kind == "ZeroDivisionError"
@@ -355,7 +355,7 @@ async def test_a_batch_that_never_ends_in_time_is_made_smaller(bench):
         return slow(await fence(transactional_id))
 
     one.context.cluster.fence = fenced
-    slow(one.runner._live._committer._producer)
+    slow(one.producer)
     await one.here.feed(100)
     await one.position(100)
     assert max(sizes) > 10
