@@ -106,7 +106,7 @@ def measure(keys: int, meanwhile: int) -> Result:
         log = Path(scratch, "second.log")
         with harness.child(log, *arguments) as process:
             restore = _live(port, log)
-            memories.append(_memory("restored, LIVE", process))
+            memories.append(memory_of("restored, LIVE", process))
         return Result(memories, restore["seconds_per_phase"])
 
 
@@ -115,19 +115,19 @@ def _first_life(
 ) -> list[Memory]:
     """Measure without state, with all of it, in a quiet snapshot, and in one during processing."""
     _live(port, log)
-    memories = [_memory("no state, LIVE", process)]
+    memories = [memory_of("no state, LIVE", process)]
     harness.load(servers, "bench-in", keys, keys)
     _caught_up(port, keys, log)
-    memories.append(_memory("every key written once", process))
-    _forget_peak(process)
+    memories.append(memory_of("every key written once", process))
+    forget_peak(process)
     _snapshot(port)
-    memories.append(_memory("after a snapshot, nothing else", process))
+    memories.append(memory_of("after a snapshot, nothing else", process))
     # Written faster than processed: most of them are still to come when the snapshot begins.
     harness.load(servers, "bench-in", meanwhile, keys, seed=2)
-    _forget_peak(process)
+    forget_peak(process)
     _snapshot(port)
     _caught_up(port, keys + meanwhile, log)
-    memories.append(_memory("after a snapshot while records came", process))
+    memories.append(memory_of("after a snapshot while records came", process))
     return memories
 
 
@@ -157,14 +157,14 @@ def _caught_up(port: int, records: int, log: Path) -> None:
     harness.wait_until(look, f"{records} records ({log})", 0.1, PATIENCE_SECONDS)
 
 
-def _memory(name: str, process: psutil.Process) -> Memory:
+def memory_of(name: str, process: psutil.Process) -> Memory:
     status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
     sizes = dict(line.split(":", 1) for line in status.splitlines())
     resident, peak = (int(sizes[field].split()[0]) * 1024 for field in ("VmRSS", "VmHWM"))
     return Memory(name, resident, peak)
 
 
-def _forget_peak(process: psutil.Process) -> None:
+def forget_peak(process: psutil.Process) -> None:
     """Reset the peak, as in proc(5): from here on, VmHWM is the highest of what follows."""
     Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
 

@@ -75,7 +75,7 @@ class KafkaCluster(KafkaAdmin):
 
     async def fence(self, transactional_id: str) -> KafkaProducer:
         producer = KafkaProducer(
-            self._settings, transactional_id, self._limits_of, self._limits.clear
+            self._settings, transactional_id, self.limits_of, self._limits.clear
         )
         await producer.start(self._settings.timeouts.fence_ms / 1000)
         return producer
@@ -112,7 +112,7 @@ class KafkaCluster(KafkaAdmin):
     async def agreed_end_offset(self, partition: TopicPartition) -> int | None:
         return await agreed_end_offset(self._settings, partition)
 
-    async def _limits_of(self, topics: Collection[str]) -> dict[str, int]:
+    async def limits_of(self, topics: Collection[str]) -> dict[str, int]:
         """Return max.message.bytes of each, no older than metadata may be."""
         fresh_after = time.monotonic() - LIMITS_AGE_S
         if any(self._limits.get(topic, (0, 0.0))[1] < fresh_after for topic in topics):

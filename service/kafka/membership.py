@@ -76,7 +76,7 @@ class Membership:
         self._ended = asyncio.Event()
         self._callbacks: set[asyncio.Task[None]] = set()
         self._known_member_id = ""
-        self._aside: SteppedDown | None = None
+        self.stepped_down: SteppedDown | None = None
         self._aside_for = ""
         self._interrupted = asyncio.Event()  # the present client's life is to end
         self._looks_at = 0.0
@@ -124,7 +124,7 @@ class Membership:
     @property
     def aside(self) -> str | None:
         """The process for which we stepped down, and when we look again; None: we have not. Any thread."""
-        aside = self._aside
+        aside = self.stepped_down
         if aside is None:
             return None
         seconds = max(0.0, self._looks_at - time.monotonic())
@@ -134,10 +134,12 @@ class Membership:
     def stand_aside(self, for_whom: str) -> bool:
         """Leave the membership to another process of our instance id, and come back when it is gone. Until then
         nothing is called back. Any thread; False: we do so already."""
-        if self._aside is not None or self._loop is None:
+        if self.stepped_down is not None or self._loop is None:
             return False
         self._aside_for, self._looks_at = for_whom, time.monotonic()
-        self._aside = SteppedDown(return_seconds=self._settings.group.session_timeout_ms / 1000)
+        self.stepped_down = SteppedDown(
+            return_seconds=self._settings.group.session_timeout_ms / 1000
+        )
         self._loop.call_soon_threadsafe(self._interrupted.set)
         return True
 
@@ -157,7 +159,7 @@ class Membership:
         self._loop = asyncio.get_running_loop()
         try:
             while not self._leaving.is_set():
-                if self._aside is not None:
+                if self.stepped_down is not None:
                     await self._until_gone()
                     continue
                 if self.left_because is not None:
@@ -210,7 +212,7 @@ class Membership:
             consumer.subscribe([self._topic], listener=_Listener(self, consumer))
             polling = asyncio.create_task(self._poll(consumer))
             await self._until_leaving(polling, asyncio.create_task(self._look_why()))
-            if self._aside is None:  # else the membership is another process's now
+            if self.stepped_down is None:  # else the membership is another process's now
                 await self._send_leave(consumer)
         finally:
             self._consumer, self.assignment = None, frozenset()
@@ -255,13 +257,13 @@ class Membership:
 
     async def _until_gone(self) -> None:
         """Stand aside until no member has our instance id, or we are leaving."""
-        while (aside := self._aside) is not None:
+        while (aside := self.stepped_down) is not None:
             self._looks_at = time.monotonic() + aside.pause_seconds
             await self._pause(aside.pause_seconds)
             if self._leaving.is_set():
                 return
             aside = aside.looked(there=await self._instance_id_taken())
-            self._aside = None if aside.over else aside
+            self.stepped_down = None if aside.over else aside
         self._known_member_id = ""
         self._evictions.clear()
         log.info(
@@ -311,7 +313,7 @@ class Membership:
             await self._call(self._on_revoked, partitions, limit_s)
 
     async def _assigned(self, partitions: set[int]) -> None:
-        if self._aside is not None:
+        if self.stepped_down is not None:
             return
         self._count_evictions()
         self.last_error = None

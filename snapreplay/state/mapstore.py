@@ -85,12 +85,12 @@ class MapStore(Generic[K, V]):
         self._staged_places: list[Slot] = []
         self._staged_added = 0
         self.is_sealed = False
-        self._shards = Shards()
+        self.shards = Shards()
         # None: the map is not ordered.
         self._index: EntryIndex[K] | None = EntryIndex(keys) if ordered else None
         # Every record passes here: each attribute lookup less saves 2 %.
         self._pack_key, self._unpack = keys.pack, values.unpack
-        self._lookups, self._mask = self._shards.lookups, self._shards.mask
+        self._lookups, self._mask = self.shards.lookups, self.shards.mask
 
     def give_name(self, name: str) -> None:
         """Be the store of this name in a state of several stores; messages say so."""
@@ -99,15 +99,15 @@ class MapStore(Generic[K, V]):
 
     @property
     def digest(self) -> Digest:
-        return self._shards.digest
+        return self.shards.digest
 
     @property
     def size_bytes(self) -> int:
-        return self._shards.size_bytes
+        return self.shards.size_bytes
 
     @property
     def shard_count(self) -> int:
-        return self._shards.mask + 1
+        return self.shards.mask + 1
 
     def __len__(self) -> int:
         return self.digest.count + self._staged_added + self.added
@@ -211,7 +211,7 @@ class MapStore(Generic[K, V]):
 
     def _sorted_items(self) -> list[Any]:
         present = {encoded: is_present for encoded, _, is_present in self._present()}
-        encoded: list[Any] = [key for key in self._shards if key not in present]
+        encoded: list[Any] = [key for key in self.shards if key not in present]
         encoded += (key for key, is_present in present.items() if is_present)
         return sorted(encoded if self._keys.sorts_encoded else map(self._keys.decode, encoded))
 
@@ -238,7 +238,7 @@ class MapStore(Generic[K, V]):
 
     def indexing(self) -> Steps[None]:
         if self._index is not None and self._index.entries is None:
-            yield from self._index.sorting(self._shards.by_shard(), self._present())
+            yield from self._index.sorting(self.shards.by_shard(), self._present())
 
     def _below(self, encoded: bytes, index: int) -> bytes | None:
         if encoded in self._staged:
@@ -295,26 +295,26 @@ class MapStore(Generic[K, V]):
             raise RuntimeError("a sealed batch waits: merge or drop it before the next seal")
         changes = self._staged
         self.version += 1
-        yield from self._shards.writing(self._staged_places, changes)
+        yield from self.shards.writing(self._staged_places, changes)
         if self._index is not None:
             self._index.seal()
             yield from self._index.writing(changes)
         self.is_sealed = True
         self._forget_staged()
-        return Sealed({self.name: changes} if changes else {}, self._shards.digest)
+        return Sealed({self.name: changes} if changes else {}, self.shards.digest)
 
     def merge(self) -> None:
         """Merge the sealed batch, or raise RuntimeError: nothing is sealed."""
         if not self.is_sealed:
             raise RuntimeError("no sealed batch to merge")
-        self._shards.keep()
+        self.shards.keep()
         self.is_sealed = False
         if self._index is not None:
             self._index.merge()
 
     def drop(self) -> None:
-        touched = (*self._shards.waiting, *self._staged_places, *self._places)
-        self._shards.undo()
+        touched = (*self.shards.waiting, *self._staged_places, *self._places)
+        self.shards.undo()
         self.version += 1
         self.is_sealed = False
         self._forget_staged()
@@ -327,47 +327,47 @@ class MapStore(Generic[K, V]):
         self._staged, self._staged_places, self._staged_added = {}, [], 0
 
     def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
-        return reading_all(self._shards, self._keys, self._values, each_shard_max)
+        return reading_all(self.shards, self._keys, self._values, each_shard_max)
 
     # ------------------------------------------------------------------ snapshot and recovery
 
     def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> None:
         self.version += 1
         if self.name in cleared:
-            self._shards.reset(self.shard_count)
+            self.shards.reset(self.shard_count)
             if self._index is not None:
                 self._index.clear()
         entries = changes.get(self.name, {})
-        self._shards.apply(entries)
+        self.shards.apply(entries)
         if self._index is not None:
             self._index.apply(entries)
 
     def mark(self) -> Cursor:
-        return self._shards.mark()
+        return self.shards.mark()
 
     def settle(self) -> bool:
-        return self._shards.settle()
+        return self.shards.settle()
 
     def clear(self, shard_count: int = SHARD_COUNT) -> None:
         self.drop()
         self.clock.stream_time_ms = -1
-        self._shards.reset(shard_count)
+        self.shards.reset(shard_count)
         if self._index is not None:
             self._index.clear()
-        self._mask = self._shards.mask
+        self._mask = self.shards.mask
 
     def load(self, slices: Iterable[ShardSlice]) -> None:
         self.version += 1
         if self._index is not None:
             self._index.entries = None
-        self._shards.load(slices)
+        self.shards.load(slices)
 
     def committed_view(self) -> CommittedView[K, V]:
         index = self._index
         if index is None:
-            return CommittedView(self._keys, self._values, self._shards)
+            return CommittedView(self._keys, self._values, self.shards)
 
         def parts(bounds: Bounds, *, reverse: bool = False) -> Iterator[StoredPart]:
             return index.with_gone(self.entries, self._sealed_value, bounds, reverse=reverse)
 
-        return CommittedView(self._keys, self._values, self._shards, parts)
+        return CommittedView(self._keys, self._values, self.shards, parts)

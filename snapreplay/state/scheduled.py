@@ -74,7 +74,7 @@ class ScheduledStore(MapStore[K, V], Generic[K, V]):
             self.agenda = Agenda()
         else:
             for key, new in changes.get(self.name, {}).items():
-                old = self._shards.committed_value(key)
+                old = self.shards.committed_value(key)
                 self.agenda.load(key, self.due_ms(old), self.due_ms(new))
         super().apply_changes(changes, cleared)
 

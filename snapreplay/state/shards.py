@@ -90,7 +90,7 @@ class Shards:
         self._targets: list[dict[bytes, Any]] = list(self._shards)
         self.lookups[:] = [shard.get for shard in self._shards]
         self._undo: _Undo | None = None
-        self._unsettled: list[int] = []
+        self.unsettled: list[int] = []
         self._cursor: ShardCursor | None = None
 
     def __iter__(self) -> Iterator[bytes]:
@@ -174,7 +174,7 @@ class Shards:
         """Keep the batch written last, which is committed."""
         self._undo = None
         self.version += 1
-        if self._unsettled:
+        if self.unsettled:
             self._settle(SETTLE_ENTRIES)
 
     def undo(self) -> None:
@@ -255,9 +255,9 @@ class Shards:
 
     def settle(self) -> bool:
         """Fold in a part of what was written during a snapshot. True when nothing is left."""
-        if self._unsettled:
+        if self.unsettled:
             self._settle(SETTLE_ENTRIES)
-        return not self._unsettled
+        return not self.unsettled
 
     def load(self, slices: Iterable[ShardSlice]) -> None:
         """Take over entries of a snapshot, sums included. Only before the first `mark`.
@@ -298,13 +298,13 @@ class Shards:
         # After a reset the cursor of the old entries no longer counts.
         if self._cursor is cursor:
             self._cursor = None
-            self._unsettled = list(range(self.mask + 1))
+            self.unsettled = list(range(self.mask + 1))
             self._settle(SETTLE_ENTRIES)
 
     def _settle(self, entries_max: int | None) -> None:
         settled = 0
-        while self._unsettled and (entries_max is None or settled < entries_max):
-            index = self._unsettled.pop()
+        while self.unsettled and (entries_max is None or settled < entries_max):
+            index = self.unsettled.pop()
             shard, on_top = self._shards[index], self._targets[index]
             for key, value in on_top.items():
                 if value is None:

@@ -30,15 +30,15 @@ def test_bounded_is_below_twice_the_memory_of_the_state(peak_mib, bounded):
 def test_a_peak_is_seen_after_it_is_over_and_can_be_forgotten():
     """As the kernel counts, of any process: here, this one."""
     process = psutil.Process()
-    memory._forget_peak(process)
-    before = memory._memory("before", process)
+    memory.forget_peak(process)
+    before = memory.memory_of("before", process)
     block = bytearray(b"x") * (64 * MIB)
     del block
     gc.collect()
-    after = memory._memory("after", process)
+    after = memory.memory_of("after", process)
     assert after.peak_bytes >= before.resident_bytes + 60 * MIB
-    memory._forget_peak(process)
-    assert memory._memory("forgotten", process).peak_bytes < after.peak_bytes
+    memory.forget_peak(process)
+    assert memory.memory_of("forgotten", process).peak_bytes < after.peak_bytes
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 from snapreplay.api.server import HttpServer
 from snapreplay.devbroker.broker import LocalBroker
-from tests.support import apps
+from tests.support import apps, inside
 from tests.support.stage import Stage, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.whole]
@@ -46,7 +46,7 @@ async def test_a_service_outlives_its_broker(own_broker, unique):
     await service.start()
     url = url_of(service)
     try:
-        await until(lambda: service.control.unreachable_reason, "the reason")
+        await until(lambda: inside.control(service).unreachable_reason, "the reason")
         code, found = await checks(url)
         assert code == 503
         assert not found["cluster"]["ok"]
@@ -56,7 +56,7 @@ async def test_a_service_outlives_its_broker(own_broker, unique):
         await here.assert_exactly_once(service)
 
         await asyncio.to_thread(own_broker.kill)
-        await until(lambda: not service.control.ready(), "idle, and no broker")
+        await until(lambda: not inside.control(service).ready(), "idle, and no broker")
         code, found = await checks(url)
         assert (code, found["member"]["ok"]) == (503, False)
         assert "no broker answers" in found["member"]["detail"]

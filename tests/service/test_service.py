@@ -98,9 +98,9 @@ async def test_who_stepped_down_takes_nothing_back_by_a_retry(stage, unique):
     async with here.running() as service:
         inside.runner(service).refuse(StopError("partitions were added"))
         epoch = (await phase(service, "failed")).owner_epoch
-        inside.membership(service)._aside = SteppedDown(10.0)
+        inside.membership(service).stepped_down = SteppedDown(10.0)
         operation = service.control.retry(0)
-        inside.membership(service)._aside = None
+        inside.membership(service).stepped_down = None
         assert operation.state == "failed"
         assert operation.parts[0].detail.startswith("stepped down for")
         assert service.restore_status()[0].owner_epoch == epoch
@@ -123,7 +123,9 @@ async def test_what_is_refused_is_logged_where_nobody_waits(broker, unique, capl
     """Once, with the command; the probe says it, too."""
     settings = settings_for(broker.bootstrap_servers)
     async with running(apps.ledger(unique("nothing")), settings) as service:
-        await until(lambda: "refused" in (service.control.unreachable_reason or ""), "refused", 30)
+        await until(
+            lambda: "refused" in (inside.control(service).unreachable_reason or ""), "refused", 30
+        )
         cluster = next(each for each in service.control.ready_checks() if each.name == "cluster")
     (said,) = [r.message for r in caplog.records if r.message.startswith("the service was refused")]
     assert "does not exist" in said

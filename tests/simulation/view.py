@@ -34,6 +34,6 @@ def stored_in(store: Any) -> dict[str, dict[bytes, bytes]]:
     """Return committed entries by store; stores without entries are left out."""
     found: dict[str, dict[bytes, bytes]] = {}
     for name, each in store.maps.items():
-        lookup = each._shards.committed_value
-        found[name] = {key: lookup(key) or b"" for key in each._shards.committed_keys()}
+        lookup = each.shards.committed_value
+        found[name] = {key: lookup(key) or b"" for key in each.shards.committed_keys()}
     return {name: entries for name, entries in found.items() if entries}

@@ -384,7 +384,7 @@ class World:
 
 def _is_half_sealed(store: Any) -> bool:
     for each in getattr(store, "_maps", {"": store}).values():
-        undo = each._shards._undo
+        undo = each.shards._undo
         if undo is not None and undo.places is each._staged_places:
             return True
     return False

@@ -1,4 +1,4 @@
-"""Where tests look into a service, or break something in it: its private parts have their names here and nowhere else.
+"""The private parts of a service that tests look at, or break: they have their names here and nowhere else.
 
 All of it is Any: a test that looks at what is not there fails, which is what it is for.
 """
@@ -21,7 +21,7 @@ def membership(service: Any) -> Any:
 
 
 def background(service: Any) -> Any:
-    """The thread of its heartbeats and of HTTP."""
+    """Return the thread of its heartbeats and of HTTP."""
     return service._background
 
 
@@ -34,5 +34,23 @@ def committer(runner: Any) -> Any:
 
 
 def producer(runner: Any) -> Any:
-    """The one of the incarnation that is LIVE now."""
+    """Return the one of the incarnation that is LIVE now."""
     return runner._live._committer._producer
+
+
+def control(service: Any) -> Any:
+    """Return more than `Service.control` promises: what it waits for, too."""
+    return service.control
+
+
+async def send_uncommitted(producer: Any, topic: str, *values: bytes) -> None:
+    """Send into a transaction of this `KafkaProducer`, which it is not asked to commit: it is killed here."""
+    await producer._producer.begin_transaction()
+    for value in values:
+        await producer._producer.send_and_wait(topic, value, partition=0)
+
+
+async def add_uncommitted(producer: Any, source: Any) -> None:
+    """Begin a transaction that has this partition and no record in it."""
+    await producer._producer.begin_transaction()
+    producer._producer._txn_manager.maybe_add_partition_to_txn(source)

@@ -18,7 +18,7 @@ class Overtaken(KafkaProducer):
 
 
 async def overtaken(cluster, settings, transactional_id, meanwhile):
-    producer = Overtaken(settings, transactional_id, cluster._limits_of)
+    producer = Overtaken(settings, transactional_id, cluster.limits_of)
     producer.meanwhile = meanwhile
     await producer.start(scaled(15))
     return producer

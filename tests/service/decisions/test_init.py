@@ -15,6 +15,7 @@ from snapreplay.service.topics.requirements import KEPT_FOR_EVER, ensure_topics
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim, Increment
 from tests.support import apps, reference
 from tests.support.entries import read_entry
+from tests.support.inside import add_uncommitted
 from tests.support.kafka import until_async
 from tests.support.stage import Stage, processed, until
 from tests.support.tampering import end_offset, recreate, trim
@@ -104,9 +105,8 @@ async def left_open(here, seconds=60):
     settings = here.settings(kafka=kafka, timeouts=timeouts)
     name = transactional_id(here.app.app_id, 0)
     producer = await KafkaCluster(settings).fence(name)
-    await producer._producer.begin_transaction()
     log = TopicPartition(f"{here.app.app_id}-increments", 0)
-    producer._producer._txn_manager.maybe_add_partition_to_txn(log)
+    await add_uncommitted(producer, log)
     await until_async(
         lambda: here.cluster.last_fence(name),
         lambda last: last.state == "Ongoing",

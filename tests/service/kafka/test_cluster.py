@@ -28,11 +28,11 @@ async def test_limits_are_asked_for_once_and_again_when_they_are_old(
         return await topics(names)
 
     monkeypatch.setattr(cluster, "topics", counted)
-    assert (await cluster._limits_of([first, second]))[first] == 5000
-    await cluster._limits_of([second])
+    assert (await cluster.limits_of([first, second]))[first] == 5000
+    await cluster.limits_of([second])
     assert asked == [{first, second}]
     monkeypatch.setattr(module, "LIMITS_AGE_S", -1.0)
-    await cluster._limits_of([second])
+    await cluster.limits_of([second])
     assert asked[1:] == [{second}]
 
 

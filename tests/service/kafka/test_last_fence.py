@@ -10,6 +10,7 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.lineage import Lineage, unbroken
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import LogRecord, NewTopic
+from tests.support.inside import send_uncommitted
 from tests.support.kafka import until_async
 
 pytestmark = pytest.mark.kafka
@@ -25,8 +26,7 @@ async def test_the_last_fence_is_ours_until_somebody_else_fences(settings, uniqu
         assert unbroken(ours.lineage, await cluster.last_fence(name))
         await ours.commit(0, (), (LogRecord(topic, b"1"),))
         assert unbroken(ours.lineage, await cluster.last_fence(name))
-        await ours._producer.begin_transaction()
-        await ours._producer.send_and_wait(topic, b"2", partition=0)
+        await send_uncommitted(ours, topic, b"2")
         assert unbroken(ours.lineage, await cluster.last_fence(name))
         theirs = await cluster.fence(name)
         last: Any = await cluster.last_fence(name)
@@ -56,8 +56,7 @@ async def test_our_own_transaction_that_timed_out_is_nobody_else(settings, uniqu
     await cluster.create_topics([NewTopic(topic, 1)])
     ours = await cluster.fence(name)
     try:
-        await ours._producer.begin_transaction()
-        await ours._producer.send_and_wait(topic, b"1", partition=0)
+        await send_uncommitted(ours, topic, b"1")
         last: Any = await until_async(
             lambda: cluster.last_fence(name),
             lambda found: found is not None and found.lineage != ours.lineage,

@@ -163,9 +163,9 @@ async def test_who_stood_aside_is_back_when_the_other_one_is_gone(looks_often, g
     text = str(one.membership.aside)
     assert text.startswith("stepped down for process 7 on host h; looks again in")
     # A request to join again, sent before it stood aside, may throw the other one out once more.
-    await until(lambda: one.membership._aside.looks >= 2 and two.owns == {0, 1, 2, 3})
-    taken, looks = two.membership.member_id, one.membership._aside.looks
-    await until(lambda: one.membership._aside.looks >= looks + 3)
+    await until(lambda: one.membership.stepped_down.looks >= 2 and two.owns == {0, 1, 2, 3})
+    taken, looks = two.membership.member_id, one.membership.stepped_down.looks
+    await until(lambda: one.membership.stepped_down.looks >= looks + 3)
     assert (one.told, two.membership.member_id) == (told, taken)
     await (two.membership.leave() if end == "leave" else two.crash())
     await until(lambda: one.owns == {0, 1, 2, 3})
@@ -182,11 +182,11 @@ async def test_who_stood_aside_does_not_come_back_for_a_restart(looks_often, gro
     await until(lambda: not one.membership.member_id)
     told = list(one.told)
     await two.membership.leave()
-    await until(lambda: one.membership._aside.gone)
+    await until(lambda: one.membership.stepped_down.gone)
     assert "has left" in one.membership.aside
     again = group("same", session_timeout_ms=SESSION_MS)
     await until(lambda: again.owns == {0, 1, 2, 3})
-    await until(lambda: not one.membership._aside.gone)
+    await until(lambda: not one.membership.stepped_down.gone)
     assert one.told == told
     await one.membership.leave()
     assert again.owns == {0, 1, 2, 3}, "a stop while standing aside takes nothing from it"

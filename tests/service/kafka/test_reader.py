@@ -17,6 +17,7 @@ from snapreplay.service.core.kafka_errors import (
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.ports import Bounds, LogRecord, TopicPartition
+from tests.support.inside import send_uncommitted
 from tests.support.kafka import client_tasks, sockets_to, until, until_async
 from tests.support.proxy import Proxy
 
@@ -41,9 +42,7 @@ async def write(cluster, name, topic, shape):
             await producer.commit(0, [], [LogRecord(topic, value) for value in run])
             values += run
         else:
-            await producer._producer.begin_transaction()
-            for value in run:
-                await producer._producer.send_and_wait(topic, value, partition=0)
+            await send_uncommitted(producer, topic, *run)
         await producer.discard()
     await (await cluster.fence(name)).discard()
     return values
@@ -125,8 +124,7 @@ async def test_an_open_transaction_ends_the_readable_log(cluster, new_topic, uni
     topic, name = await new_topic(), unique("app")
     producer = await cluster.fence(name)
     await producer.commit(0, [], [LogRecord(topic, b"0")])
-    await producer._producer.begin_transaction()
-    await producer._producer.send_and_wait(topic, b"open", partition=0)
+    await send_uncommitted(producer, topic, b"open")
     reader, plain = await cluster.reader(), await cluster.reader(read_committed=False, large=True)
     source = TopicPartition(topic, 0)
     assert await reader.bounds(source) == Bounds(0, 2)

@@ -89,7 +89,7 @@ async def test_processing_goes_on_while_a_snapshot_is_written(bench, gate, monke
         state, snapshot_id, _ = await answer(told)
         assert (state, one.status.snapshot.batch) == ("succeeded", batch)
         (settled,) = one.runner.store.maps.values()
-        await until(lambda: not settled._shards._unsettled, "nothing left to fold in")
+        await until(lambda: not settled.shards.unsettled, "nothing left to fold in")
         await bench.assert_exactly_once(one)
     assert (await bench.restored()).snapshot.snapshot_id == snapshot_id
 

@@ -31,7 +31,7 @@ def test_what_is_stored_is_read_in_steps_while_batches_are_merged() -> None:
     numbers: MapState[str, int] = MapState(str, int)
     store = numbers.__snapreplay_store__()
     store.apply_changes(changes)
-    entries = store._shards.entries
+    entries = store.shards.entries
     seen: list[tuple[bytes, bytes]] = []
 
     def then_changed(index: int, most: int | None = None) -> list[tuple[bytes, bytes]]:
@@ -42,7 +42,7 @@ def test_what_is_stored_is_read_in_steps_while_batches_are_merged() -> None:
             store.apply_changes({"default": {msgspec.msgpack.encode(key): value}})
         return found
 
-    store._shards.entries = then_changed  # type: ignore[assignment] # writes between two steps
+    store.shards.entries = then_changed  # type: ignore[assignment] # writes between two steps
     steps = list(store.checking())
     assert sum(steps) == len(seen) == 3002
     assert max(steps) <= CHECK_ENTRIES

@@ -50,7 +50,7 @@ def dues(store):
 
 
 def stored(store):
-    return {k: v for index in range(store.shard_count) for k, v in store._shards.entries(index)}
+    return {k: v for index in range(store.shard_count) for k, v in store.shards.entries(index)}
 
 
 TOUCHES: dict[str, Any] = {

@@ -140,10 +140,10 @@ def test_a_snapshot_folds_in_bounded_steps() -> None:
     cursor = shards.mark()
     write(shards, {b"%d" % i: b"new" for i in range(count)})
     cursor.release()
-    unsettled = [len(shards._unsettled)]
-    while shards._unsettled:
+    unsettled = [len(shards.unsettled)]
+    while shards.unsettled:
         write(shards, {b"x": b"%d" % len(unsettled)})
-        unsettled.append(len(shards._unsettled))
+        unsettled.append(len(shards.unsettled))
     assert 64 > unsettled[0] > unsettled[1] > unsettled[-1] == 0
     assert set(content(shards).values()) == {b"new", b"%d" % (len(unsettled) - 1)}
 
@@ -158,7 +158,7 @@ def test_a_mark_freezes_what_an_earlier_snapshot_has_left_to_fold_in(
     entries: dict[bytes, bytes | None] = {b"%d" % number: b"x" for number in range(40)}
     write(shards, entries)
     earlier.release()
-    assert shards._unsettled
+    assert shards.unsettled
     image = [part.entries for part in all_of(shards.mark().slicing(10_000))]
     assert {key: value for part in image for key, value in part.items()} == entries
 
@@ -178,7 +178,7 @@ def test_what_is_left_to_fold_can_be_done_without_batches() -> None:
     while not shards.settle():
         steps += 1
     assert steps >= 2
-    assert not shards._unsettled
+    assert not shards.unsettled
     shards.undo()
     assert set(content(shards).values()) == {b"new"}
     assert len(content(shards)) == count
