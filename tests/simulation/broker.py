@@ -312,12 +312,13 @@ class Broker:
             now, known.transaction = known.transaction, None
             if now is not None or then.transaction is not None:
                 self.torn.add(transactional_id)
-            if now is not None and now is not then.transaction:
+            again = _resumed(then.transaction) if then.transaction is not None else None
+            if now is not None and now is not again:
                 for partition in now.partitions:
                     self.logs[partition].forsake(now)
             known.epoch, known.state = then.epoch, then.state
-            if then.transaction is not None:
-                known.transaction = again = _resumed(then.transaction)
+            if again is not None:
+                known.transaction = again
                 self._expire_later(known, again)
                 known.state = "Ongoing"
         return changed
