@@ -188,19 +188,27 @@ def accepted(operation: Operation) -> Response:
     return answer(operation, 202, {"Location": location, "Retry-After": "1"})
 
 
-def documented(shown: type[msgspec.Struct], description: str = "As it is now.") -> dict[str, Any]:
+def documented(shown: type[msgspec.Struct], description: str) -> dict[str, Any]:
     """Return what OpenAPI says of a response with this JSON."""
     schema = {"$ref": f"#/components/schemas/{shown.__name__}"}
     return {"description": description, "content": {JSON: {"schema": schema}}}
 
 
-ACCEPTED = documented(Operation, "Accepted: follow the operation.") | {
-    "headers": {
+def answered(
+    shown: type[msgspec.Struct], *refused: problems.ProblemKind, description: str = "As it is now."
+) -> dict[int | str, dict[str, Any]]:
+    """Return the `responses=` of a route that answers with this JSON, or refuses."""
+    return {200: documented(shown, description), **problems.documented(*refused)}
+
+
+def begun(*refused: problems.ProblemKind) -> dict[int | str, dict[str, Any]]:
+    """Return the `responses=` of a route that answers with `accepted`, or refuses."""
+    headers = {
         "Location": {"description": "Path of the operation.", "schema": {"type": "string"}},
         **problems.RETRY_AFTER,
-    },
-}
-"""The documented 202 of a route that answers with `accepted`."""
+    }
+    accepted = documented(Operation, "Accepted: follow the operation.") | {"headers": headers}
+    return {202: accepted, **problems.documented(*problems.OF_A_POST, *refused)}
 
 
 def schemas() -> dict[str, Any]:

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 log = logging.getLogger("snapreplay")
@@ -64,12 +64,7 @@ class Signals:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if _active.pop(os.getpid(), None) is None:
             return  # a forked child leaves the block, and has neither the thread nor a right to the pipe
         for number, former in self._former.items():

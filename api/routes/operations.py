@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from operator import attrgetter
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Response
 
@@ -13,7 +14,7 @@ from snapreplay.service.control.document import TriggerSnapshot
 from snapreplay.service.control.protocol import Operation
 from snapreplay.service.core.phase import Phase
 
-router = APIRouter(tags=["snapshots"])
+router = APIRouter(tags=["snapshots"], generate_unique_id_function=attrgetter("name"))
 
 _REQUESTS = {
     "all": {"summary": "All live partitions of this process", "value": {}},
@@ -22,10 +23,9 @@ _REQUESTS = {
         "value": {"partitions": [0, 2], "reason": "before deploy 42"},
     },
 }
-_TRIGGER_RESPONSES = {
-    202: views.ACCEPTED,
-    **problems.documented(
-        *problems.OF_A_POST,
+_TRIGGER: dict[str, Any] = {
+    "status_code": 202,
+    "responses": views.begun(
         problems.MALFORMED,
         problems.UNKNOWN_PARTITION,
         problems.NOT_OWNED,
@@ -38,21 +38,12 @@ _TRIGGER_RESPONSES = {
 }
 
 
-@router.post(
-    "/trigger-snapshot",
-    status_code=202,
-    response_model=None,
-    operation_id="trigger_snapshot",
-    summary="Write full snapshots now",
-    responses=_TRIGGER_RESPONSES,
-)
+@router.post("/trigger-snapshot", summary="Write full snapshots now", **_TRIGGER)
 @router.post(
     "/api/v1/snapshots",
-    status_code=202,
-    response_model=None,
     operation_id="create_snapshots",
     summary="Write full snapshots now (the same as /trigger-snapshot)",
-    responses=_TRIGGER_RESPONSES,
+    **_TRIGGER,
 )
 async def trigger_snapshot(
     here: Here,
@@ -80,23 +71,13 @@ def _checked(here: ApiContext, partitions: list[int] | None) -> tuple[int, ...] 
     return None
 
 
-@router.get(
-    "/api/v1/snapshots",
-    operation_id="list_snapshots",
-    response_model=None,
-    responses={200: views.documented(views.Snapshots), **problems.documented()},
-)
+@router.get("/api/v1/snapshots", responses=views.answered(views.Snapshots))
 async def list_snapshots(here: Here) -> Response:
     """List the full snapshots that this process wrote or used, newest first, at most 500."""
     return views.answer(views.Snapshots(here.status.snapshots))
 
 
-@router.get(
-    "/api/v1/operations",
-    operation_id="list_operations",
-    response_model=None,
-    responses={200: views.documented(views.Operations), **problems.documented()},
-)
+@router.get("/api/v1/operations", responses=views.answered(views.Operations))
 async def list_operations(here: Here) -> Response:
     """List the last 1,000 operations at most, newest first."""
     return views.answer(views.Operations(here.status.operations))
@@ -104,12 +85,7 @@ async def list_operations(here: Here) -> Response:
 
 @router.get(
     "/api/v1/operations/{operation_id}",
-    operation_id="get_operation",
-    response_model=None,
-    responses={
-        200: views.documented(Operation),
-        **problems.documented(problems.UNKNOWN_OPERATION, problems.INVALID),
-    },
+    responses=views.answered(Operation, problems.UNKNOWN_OPERATION, problems.INVALID),
 )
 async def get_operation(here: Here, operation_id: Annotated[str, Path(max_length=200)]) -> Response:
     """Tell what became of an operation: ask again while `state` is `running`."""

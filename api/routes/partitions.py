@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from operator import attrgetter
+from typing import Annotated
 
 from fastapi import APIRouter, Body, Response
 
@@ -12,33 +13,25 @@ from snapreplay.api.requests import PathPartition, Proposal
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.document import Adopt, Retry
 
-router = APIRouter(tags=["partitions"])
+router = APIRouter(tags=["partitions"], generate_unique_id_function=attrgetter("name"))
 
 _PROPOSED = {
     "one": {"summary": "The offset that the job has printed", "value": {"manifest_offset": 1042}}
 }
 
 
-_RESTORE: dict[str, Any] = {
-    "response_model": None,
-    "responses": {200: views.documented(views.RestoreStatus), **problems.documented()},
-}
+_RESTORE = views.answered(views.RestoreStatus)
 
 
-@router.get("/restore-status", operation_id="restore_status", **_RESTORE)
-@router.get("/api/v1/restore", operation_id="get_restore", **_RESTORE)
+@router.get("/restore-status", responses=_RESTORE)
+@router.get("/api/v1/restore", operation_id="get_restore", responses=_RESTORE)
 async def restore_status(here: Here) -> Response:
     """Tell the running or last recovery of every partition of this process: phase, snapshot, mode, progress,
     seconds per phase, proof. It also answers before any partition is assigned."""
     return views.answer(views.restore_status(here.status.facts, here.status.partitions))
 
 
-@router.get(
-    "/api/v1/partitions",
-    operation_id="list_partitions",
-    response_model=None,
-    responses={200: views.documented(views.Partitions), **problems.documented()},
-)
+@router.get("/api/v1/partitions", responses=views.answered(views.Partitions))
 async def list_partitions(here: Here) -> Response:
     """List the partitions that this process owns or recently owned, ordered by number."""
     now = here.now()
@@ -48,14 +41,13 @@ async def list_partitions(here: Here) -> Response:
 
 @router.get(
     "/api/v1/partitions/{partition}",
-    operation_id="get_partition",
-    response_model=None,
-    responses={
-        200: views.documented(views.Partition),
-        **problems.documented(
-            problems.UNKNOWN_PARTITION, problems.NOT_HERE, problems.INVALID, problems.NOT_REACHED
-        ),
-    },
+    responses=views.answered(
+        views.Partition,
+        problems.UNKNOWN_PARTITION,
+        problems.NOT_HERE,
+        problems.INVALID,
+        problems.NOT_REACHED,
+    ),
 )
 async def get_partition(here: Here, partition: PathPartition) -> Response:
     """Describe one partition of this process."""
@@ -68,21 +60,15 @@ async def get_partition(here: Here, partition: PathPartition) -> Response:
 @router.post(
     "/api/v1/partitions/{partition}/retry",
     status_code=202,
-    response_model=None,
-    operation_id="retry_partition",
     summary="Let a failed partition recover again",
-    responses={
-        202: views.ACCEPTED,
-        **problems.documented(
-            *problems.OF_A_POST,
-            problems.UNKNOWN_PARTITION,
-            problems.NOT_HERE,
-            problems.NOT_FAILED,
-            problems.RETRYING,
-            problems.INVALID,
-            problems.NOT_REACHED,
-        ),
-    },
+    responses=views.begun(
+        problems.UNKNOWN_PARTITION,
+        problems.NOT_HERE,
+        problems.NOT_FAILED,
+        problems.RETRYING,
+        problems.INVALID,
+        problems.NOT_REACHED,
+    ),
 )
 async def retry_partition(here: Here, partition: PathPartition) -> Response:
     """Let a failed partition recover again, after the cause was repaired or accepted. The topics are checked again,
@@ -99,22 +85,16 @@ async def retry_partition(here: Here, partition: PathPartition) -> Response:
 @router.post(
     "/api/v1/partitions/{partition}/adopt",
     status_code=202,
-    response_model=None,
-    operation_id="adopt_snapshot",
     summary="Point to a snapshot that a job proposes",
-    responses={
-        202: views.ACCEPTED,
-        **problems.documented(
-            *problems.OF_A_POST,
-            problems.MALFORMED,
-            problems.UNKNOWN_PARTITION,
-            problems.NOT_OWNED,
-            problems.ADOPTING,
-            problems.TOO_LARGE,
-            problems.INVALID,
-            problems.NOT_REACHED,
-        ),
-    },
+    responses=views.begun(
+        problems.MALFORMED,
+        problems.UNKNOWN_PARTITION,
+        problems.NOT_OWNED,
+        problems.ADOPTING,
+        problems.TOO_LARGE,
+        problems.INVALID,
+        problems.NOT_REACHED,
+    ),
 )
 async def adopt_snapshot(
     here: Here,

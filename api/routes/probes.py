@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -15,14 +16,12 @@ from snapreplay.service.control.metrics import DocumentCollector
 from snapreplay.service.control.protocol import Check, ServiceFacts
 from snapreplay.service.service_control import SILENT_SECONDS
 
-router = APIRouter(tags=["process"])
+router = APIRouter(tags=["process"], generate_unique_id_function=attrgetter("name"))
 
 
 def _probe_responses(ok: str, failing: str) -> dict[int | str, dict[str, Any]]:
-    return {
-        200: views.documented(views.Probe, ok),
-        **problems.documented(),
-        503: views.documented(views.Probe, failing),
+    return views.answered(views.Probe, description=ok) | {
+        503: views.documented(views.Probe, failing)
     }
 
 
@@ -51,8 +50,6 @@ def _answer(checks: Sequence[Check]) -> Response:
 
 @router.get(
     "/healthz",
-    operation_id="liveness",
-    response_model=None,
     responses=_probe_responses("Leave it alone.", "Kill it: it cannot recover by itself."),
 )
 async def liveness(here: Here) -> Response:
@@ -63,8 +60,6 @@ async def liveness(here: Here) -> Response:
 
 @router.get(
     "/readyz",
-    operation_id="readiness",
-    response_model=None,
     responses=_probe_responses("Member of the group, every partition live.", "Not ready (yet)."),
 )
 async def readiness(here: Here) -> Response:
@@ -74,8 +69,6 @@ async def readiness(here: Here) -> Response:
 
 @router.get(
     "/startupz",
-    operation_id="startup",
-    response_model=None,
     responses=_probe_responses("Started: probe it with /healthz from now on.", "Not started."),
 )
 async def startup(here: Here) -> Response:
@@ -83,12 +76,7 @@ async def startup(here: Here) -> Response:
     return _answer([Check("http", ok=True), _answers(here.look, DEAD_SECONDS), *_live(here.look)])
 
 
-@router.get(
-    "/api/v1",
-    operation_id="get_facts",
-    response_model=None,
-    responses={200: views.documented(ServiceFacts), **problems.documented()},
-)
+@router.get("/api/v1", responses=views.answered(ServiceFacts))
 async def get_facts(here: Here) -> Response:
     """Name app, versions, instance and cluster."""
     return views.answer(here.status.facts)
@@ -96,7 +84,6 @@ async def get_facts(here: Here) -> Response:
 
 @router.get(
     "/metrics",
-    operation_id="metrics",
     response_class=Response,
     responses={
         200: {
