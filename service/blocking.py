@@ -22,8 +22,8 @@ from snapreplay.app.record import InputRecord
 from snapreplay.service.config.key_file import seals_of
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.admin import KafkaAdmin
-from snapreplay.service.kafka.appender import KafkaAppender
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.feeding import KafkaAppender
 from snapreplay.service.kafka.group_offsets import commit_offsets, committed_offsets
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.loop_thread import LoopThread

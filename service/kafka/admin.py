@@ -32,7 +32,7 @@ from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
 from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.entry import entered
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, translated
 from snapreplay.service.kafka.requests import DescribeGroup
 from snapreplay.service.kafka.shutdown import close_client
 from snapreplay.service.kafka.topic_watch import Told, told_ids
@@ -188,11 +188,10 @@ class KafkaAdmin:
         """Start a client and translate its errors; `operation` on `name` is what needs a permission."""
         client = admin_client(client_arguments(self._settings))
         try:
-            async with asyncio.timeout(self._deadline_s):
+            asked = Asked(self._settings, operation, name)
+            async with translated(doing, asked, within_s=self._deadline_s):
                 await entered(client.start(), self._settings)
                 yield client
-        except CLIENT_ERRORS as error:
-            raise client_error(error, doing, Asked(self._settings, operation, name)) from error
         finally:
             await close_client(client._client)
 

@@ -19,6 +19,10 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import NodeNotReadyError
 from aiokafka.protocol.metadata import MetadataRequest
 
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
+
 
 class _Connection(AIOKafkaConnection):
     def send(self, request: Any, **how: Any) -> Any:
@@ -90,3 +94,23 @@ def admin_client(arguments: dict[str, Any]) -> AIOKafkaAdminClient:
     admin = _AdminClient(**arguments)
     admin._client.__class__ = BareClient
     return admin
+
+
+class KeptAdmin:
+    """An admin client that connects at its first use, and again after `close`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._deadline_s = 3 * settings.request_timeout_ms / 1000
+        self._client: AIOKafkaAdminClient | None = None
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await close_client(client._client)
+
+    async def _connected(self) -> AIOKafkaAdminClient:
+        if self._client is None:
+            self._client = admin_client(client_arguments(self._settings))
+            await finish_despite_cancel(self._client.start())
+        return self._client

@@ -16,10 +16,10 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import RefusedTopic, Unreachable
 from snapreplay.service.core.lineage import LastFence, Lineage
 from snapreplay.service.kafka.admin import KafkaAdmin
-from snapreplay.service.kafka.appender import KafkaAppender
 from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import MIB, c_extension_loaded, client_arguments
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
+from snapreplay.service.kafka.errors import Asked, translated
+from snapreplay.service.kafka.feeding import KafkaAppender
 from snapreplay.service.kafka.group_offsets import KafkaOffsetCommitter, committed_offsets
 from snapreplay.service.kafka.leadership import agreed_end_offset
 from snapreplay.service.kafka.producer import KafkaProducer
@@ -142,12 +142,11 @@ async def last_fence(settings: Settings, transactional_id: str) -> LastFence | N
     """Ask as `ports.Cluster.last_fence` says."""
     client = admin_client(client_arguments(settings))
     try:
-        async with asyncio.timeout(3 * settings.request_timeout_ms / 1000):
+        doing = f"asking who has fenced {transactional_id}"
+        asked = Asked(settings, "Write", transactional_id)
+        async with translated(doing, asked, within_s=3 * settings.request_timeout_ms / 1000):
             await finish_despite_cancel(client.start())
             return await _asked(client, transactional_id)
-    except CLIENT_ERRORS as error:
-        asked = Asked(settings, "Write", transactional_id)
-        raise client_error(error, f"asking who has fenced {transactional_id}", asked) from error
     finally:
         await close_client(client._client)
 

@@ -44,7 +44,7 @@ from snapreplay.service.core.lineage import ENDING
 from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.entry import entered
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
+from snapreplay.service.kafka.errors import Asked, translated
 from snapreplay.service.kafka.requests import (
     DescribeGroup,
     DescribeProducers,
@@ -161,11 +161,9 @@ class KafkaDiagnostics:
         return await self._in_time(doing, self._refused(group_id, owners))
 
     async def _in_time(self, doing: str, asking: Awaitable[T]) -> T:
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                return await asking
-        except CLIENT_ERRORS as error:
-            raise client_error(error, doing, Asked(self._settings, "Describe")) from error
+        asked = Asked(self._settings, "Describe")
+        async with translated(doing, asked, within_s=self._deadline_s):
+            return await asking
 
     async def _broker(self, described: Mapping[str, Any]) -> Broker:
         node, address = described["node_id"], f"{described['host']}:{described['port']}"

@@ -7,6 +7,9 @@ IllegalOperation; INVALID_TXN_STATE comes from late or doubled requests.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from aiokafka import errors as kafka
@@ -151,6 +154,27 @@ def client_error(error: BaseException, doing: str, asked: Asked | None = None) -
         )
     told = str(error) if isinstance(error, NobodyAnswers) else describe(error)
     return Unreachable(f"no usable answer from Kafka while {doing}: {told}")
+
+
+@asynccontextmanager
+async def translated(
+    doing: str,
+    asked: Asked | None = None,
+    *,
+    within_s: float | None = None,
+    give_up: Callable[[], Awaitable[None]] | None = None,
+) -> AsyncIterator[None]:
+    """Raise `client_error` for what the client raises in this block, or if the block takes longer than `within_s`.
+    `give_up` is awaited first, after any error and after a cancellation."""
+    try:
+        async with asyncio.timeout(within_s):
+            yield
+    except BaseException as error:
+        if give_up is not None:
+            await give_up()
+        if isinstance(error, CLIENT_ERRORS):
+            raise client_error(error, doing, asked) from error
+        raise
 
 
 def describe(error: BaseException) -> str:

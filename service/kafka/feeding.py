@@ -1,7 +1,8 @@
-"""A producer for people: test records, fed lines, dead letters on their way back.
+"""Producers that own no partition: for snapshots, and for people: test records, fed lines, dead letters on their way
+back.
 
-Without a transactional id each record counts when it is acknowledged. With one, all records of a call count or
-none does; the start of the producer fences its predecessors and aborts what a killed one left open.
+Each record counts when it is acknowledged. With a transactional id all records of a `feed` count or none does; the
+start of the producer fences its predecessors and aborts what a killed one left open.
 """
 
 from __future__ import annotations
@@ -13,42 +14,105 @@ from typing import Any
 from snapreplay.app.record import Output
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.kafka_errors import CommitInDoubt
+from snapreplay.service.core.kafka_errors import CommitInDoubt, RefusedRecord
 from snapreplay.service.kafka.clients import producer_client
 from snapreplay.service.kafka.config import producer_arguments
 from snapreplay.service.kafka.entry import entered
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, commit_error
+from snapreplay.service.kafka.errors import (
+    CLIENT_ERRORS,
+    Asked,
+    client_error,
+    commit_error,
+    translated,
+)
 from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, cut_producer
-from snapreplay.service.ports import TopicPartition
+from snapreplay.service.ports import LogRecord, TopicPartition
 
 QUEUED = 1000
 """Records under way at a time: the client keeps a future for each."""
 
 
-class KafkaFeeder:
-    """A feeder for topics; call `start` first; one task at a time. After an error only `close` is left to call."""
+class _Unowned:
+    """A producer that owns no partition."""
 
     def __init__(self, settings: Settings, transactional_id: str | None = None) -> None:
         self._settings = settings
-        self._name = transactional_id or "a plain producer"
-        self._transactional = transactional_id is not None
         self._producer = producer_client(producer_arguments(settings, transactional_id))
         self._healthy = False
+        self._closed = False
+
+    async def _start(self, doing: str, within_ms: int, name: str = "") -> None:
+        asked = Asked(self._settings, "IdempotentWrite", name)
+        async with translated(doing, asked, within_s=within_ms / 1000, give_up=self.close):
+            await entered(self._producer.start(), self._settings)
+        self._healthy = True
+
+    async def close(self) -> None:
+        """Close it; bounded, idempotent, never raises. Flushes only what is healthy."""
+        if self._closed:
+            return
+        self._closed = True
+        if not (self._healthy and await bounded(self._producer.stop(), CLOSE_S)):
+            await cut_producer(self._producer)
+        self._healthy = False
+
+
+class KafkaAppender(_Unowned):
+    """An appender, `ports.Appender`: idempotent, outside any transaction: a long snapshot holds back no reader. Call
+    `start` first; one task at a time."""
+
+    async def start(self) -> None:
+        """Start it; after Unreachable, within timeouts.commit_ms, it is closed."""
+        await self._start("starting a snapshot's producer", self._settings.timeouts.commit_ms)
+
+    async def append(self, record: LogRecord, partition: int) -> int:
+        """Append; after an error only `close` is left to call."""
+        try:
+            async with asyncio.timeout(self._settings.timeouts.commit_ms / 1000):
+                offset = await self._append(record, partition)
+        except CLIENT_ERRORS as error:
+            self._healthy = False
+            refused = commit_error(error, "of a snapshot", record.topic)
+            if isinstance(refused, RefusedRecord):
+                raise refused from error
+            asked = Asked(self._settings, "Write", record.topic)
+            doing = f"appending to {record.topic}-{partition}"
+            raise client_error(error, doing, asked) from error
+        except BaseException:
+            self._healthy = False
+            raise
+        if offset < 0:
+            self._healthy = False
+            raise RefusedRecord(
+                f"a record for {record.topic}-{partition} was stored, but its offset is unknown: the"
+                " snapshot is abandoned, and the next one starts anew",
+                topic=record.topic,
+                error="duplicate sequence",
+            )
+        return offset
+
+    async def _append(self, record: LogRecord, partition: int) -> int:
+        batch = self._producer.create_batch()
+        batch.append(
+            timestamp=None, key=record.key, value=record.value, headers=list(record.headers)
+        )
+        sent = await self._producer.send_batch(batch, record.topic, partition=partition)
+        answer = await sent
+        return int(answer.offset)
+
+
+class KafkaFeeder(_Unowned):
+    """A feeder for topics; call `start` first; one task at a time. After an error only `close` is left to call."""
+
+    def __init__(self, settings: Settings, transactional_id: str | None = None) -> None:
+        super().__init__(settings, transactional_id)
+        self._name = transactional_id or "a plain producer"
+        self._transactional = transactional_id is not None
 
     async def start(self) -> None:
         """Start, or raise Unreachable, NotAuthenticated or NotAuthorized within timeouts.fence_ms; then it is
         closed."""
-        try:
-            async with asyncio.timeout(self._settings.timeouts.fence_ms / 1000):
-                await entered(self._producer.start(), self._settings)
-        except CLIENT_ERRORS as error:
-            await self.close()
-            asked = Asked(self._settings, "IdempotentWrite", self._name)
-            raise client_error(error, "starting a producer", asked) from error
-        except BaseException:
-            await self.close()
-            raise
-        self._healthy = True
+        await self._start("starting a producer", self._settings.timeouts.fence_ms, self._name)
 
     async def feed(self, outputs: Sequence[Output]) -> list[tuple[TopicPartition, int]]:
         """Write these records, in order. A record without a partition goes where Kafka's default partitioner sends its
@@ -76,12 +140,6 @@ class KafkaFeeder:
             await self._give_up()
             raise
         return places
-
-    async def close(self) -> None:
-        """Close it; bounded, idempotent, never raises."""
-        if not (self._healthy and await bounded(self._producer.stop(), CLOSE_S)):
-            await cut_producer(self._producer)
-        self._healthy = False
 
     async def _give_up(self) -> None:
         """Abort, so that readers need not wait for the transaction's timeout; then send nothing more."""

@@ -22,10 +22,8 @@ from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 from snapreplay.errors import StopError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.admin import KafkaAdmin
-from snapreplay.service.kafka.clients import admin_client
-from snapreplay.service.kafka.config import client_arguments
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
-from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
+from snapreplay.service.kafka.clients import KeptAdmin
+from snapreplay.service.kafka.errors import Asked, translated
 from snapreplay.service.ports import CommittedOffset, TopicPartition
 
 _NO_MEMBER, _NO_GENERATION, _BROKERS_RETENTION = "", -1, -1
@@ -70,38 +68,22 @@ async def commit_offsets(
         await _asked(client, group_id, request, _commit_codes)
 
 
-class KafkaOffsetCommitter:
+class KafkaOffsetCommitter(KeptAdmin):
     """A committer, `ports.OffsetCommitter`. Connects with the first commit, and again after one without an answer."""
 
     def __init__(self, settings: Settings, group_id: str) -> None:
-        self._settings, self._group_id = settings, group_id
-        self._deadline_s = 3 * settings.request_timeout_ms / 1000
-        self._client: AIOKafkaAdminClient | None = None
+        super().__init__(settings)
+        self._group_id = group_id
 
     async def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         group_id = self._group_id
         request = _commit_request(group_id, offsets, _TEN_YEARS_MS)
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                await _asked(await self._connected(), group_id, request, _commit_codes)
-        except CLIENT_ERRORS as error:
-            await self.close()
-            asked = Asked(self._settings, "Read", group_id)
-            raise client_error(error, f"committing offsets of group {group_id}", asked) from error
-        except BaseException:
-            await self.close()
-            raise
-
-    async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await close_client(client._client)
-
-    async def _connected(self) -> AIOKafkaAdminClient:
-        if self._client is None:
-            self._client = admin_client(client_arguments(self._settings))
-            await finish_despite_cancel(self._client.start())
-        return self._client
+        doing, asked = (
+            f"committing offsets of group {group_id}",
+            Asked(self._settings, "Read", group_id),
+        )
+        async with translated(doing, asked, within_s=self._deadline_s, give_up=self.close):
+            await _asked(await self._connected(), group_id, request, _commit_codes)
 
 
 def _commit_request(

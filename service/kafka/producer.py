@@ -33,7 +33,7 @@ from snapreplay.service.kafka.batching import TopicShape, TransactionBatches
 from snapreplay.service.kafka.clients import producer_client
 from snapreplay.service.kafka.config import MIB, producer_arguments
 from snapreplay.service.kafka.entry import entered
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, commit_error
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, commit_error, translated
 from snapreplay.service.kafka.requests import DescribeTransactions
 from snapreplay.service.kafka.shutdown import cut_producer
 from snapreplay.service.ports import LogRecord, TopicPartition
@@ -99,16 +99,10 @@ class KafkaProducer:
         Raises:
             Unreachable, NotAuthenticated, NotAuthorized, StopError: as in `ports.Cluster.fence`.
         """
-        try:
-            async with asyncio.timeout(deadline_s):
-                await entered(self._producer.start(), self._settings)
-        except CLIENT_ERRORS as error:
-            await self.discard()
-            asked = Asked(self._settings, "IdempotentWrite", self.transactional_id)
-            raise client_error(error, f"fencing {self.transactional_id}", asked) from error
-        except BaseException:
-            await self.discard()
-            raise
+        doing = f"fencing {self.transactional_id}"
+        asked = Asked(self._settings, "IdempotentWrite", self.transactional_id)
+        async with translated(doing, asked, within_s=deadline_s, give_up=self.discard):
+            await entered(self._producer.start(), self._settings)
 
     async def commit(
         self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from aiokafka import AIOKafkaConsumer
@@ -29,7 +30,7 @@ from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.config import consumer_arguments
 from snapreplay.service.kafka.corrupt_batches import CorruptBatches
 from snapreplay.service.kafka.entry import entered
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
+from snapreplay.service.kafka.errors import Asked, client_error, translated
 from snapreplay.service.kafka.fetch_by_id import FetchWatch, fetch_by_id, slim_records
 from snapreplay.service.kafka.fetched_batches import FetchedBatches, LogBatch
 from snapreplay.service.kafka.log_history import batch_at, epoch_end
@@ -279,14 +280,8 @@ class KafkaReader:
                 patient=self._patient,
             )
         )
-        try:
+        async with translated("connecting a reader", give_up=partial(close_consumer, consumer)):
             await entered(consumer.start(), self._settings)
-        except CLIENT_ERRORS as error:
-            await close_consumer(consumer)
-            raise client_error(error, "connecting a reader") from error
-        except BaseException:
-            await close_consumer(consumer)
-            raise
         if self._closed:  # meanwhile, by another task
             await close_consumer(consumer)
             raise Unreachable("this reader is closed")
@@ -319,35 +314,27 @@ class KafkaReader:
     async def _ask_bounds(self, partition: TopicPartition) -> Bounds:
         consumer = await self._connected()
         source = ClientPartition(*partition)
-        try:
+        asked = Asked(self._settings, "Read", partition.topic)
+        async with translated(f"asking for the bounds of {partition}", asked):
             # A topic the client does not know yet would cost one retry back-off (20 ms instead of 1, measured).
             await consumer._client.add_topic(partition.topic)
             self._check_allowed(consumer, partition.topic)
             start = await consumer.beginning_offsets([source])
             end = await consumer.end_offsets([source])
-        except CLIENT_ERRORS as error:
-            doing = f"asking for the bounds of {partition}"
-            asked = Asked(self._settings, "Read", partition.topic)
-            raise client_error(error, doing, asked) from error
         # Trimming between the two requests can put the start above a pinned end.
         return Bounds(min(start[source], end[source]), end[source])
 
     async def _ask_batch(self, partition: TopicPartition, offset: int) -> LogBatch | None:
-        client, doing = (await self._connected())._client, f"asking {partition} for offset {offset}"
-        try:
+        client = (await self._connected())._client
+        asked = Asked(self._settings, "Read", partition.topic)
+        async with translated(f"asking {partition} for offset {offset}", asked):
             return await batch_at(client, partition, offset, self._topic_ids)
-        except CLIENT_ERRORS as error:
-            asked = Asked(self._settings, "Read", partition.topic)
-            raise client_error(error, doing, asked) from error
 
     async def _ask_epoch(self, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:
         client = (await self._connected())._client
-        try:
+        asked = Asked(self._settings, "Describe", partition.topic)
+        async with translated(f"asking {partition} for leader epoch {leader_epoch}", asked):
             return await epoch_end(client, partition, leader_epoch)
-        except CLIENT_ERRORS as error:
-            doing = f"asking {partition} for leader epoch {leader_epoch}"
-            asked = Asked(self._settings, "Describe", partition.topic)
-            raise client_error(error, doing, asked) from error
 
     def _check_allowed(self, consumer: AIOKafkaConsumer, *topics: str) -> None:
         """Refuse hidden topics: the client would wait for ever for what it may not even see.

@@ -16,11 +16,9 @@ from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.kafka.clients import admin_client, anybody
-from snapreplay.service.kafka.config import client_arguments
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
+from snapreplay.service.kafka.clients import KeptAdmin, anybody
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, translated
 from snapreplay.service.kafka.requests import TopicIds
-from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
 
 log = logging.getLogger("snapreplay.topics")
 
@@ -36,44 +34,23 @@ class Told(NamedTuple):
     hidden: dict[str, KafkaError]
 
 
-class KafkaTopicWatch:
+class KafkaTopicWatch(KeptAdmin):
     """A watch, `ports.TopicWatch`. Connects with the first question, and again after one without an answer."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._asked = Asked(settings, "Describe")
-        self._deadline_s = 3 * settings.request_timeout_ms / 1000
-        self._client: AIOKafkaAdminClient | None = None
         self._before: dict[str, str] = {}  # what was answered last
         self._repeats = Repeats()
 
     async def ids(self, names: Collection[str]) -> dict[str, str]:
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                client = await self._connected()
-                told = await told_ids(client, sorted(names), self._before)
-        except CLIENT_ERRORS as error:
-            await self.close()
-            raise client_error(error, _DOING, self._asked) from error
-        except BaseException:
-            await self.close()
-            raise
+        async with translated(_DOING, self._asked, within_s=self._deadline_s, give_up=self.close):
+            told = await told_ids(await self._connected(), sorted(names), self._before)
         for hidden in told.hidden.values():
             self._say(client_error(hidden, _DOING, self._asked))
         as_before = {name: self._before.get(name, "") for name in told.hidden}
         self._before = told.ids | as_before
         return dict(self._before)
-
-    async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await close_client(client._client)
-
-    async def _connected(self) -> AIOKafkaAdminClient:
-        if self._client is None:
-            self._client = admin_client(client_arguments(self._settings))
-            await finish_despite_cancel(self._client.start())
-        return self._client
 
     def _say(self, error: SnapreplayError) -> None:
         now = asyncio.get_running_loop().time()

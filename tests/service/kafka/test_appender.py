@@ -6,8 +6,8 @@ import pytest
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import RefusedRecord, Unreachable
-from snapreplay.service.kafka.appender import KafkaAppender
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.feeding import KafkaAppender
 from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.kafka import client_tasks, values_of
 from tests.support.proxy import PRODUCE, Proxy, once

@@ -8,10 +8,10 @@ from aiokafka.errors import SaslAuthenticationFailed
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import NotAuthenticated, Unreachable
 from snapreplay.service.kafka.admin import KafkaAdmin
-from snapreplay.service.kafka.appender import KafkaAppender
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.entry import _Door, _Place, refusal
+from snapreplay.service.kafka.feeding import KafkaAppender
 from tests.support.guarded import Guarded, guarded_broker
 
 pytestmark = pytest.mark.kafka
