@@ -8,10 +8,10 @@ Seconds, bytes and ratios 0 to 1 only; labels are `app`, `partition` and words o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -48,69 +48,58 @@ class Result(StrEnum):
 
 # ----------------------------------------------------------- what happens: counted by the runners
 
-BATCHES = Counter(
-    "snapreplay_batches_total",
-    "Batches committed, empty ones that only carry a pointer included.",
-    _PARTITION,
-    registry=EVENTS,
+
+def _counter(name: str, says: str, *labels: str) -> Counter:
+    return Counter(name, says, (*_PARTITION, *labels), registry=EVENTS)
+
+
+def _histogram(name: str, says: str, buckets: Sequence[float]) -> Histogram:
+    return Histogram(name, says, _PARTITION, registry=EVENTS, buckets=buckets)
+
+
+BATCHES = _counter(
+    "snapreplay_batches_total", "Batches committed, empty ones that only carry a pointer included."
 )
-COMMIT_SECONDS = Histogram(
+COMMIT_SECONDS = _histogram(
     "snapreplay_commit_seconds",
     "From the first send of a batch's transaction to the broker's answer to its commit.",
-    _PARTITION,
-    registry=EVENTS,
-    buckets=_FAST_SECONDS,
+    _FAST_SECONDS,
 )
-SNAPSHOTS = Counter(
-    "snapreplay_snapshots_total",
-    "Full snapshots that ended, by result.",
-    (*_PARTITION, "result"),
-    registry=EVENTS,
+SNAPSHOTS = _counter(
+    "snapreplay_snapshots_total", "Full snapshots that ended, by result.", "result"
 )
-SNAPSHOT_SECONDS = Histogram(
+SNAPSHOT_SECONDS = _histogram(
     "snapreplay_snapshot_seconds",
     "From the mark to the acknowledged manifest, successful full snapshots only.",
-    _PARTITION,
-    registry=EVENTS,
-    buckets=_SLOW_SECONDS,
+    _SLOW_SECONDS,
 )
-SNAPSHOT_BYTES = Histogram(
+SNAPSHOT_BYTES = _histogram(
     "snapreplay_snapshot_bytes",
     "Size in Kafka of a successful full snapshot, chunks and manifest.",
-    _PARTITION,
-    registry=EVENTS,
-    buckets=_SIZE_BYTES,
+    _SIZE_BYTES,
 )
-PROPOSALS = Counter(
+PROPOSALS = _counter(
     "snapreplay_proposals_total",
     "Snapshots proposed by jobs: adopted, the reason of the rejection, or missed when none came in time.",
-    (*_PARTITION, "result"),
-    registry=EVENTS,
+    "result",
 )
-RESTORES = Counter(
+RESTORES = _counter(
     "snapreplay_restores_total",
     "Recoveries that ended, by result and mode (changes, replay, warm, none).",
-    (*_PARTITION, "result", "mode"),
-    registry=EVENTS,
+    "result",
+    "mode",
 )
-RESTORE_SECONDS = Histogram(
-    "snapreplay_restore_seconds",
-    "From FENCING to LIVE, successful recoveries only.",
-    _PARTITION,
-    registry=EVENTS,
-    buckets=_SLOW_SECONDS,
+RESTORE_SECONDS = _histogram(
+    "snapreplay_restore_seconds", "From FENCING to LIVE, successful recoveries only.", _SLOW_SECONDS
 )
-FENCES = Counter(
-    "snapreplay_fences_total",
-    "Times this process found that a newer owner had fenced it.",
-    _PARTITION,
-    registry=EVENTS,
+FENCES = _counter(
+    "snapreplay_fences_total", "Times this process found that a newer owner had fenced it."
 )
-FAILURES = Counter(
+FAILURES = _counter(
     "snapreplay_failures_total",
     "Errors that ended an attempt of a partition, by class and reaction.",
-    (*_PARTITION, "kind", "reaction"),
-    registry=EVENTS,
+    "kind",
+    "reaction",
 )
 
 
@@ -156,13 +145,13 @@ class PartitionMetrics:
 
 # ----------------------------------------------------------- what is: read when Prometheus asks
 
-_Value = Callable[[PartitionStatus], float | None]
+T = TypeVar("T", PartitionStatus, StoreStatus)
 
 
-class _Gauge(NamedTuple):
+class _Gauge(NamedTuple, Generic[T]):
     name: str
     help: str
-    value: _Value  # None: no sample, because the value is not known
+    value: Callable[[T], float | None]  # None: no sample, because the value is not known
 
 
 def _lag(status: PartitionStatus) -> float | None:
@@ -180,7 +169,7 @@ def _restore_ratio(status: PartitionStatus) -> float | None:
     return percent / 100 if wanted and percent is not None else None
 
 
-_GAUGES: Sequence[_Gauge] = (
+_GAUGES: Sequence[_Gauge[PartitionStatus]] = (
     _Gauge(
         "snapreplay_input_lag_records",
         "Input offsets left to process, all inputs together: an upper bound of the records.",
@@ -196,11 +185,7 @@ _GAUGES: Sequence[_Gauge] = (
         "Timers of keys that are set.",
         lambda status: status.timers_pending,
     ),
-    _Gauge(
-        "snapreplay_batch",
-        "Number of the last committed batch.",
-        lambda status: status.batch,
-    ),
+    _Gauge("snapreplay_batch", "Number of the last committed batch.", lambda status: status.batch),
     _Gauge(
         "snapreplay_owner_epoch",
         "Offset of this owner's claim; it only grows from owner to owner.",
@@ -242,7 +227,7 @@ _GAUGES: Sequence[_Gauge] = (
         lambda status: _timestamp(status.updated_at) or None,
     ),
 )
-_COUNTERS: Sequence[_Gauge] = (
+_COUNTERS: Sequence[_Gauge[PartitionStatus]] = (
     _Gauge(
         "snapreplay_records_total",
         "Input records applied since this process owns the partition, replayed ones not counted.",
@@ -266,29 +251,19 @@ _COUNTERS: Sequence[_Gauge] = (
 )
 
 
-class _StoreGauge(NamedTuple):
-    name: str
-    help: str
-    value: Callable[[StoreStatus], float | None]
-
-
-_STORE_GAUGES: Sequence[_StoreGauge] = (
-    _StoreGauge(
-        "snapreplay_state_entries",
-        "Entries in the store.",
-        lambda store: store.entries,
-    ),
-    _StoreGauge(
+_STORE_GAUGES: Sequence[_Gauge[StoreStatus]] = (
+    _Gauge("snapreplay_state_entries", "Entries in the store.", lambda store: store.entries),
+    _Gauge(
         "snapreplay_state_bytes",
         "Encoded key and value bytes; memory is about 1.6 times this plus 100 per entry.",
         lambda store: store.size_bytes,
     ),
-    _StoreGauge(
+    _Gauge(
         "snapreplay_state_largest_entry_bytes",
         "Encoded key and value of the largest entry that was loaded from a snapshot or committed.",
         lambda store: store.largest_entry_bytes,
     ),
-    _StoreGauge(
+    _Gauge(
         "snapreplay_next_due_timestamp_seconds",
         "Unix time, compared with stream time, at which the store's next timer or expiry is due.",
         lambda store: None if store.next_due_ms is None else store.next_due_ms / 1000,
@@ -353,22 +328,19 @@ class DocumentCollector(Collector):
         yield from shown(self._happened)
 
 
-def _process_gauges(document: StatusDocument, assigned: int) -> Iterable[GaugeMetricFamily]:
+def _process_gauges(document: StatusDocument, assigned: int) -> Iterator[GaugeMetricFamily]:
     facts = document.facts
-    labels = ("app", "version", "app_version")
-    build = GaugeMetricFamily(
-        "snapreplay_build_info", "Always 1: which versions run here.", labels=labels
-    )
-    build.add_metric((facts.app_id, facts.version, facts.app_version), 1)
-    owned = GaugeMetricFamily(
-        "snapreplay_partitions_assigned", "Partitions this process owns.", labels=("app",)
-    )
-    owned.add_metric((facts.app_id,), assigned)
-    ready = GaugeMetricFamily(
-        "snapreplay_ready", "1 when /readyz would answer 200, else 0.", labels=("app",)
-    )
-    ready.add_metric((facts.app_id,), float(all(check.ok for check in document.ready_checks)))
-    return (build, owned, ready)
+    labels = {"app": facts.app_id, "version": facts.version, "app_version": facts.app_version}
+    yield _one("snapreplay_build_info", "Always 1: which versions run here.", labels, 1)
+    app, ready = {"app": facts.app_id}, all(check.ok for check in document.ready_checks)
+    yield _one("snapreplay_partitions_assigned", "Partitions this process owns.", app, assigned)
+    yield _one("snapreplay_ready", "1 when /readyz would answer 200, else 0.", app, float(ready))
+
+
+def _one(name: str, says: str, labels: Mapping[str, str], value: float) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, says, labels=list(labels))
+    family.add_metric(list(labels.values()), value)
+    return family
 
 
 def _phases(app_id: str, partitions: Sequence[PartitionStatus]) -> GaugeMetricFamily:
@@ -386,7 +358,7 @@ def _phases(app_id: str, partitions: Sequence[PartitionStatus]) -> GaugeMetricFa
 
 def _filled(
     family: GaugeMetricFamily | CounterMetricFamily,
-    value_of: _Value,
+    value_of: Callable[[PartitionStatus], float | None],
     app_id: str,
     partitions: Sequence[PartitionStatus],
 ) -> Metric:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from _thread import get_ident
 from collections.abc import Callable, ItemsView, Iterator, MutableMapping, Sequence, ValuesView
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, UsageError
@@ -26,6 +26,17 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 D = TypeVar("D")
+
+
+class _Options(TypedDict, Generic[V], total=False):
+    """The options of `MapState`, for its overloads."""
+
+    default: Callable[[], V] | None
+    entry_bytes_max: int
+    ordered: bool
+    ttl_ms: int | None
+    refresh: Literal["write", "read"]
+    dropped: Sequence[str]
 
 
 class MapState(MutableMapping[K, V], Generic[K, V]):
@@ -67,39 +78,21 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         self,
         key_type: type[K],
         value_type: type[V],
-        *,
-        default: Callable[[], V] | None = None,
-        entry_bytes_max: int = ENTRY_BYTES_MAX,
-        ordered: bool = False,
-        ttl_ms: int | None = None,
-        refresh: Literal["write", "read"] = "write",
-        dropped: Sequence[str] = (),
+        **options: Unpack[_Options[V]],
     ) -> None: ...
     @overload  # an alias of a tuple and a union are no `type`, but a form of one (PEP 747)
     def __init__(
         self,
         key_type: TypeForm[K],
         value_type: TypeForm[V],
-        *,
-        default: Callable[[], V] | None = None,
-        entry_bytes_max: int = ENTRY_BYTES_MAX,
-        ordered: bool = False,
-        ttl_ms: int | None = None,
-        refresh: Literal["write", "read"] = "write",
-        dropped: Sequence[str] = (),
+        **options: Unpack[_Options[V]],
     ) -> None: ...
     @overload  # without PEP 747: MapState[str, A | B](str, A | B), or V is what `default` returns
     def __init__(
         self,
         key_type: type[K],
         value_type: UnionType,
-        *,
-        default: Callable[[], V] | None = None,
-        entry_bytes_max: int = ENTRY_BYTES_MAX,
-        ordered: bool = False,
-        ttl_ms: int | None = None,
-        refresh: Literal["write", "read"] = "write",
-        dropped: Sequence[str] = (),
+        **options: Unpack[_Options[V]],
     ) -> None: ...
     def __init__(  # noqa: PLR0913 - the signature users know
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 from zlib import crc32
 
@@ -28,19 +29,10 @@ TTL_MS_MAX = 100 * 366 * 86_400_000
 class ScheduledStore(MapStore[K, V], Generic[K, V]):
     """A `MapStore` with an agenda of its entries, batches in progress included."""
 
-    agenda: Agenda
-
-    def __init__(
-        self,
-        view: Any,
-        keys: KeyCodec[K],
-        values: ValueCodec[V],
-        entry_bytes_max: int,
-        *,
-        ordered: bool = False,
-    ) -> None:
-        super().__init__(view, keys, values, entry_bytes_max, ordered=ordered)
-        self.agenda = Agenda()
+    @cached_property
+    def agenda(self) -> Agenda:
+        """The times at which its entries are due."""
+        return Agenda()
 
     @abstractmethod
     def due_ms(self, stored: bytes | None) -> int | None:
