@@ -23,7 +23,7 @@ import msgspec
 from benchmarks.harness import machine
 from snapreplay.app.output_hash import hashing
 from snapreplay.app.record import Output
-from snapreplay.snapshots.format.chunks import ChunkWriter, read_chunk
+from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import RecordKind, enveloped
 from snapreplay.snapshots.format.records import ChunkRef
 from snapreplay.state.contract import Store
@@ -31,6 +31,7 @@ from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
 from snapreplay.state.store import store_of
 from snapreplay.state.stores import Stores
+from tests.support.chunks import read_chunk
 
 BATCH = 5000
 STAMP_MS = 1_700_000_000_000

@@ -224,7 +224,6 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     as strings."""
 
     cluster_id: str
-    broker_count: int
     broker_config: dict[str, str]
 
 

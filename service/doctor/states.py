@@ -14,7 +14,7 @@ from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.manifests import newest_of_owner
 from snapreplay.service.topics.snapshots import load_manifest
-from snapreplay.snapshots.format.chunks import read_chunk
+from snapreplay.snapshots.format.chunks import open_chunk, unpacking
 from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
 from snapreplay.snapshots.log.place import decode_as
 from snapreplay.snapshots.plan import LogStarts
@@ -101,8 +101,9 @@ class StateReader:
         """
         for ref in manifest.chunks[:1]:
             record = await self._plain.read_at(log, ref.offset)
-            chunk = read_chunk((record.value if record else b"") or b"", ref, manifest.snapshot_id)
-            entries = [entry for part in chunk.slices for entry in part.entries.items()]
+            body = open_chunk((record.value if record else b"") or b"", ref, manifest.snapshot_id)
+            parts = [each[1] for each in unpacking(body, ref, manifest.snapshot_id) if each]
+            entries = [entry for part in parts for entry in part.entries.items()]
             return sum(len(key) + len(value) for key, value in entries) / ref.size_bytes
         return 0.0
 

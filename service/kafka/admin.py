@@ -128,7 +128,6 @@ class KafkaAdmin:
             config = await _broker_config(client)
         return ClusterFacts(
             cluster_id=cluster["cluster_id"] or "",
-            broker_count=len(cluster["brokers"]),
             broker_config=config,
         )
 

@@ -14,7 +14,6 @@ from snapreplay.snapshots.format.changes import EntryTooLarge
 from snapreplay.snapshots.format.envelope import (
     RECORD_BYTES_MAX,
     RecordKind,
-    decode,
     open_envelope,
 )
 from snapreplay.snapshots.format.records import Chunk, ChunkRef
@@ -22,7 +21,7 @@ from snapreplay.snapshots.format.seal import sha256_of
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.cursor import ENTRIES_MAX, split
 from snapreplay.state.digest import BLOCK, DEFAULT_STORE, EMPTY, Digest, adding_up
-from snapreplay.state.steps import Steps, all_of
+from snapreplay.state.steps import Steps
 
 RAW_BYTES_MAX = 4 * 1024 * 1024
 """Packed in one go under the interpreter's lock, then compressed in 5 ms without it (measured)."""
@@ -106,35 +105,14 @@ class ChunkWriter:
         return [first], [second]
 
 
-def read_chunk(
-    value: bytes, ref: ChunkRef, snapshot_id: str, *, verify_sums: bool = False
-) -> Chunk:
-    """Return the chunk that the manifest's `ref` names.
-
-    `verify_sums` hashes every entry again and compares with the slices' own sums: about 0.15 µs per
-    entry, for audits. A restore adds up the sums and compares them with the manifest.
-
-    Raises:
-        DamagedError: size, checksum, structure, snapshot or sequence is not what was written.
-        UnknownFormatError: a newer version wrote it.
-    """
-    where = _name(ref, snapshot_id)
-    _check_bytes(value, ref, where)
-    chunk = decode(value)
-    if not isinstance(chunk, Chunk):
-        raise DamagedError(f"{where} is not a chunk but a {type(chunk).__name__.lower()}")
-    _check_place(chunk, ref, snapshot_id, where)
-    if verify_sums:
-        for part in chunk.slices:
-            all_of(_verifying(part, where))
-    return chunk
-
-
 def open_chunk(value: bytes, ref: ChunkRef, snapshot_id: str) -> bytes:
-    """Return the body for `reading_back`. Checksum and zstd release the interpreter's lock, so a thread may do it.
+    """Return the body of the chunk that the manifest's `ref` names.
+
+    Checksum and zstd release the interpreter's lock, so a thread may do it.
 
     Raises:
-        DamagedError, UnknownFormatError: as `read_chunk`.
+        DamagedError: size, checksum or kind is not what was written.
+        UnknownFormatError: a newer version wrote it.
     """
     where = _name(ref, snapshot_id)
     _check_bytes(value, ref, where)
@@ -142,14 +120,6 @@ def open_chunk(value: bytes, ref: ChunkRef, snapshot_id: str) -> bytes:
     if kind is not RecordKind.CHUNK:
         raise DamagedError(f"{where} is not a chunk but a {kind.name.lower()}")
     return body
-
-
-def stated_digest(chunk: Chunk) -> Digest:
-    """Return the digest of the entries in a chunk by the sums that its slices state."""
-    total = EMPTY
-    for part in chunk.slices:
-        total = total.plus(sums_of(part))
-    return total
 
 
 def unpacking(
@@ -162,10 +132,12 @@ def unpacking(
 ) -> Iterator[tuple[str, ShardSlice] | None]:
     """Yield the slices of a chunk with their store, each decoded in a step of its own; None after a step without one.
 
-    `short_steps`: refuse a slice with more entries than any writer puts into one.
+    `verify_sums`: hash every entry again and compare with the slices' own sums: about 0.15 µs per entry. Without it
+    the caller adds up the sums and compares them with the manifest. `short_steps`: refuse a slice with more entries
+    than any writer puts into one.
 
     Raises:
-        DamagedError: as `read_chunk`.
+        DamagedError: structure, snapshot or sequence is not what was written.
     """
     where = _name(ref, snapshot_id)
     try:
@@ -191,7 +163,7 @@ def reading_back(
     `shard_count`: also check that each key lies in its shard. In another one no restored map would find it.
 
     Raises:
-        DamagedError: as `read_chunk` with `verify_sums`; or it holds more than any writer puts into a chunk or a slice,
+        DamagedError: as `unpacking` with `verify_sums`; or it holds more than any writer puts into a chunk or a slice,
             which would be a long step.
     """
     store, total = DEFAULT_STORE, EMPTY

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from snapreplay.errors import DamagedError, SnapreplayError, UnknownFormatError
-from snapreplay.snapshots.format.chunks import ChunkWriter, open_chunk, read_chunk, reading_back
+from snapreplay.snapshots.format.chunks import ChunkWriter, open_chunk, reading_back
 from snapreplay.snapshots.format.envelope import (
     HEADER_BYTES,
     RecordKind,
@@ -32,6 +32,7 @@ from tests.damage import memory
 from tests.damage.edits import Slot, bombs, cuts, flips, from_the_future, of_kind, sealed
 from tests.damage.memory import OWN, World
 from tests.support import apps
+from tests.support.chunks import read_chunk
 
 QUICK, THOROUGH = 40, 5000
 INCREMENT = headers_for(RecordKind.INCREMENT)[0]

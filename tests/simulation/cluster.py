@@ -119,7 +119,7 @@ class SimCluster:
     async def facts(self) -> ClusterFacts:
         longest_ms = str(int(self._transaction_s * 1000))
         broker_config = {"transaction.max.timeout.ms": longest_ms}
-        return ClusterFacts(self._broker.cluster_id, 1, broker_config)
+        return ClusterFacts(self._broker.cluster_id, broker_config)
 
     async def agreed_end_offset(self, partition: TopicPartition) -> int | None:
         """Answer for `ports.Cluster.agreed_end_offset`: here they never do, so that waiting is what is simulated."""

@@ -30,7 +30,7 @@ class Topics:
             )
 
     async def facts(self) -> ClusterFacts:
-        return ClusterFacts("cluster-1", 3, {"transaction.max.timeout.ms": "900000"})
+        return ClusterFacts("cluster-1", {"transaction.max.timeout.ms": "900000"})
 
     async def member_count(self, group_id: str) -> int:
         return self.members

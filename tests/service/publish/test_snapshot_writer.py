@@ -10,11 +10,11 @@ from snapreplay.service.core.chain import Chain
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.publish.snapshot_writer import ImageDiffers, OffsetUnknown
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.snapshots.format.chunks import read_chunk
 from snapreplay.state.digest import Digest
 from snapreplay.state.steps import all_of
 from snapreplay.state.store import store_of
 from tests.simulation.producer import SimAppender
+from tests.support.chunks import read_chunk
 from tests.support.entries import entries_of, increment, read_entry
 from tests.support.in_memory import virtual
 

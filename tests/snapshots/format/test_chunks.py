@@ -16,7 +16,6 @@ from snapreplay.snapshots.format.chunks import (
     RAW_BYTES_MAX,
     ChunkWriter,
     open_chunk,
-    read_chunk,
     reading_back,
     unpacking,
 )
@@ -27,6 +26,7 @@ from snapreplay.state.contract import ShardSlice
 from snapreplay.state.cursor import ENTRIES_MAX, SLICE_ENTRIES_MAX, ShardCursor
 from snapreplay.state.digest import MASK, Digest, digest_of
 from snapreplay.state.steps import all_of
+from tests.support.chunks import read_chunk
 from tests.support.entries import manifest
 
 

@@ -5,7 +5,6 @@ import pytest
 from snapreplay.app.app import App
 from snapreplay.app.topic import Topic
 from snapreplay.errors import StopError
-from snapreplay.snapshots.format.chunks import stated_digest
 from snapreplay.snapshots.format.envelope import RecordKind, decode
 from snapreplay.snapshots.format.records import Chunk
 from snapreplay.snapshots.jobs.compaction_report import Outcome
@@ -20,6 +19,7 @@ from tests.damage import memory
 from tests.snapshots.proof.test_replay import Logs, edited, now, proved, spoilt
 from tests.support import apps
 from tests.support.audited_log import Fault, flipped
+from tests.support.chunks import stated_digest
 from tests.support.compacting import assert_good, audited, compacted, told
 
 
