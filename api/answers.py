@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from snapreplay.service.control.document import Source, StatusDocument
+from snapreplay.service.control.document import StatusDocument, StatusSource
 
 KEPT_MAX = 64
 LOOK = "snapreplay.look"
@@ -24,7 +24,7 @@ class Answers:
     often: a handler costs up to 4 ms, an answer that is kept 0.1 (measured). A HEAD is answered as a GET without
     its body."""
 
-    def __init__(self, app: ASGIApp, source: Source) -> None:
+    def __init__(self, app: ASGIApp, source: StatusSource) -> None:
         self._app = app
         self._source = source
         self._document: StatusDocument | None = None

@@ -17,7 +17,7 @@ from snapreplay.api.answers import Answers
 from snapreplay.api.guard import Guard, Hosts
 from snapreplay.api.routes import operations, partitions, probes
 from snapreplay.service.clock import wall_time
-from snapreplay.service.control.document import Source
+from snapreplay.service.control.document import StatusSource
 
 _DESCRIPTION = """\
 What a running snapreplay process is doing, and full snapshots on demand. It covers only the
@@ -31,7 +31,7 @@ _TAGS = [
 
 
 def create_app(
-    source: Source, hosts: Hosts | None = None, *, now: Callable[[], datetime] = wall_time
+    source: StatusSource, hosts: Hosts | None = None, *, now: Callable[[], datetime] = wall_time
 ) -> FastAPI:
     """Make an ASGI application; it keeps no state of its own, so one `source` may serve several."""
     app = _Api(

@@ -15,7 +15,7 @@ from snapreplay.api.audit_picture import LEGEND, picture, sign
 from snapreplay.app import names
 from snapreplay.counted import counted
 from snapreplay.snapshots.proof.proven import Proof
-from snapreplay.snapshots.proof.report import AuditReport, Chain, Violation
+from snapreplay.snapshots.proof.report import AuditedChain, AuditReport, Violation
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -115,21 +115,21 @@ def _row(*cells: str) -> str:
     return f"<tr>{''.join(f'<td>{each}</td>' for each in cells)}</tr>"
 
 
-def _batches(chain: Chain) -> str:
+def _batches(chain: AuditedChain) -> str:
     if chain.first_batch is None:
         return "none"
     claims = counted(chain.claim_count, "claim")
     return f"{chain.first_batch:,} to {chain.last_batch:,}<br><small>{claims}</small>"
 
 
-def _proven(chain: Chain, report: AuditReport) -> str:
+def _proven(chain: AuditedChain, report: AuditReport) -> str:
     if chain.proven is None:
         return "–"
     recorded = ", recorded" if chain.recorded else ", not recorded" if report.since_last else ""
     return f"{_proof(chain.proven)}<small>{recorded}</small>"
 
 
-def _before(chain: Chain) -> str:
+def _before(chain: AuditedChain) -> str:
     """Tell what earlier audits had proved, and why it did not count."""
     proofs = "<br>".join(f"{_proof(p)}<br><small>{_time(p.at_ms)}</small>" for p in chain.earlier)
     because = f"<small>all was audited: {escape(chain.audited_all_because)}</small>"

@@ -8,7 +8,7 @@ from html import escape
 from itertools import pairwise
 
 from snapreplay.counted import counted
-from snapreplay.snapshots.proof.report import Chain, Violation
+from snapreplay.snapshots.proof.report import AuditedChain, Violation
 
 WIDTH, HEIGHT = 720, 34
 _LEFT, _RIGHT = 14, WIDTH - 10
@@ -28,7 +28,7 @@ LEGEND: Sequence[tuple[str, str]] = (
 """Class of a sign, and what it means."""
 
 
-def picture(chain: Chain, findings: Sequence[Violation], increments_topic: str) -> str:
+def picture(chain: AuditedChain, findings: Sequence[Violation], increments_topic: str) -> str:
     """Draw the chain; `findings`: of this partition."""
     scale = _Scale(chain)
     parts = [
@@ -58,7 +58,7 @@ def sign(kind: str) -> str:
 class _Scale:
     """Offsets of the increments topic → places from left to right, whole pixels."""
 
-    def __init__(self, chain: Chain) -> None:
+    def __init__(self, chain: AuditedChain) -> None:
         self._start = chain.log_start
         self._span = max(1, chain.log_end - chain.log_start)
 
@@ -67,13 +67,13 @@ class _Scale:
         return round(_LEFT + share * (_RIGHT - _LEFT))
 
 
-def _trimmed(chain: Chain) -> Iterator[str]:
+def _trimmed(chain: AuditedChain) -> Iterator[str]:
     if chain.log_start > 0:
         says = f"offsets below {chain.log_start} were trimmed"
         yield _rect("trimmed", 1, _LEFT - 2, says)
 
 
-def _bars(chain: Chain, scale: _Scale, found_at: set[int]) -> Iterator[str]:
+def _bars(chain: AuditedChain, scale: _Scale, found_at: set[int]) -> Iterator[str]:
     """Draw one bar between two snapshots."""
     if chain.last_offset is None:
         return
@@ -89,7 +89,7 @@ def _bars(chain: Chain, scale: _Scale, found_at: set[int]) -> Iterator[str]:
 
 
 def _kind(
-    chain: Chain, start: int, end: int, replayed: dict[int, str], found_at: set[int]
+    chain: AuditedChain, start: int, end: int, replayed: dict[int, str], found_at: set[int]
 ) -> tuple[str, str]:
     """Return the class of a bar, and what it says. A stretch ends with the batch of the next snapshot."""
     outcome = replayed.get(end) or replayed.get(end - 1)
@@ -102,7 +102,7 @@ def _kind(
     return "unproven", "read, not proven"
 
 
-def _claims(chain: Chain, scale: _Scale) -> Iterator[str]:
+def _claims(chain: AuditedChain, scale: _Scale) -> Iterator[str]:
     """Draw the claims; those at one place are one line."""
     for x, offsets in _by_place(chain.claims, scale):
         says = f"{counted(len(offsets), 'claim')}, the last one at offset {offsets[-1]}"
@@ -112,7 +112,7 @@ def _claims(chain: Chain, scale: _Scale) -> Iterator[str]:
         )
 
 
-def _snapshots(chain: Chain, scale: _Scale) -> Iterator[str]:
+def _snapshots(chain: AuditedChain, scale: _Scale) -> Iterator[str]:
     for each in chain.snapshots:
         if each.increment_offset < chain.log_start:
             continue
@@ -124,7 +124,7 @@ def _snapshots(chain: Chain, scale: _Scale) -> Iterator[str]:
 
 
 def _found(
-    chain: Chain, scale: _Scale, findings: Sequence[Violation], increments_topic: str
+    chain: AuditedChain, scale: _Scale, findings: Sequence[Violation], increments_topic: str
 ) -> Iterator[str]:
     places = Counter(scale(_place(each, chain, increments_topic)) for each in findings)
     for x, count in sorted(places.items()):
@@ -135,7 +135,7 @@ def _found(
         )
 
 
-def _place(finding: Violation, chain: Chain, increments_topic: str) -> int:
+def _place(finding: Violation, chain: AuditedChain, increments_topic: str) -> int:
     """Find the place of a finding in the increments topic. One in the snapshots topic lies at its snapshot, one
     without a record at the beginning."""
     if finding.topic == increments_topic:

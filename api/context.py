@@ -9,11 +9,11 @@ from typing import Annotated, NamedTuple
 from fastapi import Depends, Request
 
 from snapreplay.api.answers import LOOK
-from snapreplay.service.control.document import Look, Source, StatusDocument
+from snapreplay.service.control.document import Look, StatusDocument, StatusSource
 
 
 class ApiContext(NamedTuple):
-    source: Source
+    source: StatusSource
     look: Look
     now: Callable[[], datetime]
 

@@ -25,7 +25,7 @@ LOG_LINES_PER_SECOND = 10
 
 
 class ServiceLink:
-    """A `Source` whose service is at the other end of a stream. `run` it in the loop of the handlers."""
+    """A `StatusSource` whose service is at the other end of a stream. `run` it in the loop of the handlers."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer

@@ -84,7 +84,7 @@ class Look(NamedTuple):
         return self.document
 
 
-class Source(Protocol):
+class StatusSource(Protocol):
     """A service as HTTP's handlers ask it, in their own loop."""
 
     async def look(self) -> Look:

@@ -27,7 +27,7 @@ from snapreplay.service.runtime.cooperative import Read, feeding, run_cooperativ
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.snapshots.log.batches import Base, Chain, Step
+from snapreplay.snapshots.log.batches import Base, ChainReader, Step
 from snapreplay.snapshots.log.by_changes import apply_changes
 from snapreplay.snapshots.log.by_replay import InputDiffers, Replay
 from snapreplay.snapshots.log.place import seals_of
@@ -130,9 +130,9 @@ def followed(
     """Apply every batch after `base` up to `last`, each linked to the one before it.
 
     Raises:
-        BrokenChain, DamagedError: as `Chain`.
+        BrokenChain, DamagedError: as `ChainReader`.
     """
-    chain = Chain(log, base, seals_of(log))
+    chain = ChainReader(log, base, seals_of(log))
     source = Source(log.topic, base.read_from_offset, last.offset + 1)
     while records := (yield source):
         for record in records:

@@ -33,7 +33,7 @@ from snapreplay.snapshots.proof.partition import PartitionReport, audit_partitio
 from snapreplay.snapshots.proof.proven import Proof, Recorded
 from snapreplay.snapshots.proof.records import Slices
 from snapreplay.snapshots.proof.replay import ReadInput, Segment, SegmentReport, prove, repeated
-from snapreplay.snapshots.proof.report import AuditReport, Chain, Stretch, Violation
+from snapreplay.snapshots.proof.report import AuditedChain, AuditReport, Stretch, Violation
 from snapreplay.state.digest import EMPTY
 
 T = TypeVar("T")
@@ -313,7 +313,7 @@ def chains_of(
     parts: Sequence[PartitionReport],
     replayed: Sequence[SegmentReport],
     with_findings: Collection[int],
-) -> list[Chain]:
+) -> list[AuditedChain]:
     """Return the chains by partition. `replayed`: of the segments of all parts, in order."""
     reports = iter(replayed)
     stretches: dict[int, list[tuple[Segment, SegmentReport]]] = defaultdict(list)
@@ -327,8 +327,8 @@ def chains_of(
 
 
 def _chain(
-    chain: Chain, replayed: Sequence[tuple[Segment, SegmentReport]], *, found: bool
-) -> Chain:
+    chain: AuditedChain, replayed: Sequence[tuple[Segment, SegmentReport]], *, found: bool
+) -> AuditedChain:
     """Prove as far as the last stretch was replayed: those before it were replayed, or have no input any more."""
     proven = chain.proven
     if replayed and replayed[-1][1].proven is not None:

@@ -152,7 +152,7 @@ class Batches:
             raise each.error
 
 
-class Chain:
+class ChainReader:
     """The batches from `base` on, each linked to the one before it. Give it each record in order, then `finish`."""
 
     def __init__(self, log: TopicPartition, base: Base, seals: Seals | None) -> None:

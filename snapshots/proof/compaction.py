@@ -26,7 +26,7 @@ from snapreplay.snapshots.log.by_replay import InputDiffers
 from snapreplay.snapshots.plan import LogStarts
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import Entries, entries_of, manifest_of
-from snapreplay.snapshots.proof.findings import Findings, Place
+from snapreplay.snapshots.proof.findings import AuditedPartition, Findings
 from snapreplay.snapshots.proof.fold import Folding
 from snapreplay.snapshots.proof.increments import IncrementsProof
 from snapreplay.snapshots.proof.moment import Logs, Moment
@@ -241,7 +241,7 @@ def _walked(
 
     findings = Findings(moment.partition)
     kept = LogStarts(moment.log_start, moment.snapshots_start)
-    place = Place(app_id, moment.partition, start, moment.snapshots_start, kept)
+    place = AuditedPartition(app_id, moment.partition, start, moment.snapshots_start, kept)
     folding = Folding(place, findings, manifests, load)
     proof = IncrementsProof(place, findings, fold=folding, seals=logs.seals)
     for records in logs.increments(start, found.offset + 1):

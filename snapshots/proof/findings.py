@@ -15,7 +15,7 @@ FINDINGS_MAX = 1000
 
 
 @dataclass(frozen=True)
-class Place:
+class AuditedPartition:
     """The partition that is audited, and from where on its two logs are read.
 
     `kept`: where they begin. An audit of what came after a proof reads less than that.

@@ -10,7 +10,7 @@ from snapreplay.snapshots.log.batches import Step
 from snapreplay.snapshots.log.by_changes import ChangesLost, apply_changes
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import Entries
-from snapreplay.snapshots.proof.findings import Findings, Place
+from snapreplay.snapshots.proof.findings import AuditedPartition, Findings
 from snapreplay.state.digest import wrong_stores
 from snapreplay.state.steps import all_of
 
@@ -29,7 +29,11 @@ class Folding:
     """
 
     def __init__(
-        self, place: Place, findings: Findings, manifests: Mapping[int, Manifest], load: Load
+        self,
+        place: AuditedPartition,
+        findings: Findings,
+        manifests: Mapping[int, Manifest],
+        load: Load,
     ) -> None:
         """Take `manifests`: by offset, of the snapshots that are whole."""
         self.batches_proven = 0

@@ -23,7 +23,7 @@ from snapreplay.snapshots.proof.chain import (
     wrong_counts,
     wrong_epoch,
 )
-from snapreplay.snapshots.proof.findings import Findings, Place
+from snapreplay.snapshots.proof.findings import AuditedPartition, Findings
 from snapreplay.snapshots.proof.orphans import Link, Orphans
 from snapreplay.snapshots.proof.records import CHANGES, CLAIM, Condition, Judged
 from snapreplay.snapshots.proof.report import RecordedDecision
@@ -55,7 +55,7 @@ class Pointed:
     topic_ids: set[str] = field(default_factory=set)
 
 
-class Fold(Protocol):
+class BatchFold(Protocol):
     """The work that is done with each batch besides."""
 
     def batch(self, step: Step, decoded: Sequence[LogEntry | None]) -> None:
@@ -67,10 +67,10 @@ class IncrementsProof:
 
     def __init__(
         self,
-        place: Place,
+        place: AuditedPartition,
         findings: Findings,
         lost: Orphans | None = None,
-        fold: Fold | None = None,
+        fold: BatchFold | None = None,
         seals: Seals | None = None,
     ) -> None:
         """Take `lost`: increments that lead nowhere: the `orphans` of a first reading. `seals`: see `Logs.seals`."""

@@ -11,7 +11,7 @@ from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
 from snapreplay.snapshots.plan import LogStarts
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import Entries, entries_of, is_there, wrong_entries
-from snapreplay.snapshots.proof.findings import Findings, Place
+from snapreplay.snapshots.proof.findings import AuditedPartition, Findings
 from snapreplay.snapshots.proof.fold import Folding
 from snapreplay.snapshots.proof.increments import IncrementsProof
 from snapreplay.snapshots.proof.level import Level
@@ -27,7 +27,12 @@ from snapreplay.snapshots.proof.proven import (
 )
 from snapreplay.snapshots.proof.records import MANIFEST, judge
 from snapreplay.snapshots.proof.replay import Segment, segments
-from snapreplay.snapshots.proof.report import Chain, RecordedDecision, SnapshotPlace, Violation
+from snapreplay.snapshots.proof.report import (
+    AuditedChain,
+    RecordedDecision,
+    SnapshotPlace,
+    Violation,
+)
 from snapreplay.snapshots.proof.snapshots import SnapshotsProof, is_trimmed
 
 SNAPSHOTS_MAX = 200
@@ -57,7 +62,7 @@ class PartitionReport(msgspec.Struct, frozen=True):
     decisions: list[RecordedDecision]
     newest: Newest | None
     segments: list[Segment]
-    chain: Chain
+    chain: AuditedChain
 
 
 def audit_partition(
@@ -69,7 +74,9 @@ def audit_partition(
     """
     begun = Beginning(whole) if recorded is None else beginning(whole, logs, level, recorded)
     moment, kept = begun.moment, LogStarts(whole.log_start, whole.snapshots_start)
-    place = Place(app_id, moment.partition, moment.log_start, moment.snapshots_start, kept)
+    place = AuditedPartition(
+        app_id, moment.partition, moment.log_start, moment.snapshots_start, kept
+    )
     findings = Findings(moment.partition)
     snapshots = SnapshotsProof(place, findings)
     for records in logs.snapshots(moment.snapshots_start, moment.snapshots_end):
@@ -103,10 +110,10 @@ def audit_partition(
 _rank = list(Level).index
 
 
-def _chain(whole: Moment, begun: Beginning, proof: IncrementsProof) -> Chain:
+def _chain(whole: Moment, begun: Beginning, proof: IncrementsProof) -> AuditedChain:
     first, last = proof.first, proof.last
     snapshots = sorted((each.pointer for each in proof.pointed.values()), key=_by_increment)
-    return Chain(
+    return AuditedChain(
         whole.partition,
         whole.log_start,
         whole.log_end,
@@ -137,7 +144,12 @@ def _by_increment(pointer: Pointer) -> int:
 
 class _Audit:
     def __init__(
-        self, place: Place, moment: Moment, logs: Logs, snapshots: SnapshotsProof, level: Level
+        self,
+        place: AuditedPartition,
+        moment: Moment,
+        logs: Logs,
+        snapshots: SnapshotsProof,
+        level: Level,
     ) -> None:
         self._place = place
         self._moment = moment
@@ -185,7 +197,7 @@ class _Audit:
 
 
 def _compare_hashes(
-    place: Place, findings: Findings, snapshots: SnapshotsProof, proof: IncrementsProof
+    place: AuditedPartition, findings: Findings, snapshots: SnapshotsProof, proof: IncrementsProof
 ) -> None:
     for pointer in proof.pointed:
         manifest = snapshots.manifests.get(pointer.manifest_offset)
@@ -196,13 +208,13 @@ def _compare_hashes(
 
 
 def _report(
-    place: Place,
+    place: AuditedPartition,
     findings: Findings,
     proof: IncrementsProof,
     snapshots: SnapshotsProof,
     folding: Folding | None,
     replayed: list[Segment],
-    chain: Chain,
+    chain: AuditedChain,
 ) -> PartitionReport:
     pointed = proof.pointed.values()
     offsets = {each.pointer.manifest_offset for each in pointed}

@@ -55,7 +55,7 @@ class Stretch(msgspec.Struct, frozen=True):
     replayed: str
 
 
-class Chain(msgspec.Struct, frozen=True):
+class AuditedChain(msgspec.Struct, frozen=True):
     """A partition as far as it was audited. Offsets are those of the increments topic unless they say otherwise.
 
     Attributes:
@@ -110,7 +110,7 @@ class AuditReport(msgspec.Struct, frozen=True):
     seconds: float
     decisions: list[RecordedDecision] = []
     level: Level = Level.INTEGRITY
-    chains: list[Chain] = []
+    chains: list[AuditedChain] = []
     since_last: bool = False
     not_recorded: str = ""
     audited_at_ms: int = 0

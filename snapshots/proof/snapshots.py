@@ -9,7 +9,7 @@ from zlib import crc32
 from snapreplay.snapshots.format.records import Chunk, ChunkRef, Manifest
 from snapreplay.snapshots.format.seal import sha256_of
 from snapreplay.snapshots.plan import trimmed
-from snapreplay.snapshots.proof.findings import Findings, Place
+from snapreplay.snapshots.proof.findings import AuditedPartition, Findings
 from snapreplay.snapshots.proof.increments import IncrementsProof, Pointed
 from snapreplay.snapshots.proof.records import CHUNK, Condition, Judged
 from snapreplay.state.digest import EMPTY, Digest, digest_of, digest_of_stores
@@ -30,7 +30,7 @@ class _Measured(NamedTuple):
 class SnapshotsProof:
     """Give it each record in order; compare with the increments then."""
 
-    def __init__(self, place: Place, findings: Findings) -> None:
+    def __init__(self, place: AuditedPartition, findings: Findings) -> None:
         self.manifests: dict[int, Manifest] = {}
         """By offset, those that can be read."""
         self.foreign_records = 0
@@ -154,7 +154,7 @@ class SnapshotsProof:
                 findings.add("chunks", self._place.snapshots, ref.offset, says)
 
 
-def is_trimmed(pointed: Pointed, place: Place) -> bool:
+def is_trimmed(pointed: Pointed, place: AuditedPartition) -> bool:
     """Say whether the logs no longer hold all that a restore from this snapshot needs."""
     return trimmed(pointed.pointer, place.kept) is not None
 

@@ -53,7 +53,7 @@ class At(msgspec.Struct, frozen=True):
         )
 
 
-class State(NamedTuple):
+class StateAfter(NamedTuple):
     """The state of a partition after a batch."""
 
     after: Found
@@ -77,7 +77,7 @@ def last_batch(moment: Moment, logs: Logs, at: At) -> Found | None:
         width *= 8
 
 
-def state_at(moment: Moment, logs: Logs, at: At) -> State | None:
+def state_at(moment: Moment, logs: Logs, at: At) -> StateAfter | None:
     """Return the state; None when no batch is within the bounds.
 
     Raises:
@@ -91,7 +91,7 @@ def state_at(moment: Moment, logs: Logs, at: At) -> State | None:
     last = found if at.is_latest else last_batch(moment, logs, At()) or found
     for pointer in bases(moment, found, last):
         try:
-            return State(found, _brought_forward(moment, logs, found, pointer))
+            return StateAfter(found, _brought_forward(moment, logs, found, pointer))
         except DamagedError as error:
             damage = damage or error
     if damage is not None:

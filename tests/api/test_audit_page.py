@@ -9,8 +9,8 @@ from snapreplay.api.audit_page import page
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.proven import Proof
 from snapreplay.snapshots.proof.report import (
+    AuditedChain,
     AuditReport,
-    Chain,
     RecordedDecision,
     SnapshotPlace,
     Stretch,
@@ -77,7 +77,7 @@ def chain(number=0, **changed):
         "last_offset": 39_000, "first_batch": 0, "last_batch": 9999, "claims": (10_001, 10_002, 30_000),
         "claim_count": 3, "snapshots": snapshots, "proven": PROOF, **changed,
     }  # fmt: skip
-    return Chain(number, 10_000, 40_000, facts.pop("audited_from", 10_000), **facts)
+    return AuditedChain(number, 10_000, 40_000, facts.pop("audited_from", 10_000), **facts)
 
 
 def report(chains=(), findings=(), **changed):
@@ -194,5 +194,5 @@ def test_it_stays_readable_with_many() -> None:
 def test_an_app_without_partitions_is_a_page() -> None:
     """Nothing was there: it says so."""
     assert "There are none." in Parsed(page(report())).text
-    empty = Chain(0, 0, 0, 0)
+    empty = AuditedChain(0, 0, 0, 0)
     assert "none" in Parsed(page(report([empty]))).text

@@ -1,4 +1,4 @@
-"""A `Source` in the process of the service itself: how handlers are tried without a process of HTTP."""
+"""A `StatusSource` in the process of the service itself: how handlers are tried without a process of HTTP."""
 
 from __future__ import annotations
 

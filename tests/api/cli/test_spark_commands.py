@@ -19,7 +19,7 @@ from snapreplay.errors import StopError
 from snapreplay.snapshots.jobs.compaction_report import CompactionReport, Outcome, PartitionResult
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.proven import Proof
-from snapreplay.snapshots.proof.report import AuditReport, Chain, RecordedDecision, Violation
+from snapreplay.snapshots.proof.report import AuditedChain, AuditReport, RecordedDecision, Violation
 
 CLEAN = AuditReport("ledger", 4, {"increments": 1200}, [], {"orphans": 1}, 8.25)
 VIOLATION = Violation("crc32", "ledger-snapshots", 2, 17, "differs")
@@ -68,8 +68,8 @@ def test_table_says_what_is_proven_and_recorded(capsys):
     """Of each partition: which batches were read, how far it is proven, and why not only the new ones were read."""
     proof = Proof(Level.CHANGES, 12, 40)
     chains = [
-        Chain(0, 0, 50, 20, 7, 12, proven=proof, recorded=True),
-        Chain(1, 0, 50, 0, 0, 9, audited_all_because="nothing is proven yet"),
+        AuditedChain(0, 0, 50, 20, 7, 12, proven=proof, recorded=True),
+        AuditedChain(1, 0, 50, 0, 0, 9, audited_all_because="nothing is proven yet"),
     ]
     report = AuditReport("ledger", 2, {}, [], {}, 1, chains=chains, since_last=True)
     print_audit(report, Format.TABLE)

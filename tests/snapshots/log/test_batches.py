@@ -12,7 +12,7 @@ from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.envelope import RecordKind, encode, headers_for
 from snapreplay.snapshots.format.records import ChangesRecord, Claim
 from snapreplay.snapshots.format.seal import SealPolicy, SealRefused, Seals
-from snapreplay.snapshots.log.batches import Base, Batches, BrokenChain, Chain, Step
+from snapreplay.snapshots.log.batches import Base, Batches, BrokenChain, ChainReader, Step
 from snapreplay.snapshots.log.place import TopicPartition
 from tests.support.entries import increment
 from tests.support.tampering import flip
@@ -99,7 +99,7 @@ def seen(steps: Sequence[Step]) -> list[object]:
 
 
 def followed(records: Sequence[RawRecord], base: Base) -> list[Step]:
-    chain = Chain(LOG, base, None)
+    chain = ChainReader(LOG, base, None)
     added = [chain.add(each) for each in records if each.offset >= base.read_from_offset]
     steps = [each for each in added if each is not None]
     if steps:
@@ -116,7 +116,7 @@ def test_while_the_seal_is_introduced_nothing_unsealed_follows_what_is_sealed(ba
     first, second = log_of([Told("batch", 0)])
     value = INTRODUCE.put_on(first.value or b"", LOG.partition)
     sealed = RawRecord(*LOG, first.offset, 0, None, value, first.headers)
-    chain = Chain(LOG, base, INTRODUCE)
+    chain = ChainReader(LOG, base, INTRODUCE)
     if base.batch < 0:
         chain.add(sealed)
     with pytest.raises(SealRefused, match="the increment before it has one"):
@@ -134,7 +134,7 @@ def test_what_does_not_continue_the_chain_is_refused() -> None:
             followed([records[0], forged[2]], Base(-1, -1, 0, {}))
     with pytest.raises(DamagedError, match="app-increments-0 offset 2"):
         list(Batches(None).of([records[:2]]))
-    chain = Chain(LOG, Base(-1, -1, 0, {}), None)
+    chain = ChainReader(LOG, Base(-1, -1, 0, {}), None)
     chain.add(records[0])
     with pytest.raises(BrokenChain, match="ends with batch 0 at offset 0"):
         chain.finish(increment(7), 0)

@@ -12,7 +12,7 @@ from snapreplay.snapshots.format.envelope import RecordKind, decode, encode
 from snapreplay.snapshots.format.records import Chunk
 from snapreplay.snapshots.plan import LogStarts
 from snapreplay.snapshots.proof import increments
-from snapreplay.snapshots.proof.findings import Findings, Place
+from snapreplay.snapshots.proof.findings import AuditedPartition, Findings
 from snapreplay.snapshots.proof.increments import IncrementsProof
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Moment
@@ -142,7 +142,7 @@ def test_nothing_is_kept_of_a_batch_that_nobody_points_to(monkeypatch) -> None:
     sizes = []
     for count in (100, 1000):
         findings = Findings(0)
-        proof = IncrementsProof(Place("a", 0, 0, 0, LogStarts(0, 0)), findings)
+        proof = IncrementsProof(AuditedPartition("a", 0, 0, 0, LogStarts(0, 0)), findings)
         proof.add(Judged(0, b"", Condition.OK, CLAIM, decode(claim_of(Partition("a")))))
         for batch in range(count):
             entry = increment(batch, origin=msgspec.structs.replace(ORIGIN, app_id="a"))
