@@ -62,12 +62,7 @@ _RECOVERY: dict[str, Any] = {
     },
     "entries": 104_750,
     "records_replayed": 0,
-    "proof": {
-        "recorded": _DIGEST,
-        "computed": _DIGEST,
-        "equal": True,
-        "batches_compared": 107,
-    },
+    "proof": {"recorded": _DIGEST, "computed": _DIGEST, "equal": True, "batches_compared": 107},
 }
 _PARTITION: dict[str, Any] = {
     "partition": 0,

@@ -35,19 +35,13 @@ class ProblemKind(NamedTuple):
 
 
 UNKNOWN_PARTITION = ProblemKind(
-    "unknown-partition",
-    404,
-    "No such partition",
-    "partition 7 does not exist: there are 4",
+    "unknown-partition", 404, "No such partition", "partition 7 does not exist: there are 4"
 )
 NOT_HERE = ProblemKind(
     "partition-not-here", 404, "Partition not here", "this process does not own partition 2"
 )
 UNKNOWN_OPERATION = ProblemKind(
-    "unknown-operation",
-    404,
-    "No such operation",
-    "operation 'x' is not known",
+    "unknown-operation", 404, "No such operation", "operation 'x' is not known"
 )
 NOT_OWNED = ProblemKind(
     "partition-not-live", 409, "Partition not owned or not live", "partition 2 is loading, not live"
@@ -202,10 +196,7 @@ def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
             {
                 "description": HTTPStatus(kind.status).phrase,
                 "content": {
-                    MEDIA_TYPE: {
-                        "schema": {"$ref": "#/components/schemas/Problem"},
-                        "examples": {},
-                    }
+                    MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": {}}
                 },
             },
         )

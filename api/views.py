@@ -39,8 +39,7 @@ class Restore(Recovery, frozen=True, kw_only=True):
         ),
     ]
     ownership_doubt: Annotated[
-        str,
-        said("Why another process may own this live partition by now; empty: no doubt."),
+        str, said("Why another process may own this live partition by now; empty: no doubt.")
     ]
     error: PartitionError | None
 
@@ -49,8 +48,7 @@ class RestoreSummary(msgspec.Struct, frozen=True):
     """A summary of the partitions of this process, without those that were handed over."""
 
     partitions_by_phase: Annotated[
-        dict[str, Count],
-        said("Only phases with partitions.", examples=[{"live": 3, "loading": 1}]),
+        dict[str, Count], said("Only phases with partitions.", examples=[{"live": 3, "loading": 1}])
     ]
     all_live: Annotated[bool, said("Also false while no partition is assigned.")]
     percent: Annotated[
@@ -77,8 +75,7 @@ class Partition(PartitionStatus, frozen=True, kw_only=True):
     """A partition that this process owns, or recently owned (`phase` is then `closed`)."""
 
     unaudited_batches: Annotated[
-        Count | None,
-        said("Committed after the furthest proof; null where `audited` is null."),
+        Count | None, said("Committed after the furthest proof; null where `audited` is null.")
     ]
     stream_time_lag_seconds: Annotated[
         float | None,

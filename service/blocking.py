@@ -30,13 +30,7 @@ from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.ports import Bounds, CommittedOffset, LogRecord, TopicPartition
 from snapreplay.snapshots.format.envelope import Headers
 from snapreplay.snapshots.format.seal import Seals
-from snapreplay.snapshots.proof.proven import (
-    NOTHING,
-    Proof,
-    Recorded,
-    from_metadata,
-    to_metadata,
-)
+from snapreplay.snapshots.proof.proven import NOTHING, Proof, Recorded, from_metadata, to_metadata
 
 T = TypeVar("T")
 

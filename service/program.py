@@ -111,11 +111,7 @@ async def ensure_topics(
     check_app(app)
     used = used_settings(settings)
     return await requirements.ensure_topics(
-        app,
-        used,
-        KafkaCluster(used),
-        create_io_partitions=create_inputs,
-        replace_lost=replace_lost,
+        app, used, KafkaCluster(used), create_io_partitions=create_inputs, replace_lost=replace_lost
     )
 
 

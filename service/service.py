@@ -87,11 +87,7 @@ class Service(Generic[S]):
         self._pulse = Pulse()
         self._requests = RunnerRequests()
         self._control = ServiceControl(
-            app,
-            self._identity,
-            self._board,
-            self._requests,
-            self._pulse,
+            app, self._identity, self._board, self._requests, self._pulse
         )
         self._views = Views(lambda: self._control.facts().partition_count)
         self._readiness = Readiness(self._control, self._board, self._views.check_open)

@@ -145,10 +145,7 @@ class ServiceControl:
             Check("instance id", aside is None, aside or ""),
             self._loop_check(SILENT_SECONDS),
         ]
-        return [
-            *checks,
-            *(self._partition_check(number) for number in self._numbers()),
-        ]
+        return [*checks, *(self._partition_check(number) for number in self._numbers())]
 
     # ---- what the service tells ----
 

@@ -71,9 +71,7 @@ class Client:
             if "[SSL:" in str(error):
                 hint = f"if it has no certificate: `--url http{self.url.removeprefix('https')}`"
             raise ServiceUnreachable(
-                f"no service answers at {self.url}: {error}",
-                hint=hint,
-                url=self.url,
+                f"no service answers at {self.url}: {error}", hint=hint, url=self.url
             ) from error
         document = _document(response)
         if member in document:

@@ -8,14 +8,7 @@ from typing import Annotated
 import typer
 
 from snapreplay.api.cli.logs import Verbosity, configure
-from snapreplay.api.cli.options import (
-    AppName,
-    Config,
-    HttpPort,
-    LogLevel,
-    Overrides,
-    settings_from,
-)
+from snapreplay.api.cli.options import AppName, Config, HttpPort, LogLevel, Overrides, settings_from
 from snapreplay.api.cli.service_commands import announced_http
 
 Partitions = Annotated[

@@ -15,12 +15,7 @@ if TYPE_CHECKING:
     from snapreplay.service.doctor.report import DoctorReport
 
 
-async def doctor(
-    app: LoadedIfNamed,
-    *,
-    settings: OfCluster,
-    output: Output = Format.TABLE,
-) -> None:
+async def doctor(app: LoadedIfNamed, *, settings: OfCluster, output: Output = Format.TABLE) -> None:
     """Examine brokers, topics, permissions, open transactions and state, and say what to repair.
 
     Exit code 0: no findings; 1: findings; 2: could not run."""

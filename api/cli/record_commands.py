@@ -33,11 +33,7 @@ TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="One of the app'
 
 
 def feed(
-    app: Loaded,
-    topic: TopicName,
-    *,
-    settings: OfCluster,
-    output: Output = Format.TABLE,
+    app: Loaded, topic: TopicName, *, settings: OfCluster, output: Output = Format.TABLE
 ) -> None:
     """Write JSON lines from standard input to an input topic, all of them or none.
 
@@ -103,8 +99,7 @@ async def tail(
         int, typer.Option("-n", "--lines", min=0, help="Number of records from each partition.")
     ] = 10,
     start: Annotated[
-        Literal["earliest"] | None,
-        typer.Option("--from", help="Begin at the start of the log."),
+        Literal["earliest"] | None, typer.Option("--from", help="Begin at the start of the log.")
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Also print what is written later, until Ctrl-C.")

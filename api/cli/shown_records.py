@@ -8,12 +8,7 @@ from typing import Any
 
 import msgspec
 
-from snapreplay.api.cli.json_records import (
-    builtins_of,
-    document_of,
-    document_of_bytes,
-    headers_of,
-)
+from snapreplay.api.cli.json_records import builtins_of, document_of, document_of_bytes, headers_of
 from snapreplay.app.app import App
 from snapreplay.app.dead_letter import PREFIX
 from snapreplay.app.names import dead_letters_topic

@@ -41,8 +41,7 @@ def audit(
         str | None, typer.Option("--app-id", metavar="NAME", help="Audit without the app's code.")
     ] = None,
     level: Annotated[
-        Level,
-        typer.Option("--level", help="What is proved. Each level includes those before it."),
+        Level, typer.Option("--level", help="What is proved. Each level includes those before it.")
     ] = Level.INTEGRITY,
     since_last: Annotated[
         bool,

@@ -46,8 +46,7 @@ _TRIGGER: dict[str, Any] = {
     **_TRIGGER,
 )
 async def trigger_snapshot(
-    here: Here,
-    request: Annotated[SnapshotRequest | None, Body(openapi_examples=_REQUESTS)] = None,
+    here: Here, request: Annotated[SnapshotRequest | None, Body(openapi_examples=_REQUESTS)] = None
 ) -> Response:
     """Request a full snapshot of each of these partitions, or without a body of all live ones. Processing continues
     meanwhile. If one partition is refused, no snapshot is started."""

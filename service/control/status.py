@@ -16,15 +16,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import force_setattr
 
-from snapreplay.service.control.fields import (
-    LONG_AGO,
-    Count,
-    Percent,
-    Seconds,
-    Time,
-    one_of,
-    said,
-)
+from snapreplay.service.control.fields import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.phase import Phase
 
@@ -121,10 +113,7 @@ class Recovery(msgspec.Struct, frozen=True):
     seconds_per_phase: dict[str, Seconds] = {}
     entries: Annotated[Count, said("Entries of state so far.")] = 0
     records_replayed: Count = 0
-    proof: Annotated[
-        DigestProof | None,
-        said("The comparison that ends a recovery."),
-    ] = None
+    proof: Annotated[DigestProof | None, said("The comparison that ends a recovery.")] = None
 
 
 class SnapshotState(StrEnum):
@@ -302,8 +291,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
         ),
     ] = ()
     ownership_doubt: Annotated[
-        str,
-        said("Why another process may own this live partition by now; empty: no doubt."),
+        str, said("Why another process may own this live partition by now; empty: no doubt.")
     ] = ""
     decisions: Annotated[
         tuple[Decision, ...],

@@ -6,12 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from snapreplay.service.doctor import (
-    cluster_checks,
-    state_checks,
-    topic_checks,
-    transaction_checks,
-)
+from snapreplay.service.doctor import cluster_checks, state_checks, topic_checks, transaction_checks
 from snapreplay.service.doctor.facts import Diagnosis, Facts
 
 CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (

@@ -17,10 +17,7 @@ def recoverable(facts: Facts) -> Iterator[Diagnosis]:
         where = f"partition {state.partition}"
         if state.missing is not None:
             yield Diagnosis(
-                "recovery",
-                where,
-                f"a recovery would fail: {state.missing}",
-                _remedy(facts, state),
+                "recovery", where, f"a recovery would fail: {state.missing}", _remedy(facts, state)
             )
         elif state.batch is None:
             yield Diagnosis(

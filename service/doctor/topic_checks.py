@@ -142,10 +142,7 @@ def _in_sync_minimum(facts: Facts, topic: TopicFacts) -> Iterator[Diagnosis]:
         return
     wanted = max(1, factor - 1)
     yield Diagnosis(
-        "replication",
-        topic.name,
-        problem,
-        facts.alter(topic.name, f"min.insync.replicas={wanted}"),
+        "replication", topic.name, problem, facts.alter(topic.name, f"min.insync.replicas={wanted}")
     )
 
 

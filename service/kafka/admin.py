@@ -126,10 +126,7 @@ class KafkaAdmin:
         async with self._client("asking for cluster facts", "DescribeConfigs") as client:
             cluster = await client.describe_cluster()
             config = await _broker_config(client)
-        return ClusterFacts(
-            cluster_id=cluster["cluster_id"] or "",
-            broker_config=config,
-        )
+        return ClusterFacts(cluster_id=cluster["cluster_id"] or "", broker_config=config)
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
         """Trim as `ports.Cluster.delete_records` says.
@@ -322,8 +319,4 @@ def _assigned(assignment: bytes) -> frozenset[TopicPartition]:
 
 def _not_created(name: str, code: int, reason: str | None) -> StopError:
     known = for_code(code).__name__
-    return StopError(
-        f"topic {name} was not created: {reason or known}",
-        topic=name,
-        error=known,
-    )
+    return StopError(f"topic {name} was not created: {reason or known}", topic=name, error=known)

@@ -27,11 +27,7 @@ from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.kafka.requests import DescribeTransactions
 from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
 from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
-from snapreplay.service.ports import (
-    NO_IDS,
-    CommittedOffset,
-    TopicPartition,
-)
+from snapreplay.service.ports import NO_IDS, CommittedOffset, TopicPartition
 
 log = logging.getLogger(__name__)
 

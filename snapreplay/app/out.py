@@ -50,10 +50,7 @@ class Out:
     __slots__ = ("_gate", "_topics", "_ways", "input_key", "staged")
 
     def __init__(
-        self,
-        topics: Iterable[Topic[Any, Any]],
-        limits: Mapping[str, int],
-        gate: Gate = OPEN,
+        self, topics: Iterable[Topic[Any, Any]], limits: Mapping[str, int], gate: Gate = OPEN
     ) -> None:
         """Begin with nothing staged; `limits`: topic name → max.message.bytes; `DEFAULT_LIMIT_BYTES` for those not
         named. `gate`: who may send."""

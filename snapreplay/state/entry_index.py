@@ -17,13 +17,7 @@ from typing import Any, Generic
 from msgspec import MsgspecError
 
 from snapreplay.state.keys import K, KeyCodec
-from snapreplay.state.sorted_entries import (
-    Bounds,
-    Part,
-    SortedEntries,
-    sorting,
-    with_others,
-)
+from snapreplay.state.sorted_entries import Bounds, Part, SortedEntries, sorting, with_others
 from snapreplay.state.steps import Steps
 
 BLOCK = 512

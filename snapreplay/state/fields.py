@@ -27,12 +27,7 @@ DROPPED = "-"
 ANY = "*"
 
 Object = inspect.StructType | inspect.DataclassType | inspect.TypedDictType | inspect.NamedTupleType
-OBJECTS = (
-    inspect.StructType,
-    inspect.DataclassType,
-    inspect.TypedDictType,
-    inspect.NamedTupleType,
-)
+OBJECTS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType)
 
 StoredFields = Mapping[str, Collection[str]]
 """Store → the paths of its values."""

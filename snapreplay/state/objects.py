@@ -137,7 +137,7 @@ class ObjectStore:
         count = sum(map(len, changes.values()))
         raise UsageError(
             f"{type(self.view).__name__} is not a map: {counted(count, 'change')} cannot be applied to it,"
-            " because it is recovered by replay",
+            " because it is recovered by replay"
         )
 
     def retire(self) -> None:

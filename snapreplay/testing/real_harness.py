@@ -360,10 +360,7 @@ class RealHarness(Generic[S]):
         cluster = KafkaCluster(self._settings)
         facts = (await cluster.topics([topic])).get(topic)
         found: list[RawRecord] = []
-        async with (
-            reading(cluster) as committed,
-            reading(cluster, read_committed=False) as every,
-        ):
+        async with reading(cluster) as committed, reading(cluster, read_committed=False) as every:
             for number in range(facts.partition_count if facts else 0):
                 source = TopicPartition(topic, number)
                 end = (await every.bounds(source)).end_offset

@@ -22,9 +22,7 @@ class EntryTooLarge(StopError):
 
 
 def split_changes(
-    batch: int,
-    changes: StateChanges,
-    record_bytes_max: int = RECORD_BYTES_MAX,
+    batch: int, changes: StateChanges, record_bytes_max: int = RECORD_BYTES_MAX
 ) -> tuple[list[bytes], ChangesRef]:
     """Return the encoded changes records of a batch, in the order to write them, and their reference
     for the increment.

@@ -11,11 +11,7 @@ import msgspec
 from snapreplay.counted import counted
 from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.changes import EntryTooLarge
-from snapreplay.snapshots.format.envelope import (
-    RECORD_BYTES_MAX,
-    RecordKind,
-    open_envelope,
-)
+from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, RecordKind, open_envelope
 from snapreplay.snapshots.format.records import Chunk, ChunkRef
 from snapreplay.snapshots.format.seal import sha256_of
 from snapreplay.state.contract import ShardSlice
@@ -38,10 +34,7 @@ class ChunkWriter:
     """
 
     def __init__(
-        self,
-        snapshot_id: str,
-        record_bytes_max: int = RECORD_BYTES_MAX,
-        first_sequence: int = 0,
+        self, snapshot_id: str, record_bytes_max: int = RECORD_BYTES_MAX, first_sequence: int = 0
     ) -> None:
         self._snapshot_id = snapshot_id
         self._record_bytes_max = record_bytes_max

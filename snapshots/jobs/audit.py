@@ -203,11 +203,7 @@ class _Audit:
 
 
 def _audited(
-    app_id: str,
-    level: Level,
-    known: Sequence[Recorded] | None,
-    reader: LogReader,
-    moment: Moment,
+    app_id: str, level: Level, known: Sequence[Recorded] | None, reader: LogReader, moment: Moment
 ) -> PartitionReport:
     logs = PartitionLogs(reader, app_id, moment.partition)
     earlier = None if known is None else known[moment.partition]

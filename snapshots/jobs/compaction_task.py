@@ -76,10 +76,7 @@ def _written(
     loaded = None if app is None else _same_app(app, app_id, version)
     state = folded(app_id, moment, logs, target, loaded, read_input)
     snapshot_id, refs = uuid.uuid4().hex, list[ChunkRef]()
-    topic, headers = (
-        names.snapshots_topic(app_id),
-        headers_for(RecordKind.CHUNK, snapshot_id),
-    )
+    topic, headers = (names.snapshots_topic(app_id), headers_for(RecordKind.CHUNK, snapshot_id))
     shard_count = shard_count_of(state.images)
     for value in chunk_records(snapshot_id, state.images, RECORD_BYTES_MAX):
         offset = client.append(topic, moment.partition, value, headers)

@@ -26,9 +26,7 @@ class Changing(Protocol):
 
 
 def apply_changes(
-    step: Step,
-    state: Changing,
-    decoded: Sequence[LogEntry | None] | None = None,
+    step: Step, state: Changing, decoded: Sequence[LogEntry | None] | None = None
 ) -> Steps[None]:
     """Apply one batch, and those before it whose increments cannot be read.
 

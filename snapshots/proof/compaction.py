@@ -16,12 +16,7 @@ from snapreplay.counted import counted
 from snapreplay.errors import DamagedError, SnapreplayError, StopError
 from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import RecordKind, enveloped
-from snapreplay.snapshots.format.records import (
-    ChunkRef,
-    Increment,
-    Manifest,
-    Pointer,
-)
+from snapreplay.snapshots.format.records import ChunkRef, Increment, Manifest, Pointer
 from snapreplay.snapshots.log.by_replay import InputDiffers
 from snapreplay.snapshots.plan import LogStarts
 from snapreplay.snapshots.proof.chain import Found

@@ -165,10 +165,7 @@ def prove(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) ->
         return SegmentReport(replay.batches, replay.records, finding=finding)
     else:
         return SegmentReport(
-            replay.batches,
-            replay.records,
-            replay.not_proven,
-            proven=_proven(app, replay.compared),
+            replay.batches, replay.records, replay.not_proven, proven=_proven(app, replay.compared)
         )
     batches, records = replay.batches, replay.records
     del replay  # else both states would be in memory at once
