@@ -1,7 +1,6 @@
 """The records against what other programs read, and against what earlier versions wrote."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -11,10 +10,9 @@ from hypothesis import given
 
 from snapreplay.snapshots.format.envelope import BODY_BYTES_MAX, decode, encode, open_envelope
 from snapreplay.snapshots.format.records import LogEntry
-from tests.golden.make import GOLDEN, readable
+from tests.golden.make import FILES, GOLDEN, readable
 from tests.support.entries import entries
 
-FILES = Path(__file__).parents[2] / "golden" / "v1"
 LIMITS = {
     f"max_{name}": BODY_BYTES_MAX
     for name in ("str_len", "bin_len", "array_len", "map_len", "ext_len")
@@ -35,7 +33,6 @@ def test_the_msgpack_library_reads_and_writes_the_same_bodies(entry: LogEntry) -
 def test_records_of_version_1_are_read(name: str) -> None:
     """Today's reader gives every golden record the meaning written beside it; a field that came later, none."""
     entry = decode((FILES / f"{name}.bin").read_bytes())
-    assert entry == GOLDEN[name].entry
     found, recorded = readable(entry), json.loads((FILES / f"{name}.json").read_text())
     assert {field: found[field] for field in recorded} == recorded
     later = [field for field in msgspec.structs.fields(entry) if field.name not in recorded]
@@ -58,8 +55,9 @@ def test_records_of_version_1_are_written(name: str) -> None:
 
 
 def test_no_golden_file_is_left_over() -> None:
-    """Every file is one of the golden records, so none goes unread."""
-    assert {path.stem for path in FILES.iterdir()} == set(GOLDEN)
+    """Every one has its bytes and its meaning, so none goes unread."""
+    names = {f"{name}.{kind}" for name in GOLDEN for kind in ("bin", "json")}
+    assert {path.name for path in FILES.iterdir()} == names
 
 
 def test_every_kind_has_a_golden_record() -> None:

@@ -18,8 +18,7 @@ from snapreplay.snapshots.format.seal import (
     keys_in,
     sha256_of,
 )
-from tests.golden.make import GOLDEN, SEALS
-from tests.snapshots.format.test_records import FILES
+from tests.golden.make import FILES, GOLDEN, SEALS
 from tests.support.entries import increment
 
 VALUE = encode(increment(3))

@@ -3,7 +3,7 @@
 import pytest
 
 from snapreplay.snapshots.jobs.second_reading import decode_entries
-from tests.golden.make import GOLDEN
+from tests.golden.make import FILES, GOLDEN
 from tests.support.entries import entries_of
 
 pytestmark = pytest.mark.spark
@@ -12,8 +12,6 @@ pytestmark = pytest.mark.spark
 @pytest.mark.parametrize(("snapshot_id", "sequence"), [("5eed", 1), ("5eed", 2), ("other", 1)])
 def test_entries_of_a_chunk(spark, snapshot_id, sequence) -> None:
     """Keys and values as stored; none of a chunk that says it belongs elsewhere."""
-    from tests.snapshots.format.test_records import FILES
-
     rows = [(0, 7, (FILES / "chunk.bin").read_bytes()), (0, 8, b"not asked for")]
     records = spark.createDataFrame(rows, "partition INT, offset LONG, value BINARY")
     found = decode_entries(records, {(0, 7): (snapshot_id, sequence)}).collect()

@@ -10,8 +10,7 @@ from snapreplay.app.record import RawRecord
 from snapreplay.errors import DamagedError, UnknownFormatError
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of, open_envelope
 from snapreplay.snapshots.proof.records import Condition, judge
-from tests.golden.make import GOLDEN
-from tests.snapshots.format.test_records import FILES
+from tests.golden.make import FILES, GOLDEN
 
 VALUES = {name: (FILES / f"{name}.bin").read_bytes() for name in GOLDEN}
 
