@@ -229,10 +229,6 @@ def main() -> None:
     os._exit(0)  # a thread still reads the standard input
 
 
-if __name__ == "__main__":
-    main()
-
-
 TURN_S = 1.0
 """A loop that does not turn within this time stands still."""
 
@@ -299,3 +295,7 @@ class Answerer:
         ]
         frame, line = (own or frames)[0]
         return f"{frame.f_code.co_name} ({Path(frame.f_code.co_filename).name}:{line})"
+
+
+if __name__ == "__main__":
+    main()
