@@ -43,6 +43,14 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "tests/snapreplay/app/test_harness.py",
         "what a harness shows",
     ),
+    "service/live/at_work.py": (
+        "tests/service/partition/test_runner.py",
+        "a retry has succeeded when the partition is at work",
+    ),
+    "service/live/snapshot_requests.py": (
+        "tests/service/live/test_snapshot_scheduler.py",
+        "who waits for a snapshot hears what became of it",
+    ),
     "service/live/dead_letter_check.py": (
         "tests/service/live/test_pipeline.py",
         "a flood stops the partition",

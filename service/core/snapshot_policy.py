@@ -31,6 +31,62 @@ class SinceSnapshot:
     elapsed_ms: int
 
 
+@dataclass(frozen=True)
+class Unpointed:
+    """The records and the time that no snapshot covers that is pointed to. Times are the loop's, in seconds.
+
+    Attributes:
+        records: applied since the newest snapshot was marked; too many is harmless, too few is not.
+        marked_at: when that was.
+        pointed_at: when the newest one that is pointed to was marked.
+        fell_back: the damage that the recovery met will be met again.
+        mended_from_batch: a snapshot of this batch or of a later one ends `fell_back`; an adopted one may be older.
+        marked: records that the newest snapshot covers, as long as nothing points to it.
+    """
+
+    records: int
+    marked_at: float
+    pointed_at: float
+    fell_back: bool
+    mended_from_batch: int
+    marked: int = 0
+
+    @property
+    def total(self) -> int:
+        """All records that no snapshot covers that is pointed to."""
+        return self.records + self.marked
+
+    def applied(self, records: int) -> Unpointed:
+        return replace(self, records=self.records + records)
+
+    def mark(self, at: float) -> Unpointed:
+        """Begin to count anew with a snapshot of all that was applied."""
+        return replace(self, records=0, marked=self.records, marked_at=at)
+
+    def unmarked(self, records_min: int = 0) -> Unpointed:
+        """Give the newest snapshot up: what it covers counts again, as so many records at least."""
+        return replace(self, records=self.records + max(records_min, self.marked), marked=0)
+
+    def adopted(self, records: int, at: float) -> Unpointed:
+        """Take a snapshot of another's as one that was marked then; `records` were applied since."""
+        left = min(self.records, records)
+        marked_at = max(self.marked_at, at)
+        return replace(self, records=left, marked=self.records - left, marked_at=marked_at)
+
+    def mends(self, batch: int) -> bool:
+        """Say whether a snapshot of this batch lies behind all damage."""
+        return batch >= self.mended_from_batch
+
+    def pointed(self, batch: int) -> Unpointed:
+        """Note that the newest snapshot, of this batch, is pointed to."""
+        left = self.fell_back and not self.mends(batch)
+        return replace(self, marked=0, pointed_at=self.marked_at, fell_back=left)
+
+    def lost(self, batch: int) -> Unpointed:
+        """Note that there is no snapshot any more, at this batch."""
+        return replace(self, fell_back=True, mended_from_batch=batch)
+
+
 def snapshot_due(
     policy: SnapshotPolicy, since: SinceSnapshot, app_id: str, partition: int
 ) -> str | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,6 +21,7 @@ from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.kafka_errors import CommitInDoubt
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import Ending, RetainedState
+from snapreplay.service.core.snapshot_policy import Unpointed
 from snapreplay.service.ports import LogRecord, Producer
 from snapreplay.service.publish.owned import increment_record
 from snapreplay.service.runtime.context import Context
@@ -45,12 +46,29 @@ class Committed:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Pending:
+    """A transaction. `is_begun`: its task has run; one that was cancelled before has sent nothing."""
+
     applied: Applied | None
     increment: Increment
-    began: float
-    task: asyncio.Task[tuple[int, ...]]
+    began: float = 0.0
+    is_begun: bool = False
+    task: asyncio.Task[tuple[int, ...]] = field(init=False)
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        applied = self.applied
+        return (*applied.outputs, *applied.dead_letters) if applied is not None else ()
+
+
+class Doubt(NamedTuple):
+    """A batch whose commit was not answered OK, the end of its transaction, its outputs, and what was due in it."""
+
+    increment: Increment | None = None
+    ending: Ending | None = None
+    outputs: tuple[Output, ...] = ()
+    events: Events = NO_EVENTS
 
 
 class Committer:
@@ -58,8 +76,7 @@ class Committer:
 
     Attributes:
         chain: up to the last increment whose commit was answered OK.
-        doubtful: the increment whose commit was not. Its batch stays sealed: the log will show what became of it.
-        doubtful_events: what was due in that batch.
+        doubt: the batch whose commit was not. It stays sealed: the log will show what became of it.
         replaced: the newest increment lies in another log than the chain, or in one that was cut.
         last_began: when the last commit that was answered OK began, by the loop's clock; -inf before the first.
     """
@@ -70,11 +87,8 @@ class Committer:
         self._producer = producer
         self._pending: _Pending | None = None
         self.chain = chain
-        self.doubtful: Increment | None = None
-        self.doubtful_events = NO_EVENTS
-        self._doubtful_outputs: tuple[Output, ...] = ()
-        self._ending: Ending | None = None
-        self._is_cut = self._is_begun = False
+        self.doubt = Doubt()
+        self._is_cut = False
         self.replaced: IncrementsReplaced | None = None
         self.last_began = -math.inf
 
@@ -103,20 +117,19 @@ class Committer:
         if self._pending is not None:
             raise AssertionError("the previous transaction is not settled")
         records, increment = self._records(applied, digest, below)
+        loop = asyncio.get_running_loop()
+        pending = _Pending(applied, increment, loop.time())
         if self._is_cut:
-            self._doubt(applied, increment, Ending(asked=False))
+            self._note_doubt(pending)
             raise CommitInDoubt(
                 f"batch {increment.batch} was not sent: the increments topic is missing or was replaced"
             )
-        outputs = (*applied.outputs, *applied.dead_letters) if applied else ()
-        loop = asyncio.get_running_loop()
-        self._is_begun = False
-        commit = self._begin(outputs, records)
-        self._pending = _Pending(applied, increment, loop.time(), loop.create_task(commit))
+        pending.task = loop.create_task(self._begin(pending, records))
+        self._pending = pending
 
     def not_sent(self, applied: Applied) -> None:
         """Note the batch without sending it: the batch is in the store for good, but must not be committed now."""
-        self._doubt(applied, self._records(applied, None)[1], Ending(asked=False))
+        self._note_doubt(_Pending(applied, self._records(applied, None)[1]))
 
     async def settle(self) -> Committed | None:
         """Wait for the transaction under way and merge its batch; None when there was none.
@@ -131,7 +144,7 @@ class Committer:
             offsets = await pending.task
         except BaseException:
             pending.task.cancel()
-            self._doubt(pending.applied, pending.increment, self._ended)
+            self._note_doubt(pending)
             raise
         if pending.applied is not None:
             self._store.merge()
@@ -165,7 +178,7 @@ class Committer:
                 await cancel_and_wait(pending.task)
         finally:
             if pending is not None:
-                self._doubt(pending.applied, pending.increment, self._ended)
+                self._note_doubt(pending)
 
     @property
     def lineage(self) -> Lineage:
@@ -177,23 +190,28 @@ class Committer:
         self._is_cut = True
         await self._producer.discard()
 
-    def kept(self, **since_snapshot: Any) -> RetainedState | None:
+    def kept(self, unpointed: Unpointed, now: float) -> RetainedState | None:
         """Return what the store holds, after `discard`, and what Kafka said of it. None when a part of a batch is
-        in it for good. `since_snapshot`: fields of `RetainedState` that only the `SnapshotScheduler` knows."""
+        in it for good. A doubt does not begin the interval of snapshots anew: frequent ones would put off the next
+        one for ever."""
         undoable = self._store.can_drop
-        if not undoable and (self._store.keeps_changes or self.doubtful is None):
+        doubt = self.doubt
+        if not undoable and (self._store.keeps_changes or doubt.increment is None):
             return None
         return RetainedState(
             self.chain.last,
             self.chain.last_offset,
-            self.doubtful,
+            doubt.increment,
             fallback_from=self.chain.fallback_from,
-            ending=self._ending,
-            outputs=self._doubtful_outputs,
+            ending=doubt.ending,
+            outputs=doubt.outputs,
             undoable=undoable,
             lineage=self._producer.lineage,
             replaced=self.replaced is not None,
-            **since_snapshot,
+            records_since_snapshot=unpointed.total,
+            seconds_since_snapshot=now - unpointed.pointed_at,
+            fell_back=unpointed.fell_back,
+            mended_from_batch=unpointed.mended_from_batch,
         )
 
     def _check_offset(self, increment: Increment, first_offset: int) -> None:
@@ -208,23 +226,17 @@ class Committer:
                 expected_above=above,
             )
 
-    async def _begin(
-        self, outputs: Sequence[Output], records: Sequence[LogRecord]
-    ) -> tuple[int, ...]:
-        self._is_begun = True
-        return await self._producer.commit(self._context.partition, outputs, records)
+    async def _begin(self, pending: _Pending, records: Sequence[LogRecord]) -> tuple[int, ...]:
+        pending.is_begun = True
+        return await self._producer.commit(self._context.partition, pending.outputs, records)
 
-    @property
-    def _ended(self) -> Ending:
-        """A task that was cancelled before it began has sent nothing: its producer speaks of the transaction before."""
-        return self._producer.ending if self._is_begun else Ending(asked=False)
-
-    def _doubt(self, applied: Applied | None, increment: Increment, ending: Ending) -> None:
-        self.doubtful, self._ending = increment, ending
+    def _note_doubt(self, pending: _Pending) -> None:
+        """Note a batch in doubt. If nothing of it was sent, the producer speaks of the transaction before."""
+        applied, events = pending.applied, NO_EVENTS
         if applied is not None:
-            count = applied.timers_count + applied.expired_count
-            self.doubtful_events = Events(count, applied.last_timer_id)
-        self._doubtful_outputs = (*applied.outputs, *applied.dead_letters) if applied else ()
+            events = Events(applied.timers_count + applied.expired_count, applied.last_timer_id)
+        ending = self._producer.ending if pending.is_begun else Ending(asked=False)
+        self.doubt = Doubt(pending.increment, ending, pending.outputs, events)
 
     def _records(
         self,

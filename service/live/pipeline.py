@@ -7,7 +7,7 @@ is merged here, so its image is a committed state) → seal N+1 and start its tr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 from snapreplay.app.batch import Applied, ErrorPolicy, Portion
@@ -16,12 +16,13 @@ from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord, id_of
 from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.service.core.batch_failures import HalfApplied, HandlerFailed, handler_failed
-from snapreplay.service.core.bisection import BatchBisection, Events
+from snapreplay.service.core.bisection import BatchBisection
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.read_positions import positions_after
 from snapreplay.service.core.retained import RetainedState
+from snapreplay.service.live.at_work import AtWork
 from snapreplay.service.live.audit_watch import AuditWatch
-from snapreplay.service.live.committer import Committed, Committer
+from snapreplay.service.live.committer import Committed, Committer, Doubt
 from snapreplay.service.live.dead_letter_check import DeadLetterCheck, DeadLetterLimitReached
 from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.live.idle_time import IdleTime
@@ -39,7 +40,6 @@ from snapreplay.snapshots.format.records import Increment
 IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
 POLLED_RECORDS = 1024  # unpacked in one go, a millisecond
-QUIET_SECONDS = 1.0  # LIVE for so long without input: a retry has succeeded
 
 
 class Live:
@@ -78,9 +78,7 @@ class Live:
         self._left: Sequence[InputRecord] = ()
         """Fetched, but a batch had no room for what is due before them."""
         self._refused: RecordError | None = None
-        self._began_at = (recovered.chain.last.batch, asyncio.get_running_loop().time())
-        self.at_work: Callable[[], None] | None = None
-        """Called once: a batch was committed, or there was none to commit for a second."""
+        self.at_work = AtWork(recovered.chain.batch)
         self._guard = InputGuard(context)
         self.lost: SnapreplayError | None = None
         """What `lose` was told."""
@@ -109,9 +107,9 @@ class Live:
         self._refused = refused
 
     @property
-    def doubtful(self) -> tuple[Increment | None, Events]:
-        """The increment whose commit was not answered OK, and what was due in its batch; for use after `close`."""
-        return self._committer.doubtful, self._committer.doubtful_events
+    def doubt(self) -> Doubt:
+        """The batch whose commit was not answered OK; for use after `close`."""
+        return self._committer.doubt
 
     @property
     def last_commit(self) -> tuple[int, float]:
@@ -154,12 +152,8 @@ class Live:
 
     def kept(self) -> RetainedState | None:
         """Return what the store holds, after `close`. None when a part of a batch is in it for good."""
-        return self._committer.kept(
-            records_since_snapshot=self.snapshots.unpointed_records,
-            fell_back=self.snapshots.fallback_pending,
-            mended_from_batch=self.snapshots.mended_from_batch,
-            seconds_since_snapshot=self.snapshots.unpointed_seconds,
-        )
+        now = asyncio.get_running_loop().time()
+        return self._committer.kept(self.snapshots.unpointed, now)
 
     async def run(self) -> None:
         """Process until stopped.
@@ -176,8 +170,7 @@ class Live:
                 while not self._stopping:
                     await self._turn_up_to_failure(await self._poll())
                     self._raise_lost()
-                    if self.at_work is not None:
-                        self._tell_at_work(self.at_work)
+                    self.at_work.look(self.last.batch, idle=self._committer.idle)
                 self._settled(await self._committer.settle())
                 self._raise_lost()
         except (HandlerFailed, DeadLetterLimitReached):
@@ -192,15 +185,6 @@ class Live:
         if self._committer.chain.last.digest is None:
             self._committer.start(None, await self._digests.taken())
             self._settled(await self._committer.settle())
-
-    def _tell_at_work(self, tell: Callable[[], None]) -> None:
-        """Tell once that the partition is at work. LIVE alone proves little: a partition that failed at a record
-        meets it again in its first turn."""
-        batch, began = self._began_at
-        quiet = asyncio.get_running_loop().time() - began > QUIET_SECONDS
-        if self._committer.chain.last.batch > batch or (quiet and self._committer.idle):
-            self.at_work = None
-            tell()
 
     def _raise_lost(self) -> None:
         if self.lost is not None:
@@ -345,7 +329,7 @@ class Live:
                 if self._in_place:  # else it can be dropped
                     self._committer.not_sent(applied)
                 raise
-            self._positions |= applied.positions
+            self._positions.update(applied.positions)
             self._committer.start(applied, digest, below)
             await pause()  # it gets ahead before the next ones are unpacked: less to wait for later
         else:

@@ -18,6 +18,7 @@ from snapreplay.service.core.recoverability import Recoverability
 from snapreplay.service.core.snapshot_policy import (
     SinceSnapshot,
     SnapshotPolicy,
+    Unpointed,
     safety_net,
     snapshot_due,
     within_retention,
@@ -26,6 +27,7 @@ from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.service.live.adopter import Adopter
 from snapreplay.service.live.committer import Committer
 from snapreplay.service.live.recoverability_monitor import RecoverabilityMonitor
+from snapreplay.service.live.snapshot_requests import SnapshotRequests
 from snapreplay.service.live.trimming import Trimmer
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.recovery.driver import Recovered
@@ -63,21 +65,14 @@ class SnapshotScheduler:
         self._watch = RecoverabilityMonitor(
             context, committer, reporter, self._want, self._adopter.seen, by_replay=by_replay
         )
-        self._records = recovered.records_since_snapshot
-        self._marked = 0
         self._trimmer = Trimmer(context)
-        self._since = asyncio.get_running_loop().time() - recovered.seconds_since_snapshot
-        self._unpointed_since = self._since
+        since = asyncio.get_running_loop().time() - recovered.seconds_since_snapshot
+        records, fell_back = recovered.records_since_snapshot, recovered.snapshot_now
+        self.unpointed = Unpointed(records, since, since, fell_back, committer.chain.batch)
+        self._requests = SnapshotRequests()
         self._not_before = 0.0
         self._missing = ""  # why there is no snapshots topic
         self._unsaved = ""  # why nothing is in the snapshots topic yet
-        self._wanted: str | None = None
-        self._needed = False  # although nothing was applied: the newest one cannot be used any more
-        self.fallback_pending = recovered.snapshot_now
-        """The damage that the recovery met will be met again, as long as no snapshot from behind it is pointed to."""
-        self.mended_from_batch = committer.chain.batch  # an adopted snapshot may be of an older one
-        self._waiting: list[OnDone] = []
-        self._pointing: list[tuple[Pointer, list[OnDone]]] = []
         self._task: asyncio.Task[None] | None = None
         if committer.chain.pointers_gone:
             self._adopter.topic_replaced()
@@ -86,18 +81,7 @@ class SnapshotScheduler:
     @property
     def changed(self) -> bool:
         """Whether anything was applied since the newest snapshot was marked."""
-        return self._records > 0
-
-    @property
-    def unpointed_records(self) -> int:
-        """The records applied since the newest snapshot that is pointed to was marked, or more."""
-        return self._records + self._marked
-
-    @property
-    def unpointed_seconds(self) -> float:
-        """The time since the newest snapshot that is pointed to was marked. A doubt must not begin the interval
-        anew: frequent ones would put off the next snapshot for ever."""
-        return asyncio.get_running_loop().time() - self._unpointed_since
+        return self.unpointed.records > 0
 
     @property
     def writing(self) -> bool:
@@ -111,8 +95,7 @@ class SnapshotScheduler:
     def request(self, reason: str, done: OnDone) -> None:
         """Take a snapshot on demand. `done` is called once the snapshot is pointed to, is not needed, or has
         failed."""
-        self._wanted = self._wanted or reason
-        self._waiting.append(done)
+        self._requests.await_next(reason, done)
         if not self.changed:
             self._watch.look_at_once()
 
@@ -130,12 +113,14 @@ class SnapshotScheduler:
             return
         self._raise_fatal()
         if self._missing:
-            self._fail_waiting(self._missing)
+            self._requests.end(OperationState.FAILED, None, self._missing)
             return
-        reason = self._wanted or self._due()
+        requests, unpointed = self._requests, self.unpointed
+        reason = requests.reason or self._due()
         if reason is None:
             return
-        if self._waiting and not (self.changed or self.fallback_pending or self._needed):
+        needed = self.changed or unpointed.fell_back or requests.is_needed
+        if requests.is_awaited and not needed:
             if not self._watch.is_to_look:
                 self._skip()
             return
@@ -159,7 +144,7 @@ class SnapshotScheduler:
             return
         if self._task is not None:
             self._task.cancel()  # its chunks lie in the old topic
-            self._records, self._marked = self._records + self._marked, 0
+            self.unpointed = self.unpointed.unmarked()
         if change.found_id is None:
             command = ensure(app_name(self._context.app))
             self._missing = f"{change}: no snapshot can be written; {command} creates it"
@@ -174,20 +159,19 @@ class SnapshotScheduler:
         self._adopter.topic_replaced()
         self._is_unsaved(str(change))
         self._committer.chain = self._committer.chain.in_new_topic(change.topic, change.found_id)
-        self._wanted, self.fallback_pending, self._not_before = "retention", True, 0.0
-        self.mended_from_batch = self._committer.chain.batch
+        self._requests.reason, self._not_before = "retention", 0.0
+        self.unpointed = self.unpointed.lost(self._committer.chain.batch)
 
     def _is_unsaved(self, why: str) -> None:
         """Note that the snapshots topic is a new one: nothing is recoverable before a snapshot in it is pointed to."""
-        self._point_anew()
+        self._requests.point_anew()
         self._unsaved = f"{why}: the snapshots in it are gone, a new one is being written"
         self._watch.topic_missing(self._unsaved)
 
     def committed(self, increment: Increment, record_count: int) -> None:
         """Take notice of a committed increment: its newest pointer, if new, now exists for everybody."""
-        self._records += record_count
-        for pointer, waiting in [p for p in self._pointing if p[0] in increment.pointers]:
-            self._pointing.remove((pointer, waiting))
+        self.unpointed = self.unpointed.applied(record_count)
+        for pointer, waiting in self._requests.pointed(increment.pointers):
             self._now_pointed(pointer)
             self._trimmer.pointed(increment, self._committer.chain.last_offset)
             for done in waiting:
@@ -200,18 +184,9 @@ class SnapshotScheduler:
         await self._trimmer.close()
         if self._task is not None:
             await cancel_and_wait(self._task)
-        self._point_anew()
-        self._fail_waiting("the partition was released before the snapshot was pointed to")
-
-    def _point_anew(self) -> None:
-        """Let whoever waits for a pointer wait for the next snapshot: no pointer leads to what was written."""
-        self._waiting += [done for _, dones in self._pointing for done in dones]
-        self._pointing = []
-
-    def _fail_waiting(self, why: str) -> None:
-        waiting, self._waiting, self._wanted = self._waiting, [], None
-        for done in waiting:
-            done(OperationState.FAILED, None, why)
+        self._requests.point_anew()
+        why = "the partition was released before the snapshot was pointed to"
+        self._requests.end(OperationState.FAILED, None, why)
 
     def _want(self, found: Recoverability) -> bool:
         """Take a snapshot if the recoverability monitor needs one; say whether it was wanted. A snapshot under way
@@ -219,13 +194,12 @@ class SnapshotScheduler:
         under_way = self.writing or self._committer.chain.new_pointer is not None
         if under_way or not (self.changed or found.even_unchanged):
             return False
-        self._wanted = self._wanted or "retention"
-        self._needed = found.even_unchanged
+        self._requests.want("retention", is_needed=found.even_unchanged)
         return True
 
     def _outdate(self) -> None:
         """Want a snapshot, so that no recovery looks at what lies in the snapshots topic now."""
-        self._wanted, self._needed = self._wanted or "retention", True
+        self._requests.want("retention", is_needed=True)
 
     def _raise_fatal(self) -> None:
         task, self._task = self._task, None
@@ -236,9 +210,10 @@ class SnapshotScheduler:
         now = asyncio.get_running_loop().time()
         if now < self._not_before:
             return None
-        if self.fallback_pending:
+        unpointed = self.unpointed
+        if unpointed.fell_back:
             return "fallback"
-        since = SinceSnapshot(self._records, int((now - self._since) * 1000))
+        since = SinceSnapshot(unpointed.records, int((now - unpointed.marked_at) * 1000))
         context = self._context
         reason = snapshot_due(self._policy, since, context.app.app_id, context.partition)
         if reason is None or context.settings.snapshot.by != "jobs":
@@ -256,18 +231,16 @@ class SnapshotScheduler:
     def _skip(self) -> None:
         pointers = self._committer.chain.last.pointers
         newest = pointers[0].snapshot_id if pointers else None
-        waiting, self._waiting, self._wanted = self._waiting, [], None
-        for done in waiting:
-            done(OperationState.SKIPPED, newest, "nothing was applied since the newest snapshot")
+        why = "nothing was applied since the newest snapshot"
+        self._requests.end(OperationState.SKIPPED, newest, why)
 
     def _mark(self, reason: str) -> snapshot_writer.SnapshotMark:
-        self._wanted, self._needed = None, False
-        self._marked, self._records = self._records, 0
-        self._since = asyncio.get_running_loop().time()
+        self._requests.marked()
+        self.unpointed = self.unpointed.mark(asyncio.get_running_loop().time())
         return snapshot_writer.mark(self._store, self._committer.chain, reason)
 
     async def _write(self, marked: snapshot_writer.SnapshotMark) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting = self._requests.take()
         try:
             pointer = await snapshot_writer.write(self._context, marked, self._reporter)
         except SnapreplayError as error:
@@ -275,7 +248,7 @@ class SnapshotScheduler:
             if error.reaction is Reaction.STOP:
                 raise
         except BaseException:
-            self._waiting += waiting  # `close` tells them
+            self._requests.take_back(waiting)  # `close` tells them
             raise
         else:
             self._pointer_ready(pointer, waiting)
@@ -297,33 +270,31 @@ class SnapshotScheduler:
     def _adopt(self, found: Examined, done: OnDone) -> None:
         """Adopt a snapshot; from here on it is as one of our own that was marked after its batch."""
         increment, positions = found.increment, self._committer.chain.last.positions
-        since = min(self._records, records_between(increment.positions, positions))
-        self._records, self._marked = since, self._records - since
         age_seconds = max(0, wall_ms() - increment.written_at_ms) / 1000
-        self._since = max(self._since, asyncio.get_running_loop().time() - age_seconds)
+        at = asyncio.get_running_loop().time() - age_seconds
+        since = records_between(increment.positions, positions)
+        self.unpointed = self.unpointed.adopted(since, at)
         self._reporter.snapshot(_adopted(self._context.partition, found))
         self._pointer_ready(pointer_to(found.manifest, found.offset), [done])
 
     def _pointer_ready(self, pointer: Pointer, waiting: list[OnDone]) -> None:
         self._committer.chain = self._committer.chain.pointing_to(pointer)
-        self._pointing.append((pointer, waiting))
+        self._requests.pointing(pointer, waiting)
 
     def _failed(self, error: SnapreplayError, waiting: list[OnDone]) -> None:
         """Count what was applied before the mark as unsaved again: at least one record, so that it is due later."""
-        self._records, self._marked = self._records + max(1, self._marked), 0
+        self.unpointed = self.unpointed.unmarked(records_min=1)
         self._not_before = asyncio.get_running_loop().time() + RETRY_AFTER_SECONDS
         for done in waiting:
             done(OperationState.FAILED, None, error.message)
 
     def _now_pointed(self, pointer: Pointer) -> None:
-        self._marked, self._unsaved = 0, ""
+        self._unsaved, self.unpointed = "", self.unpointed.pointed(pointer.batch)
         self._watch.topic_missing(self._missing)
-        if pointer.batch >= self.mended_from_batch:
-            self.fallback_pending = False
+        if self.unpointed.mends(pointer.batch):
             self._watch.saved()
         else:
             self._watch.look_at_once()
-        self._unpointed_since = self._since
         status = self._reporter.status.snapshot
         if status is not None and status.snapshot_id == pointer.snapshot_id:
             pointed = msgspec.structs.replace(status, state=SnapshotState.POINTED)

@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from snapreplay.app.turns import other_periods
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import refusals
 from snapreplay.service.core.batch_failures import HalfApplied
-from snapreplay.service.core.bisection import NO_EVENTS
 from snapreplay.service.core.outcomes import Ended
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.live.pipeline import Live
@@ -27,7 +27,7 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import asked_to_end
 from snapreplay.service.topics.limits import limits_now
-from snapreplay.snapshots.format.records import Claim, Increment
+from snapreplay.snapshots.format.records import Claim
 from snapreplay.state.contract import Store
 from snapreplay.state.values import StoredValueUnreadable
 
@@ -59,10 +59,8 @@ class Incarnation:
         self._limit: asyncio.Timeout | None = None  # while it is LIVE
         self._driver: RecoveryDriver | None = None
         self._found: SnapreplayError | None = None  # while it was LIVE
-        self._owner_epoch = lifecycle.ownership.owner_epoch
-        self._batch = lifecycle.ownership.batch  # the newest that is known to be committed
-        self._failed: Increment | None = None  # its batch that was not answered OK
-        self._failed_events = NO_EVENTS
+        before = lifecycle.ownership
+        self._end = Ended(None, owner_epoch=before.owner_epoch, batch=before.batch)  # as known
         self._standstill = Standstill(context, reporter, self._taken, self._end_with)
         self._topics_seen = TopicsSeen(context, self._inputs_changed, self._own_topics_changed)
 
@@ -107,14 +105,8 @@ class Incarnation:
 
     def _ended(self, error: BaseException | None) -> Ended:
         """Return what ended it, the error without its traceback, whose frames hold the state."""
-        return Ended(
-            error.with_traceback(None) if error is not None else None,
-            asyncio.get_running_loop().time(),
-            self._owner_epoch,
-            self._batch,
-            self._failed,
-            self._failed_events,
-        )
+        bare = error.with_traceback(None) if error is not None else None
+        return replace(self._end, error=bare, at=asyncio.get_running_loop().time())
 
     async def _recover_and_process(self) -> None:
         self._lifecycle.raise_refused()
@@ -144,9 +136,9 @@ class Incarnation:
         finally:
             self._driver = None
             if memory.last is not None:
-                self._batch = memory.last.increment.batch
+                self._end = replace(self._end, batch=memory.last.increment.batch)
             if driver.owner_epoch is not None:
-                self._owner_epoch = driver.owner_epoch
+                self._end = replace(self._end, owner_epoch=driver.owner_epoch)
 
     def _made_live(self, recovered: Recovered) -> Live:
         ownership = self._lifecycle.ownership
@@ -194,7 +186,7 @@ class Incarnation:
         self._standstill.went_live(live)
         self._reporter.went_live(self._context.metrics)
         if self._retry.under_way:
-            live.at_work = self._retry.succeeded
+            live.at_work.then(self._retry.succeeded)
 
     async def _left_live(self, live: Live) -> None:
         self.live = None
@@ -206,8 +198,13 @@ class Incarnation:
             try:
                 await live.close()
             finally:  # cancelled or not: it is the state that counts
-                self._memory.kept, self._batch = live.kept(), live.last.batch
-                self._failed, self._failed_events = live.doubtful
+                self._memory.kept, doubt = live.kept(), live.doubt
+                self._end = replace(
+                    self._end,
+                    batch=live.last.batch,
+                    failed=doubt.increment,
+                    failed_events=doubt.events,
+                )
 
     def _end_with(self, found: SnapreplayError) -> None:
         """Finish the batch under way, then end with this error."""

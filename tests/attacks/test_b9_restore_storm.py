@@ -2,6 +2,7 @@
 followed by a full restore, all partitions would load gigabytes from a cluster that is not well."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -172,7 +173,8 @@ async def test_b9_doubts_do_not_put_off_the_next_snapshot(owner):
     await one.here.feed(10)
     await one.position(10)
     keeper = one.live.snapshots
-    keeper._since = keeper._unpointed_since = keeper._since - 290  # it has been LIVE for so long
+    before = keeper.unpointed.pointed_at - 290  # it has been LIVE for so long
+    keeper.unpointed = replace(keeper.unpointed, marked_at=before, pointed_at=before)
 
     async def never(*_):
         raise CommitInDoubt("the answer was lost")
@@ -180,8 +182,10 @@ async def test_b9_doubts_do_not_put_off_the_next_snapshot(owner):
     one.producer.commit = never
     await one.here.feed(10)
     await again_live(one, epoch)
-    assert one.live.snapshots.unpointed_seconds >= 290
-    one.live.snapshots._since -= 10
+    keeper = one.live.snapshots
+    assert asyncio.get_running_loop().time() - keeper.unpointed.pointed_at >= 290
+    earlier = keeper.unpointed.marked_at - 10
+    keeper.unpointed = replace(keeper.unpointed, marked_at=earlier)
     await until(lambda: one.status.snapshot, "a snapshot")
     assert one.status.snapshot.reason == "interval"
 

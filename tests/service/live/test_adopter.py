@@ -77,7 +77,7 @@ async def test_what_is_due_counts_from_the_adopted_batch(bench):
         await fed(bench, one)
         assert (await answer(asked(one, offset)))[0] == "succeeded"
         scheduler = one.live.snapshots
-        assert scheduler.unpointed_records == 20
+        assert scheduler.unpointed.total == 20
         await fed(bench, one, 20)
         assert one.status.snapshot.reason == "adopted"
         await fed(bench, one, 20)

@@ -11,6 +11,7 @@ from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.kafka_errors import CommitInDoubt, Fenced
 from snapreplay.service.core.retained import Ending
+from snapreplay.service.core.snapshot_policy import Unpointed
 from snapreplay.service.live.committer import Committer, ProducerSpent
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
@@ -29,6 +30,12 @@ class Bench:
         self.here, self.context, self.committer, self.store = here, context, committer, store
         self.positions = dict(committer.chain.last.positions)
         self.fold = Fold(context.app, store, context.partition)
+
+    def kept(self):
+        """Return what is left in memory."""
+        return self.committer.kept(
+            Unpointed(0, 0.0, 0.0, fell_back=False, mended_from_batch=0), 0.0
+        )
 
     def feed(self, count):
         """Records that need not exist: what is committed is what was applied."""
@@ -147,8 +154,8 @@ async def test_a_fenced_owner_commits_nothing(bench):
     one.committer.start(one.apply(10))
     with pytest.raises(Fenced):
         await one.committer.settle()
-    assert one.committer.doubtful.batch == 1
-    assert one.store.digest == one.committer.doubtful.digest
+    assert one.committer.doubt.increment.batch == 1
+    assert one.store.digest == one.committer.doubt.increment.digest
     one.store.drop()
     assert one.store.digest == digest
     assert await one.outputs() == []
@@ -162,7 +169,7 @@ async def test_what_is_under_way_can_be_given_up(bench):
     one.committer.start(one.apply(10))
     await one.committer.discard()
     assert one.committer.idle
-    assert one.committer.doubtful.batch == 1
+    assert one.committer.doubt.increment.batch == 1
     one.committer.start(None)
     with pytest.raises((CommitInDoubt, Fenced)):
         await one.committer.settle()
@@ -199,7 +206,7 @@ async def test_a_commit_that_was_cancelled_before_it_began_was_not_asked_for(ben
     one.committer._pending.task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await one.committer.settle()
-    kept = one.committer.kept()
+    kept = one.kept()
     assert (kept.doubtful.batch, kept.last.batch) == (2, 1)
     assert kept.ending == Ending(asked=False)
     assert len(kept.outputs) == 3
@@ -219,7 +226,7 @@ async def test_an_offset_that_falls_shows_another_log(bench, changes, beyond):
     with pytest.raises(IncrementsReplaced, match="was cut, or is another one"):
         one.committer.check()
     await one.committer.discard()
-    assert one.committer.kept().replaced
+    assert one.kept().replaced
 
 
 @pytest.mark.parametrize("above", [0, 1])
@@ -251,7 +258,7 @@ async def test_dead_letters_are_sent_behind_the_outputs(bench):
     assert [each.value for each in bench.log(bench.dead_letters).committed()] == [b"bad"]
     one.committer.not_sent(replace(one.apply(2), dead_letters=letters))
     await one.committer.discard()
-    kept = one.committer.kept()
+    kept = one.kept()
     assert [each.topic for each in kept.outputs] == [bench.output] * 2 + [bench.dead_letters]
 
 
@@ -262,7 +269,7 @@ async def test_after_the_cut_nothing_is_sent(bench):
     await one.committer.cut()
     with pytest.raises(CommitInDoubt, match="was not sent"):
         one.committer.start(one.apply(2))
-    kept = one.committer.kept()
+    kept = one.kept()
     assert (kept.ending, len(kept.outputs)) == (Ending(asked=False), 2)
 
 
@@ -273,6 +280,6 @@ async def test_a_batch_that_must_not_be_sent_is_in_doubt_and_was_not_asked_for(b
     applied = one.apply(3)
     one.committer.not_sent(applied)
     await one.committer.discard()
-    kept = one.committer.kept()
+    kept = one.kept()
     assert (kept.doubtful.batch, kept.ending) == (1, Ending(asked=False))
     assert len(kept.outputs) == 3
