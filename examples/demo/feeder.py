@@ -21,10 +21,10 @@ class Feeder:
         self._load, self._rows = load, rows
         self._hurry, self._closed = threading.Event(), threading.Event()
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._feed, name="feeder", daemon=True)
+        self.thread = threading.Thread(target=self._feed, name="feeder", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        self.thread.start()
 
     def finish(self) -> None:
         """Bring in all that is left at once, and wait for the last one.
@@ -33,7 +33,7 @@ class Feeder:
             DemoFailed: a record was refused.
         """
         self._hurry.set()
-        self._thread.join()
+        self.thread.join()
         if self._error is not None:
             raise self._error
 
@@ -41,8 +41,8 @@ class Feeder:
         """Bring in nothing more."""
         self._closed.set()
         self._hurry.set()
-        if self._thread.is_alive():
-            self._thread.join(CLOSE_S)
+        if self.thread.is_alive():
+            self.thread.join(CLOSE_S)
 
     def _feed(self) -> None:
         try:

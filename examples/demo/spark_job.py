@@ -40,7 +40,7 @@ class SparkJob:
         self._command = snapreplay(name, *options, "--output=json")
         self._work_dir = work_dir
         self._said, self._log = work_dir / f"{name}.json", work_dir / f"{name}.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self._deadline = 0.0
 
     def __enter__(self) -> Self:
@@ -48,7 +48,7 @@ class SparkJob:
         # What Spark leaves in them when it is ended is removed with the directory.
         folders = dict.fromkeys(("TMPDIR", "SPARK_LOCAL_DIRS"), str(self._work_dir))
         with self._said.open("wb") as said, self._log.open("wb") as log:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 self._command,
                 cwd=self._work_dir,
                 env={**os.environ, **folders},
@@ -64,16 +64,16 @@ class SparkJob:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self.runs and self._process is not None:
-            self._process.terminate()
+        if self.runs and self.process is not None:
+            self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(5)
-            self._process.kill()
-            self._process.wait()
+                self.process.wait(5)
+            self.process.kill()
+            self.process.wait()
 
     @property
     def runs(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return self.process is not None and self.process.poll() is None
 
     def result(self, tell: Callable[[str], None]) -> tuple[str, int]:
         """Return what it printed, and its exit code: 0 or 1. `tell` is told how long it takes.
@@ -88,12 +88,12 @@ class SparkJob:
         return said, code
 
     def _wait(self, tell: Callable[[str], None]) -> int:
-        if self._process is None:
+        if self.process is None:
             raise AssertionError(f"{self.name} was not started")
         while (left_s := self._deadline - time.monotonic()) > 0:
             tell(f"waiting for Spark's {self.name}, {JOB_S - left_s:.0f} s of at most {JOB_S:.0f}")
             with suppress(subprocess.TimeoutExpired):
-                return self._process.wait(min(left_s, TELL_S))
+                return self.process.wait(min(left_s, TELL_S))
         raise NotFinished(f"it did not end within {JOB_S:.0f} s, so its result is not known")
 
 

@@ -46,7 +46,7 @@ class CompositeStore:
         self._retires = False
         self._others: dict[str, Shards] = {}
         self._cleared: dict[str, Shards] = {}  # by the batch that is sealed
-        self._to_free: list[dict[bytes, bytes]] = []
+        self.to_free: list[dict[bytes, bytes]] = []
         self._sealed = False
 
     @property
@@ -137,10 +137,10 @@ class CompositeStore:
         for store in self._maps.values():
             store.merge()
         for shards in self._cleared.values():
-            self._to_free += shards.taken()
+            self.to_free += shards.taken()
         self._cleared.clear()
         self._sealed = False
-        del self._to_free[-_FREED_SHARDS:]
+        del self.to_free[-_FREED_SHARDS:]
 
     def drop(self) -> None:
         for store in self._maps.values():
@@ -188,7 +188,7 @@ class CompositeStore:
             store.clear(shard_count)
         self._others.clear()
         self._cleared.clear()
-        self._to_free.clear()
+        self.to_free.clear()
         self._sealed = self._retires = False
 
     def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:

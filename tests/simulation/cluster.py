@@ -36,7 +36,7 @@ class SimCluster:
         self, link: Link, settings: Settings, slice_records: int = 5000, ahead_records: int = 0
     ) -> None:
         timeouts = settings.timeouts
-        self._link, self._broker = link, link.network.broker
+        self.link, self.broker = link, link.network.broker
         self._commit_s = timeouts.commit_ms / 1000
         self._fence_s = timeouts.fence_ms / 1000
         self._transaction_s = timeouts.transaction_ms / 1000
@@ -50,46 +50,46 @@ class SimCluster:
         topic_ids: Mapping[str, str] = NO_IDS,
         **_: bool,
     ) -> SimReader:
-        await self._link.connect(REQUEST_SECONDS)
+        await self.link.connect(REQUEST_SECONDS)
         slices, ahead = self._slice_records, self._ahead_records
-        return SimReader(self._link, self._waits, read_committed, slices, topic_ids, ahead)
+        return SimReader(self.link, self._waits, read_committed, slices, topic_ids, ahead)
 
     async def fence(self, transactional_id: str) -> SimProducer:
         deadline = _now() + self._fence_s
-        start = partial(self._broker.init_producer, transactional_id, self._transaction_s)
+        start = partial(self.broker.init_producer, transactional_id, self._transaction_s)
         while True:
             try:
-                fence = await self._link.call("fence", start, max(0.0, deadline - _now()))
+                fence = await self.link.call("fence", start, max(0.0, deadline - _now()))
             except Concurrent:
                 if _now() > deadline:
                     raise Unreachable(f"{transactional_id} was not fenced in time") from None
                 await asyncio.sleep(BACKOFF_SECONDS)
                 continue
             what = f"fenced {transactional_id} {fence.epoch}"
-            self._link.network.trace(self._link.owner.name, what)
-            return SimProducer(self._link, transactional_id, fence, self._commit_s)
+            self.link.network.trace(self.link.owner.name, what)
+            return SimProducer(self.link, transactional_id, fence, self._commit_s)
 
     async def last_fence(self, transactional_id: str) -> LastFence | None:
-        return await self._link.call(
-            "admin", partial(self._broker.last_fence, transactional_id), ADMIN_SECONDS
+        return await self.link.call(
+            "admin", partial(self.broker.last_fence, transactional_id), ADMIN_SECONDS
         )
 
     async def appender(self) -> SimAppender:
-        await self._link.connect(self._commit_s)
-        return SimAppender(self._link, self._commit_s)
+        await self.link.connect(self._commit_s)
+        return SimAppender(self.link, self._commit_s)
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
-        await self._link.call("admin", _nothing, ADMIN_SECONDS)
-        counts = self._broker.partition_counts
+        await self.link.call("admin", _nothing, ADMIN_SECONDS)
+        counts = self.broker.partition_counts
         return {
-            name: TopicFacts(name, counts[name], 1, {}, self._broker.topic_ids[name])
+            name: TopicFacts(name, counts[name], 1, {}, self.broker.topic_ids[name])
             for name in sorted(names)
             if name in counts
         }
 
     async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
-        known = self._broker.topic_ids
-        return await self._link.call(
+        known = self.broker.topic_ids
+        return await self.link.call(
             "admin", lambda: {name: known[name] for name in names if name in known}, ADMIN_SECONDS
         )
 
@@ -97,36 +97,36 @@ class SimCluster:
         return SimTopicWatch(self)
 
     async def member_count(self, group_id: str) -> int:
-        return len(self._broker.members)  # of the only group
+        return len(self.broker.members)  # of the only group
 
     async def committed_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
         """Answer at once: Kafka's coordinator of groups is not simulated."""
-        known = self._broker.group_offsets
+        known = self.broker.group_offsets
         return {each: known[group_id, each] for each in partitions if (group_id, each) in known}
 
     def offset_committer(self, group_id: str) -> SimOffsetCommitter:
-        return SimOffsetCommitter(self._broker, group_id)
+        return SimOffsetCommitter(self.broker, group_id)
 
     async def topic_names(self) -> list[str]:
-        return sorted(self._broker.partition_counts)
+        return sorted(self.broker.partition_counts)
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> None:
         for topic in topics:
-            self._broker.create(topic.name, topic.partition_count)
+            self.broker.create(topic.name, topic.partition_count)
 
     async def facts(self) -> ClusterFacts:
         longest_ms = str(int(self._transaction_s * 1000))
         broker_config = {"transaction.max.timeout.ms": longest_ms}
-        return ClusterFacts(self._broker.cluster_id, broker_config)
+        return ClusterFacts(self.broker.cluster_id, broker_config)
 
     async def agreed_end_offset(self, partition: TopicPartition) -> int | None:
         """Answer for `ports.Cluster.agreed_end_offset`: here they never do, so that waiting is what is simulated."""
         return None
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
-        log = self._broker.logs.get(partition)
+        log = self.broker.logs.get(partition)
         if log is None:
             raise Unreachable(f"no answer about {partition}")
 
@@ -137,8 +137,8 @@ class SimCluster:
 
         if before_offset < 0:
             raise ValueError(f"delete_records needs an explicit offset, not {before_offset}")
-        start = await self._link.call("delete", trim, ADMIN_SECONDS)
-        self._link.network.trace(self._link.owner.name, f"trimmed {partition} to {start}")
+        start = await self.link.call("delete", trim, ADMIN_SECONDS)
+        self.link.network.trace(self.link.owner.name, f"trimmed {partition} to {start}")
         return start
 
 
@@ -146,10 +146,10 @@ class SimOffsetCommitter:
     """A simulated `ports.OffsetCommitter`."""
 
     def __init__(self, broker: Broker, group_id: str) -> None:
-        self._broker, self._group_id = broker, group_id
+        self.broker, self._group_id = broker, group_id
 
     async def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        self._broker.commit_offsets(
+        self.broker.commit_offsets(
             {(self._group_id, each): offset for each, offset in offsets.items()}
         )
 
@@ -174,10 +174,10 @@ class SimGroup:
     """A simulated `ports.Group`. `asked` answers for this process at the coordinator."""
 
     def __init__(self, link: Link, asked: Callable[[int], bool]) -> None:
-        self._link, self._asked = link, asked
+        self.link, self._asked = link, asked
 
     async def is_assigned_to_us(self, partition: int) -> bool:
-        return await self._link.call("group", partial(self._asked, partition), ADMIN_SECONDS)
+        return await self.link.call("group", partial(self._asked, partition), ADMIN_SECONDS)
 
 
 def undisturbed(loop: VirtualLoop, broker: Broker, settings: Settings) -> SimCluster:

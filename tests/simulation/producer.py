@@ -43,7 +43,7 @@ class SimProducer:
     """A simulated `ports.Producer`. Its start was the fence, which gave it its epoch."""
 
     def __init__(self, link: Link, transactional_id: str, fence: Fence, commit_s: float) -> None:
-        self._link, self._broker = link, link.network.broker
+        self.link, self._broker = link, link.network.broker
         self._id, self._epoch, self._commit_s = transactional_id, fence.epoch, commit_s
         self._fence = fence.number
         self._unanswered = False
@@ -68,7 +68,7 @@ class SimProducer:
     ) -> tuple[int, ...]:
         self._ending = Ending(asked=False)
         if self._discarded:
-            self._link.network.misused(f"producer {self._id} was used after its end")
+            self.link.network.misused(f"producer {self._id} was used after its end")
         if self.needs_renewal:
             raise self._doubt(Unreachable("it must be renewed"))
         self._began = _now()
@@ -84,7 +84,7 @@ class SimProducer:
         except BaseException:
             self._discarded = True
             raise
-        self._link.network.trace(self._link.owner.name, f"committed {self._id} {offsets}")
+        self.link.network.trace(self.link.owner.name, f"committed {self._id} {offsets}")
         return tuple(offsets)
 
     async def discard(self) -> None:
@@ -107,7 +107,7 @@ class SimProducer:
             batches.setdefault(TopicPartition(record.topic, partition), []).append(record)
         own = TopicPartition(records[-1].topic, partition)
         targets = list(batches)
-        self._link.rng.shuffle(targets)
+        self.link.rng.shuffle(targets)
         steps: list[Step] = []
         for target in targets:
             steps.append(partial(self._broker.add_partition, self._id, self._epoch, target))
@@ -134,17 +134,17 @@ class SimProducer:
             self._output = (*target, first)
 
     async def _fill(self, steps: list[Step]) -> None:
-        fault = self._link.draw("fill")
+        fault = self.link.draw("fill")
         if fault is None:
             await self._insist(partial(_all, steps))
             return
-        done = self._link.rng.randrange(len(steps) + 1)
+        done = self.link.rng.randrange(len(steps) + 1)
         await self._insist(partial(_all, steps[:done]))
         match fault:
             case "deadline" | "late":
                 if fault == "late":
-                    delay = self._commit_s + self._link.network.pause(5.0)
-                    self._link.send(delay, partial(_all, steps[done:]))
+                    delay = self._commit_s + self.link.network.pause(5.0)
+                    self.link.send(delay, partial(_all, steps[done:]))
                 await self._until_deadline()
             case "unanswered":
                 await asyncio.sleep(REQUEST_SECONDS)
@@ -153,17 +153,17 @@ class SimProducer:
             case "fenced":
                 raise fenced(self._id)
             case "crash_between":
-                await self._link.crash()
+                await self.link.crash()
                 await self._insist(partial(_all, steps[done:]))
             case _:
-                await self._link.stall()
+                await self.link.stall()
                 await self._insist(partial(_all, steps[done:]))
 
     async def _insist(self, effect: Step) -> None:
         """Ask again while the coordinator is busy with the last transaction."""
         while True:
             try:
-                await self._link.rpc(effect)
+                await self.link.rpc(effect)
             except (Concurrent, UnknownTopic):
                 self._in_time()
                 await asyncio.sleep(0.005)
@@ -171,17 +171,17 @@ class SimProducer:
                 return
 
     async def _end(self) -> None:
-        broker, network = self._broker, self._link.network
+        broker, network = self._broker, self.link.network
         end = partial(broker.end_transaction, self._id, self._epoch, commit=True)
         effect = partial(self._happens, end)
-        fault = self._link.draw("end")
+        fault = self.link.draw("end")
         if fault in ("unanswered", "late_copy"):
             if fault == "late_copy":
-                self._link.send(REQUEST_SECONDS + network.pause(5.0), effect)
+                self.link.send(REQUEST_SECONDS + network.pause(5.0), effect)
             await asyncio.sleep(REQUEST_SECONDS)
             self._unanswered, fault = True, None
         left = max(0.0, self._began + self._commit_s - _now())
-        await self._link.perform(fault, effect, left)
+        await self.link.perform(fault, effect, left)
 
     async def _until_deadline(self) -> None:
         await asyncio.sleep(max(0.0, self._began + self._commit_s - _now()))
@@ -190,7 +190,7 @@ class SimProducer:
     def _in_time(self) -> None:
         """Look at the deadline or not: after a stall the answer and the deadline are both there; either may be
         looked at first."""
-        if _now() - self._began > self._commit_s and self._link.rng.random() < 0.5:
+        if _now() - self._began > self._commit_s and self.link.rng.random() < 0.5:
             raise Unreachable("the deadline of the transaction has passed")
 
     def _doubt(self, error: Exception) -> CommitInDoubt:
@@ -205,20 +205,20 @@ class SimAppender:
     """A simulated `ports.Appender`."""
 
     def __init__(self, link: Link, deadline_s: float) -> None:
-        self._link, self._deadline_s = link, deadline_s
+        self.link, self._deadline_s = link, deadline_s
 
     async def append(self, record: LogRecord, partition: int) -> int:
-        logs, target = self._link.network.broker.logs, TopicPartition(record.topic, partition)
+        logs, target = self.link.network.broker.logs, TopicPartition(record.topic, partition)
         if target not in logs:
             await asyncio.sleep(self._deadline_s)
             raise Unreachable(f"no answer about {target}")
         written_at_ms = int(_now() * 1000)
         log = logs[target]  # of the connection: what arrives late is lost with its topic
         effect = partial(log.append, record.key, record.value, record.headers, written_at_ms, None)
-        fault = self._link.draw("append")
+        fault = self.link.draw("append")
         if fault == "refused":
             raise RefusedRecord("a record is refused", topic=record.topic, error="simulated")
-        return await self._link.perform(fault, effect, self._deadline_s)
+        return await self.link.perform(fault, effect, self._deadline_s)
 
     async def close(self) -> None:
         """Nothing to close."""

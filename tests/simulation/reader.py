@@ -56,7 +56,7 @@ class SimReader:
         ahead_records: int = 0,
     ) -> None:
         """`ahead_records`: fetched beside what a poll asks for, and given out later, whatever becomes of the log."""
-        self._link, self._waits = link, waits
+        self.link, self._waits = link, waits
         self._topic_ids = topic_ids
         self._ahead_records = ahead_records
         self.disturbances = 1
@@ -66,13 +66,13 @@ class SimReader:
         self.doubt = ""
         self._passed: dict[TopicPartition, dict[int, PositionAnchor | None]] = {}
         self._committed = read_committed
-        self._slice_records = slice_records
+        self.slice_records = slice_records
         self._positions: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._stale: bool | None = None
 
     async def bounds(self, partition: TopicPartition) -> Bounds:
-        fault = self._link.draw("bounds")
+        fault = self.link.draw("bounds")
         if fault == "renew":
             self.reconnect()
             fault = None
@@ -88,8 +88,8 @@ class SimReader:
             end = self._end(view)
             return Bounds(min(view.start, end), end)
 
-        bounds = await self._link.perform(fault, answer, self._waits.metadata)
-        self._link.network.trace(self._link.owner.name, f"bounds {partition} {tuple(bounds)}")
+        bounds = await self.link.perform(fault, answer, self._waits.metadata)
+        self.link.network.trace(self.link.owner.name, f"bounds {partition} {tuple(bounds)}")
         return bounds
 
     def read(
@@ -116,7 +116,7 @@ class SimReader:
         return await self._asked(partition, lambda log: log.epoch_end(leader_epoch))
 
     async def _asked(self, partition: TopicPartition, ask: Callable[[Log], _Answer]) -> _Answer:
-        fault = self._link.draw("bounds")
+        fault = self.link.draw("bounds")
         if fault == "renew":
             self.reconnect()
             fault = None
@@ -126,7 +126,7 @@ class SimReader:
                 raise Unreachable(f"no answer about {partition}")
             return ask(self.replica(partition).log)
 
-        return await self._link.perform(fault, answer, self._waits.metadata)
+        return await self.link.perform(fault, answer, self._waits.metadata)
 
     async def follow(
         self,
@@ -146,13 +146,13 @@ class SimReader:
     async def poll(
         self, records_max: int, timeout_ms: int
     ) -> Mapping[TopicPartition, Sequence[InputRecord]]:
-        fault = self._link.draw("poll")
+        fault = self.link.draw("poll")
         if fault == "empty":
             await asyncio.sleep(timeout_ms / 1000)
             return {}
         if not self._fetched and not self._pending():
             await self._change(list(self._positions), timeout_ms / 1000)
-        return await self._link.perform(fault, lambda: self._take(records_max), PATIENCE_SECONDS)
+        return await self.link.perform(fault, lambda: self._take(records_max), PATIENCE_SECONDS)
 
     def position(self, partition: TopicPartition) -> int:
         return self._positions[partition]
@@ -165,14 +165,14 @@ class SimReader:
 
     def replica(self, partition: TopicPartition) -> Replica:
         """Return the one behind this connection."""
-        broker = self._link.network.broker
+        broker = self.link.network.broker
         cut = broker.stale.get(partition)
         if cut is None:
             return broker.leader(partition)
         if self._stale is None:
-            self._stale = self._link.rng.random() < STALE_SHARE
+            self._stale = self.link.rng.random() < STALE_SHARE
         if self._stale:
-            self._link.network.met("stale leader")
+            self.link.network.met("stale leader")
         return cut if self._stale else broker.leader(partition)
 
     def reconnect(self) -> None:
@@ -182,11 +182,11 @@ class SimReader:
 
     def is_unknown(self, partition: TopicPartition) -> bool:
         """Say whether there is no topic of this name."""
-        return partition not in self._link.network.broker.logs
+        return partition not in self.link.network.broker.logs
 
     def is_gone(self, partition: TopicPartition) -> bool:
         """Say whether a fetch is answered by "unknown topic", by its id where that was given."""
-        known = self._link.network.broker.topic_ids.get(partition.topic)
+        known = self.link.network.broker.topic_ids.get(partition.topic)
         return known is None or self._topic_ids.get(partition.topic, known) not in (known, "")
 
     def take(self, partition: TopicPartition, end_offset: int, most: int) -> list[InputRecord]:
@@ -197,7 +197,7 @@ class SimReader:
         """
         if self.is_gone(partition):
             self.disturbances += 1
-            self._link.network.met("fetch of a topic that is gone")
+            self.link.network.met("fetch of a topic that is gone")
             return []
         self._meet_leader(partition)
         (view, log), position = self.replica(partition), self._positions[partition]
@@ -240,14 +240,14 @@ class SimReader:
         Raises:
             ReadStalled: nothing came back for the progress timeout.
         """
-        fault = self._link.draw("read")
+        fault = self.link.draw("read")
         if fault == "renew":
             self.reconnect()
         elif fault == "stuck":
             await asyncio.sleep(self._waits.progress)
             raise _stalled(partition, self._positions[partition], self._waits.progress)
         else:
-            await self._link.perform(fault, lambda: None, self._waits.progress)
+            await self.link.perform(fault, lambda: None, self._waits.progress)
 
     def _end(self, view: View) -> int:
         return view.stable if self._committed else view.end
@@ -264,15 +264,15 @@ class SimReader:
         if self._elections.setdefault(partition, elections) != elections:
             self._elections[partition] = elections
             self.disturbances += 1
-            self._link.network.met("another leader was noticed")
+            self.link.network.met("another leader was noticed")
 
     def _diverges(self, partition: TopicPartition, position: int) -> bool:
         """Each fetch names the leader epoch of what was read before (KIP-595)."""
         below = self._passed.get(partition, {}).get(position)
-        if below is None or (self._stale and partition in self._link.network.broker.stale):
+        if below is None or (self._stale and partition in self.link.network.broker.stale):
             return False
         try:
-            diverges = self._link.network.broker.logs[partition].diverges(
+            diverges = self.link.network.broker.logs[partition].diverges(
                 position, below.leader_epoch
             )
         except LookupError:
@@ -280,7 +280,7 @@ class SimReader:
         if diverges is not None and not self.doubt:
             self.doubt = f"{partition} went another way: {diverges}"
             self.disturbances += 1
-            self._link.network.met("diverging epoch")
+            self.link.network.met("diverging epoch")
         return diverges is not None
 
     def _look_at_epoch(self, partition: TopicPartition, log: Log) -> None:
@@ -295,9 +295,9 @@ class SimReader:
         """Return what was fetched ahead first; the position is that of the next record to give out."""
         records, after = self._fetched.pop(partition, ([], -1))
         if records:
-            if self._link.rng.random() < 0.5:  # the next fetch is under way, or was answered
+            if self.link.rng.random() < 0.5:  # the next fetch is under way, or was answered
                 self._meet_leader(partition)
-            self._link.network.met("given out of what was fetched")
+            self.link.network.met("given out of what was fetched")
         else:
             records = self.take(partition, 1 << 62, most + self._ahead_records)
             after = self._positions[partition]
@@ -322,7 +322,7 @@ class SimReader:
 
     async def _change(self, partitions: list[TopicPartition], seconds: float) -> None:
         """Wait until one of them changes, at most `seconds`."""
-        loop, logs = self._link.network.loop, self._link.network.broker.logs
+        loop, logs = self.link.network.loop, self.link.network.broker.logs
         change: asyncio.Future[None] = loop.create_future()
         for partition in partitions:
             if partition in logs:
@@ -348,7 +348,7 @@ class _Slices:
         reader, partition, loop = self._reader, self._partition, asyncio.get_running_loop()
         while (before := reader.position(partition)) < self._end_offset:
             await reader.request(partition)
-            records = reader.take(partition, self._end_offset, reader._slice_records)
+            records = reader.take(partition, self._end_offset, reader.slice_records)
             if reader.position(partition) > before:
                 self._moved_at = loop.time()
             else:

@@ -144,7 +144,7 @@ class MemoryStage(Stage):
         broker.create(TOPIC, 1)
 
     async def begin(self, name: str) -> None:
-        self._open[name] = (await self._start(name))._epoch
+        self._open[name] = (await self._start(name)).lineage.producer_epoch
         self._broker.add_partition(self._id(name), self._open[name], self._log)
 
     async def write(self, name: str, count: int) -> None:

@@ -73,6 +73,6 @@ def test_a_crash_that_was_under_way_at_the_end_is_no_problem(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process dies while it is stopped for good: nobody starts it again, and nothing of it is left over."""
-    end = World._end
-    monkeypatch.setattr(World, "_end", lambda world: _crash_and_end(world, end))
+    end = World.end
+    monkeypatch.setattr(World, "end", lambda world: _crash_and_end(world, end))
     assert run_seed(seed).problem is None

@@ -171,7 +171,7 @@ class World:
             await self._prove()
         self.look()
         await play(self)
-        await self._end()
+        await self.end()
 
     def judge(self) -> list[History]:
         """
@@ -367,7 +367,7 @@ class World:
         runner = supervisor.runners.get(number) if supervisor is not None else None
         return runner.store if runner is not None else None
 
-    async def _end(self) -> None:
+    async def end(self) -> None:
         """A graceful stop; nothing may be left of anybody."""
         self.ending = True
         for process in list(self.processes):

@@ -52,7 +52,7 @@ def test_nothing_arrives_after_the_close() -> None:
     feeding.start()
     assert first.wait(30)
     feeding.close()
-    assert not feeding._thread.is_alive()
+    assert not feeding.thread.is_alive()
     assert 0 < len(arrived) < len(ROWS)
 
 

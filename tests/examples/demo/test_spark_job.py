@@ -16,8 +16,8 @@ def test_too_slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with audit("127.0.0.1:1", "examples.flights", tmp_path) as slow:
         with pytest.raises(spark_job.NotFinished, match="it did not end within 0 s"):
             slow.result(heard.append)
-        assert slow._process is not None
-    assert slow._process.poll() is not None
+        assert slow.process is not None
+    assert slow.process.poll() is not None
     assert heard[0] == "waiting for Spark's audit, 0 s of at most 0"
 
 

@@ -276,8 +276,8 @@ async def test_a_stale_leader_ends_no_doubt_that_the_leader_named(bench, monkeyp
             reader: Any
             async with reading(cluster, **ids) as reader:
                 if len(compared) < 5:
-                    reader._link = copy(reader._link)
-                    reader._link.network = stale
+                    reader.link = copy(reader.link)
+                    reader.link.network = stale
                 compared.append(reader)
                 yield reader
 
@@ -292,7 +292,7 @@ async def test_a_stale_leader_ends_no_doubt_that_the_leader_named(bench, monkeyp
 
 def stale_network(bench: Any, topic: str) -> Any:
     """Make a network in which a partition is as it is now, whatever is lost of it."""
-    network, log = copy(bench.cluster._link.network), copy(bench.log(topic))
+    network, log = copy(bench.cluster.link.network), copy(bench.log(topic))
     log.records, log.transactions = [*log.records], [*log.transactions]
     log.places, log.epochs = [*log.places], [*log.epochs]
     network.broker = copy(bench.broker)

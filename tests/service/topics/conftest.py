@@ -53,7 +53,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, RecordKind, int], i
     """`cut(world, kind, number)` ends the log before that record, as all brokers agree; where that is."""
 
     async def agreed(cluster: Any, partition: TopicPartition) -> int:
-        end: int = cluster._broker.logs[partition].end
+        end: int = cluster.broker.logs[partition].end
         return end
 
     def end(world: World, kind: RecordKind, number: int) -> int:

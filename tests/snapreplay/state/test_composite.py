@@ -214,7 +214,7 @@ def test_what_was_cleared_is_freed_with_the_batches_that_follow() -> None:
     assert other.digest == EMPTY
     left: Any = other
     counts = []
-    while left._to_free:
-        counts.append(len(left._to_free))
+    while left.to_free:
+        counts.append(len(left.to_free))
         assert commit(other).cleared == []
     assert len(counts) > 100
