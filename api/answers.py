@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, NamedTuple
 
+from fastapi import Depends, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from snapreplay.service.control.document import StatusDocument, StatusSource
+from snapreplay.service.control.document import Look, StatusDocument, StatusSource
 
 KEPT_MAX = 64
 LOOK = "snapreplay.look"
@@ -77,3 +80,27 @@ class Answers:
 
         await self._app({**scope, "method": "GET"}, receive, kept)
         return _Answer(start, b"".join(parts))
+
+
+class ApiContext(NamedTuple):
+    source: StatusSource
+    look: Look
+    now: Callable[[], datetime]
+
+    @property
+    def status(self) -> StatusDocument:
+        """The status, if the service answers.
+        Raises:
+            Silent: the service does not answer.
+        """
+        return self.look.fresh
+
+
+async def _context(request: Request) -> ApiContext:
+    source, now = request.app.state.context
+    # `Answers` has looked already, to know whether it must ask a handler at all.
+    look = request.scope.get(LOOK) or await source.look()
+    return ApiContext(source, look, now)
+
+
+Here = Annotated[ApiContext, Depends(_context)]

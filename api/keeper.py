@@ -19,8 +19,7 @@ from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.sources import ENV_PREFIX
 from snapreplay.service.control import wire
 from snapreplay.service.control.document import document_of, performed
-from snapreplay.service.control.families import counted
-from snapreplay.service.control.metrics import EVENTS
+from snapreplay.service.control.metrics import EVENTS, counted
 from snapreplay.service.control.protocol import Control
 
 log = logging.getLogger("snapreplay.http")

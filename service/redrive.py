@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from snapreplay.app.anchor import anchor_of
 from snapreplay.app.app import App
 from snapreplay.app.dead_letter import PREFIX, Headers
 from snapreplay.app.names import dead_letters_topic
+from snapreplay.app.ranges import anchor_of
 from snapreplay.app.record import InputRecord, Output
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.config.settings import Settings

@@ -1,9 +1,11 @@
-"""The start of a recovery: the newest usable snapshot, else genesis, else nowhere. Pure."""
+"""The start of a recovery: the newest usable snapshot, else genesis, else nowhere; and what a later one still needs.
+Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from snapreplay.app.ways import new_app
 from snapreplay.errors import StopError
@@ -123,4 +125,31 @@ def _way_out(last: Increment, starts: LogStarts) -> str:
     return (
         f"{restore}; or, because the input still reaches back to the genesis, process it again under a new app id:"
         f" {new_app()}; all outputs are then written a second time"
+    )
+
+
+class Floors(NamedTuple):
+    """Everything below may be deleted, in the increments topic and in the snapshots topic."""
+
+    increments_offset: int
+    snapshots_offset: int
+
+
+def retention_floors(last: Increment, last_offset: int, snapshots_kept: int) -> Floors | None:
+    """Return the floors that keep the newest `snapshots_kept` (at least 1) snapshots; None: no trim.
+
+    Only snapshots that the last committed increment points to count. Other manifests, however new and whole, neither
+    keep nor free anything. Compute the floors from the log directly before each trim.
+
+    `last_offset` is that of `last` in the increments topic. The increments floor is the increment of
+    the oldest kept snapshot's batch, which is kept, and always below `last_offset`. The snapshots
+    floor is the lowest chunk of all kept snapshots.
+    """
+    kept = last.pointers[: max(1, snapshots_kept)]
+    if not kept:
+        return None
+    oldest_offset = min(pointer.increment_offset for pointer in kept)
+    return Floors(
+        increments_offset=max(0, min(oldest_offset, last_offset - 1)),
+        snapshots_offset=min(min(p.first_chunk_offset, p.manifest_offset) for p in kept),
     )

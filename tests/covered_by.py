@@ -19,10 +19,6 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "tests/service/recovery/test_inputs.py",
         "the comparison of inputs asks them",
     ),
-    "service/decisions/contexts.py": (
-        "tests/service/decisions/test_first_start.py",
-        "it and init begin with them",
-    ),
     "service/decisions/owned_before.py": (
         "tests/service/decisions/test_first_start.py",
         "who was owned before is not new",
@@ -157,10 +153,6 @@ COVERED_BY: dict[str, tuple[str, str]] = {
     "api/http_process.py": ("tests/api/test_keeper.py", "the keeper starts it"),
     "api/serving.py": ("tests/api/test_keeper.py", "the keeper starts it"),
     "service/control/document.py": ("tests/api/test_keeper.py", "what goes over the line"),
-    "service/control/families.py": (
-        "tests/service/control/test_metrics.py",
-        "they are shown there",
-    ),
     "service/control/wire.py": ("tests/api/test_keeper.py", "how it goes over the line"),
     "service/control/fields.py": ("tests/api/test_openapi.py", "OpenAPI says what they say"),
     "service/blocking.py": ("tests/snapshots/jobs/test_audit.py", "its tasks read with it"),
@@ -202,10 +194,6 @@ COVERED_BY: dict[str, tuple[str, str]] = {
     "snapreplay/state/stamp.py": (
         "tests/snapreplay/state/test_scheduled.py",
         "values of a map with a ttl have one",
-    ),
-    "snapreplay/state/timed.py": (
-        "tests/snapreplay/app/test_turns.py",
-        "every state there is one",
     ),
     "snapreplay/state/timers.py": (
         "tests/snapreplay/app/test_timer.py",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Response
 
 from snapreplay.api import problems, views
-from snapreplay.api.context import ApiContext, Here
+from snapreplay.api.answers import ApiContext, Here
 from snapreplay.api.requests import SnapshotRequest
 from snapreplay.service.control.document import TriggerSnapshot
 from snapreplay.service.control.protocol import Operation

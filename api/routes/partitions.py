@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Response
 
 from snapreplay.api import problems, views
-from snapreplay.api.context import ApiContext, Here
+from snapreplay.api.answers import ApiContext, Here
 from snapreplay.api.requests import PathPartition, Proposal
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.document import Adopt, Retry

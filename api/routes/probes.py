@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 
 from snapreplay.api import problems, views
-from snapreplay.api.context import Here
+from snapreplay.api.answers import Here
 from snapreplay.service.control.document import Look
 from snapreplay.service.control.metrics import DocumentCollector
 from snapreplay.service.control.protocol import Check, ServiceFacts

@@ -8,7 +8,7 @@ Seconds, bytes and ratios 0 to 1 only; labels are `app`, `partition` and words o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
@@ -21,7 +21,6 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from snapreplay.service.control.document import Family, StatusDocument
-from snapreplay.service.control.families import shown
 from snapreplay.service.control.status import AUDIT_LEVELS, PartitionStatus, StoreStatus
 from snapreplay.service.core.phase import RECOVERING, Phase
 
@@ -367,3 +366,25 @@ def _filled(
         if value is not None:
             family.add_metric((app_id, str(status.partition)), value)
     return family
+
+
+def counted(registry: CollectorRegistry) -> tuple[Family, ...]:
+    """Return what the registry holds now. Any thread."""
+    return tuple(
+        Family(
+            each.name,
+            each.documentation,
+            each.type,
+            tuple((sample.name, sample.labels, sample.value) for sample in each.samples),
+        )
+        for each in registry.collect()
+    )
+
+
+def shown(families: Iterable[Family]) -> Iterator[Metric]:
+    """Convert families back, the reverse of `counted`."""
+    for each in families:
+        metric = Metric(each.name, each.help, each.kind)
+        for name, labels, value in each.samples:
+            metric.add_sample(name, labels, value)
+        yield metric

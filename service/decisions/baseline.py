@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from snapreplay.app.anchor import anchor_of
+from snapreplay.app.ranges import anchor_of
 from snapreplay.app.ways import new_app
 from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError, StopError

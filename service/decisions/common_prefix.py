@@ -3,8 +3,7 @@ batch."""
 
 from __future__ import annotations
 
-from snapreplay.app.anchor import anchor_of
-from snapreplay.app.ranges import Anchor
+from snapreplay.app.ranges import Anchor, anchor_of
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.search import SearchWindow, windows
 from snapreplay.service.ports import Reader, TopicPartition

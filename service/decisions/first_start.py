@@ -15,14 +15,13 @@ from snapreplay.service.core.beginning import PartitionTraces, StartFinding, beg
 from snapreplay.service.core.kafka_errors import CommitInDoubt, OffsetTrimmed
 from snapreplay.service.core.lineage import Fencer
 from snapreplay.service.core.refusals import wrong_log
-from snapreplay.service.decisions.contexts import contexts_of
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.decisions.owned_before import fenced_before, never_owned
 from snapreplay.service.decisions.start_offsets import StartFrom
 from snapreplay.service.decisions.state_import import STATE_OF
 from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import OwnTopicsMissing, inspect
-from snapreplay.service.runtime.context import ClusterView, Context
+from snapreplay.service.runtime.context import ClusterView, Context, contexts_of
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.requirements import TopicsIncomplete, ensure_topics

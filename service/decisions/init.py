@@ -15,7 +15,6 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.chain import decided_at, genesis_increment
 from snapreplay.service.core.lineage import Fencer
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.decisions.contexts import contexts_of
 from snapreplay.service.decisions.owned_before import fenced_before, holds_ours
 from snapreplay.service.decisions.start_offsets import StartFrom, check_start, start_offsets
 from snapreplay.service.decisions.state_import import STATE_OF, BeginAt, check_source, takeover_of
@@ -23,7 +22,7 @@ from snapreplay.service.ports import Cluster, Reader, TopicFacts, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.owned import owned
 from snapreplay.service.publish.publish import publish
-from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.context import Context, contexts_of
 from snapreplay.service.topics.decision_history import increment_at
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import reading

@@ -6,22 +6,25 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import for_code
 from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.offset import OffsetRequest
 
 from snapreplay.app.ways import MODULE
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import RefusedTopic, Unreachable
 from snapreplay.service.core.lineage import LastFence, Lineage
 from snapreplay.service.kafka.admin import KafkaAdmin
-from snapreplay.service.kafka.clients import admin_client, anybody
+from snapreplay.service.kafka.clients import BareClient, admin_client, anybody
 from snapreplay.service.kafka.config import MIB, c_extension_loaded, client_arguments
-from snapreplay.service.kafka.errors import Asked, translated
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, translated
 from snapreplay.service.kafka.feeding import KafkaAppender
 from snapreplay.service.kafka.group_offsets import KafkaOffsetCommitter, committed_offsets
-from snapreplay.service.kafka.leadership import agreed_end_offset
 from snapreplay.service.kafka.producer import KafkaProducer
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.kafka.requests import DescribeTransactions
@@ -32,6 +35,9 @@ from snapreplay.service.ports import NO_IDS, CommittedOffset, TopicPartition
 log = logging.getLogger(__name__)
 
 COORDINATOR_PAUSE_S = 0.2
+_READ_UNCOMMITTED = 0
+_LATEST = -1
+_NO_ERROR = 0
 LIMITS_AGE_S = 30.0
 """A changed max.message.bytes counts for producers that start this much later, or after a refused record."""
 
@@ -160,3 +166,67 @@ async def _asked(client: AIOKafkaAdminClient, transactional_id: str) -> LastFenc
     if code:
         raise for_code(code)(transactional_id)
     return LastFence(Lineage(int(producer_id), int(epoch)), str(state))
+
+
+class _View(NamedTuple):
+    """One broker's view of a partition: node ids."""
+
+    leader: int
+    replicas: frozenset[int]
+    in_sync: frozenset[int]
+
+
+async def agreed_end_offset(settings: Settings, partition: TopicPartition) -> int | None:
+    """Ask as `ports.Cluster.agreed_end_offset` says.
+
+    A leader that is cut off from its peers goes on answering, and its log may end too early. But no other broker names
+    it: they know the newer leader, and that one knows itself.
+
+    Bounded by two request timeouts, never raises an error of the client.
+    """
+    client = BareClient(**client_arguments(settings))
+    try:
+        async with asyncio.timeout(2 * settings.request_timeout_ms / 1000):
+            await finish_despite_cancel(client.bootstrap())
+            return await _agreed_end_offset(client, partition)
+    except CLIENT_ERRORS:
+        return None
+    finally:
+        await close_client(client)
+
+
+async def _agreed_end_offset(client: AIOKafkaClient, partition: TopicPartition) -> int | None:
+    views: dict[int, _View | None] = {}
+    asked = {broker.nodeId for broker in client.cluster.brokers()}
+    while to_ask := asked - set(views):
+        for node in to_ask:
+            views[node], known = await _view(client, node, partition)
+            asked |= known
+    (view, *others) = set(views.values())
+    if others or view is None or not view.replicas <= set(views) or view.leader not in views:
+        return None
+    request = OffsetRequest(
+        -1, _READ_UNCOMMITTED, [(partition.topic, [(partition.partition, _LATEST)])]
+    )
+    answer = await client.send(view.leader, request)
+    ((_, ((_, code, _, end_offset),)),) = answer.topics
+    return int(end_offset) if code == _NO_ERROR else None
+
+
+async def _view(
+    client: AIOKafkaClient, node: int, partition: TopicPartition
+) -> tuple[_View | None, set[int]]:
+    """Ask a broker; also return the brokers that it knows, and make them known to the client."""
+    answer = await client.send(
+        node, MetadataRequest([partition.topic], allow_auto_topic_creation=False)
+    )
+    told: dict[str, Any] = answer.to_object()
+    client.cluster.update_metadata(answer)
+    known = {broker["node_id"] for broker in told["brokers"]}
+    for topic in told["topics"]:
+        for each in topic["partitions"]:
+            if topic["topic"] == partition.topic and each["partition"] == partition.partition:
+                return _View(
+                    each["leader"], frozenset(each["replicas"]), frozenset(each["isr"])
+                ), known
+    return None, known

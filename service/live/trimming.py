@@ -16,7 +16,7 @@ from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.snapshots.retention import Floors, retention_floors
+from snapreplay.snapshots.plan import Floors, retention_floors
 
 log = logging.getLogger("snapreplay.partition")
 

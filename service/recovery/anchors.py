@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from snapreplay.app.anchor import anchor_of
-from snapreplay.app.ranges import Anchor, PositionAnchor
+from snapreplay.app.ranges import Anchor, PositionAnchor, anchor_of
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.read_positions import ReadPosition
 from snapreplay.service.ports import Reader, TopicPartition

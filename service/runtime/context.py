@@ -130,3 +130,14 @@ class Context:
             app=app_name(self.app),
             fields=self.app.stored_fields,
         )
+
+
+def contexts_of(
+    app: App[Any], settings: Settings, cluster: Cluster, view: ClusterView
+) -> list[Context]:
+    """Make the context of every partition, in order; never empty."""
+    identity = Identity.of_this_process(settings.instance_id)
+    return [
+        Context(app, settings, cluster, view, identity, number, asyncio.Semaphore(1))
+        for number in range(view.partition_count)
+    ]

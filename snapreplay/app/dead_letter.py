@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapreplay.app.anchor import anchor_of
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.out import headers_upper_bound, size_upper_bound
+from snapreplay.app.ranges import anchor_of
 from snapreplay.app.record import InputRecord, Output
 from snapreplay.app.timer import Timer
 from snapreplay.errors import RecordError

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from snapreplay.app.anchor import anchor_of
-from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
+from snapreplay.app.ranges import Anchor, InputRange, SkippedRange, anchor_of
 from snapreplay.app.record import InputRecord, id_of
 from snapreplay.errors import StopError
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from snapreplay.app.codecs import Codec, unencoded
-from snapreplay.app.headers import checked_headers
-from snapreplay.app.out import TIMESTAMP_MS_MAX
+from snapreplay.app.out import TIMESTAMP_MS_MAX, checked_headers
 from snapreplay.app.record import RawRecord
 from snapreplay.app.topic import Topic
 from snapreplay.errors import UsageError

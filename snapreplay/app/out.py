@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from snapreplay.app.codecs import Codec, unencoded
-from snapreplay.app.headers import checked_headers
 from snapreplay.app.kafka_commands import alter
 from snapreplay.app.record import Output
 from snapreplay.app.topic import Topic
-from snapreplay.errors import RecordError
+from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.gate import OPEN, Gate, refuse_write
 
@@ -191,3 +190,31 @@ def _too_large(topic: str, size_bytes: int, limit_bytes: int) -> RecordError:
         size_bytes=size_bytes,
         limit_bytes=limit_bytes,
     )
+
+
+_PAIRS = 'pass a list of pairs: `headers=[("trace", b"7")]`'
+
+
+def checked_headers(
+    where: str, given: object, refusal: type[SnapreplayError]
+) -> tuple[tuple[str, bytes], ...]:
+    """Return them as a tuple of pairs. `where`: what a message begins with.
+
+    Raises:
+        `refusal`: they are no pairs of str and bytes.
+    """
+    if isinstance(given, Mapping):
+        raise refusal(
+            f"{where}: headers={given!r} is of type {type(given).__name__}, but a name may occur twice in headers",
+            hint=f"{_PAIRS}; of a dict, `headers=list(headers.items())`",
+        )
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise refusal(f"{where}: headers={given!r} is no list of pairs", hint=_PAIRS)
+    pairs = tuple(given)
+    for each in pairs:
+        if not isinstance(each, tuple | list) or list(map(type, each)) != [str, bytes]:
+            raise refusal(
+                f"{where}: header {each!r} is not a (str, bytes) pair",
+                hint=f"{_PAIRS}; of a text, `text.encode()`",
+            )
+    return tuple((name, data) for name, data in pairs)

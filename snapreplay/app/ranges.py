@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+from xxhash import xxh64_intdigest
+
+from snapreplay.app.record import InputRecord
 
 
 class InputRange(msgspec.Struct, frozen=True, array_like=True):
@@ -44,3 +47,16 @@ class PositionAnchor(msgspec.Struct, frozen=True, array_like=True):
 
     leader_epoch: int
     crc32c: int
+
+
+def anchor_of(record: InputRecord) -> Anchor:
+    """Return the record's anchor. Its hash of key and value tells inputs with equal timestamps and lengths apart."""
+    framed = _framed(record.key) + _framed(record.value)
+    return Anchor(record.offset, record.timestamp, xxh64_intdigest(framed))
+
+
+def _framed(data: bytes | None) -> bytes:
+    """Put the length in front, as Kafka's protocol does, so that ("a", "bc") and ("ab", "c") differ."""
+    if data is None:
+        return (-1).to_bytes(4, "big", signed=True)
+    return len(data).to_bytes(4, "big", signed=True) + data

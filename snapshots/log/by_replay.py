@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from snapreplay.app.anchor import anchor_of
 from snapreplay.app.app import App
 from snapreplay.app.batch import Applied, Feeding
 from snapreplay.app.fold import Fold
 from snapreplay.app.out import limits_of_a_replay
-from snapreplay.app.ranges import InputRange
+from snapreplay.app.ranges import InputRange, anchor_of
 from snapreplay.app.record import InputRecord
 from snapreplay.counted import counted
 from snapreplay.errors import StopError

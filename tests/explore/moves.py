@@ -15,7 +15,7 @@ from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import Ending, RetainedState
 from snapreplay.snapshots.format.records import Increment, Pointer
-from snapreplay.snapshots.retention import retention_floors
+from snapreplay.snapshots.plan import retention_floors
 from tests.explore.recovering import begin, perform
 from tests.explore.turn import FENCED, IN_DOUBT, Move, Turn, ended, follow
 from tests.explore.world import KEPT, MARKER, NAMES, Entry, Owner, World

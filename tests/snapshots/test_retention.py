@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapreplay.snapshots.retention import Floors, retention_floors
+from snapreplay.snapshots.plan import Floors, retention_floors
 from tests.support.entries import increment, pointer
 
 BATCHES = st.lists(st.integers(1, 1000), unique=True, min_size=1, max_size=6)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from snapreplay.service.control.document import Command, Family, Look, document_of, performed
-from snapreplay.service.control.families import counted
-from snapreplay.service.control.metrics import EVENTS
+from snapreplay.service.control.metrics import EVENTS, counted
 from snapreplay.service.control.protocol import Control, Operation
 
 

@@ -10,8 +10,8 @@ from snapreplay.snapshots.format.envelope import encode
 from snapreplay.snapshots.format.records import ChangesRecord
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
+from snapreplay.state.store import TimedStore
 from snapreplay.state.stores import Stores
-from snapreplay.state.timed import TimedStore
 
 
 @pytest.mark.parametrize(

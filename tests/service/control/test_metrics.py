@@ -12,12 +12,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from snapreplay.service.clock import time_of
 from snapreplay.service.control import metrics
 from snapreplay.service.control.document import document_of
-from snapreplay.service.control.families import counted
 from snapreplay.service.control.metrics import (
     EVENTS,
     DocumentCollector,
     PartitionMetrics,
     Result,
+    counted,
 )
 from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, BlockedTopic, InputStatus
 from snapreplay.service.core.phase import Phase

@@ -6,10 +6,9 @@ import uuid
 import pytest
 
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.kafka import leadership as module
-from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka import cluster as module
+from snapreplay.service.kafka.cluster import KafkaCluster, _View, agreed_end_offset
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
-from snapreplay.service.kafka.leadership import _View, agreed_end_offset
 from snapreplay.service.ports import NewTopic, TopicPartition
 from tests.support import reference
 from tests.support.stage import settings_for

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from snapreplay.app.anchor import anchor_of
-from snapreplay.app.ranges import PositionAnchor
+from snapreplay.app.ranges import PositionAnchor, anchor_of
 from snapreplay.app.record import RawRecord
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.kafka_errors import OffsetTrimmed

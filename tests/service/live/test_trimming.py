@@ -9,7 +9,7 @@ import pytest
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.live.trimming import Trimmer
 from snapreplay.service.runtime.pulse import Pulse
-from snapreplay.snapshots.retention import retention_floors
+from snapreplay.snapshots.plan import retention_floors
 from tests.simulation.cluster import SimCluster
 from tests.support.in_memory import virtual
 

@@ -4,7 +4,7 @@ from itertools import combinations
 
 from xxhash import xxh64_intdigest
 
-from snapreplay.app.anchor import anchor_of
+from snapreplay.app.ranges import anchor_of
 from snapreplay.app.record import RawRecord
 
 

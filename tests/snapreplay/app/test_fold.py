@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from snapreplay.app.anchor import anchor_of
 from snapreplay.app.app import App
 from snapreplay.app.batch import ErrorPolicy, Portion
 from snapreplay.app.codecs import Codec
@@ -16,7 +15,7 @@ from snapreplay.app.fold import Fold
 from snapreplay.app.harness import Harness
 from snapreplay.app.input_ranges import OutOfOrder
 from snapreplay.app.made_record import record_raw
-from snapreplay.app.ranges import InputRange, SkippedRange
+from snapreplay.app.ranges import InputRange, SkippedRange, anchor_of
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState

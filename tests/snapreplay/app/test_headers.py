@@ -2,7 +2,7 @@
 
 import pytest
 
-from snapreplay.app.headers import checked_headers
+from snapreplay.app.out import checked_headers
 from snapreplay.errors import RecordError, UsageError
 
 

@@ -3,9 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapreplay.app.anchor import anchor_of
 from snapreplay.app.input_ranges import InputRanges, offsets_of
-from snapreplay.app.ranges import InputRange, SkippedRange
+from snapreplay.app.ranges import InputRange, SkippedRange, anchor_of
 from snapreplay.app.record import RawRecord
 
 
