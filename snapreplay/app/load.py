@@ -47,6 +47,14 @@ def load_app(name: str) -> App[Any]:
     return app
 
 
+def checked_app(app: str, app_id: str) -> App[Any]:
+    """Load the app, or raise UsageError: it cannot be loaded, or is another app."""
+    loaded = load_app(app)
+    if loaded.app_id != app_id:
+        raise UsageError(f"{app} is app {loaded.app_id!r}, the topics are of {app_id!r}")
+    return loaded
+
+
 def name_of(app: App[Any]) -> str | None:
     """Return a name by which another process in this directory can import the app; None if there is none (the app was
     made in a function or in __main__).

@@ -18,10 +18,16 @@ from pyspark.sql import SparkSession
 
 from snapreplay.app import names
 from snapreplay.app.app import App
-from snapreplay.app.load import load_app
+from snapreplay.app.load import checked_app, load_app
 from snapreplay.errors import RetryableError, SnapreplayError, StopError, UsageError
 from snapreplay.snapshots.jobs.causes import cause
-from snapreplay.snapshots.jobs.fixed_logs import LogReader, OpenReader, PartitionLogs, freeze
+from snapreplay.snapshots.jobs.fixed_logs import (
+    LogReader,
+    OpenReader,
+    PartitionLogs,
+    freeze,
+    starts_of,
+)
 from snapreplay.snapshots.jobs.read import SPARK_ERRORS, KafkaSource
 from snapreplay.snapshots.jobs.second_reading import witnessed
 from snapreplay.snapshots.jobs.session import check, spark_session
@@ -59,17 +65,12 @@ def audit(
     proofs: Proofs | None = None,
     master: str | None = None,
 ) -> AuditReport:
-    """Check everything that the two topics of `app_id` hold at this moment.
-
-    A running owner may go on writing and trimming. Uses the Spark session of this process; without
-    one it starts one (about 5 s) and stops it again.
+    """Audit as `snapreplay.spark.audit` says.
 
     Args:
         kafka: the service's client properties, for the witness.
-        app: what each task imports to replay, as `load_app` takes it. Level REPLAY needs it.
         proofs: only what came after these is checked, and what is proven is recorded there. None: all is checked, and
             nothing is written.
-        master: of a Spark cluster; see `spark_session`.
 
     Raises:
         TopicMissing, Unreachable, JarsUnavailable, UsageError, Trimmed, TaskFailed, SparkFailed: it could not run.
@@ -101,8 +102,7 @@ def _frozen(open_reader: OpenReader, app_id: str) -> list[Moment]:
 
 
 def _same_starts(now: Sequence[Moment], before: Sequence[Moment]) -> bool:
-    starts = [[(m.log_start, m.snapshots_start) for m in moments] for moments in (now, before)]
-    return starts[0] == starts[1]
+    return list(map(starts_of, now)) == list(map(starts_of, before))
 
 
 def _told(error: BaseException) -> BaseException:
@@ -214,10 +214,7 @@ def _replayable(app_id: str, app: str | None) -> App[Any]:
     """Load the app, or raise UsageError: there is no app, or it is another one."""
     if app is None:
         raise UsageError("a replay runs the app's handlers, so it needs the app")
-    loaded = load_app(app)
-    if loaded.app_id != app_id:
-        raise UsageError(f"{app} is app {loaded.app_id!r}, the topics are of {app_id!r}")
-    return loaded
+    return checked_app(app, app_id)
 
 
 def _replayed(app: str, version: str, reader: LogReader, segment: Segment) -> SegmentReport:

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
+from snapreplay.app.load import checked_app
 from snapreplay.snapshots.jobs.audit import SparkFailed
 from snapreplay.snapshots.jobs.causes import cause
 from snapreplay.snapshots.jobs.compaction import Compaction
 from snapreplay.snapshots.jobs.compaction_report import CompactionReport
-from snapreplay.snapshots.jobs.compaction_task import checked_app
 from snapreplay.snapshots.jobs.fixed_logs import LogClient, OpenClient, freeze
 from snapreplay.snapshots.jobs.owner_answers import Nobody, Owner, answered
 from snapreplay.snapshots.jobs.read import SPARK_ERRORS, KafkaSource
@@ -40,16 +40,7 @@ def compact(  # noqa: PLR0913 - options of a command
     owner: Owner = NOBODY,
     master: str | None = None,
 ) -> CompactionReport:
-    """Propose a snapshot of the last batch of every partition of `app_id`.
-
-    The owner may run meanwhile. Uses the Spark session of this process; without one it starts one (about 5 s) and
-    stops it again.
-
-    Args:
-        kafka: the service's client properties, for the witness.
-        app: what a task imports to replay where batches recorded no changes, as `load_app` takes it.
-        master: of a Spark cluster; see `spark_session`.
-        wait_s: how long to wait until the owner has answered; 0: not at all.
+    """Propose snapshots as `snapreplay.spark.compact` says. `kafka`: the service's client properties, for the witness.
 
     Raises:
         TopicMissing, Unreachable, JarsUnavailable, UsageError, TaskFailed, SparkFailed: it could not run. Nothing

@@ -15,12 +15,13 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from snapreplay.app import names
+from snapreplay.app.load import checked_app
 from snapreplay.errors import RetryableError, SnapreplayError, StopError, UsageError
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import Increment, Manifest
 from snapreplay.snapshots.format.seal import OFF
 from snapreplay.snapshots.jobs.compaction_report import Outcome, PartitionResult
-from snapreplay.snapshots.jobs.compaction_task import Attempt, attempted, checked_app
+from snapreplay.snapshots.jobs.compaction_task import Attempt, attempted
 from snapreplay.snapshots.jobs.fixed_logs import (
     LogClient,
     LogReader,

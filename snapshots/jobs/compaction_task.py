@@ -10,7 +10,7 @@ import msgspec
 
 from snapreplay.app import names
 from snapreplay.app.app import App
-from snapreplay.app.load import load_app
+from snapreplay.app.load import checked_app
 from snapreplay.errors import RetryableError, SnapreplayError, StopError, UsageError
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, RecordKind, headers_for
 from snapreplay.snapshots.format.records import ChunkRef
@@ -98,14 +98,6 @@ def _written(
         state.by_replay,
         list(state.bridged),
     )
-
-
-def checked_app(app: str, app_id: str) -> App[Any]:
-    """Load the app, or raise UsageError: it cannot be loaded, or is another app."""
-    loaded = load_app(app)
-    if loaded.app_id != app_id:
-        raise UsageError(f"{app} is app {loaded.app_id!r}, the topics are of {app_id!r}")
-    return loaded
 
 
 def _same_app(app: str, app_id: str, version: str) -> App[Any]:
