@@ -35,6 +35,8 @@ from snapreplay.service.ports import NO_IDS, CommittedOffset, TopicPartition
 log = logging.getLogger(__name__)
 
 COORDINATOR_PAUSE_S = 0.2
+_COORDINATOR_OF_TRANSACTIONS = 1
+_NO_SUCH_ID = 105  # TRANSACTIONAL_ID_NOT_FOUND
 _READ_UNCOMMITTED = 0
 _LATEST = -1
 _NO_ERROR = 0
@@ -83,7 +85,15 @@ class KafkaCluster(KafkaAdmin):
         return producer
 
     async def last_fence(self, transactional_id: str) -> LastFence | None:
-        return await last_fence(self._settings, transactional_id)
+        client = admin_client(client_arguments(self._settings))
+        try:
+            doing = f"asking who has fenced {transactional_id}"
+            asked = Asked(self._settings, "Write", transactional_id)
+            async with translated(doing, asked, within_s=self._deadline_s):
+                await finish_despite_cancel(client.start())
+                return await _asked(client, transactional_id)
+        finally:
+            await close_client(client._client)
 
     async def appender(self) -> KafkaAppender:
         appender = KafkaAppender(self._settings)
@@ -112,7 +122,22 @@ class KafkaCluster(KafkaAdmin):
         return KafkaOffsetCommitter(self._settings, group_id)
 
     async def agreed_end_offset(self, partition: TopicPartition) -> int | None:
-        return await agreed_end_offset(self._settings, partition)
+        """Ask as `ports.Cluster.agreed_end_offset` says.
+
+        A leader that is cut off from its peers goes on answering, and its log may end too early. But no other broker
+        names it: they know the newer leader, and that one knows itself.
+
+        Bounded by two request timeouts, never raises an error of the client.
+        """
+        client = BareClient(**client_arguments(self._settings))
+        try:
+            async with asyncio.timeout(2 * self._settings.request_timeout_ms / 1000):
+                await finish_despite_cancel(client.bootstrap())
+                return await _agreed_end_offset(client, partition)
+        except CLIENT_ERRORS:
+            return None
+        finally:
+            await close_client(client)
 
     async def limits_of(self, topics: Collection[str]) -> dict[str, int]:
         """Return max.message.bytes of each, no older than metadata may be."""
@@ -136,23 +161,6 @@ def _no_topic(topic: str) -> RefusedTopic:
     )
 
 
-_COORDINATOR_OF_TRANSACTIONS = 1
-_NO_SUCH_ID = 105  # TRANSACTIONAL_ID_NOT_FOUND
-
-
-async def last_fence(settings: Settings, transactional_id: str) -> LastFence | None:
-    """Ask as `ports.Cluster.last_fence` says."""
-    client = admin_client(client_arguments(settings))
-    try:
-        doing = f"asking who has fenced {transactional_id}"
-        asked = Asked(settings, "Write", transactional_id)
-        async with translated(doing, asked, within_s=3 * settings.request_timeout_ms / 1000):
-            await finish_despite_cancel(client.start())
-            return await _asked(client, transactional_id)
-    finally:
-        await close_client(client._client)
-
-
 async def _asked(client: AIOKafkaAdminClient, transactional_id: str) -> LastFence | None:
     anywhere = await anybody(client._client)
     find = FindCoordinatorRequest(transactional_id, _COORDINATOR_OF_TRANSACTIONS)
@@ -174,25 +182,6 @@ class _View(NamedTuple):
     leader: int
     replicas: frozenset[int]
     in_sync: frozenset[int]
-
-
-async def agreed_end_offset(settings: Settings, partition: TopicPartition) -> int | None:
-    """Ask as `ports.Cluster.agreed_end_offset` says.
-
-    A leader that is cut off from its peers goes on answering, and its log may end too early. But no other broker names
-    it: they know the newer leader, and that one knows itself.
-
-    Bounded by two request timeouts, never raises an error of the client.
-    """
-    client = BareClient(**client_arguments(settings))
-    try:
-        async with asyncio.timeout(2 * settings.request_timeout_ms / 1000):
-            await finish_despite_cancel(client.bootstrap())
-            return await _agreed_end_offset(client, partition)
-    except CLIENT_ERRORS:
-        return None
-    finally:
-        await close_client(client)
 
 
 async def _agreed_end_offset(client: AIOKafkaClient, partition: TopicPartition) -> int | None:

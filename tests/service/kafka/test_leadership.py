@@ -7,7 +7,7 @@ import pytest
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka import cluster as module
-from snapreplay.service.kafka.cluster import KafkaCluster, _View, agreed_end_offset
+from snapreplay.service.kafka.cluster import KafkaCluster, _View
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.ports import NewTopic, TopicPartition
 from tests.support import reference
@@ -27,16 +27,21 @@ async def log(broker, unique):
     return settings, TopicPartition(name, 0)
 
 
+async def end_offset(settings, partition):
+    """Ask all brokers."""
+    return await KafkaCluster(settings).agreed_end_offset(partition)
+
+
 async def test_brokers_that_agree_know_the_end(log):
     """One broker is of one opinion."""
-    assert await agreed_end_offset(*log) == 3
+    assert await end_offset(*log) == 3
 
 
 async def test_nobody_knows_the_end_of_what_is_not_there(log):
     """A topic, or a partition."""
     settings, partition = log
-    assert await agreed_end_offset(settings, TopicPartition(partition.topic, 7)) is None
-    assert await agreed_end_offset(settings, TopicPartition(partition.topic + "-not", 0)) is None
+    assert await end_offset(settings, TopicPartition(partition.topic, 7)) is None
+    assert await end_offset(settings, TopicPartition(partition.topic + "-not", 0)) is None
 
 
 async def test_brokers_that_do_not_answer_know_nothing(free_port):
@@ -44,7 +49,7 @@ async def test_brokers_that_do_not_answer_know_nothing(free_port):
     settings = Settings(
         kafka={"bootstrap.servers": f"127.0.0.1:{free_port}", "request.timeout.ms": 500}
     )
-    assert await agreed_end_offset(settings, TopicPartition("x", 0)) is None
+    assert await end_offset(settings, TopicPartition("x", 0)) is None
 
 
 @pytest.mark.parametrize(
@@ -58,12 +63,12 @@ async def test_a_replica_that_was_not_asked_may_know_better(log, monkeypatch, vi
         return view, set()
 
     monkeypatch.setattr(module, "_view", seen)
-    assert await agreed_end_offset(*log) is None
+    assert await end_offset(*log) is None
 
 
 async def answered(settings, partition, expected):
     for _ in range(600):
-        if await agreed_end_offset(settings, partition) == expected:
+        if await end_offset(settings, partition) == expected:
             return
         await asyncio.sleep(0.1)
     pytest.fail(f"never {expected}")
@@ -84,7 +89,7 @@ async def test_a_leader_that_is_cut_off_from_its_peers_is_not_believed():
         three.cut(leader - 1, "peers")
         await answered(settings, partition, None)
         for _ in range(5):
-            assert await agreed_end_offset(settings, partition) is None
+            assert await end_offset(settings, partition) is None
         three.heal()
         await answered(settings, partition, 0)
         three.kill(leader - 1)
