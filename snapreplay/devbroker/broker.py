@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
+from typing import Self, TypedDict, Unpack
 
 from snapreplay.devbroker import jars
 from snapreplay.devbroker.errors import LocalBrokerUnavailable
@@ -170,30 +170,23 @@ KEEP_OLD_RECORDS = {"log.retention.ms": "-1"}
 """Input with old record times is normal in development and in tests: default retention would delete it."""
 
 
+class _Options(TypedDict, total=False):
+    """The options of a cluster that one broker has, too."""
+
+    data_dir: Path | None
+    properties: Mapping[str, str] | None
+    heap_mb: int
+    deadline_s: float
+    report: jars.Say
+    version: str | None
+
+
 class LocalBroker(LocalCluster):
     """A cluster of one broker; all topics have one replica. The arguments are LocalCluster's, and `port`, at which it
     listens; 0: a free one."""
 
-    def __init__(
-        self,
-        *,
-        data_dir: Path | None = None,
-        port: int = 0,
-        properties: Mapping[str, str] | None = None,
-        heap_mb: int = 384,
-        deadline_s: float = 60.0,
-        report: jars.Say = jars.to_stderr,
-        version: str | None = None,
-    ) -> None:
-        super().__init__(
-            1,
-            data_dir=data_dir,
-            properties=properties,
-            heap_mb=heap_mb,
-            deadline_s=deadline_s,
-            report=report,
-            version=version,
-        )
+    def __init__(self, *, port: int = 0, **options: Unpack[_Options]) -> None:
+        super().__init__(1, **options)
         self._port = port
 
     @property
