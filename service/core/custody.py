@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from snapreplay.app.ways import MODULE, ensure, look_again
+from snapreplay.app.ways import ensure, look_again
 from snapreplay.counted import counted
 from snapreplay.errors import RetryableError, StopError
+from snapreplay.service.core.refusals import Expected
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.snapshots.format.records import OWN_KIND, Increment
 
 
@@ -105,63 +107,61 @@ def _is_decided(increment: Increment) -> bool:
     return decision is not None and not decision.get("finding", "").startswith(OWN_KIND)
 
 
-def missing(
-    app_id: str, increments: str, partition: int, last: Increment, app: str = MODULE
-) -> RetryableError:
-    """Make the error for a missing topic; the state in memory is the one after `last`; `app` is what a command
-    takes."""
+def missing(ours: Expected, last: Increment) -> RetryableError:
+    """Make the error for a missing topic; the state in memory is the one after `last`."""
     return IncrementsMissing(
-        f"topic {increments} of app {app_id!r} was deleted; the state of partition {partition}"
+        f"topic {ours.increments_topic} of app {ours.app_id!r} was deleted; the state of partition {ours.partition}"
         f" ({_described(last)}) exists only in this process's memory",
-        hint=f"create the topic again with {ensure(app)}: the state is then written to it at once. Do not stop this"
-        " process",
-        topic=increments,
-        partition=partition,
+        hint=f"create the topic again with {ensure(ours.app)}: the state is then written to it at once. Do not stop"
+        " this process",
+        topic=ours.increments_topic,
+        partition=ours.partition,
         batch=last.batch,
     )
 
 
-def unsaved(increments: str, partition: int, last: Increment, app: str = MODULE) -> StopError:
-    """Make the error for a state that is about to be dropped, or was dropped; `app` is what a command takes."""
+def lost(ours: Expected, change: TopicChange, last: Increment) -> RetryableError:
+    """Say what a change of the increments topic means to its owner; `last` is its last increment."""
+    return missing(ours, last) if change.found_id is None else IncrementsReplaced(str(change))
+
+
+def unsaved(ours: Expected, last: Increment) -> StopError:
+    """Make the error for a state that is about to be dropped, or was dropped."""
     return StateUnsaved(
-        f"the state of partition {partition} ({_described(last)}) exists only in this process's memory:"
-        f" a recovery from {increments} would not restore it",
-        hint=f"{ensure(app)} creates what is missing: the state is then written at once",
-        partition=partition,
+        f"the state of partition {ours.partition} ({_described(last)}) exists only in this process's memory:"
+        f" a recovery from {ours.increments_topic} would not restore it",
+        hint=f"{ensure(ours.app)} creates what is missing: the state is then written at once",
+        partition=ours.partition,
         batch=last.batch,
     )
 
 
-def disputed(
-    increments: str,
-    partition: int,
-    kept: RetainedState,
-    found: FoundIncrement | None,
-    app: str = MODULE,
-) -> StopError:
-    """Make the error for a log that does not lead to the state in memory; `app` is what a command takes."""
+def disputed(ours: Expected, kept: RetainedState, found: FoundIncrement | None) -> StopError:
+    """Make the error for a log that does not lead to the state in memory."""
     there = (
         f"ends with batch {found.increment.batch} of owner epoch {found.increment.owner_epoch}"
         if found is not None
         else "holds no increment that can be read"
     )
     return StateDisputed(
-        f"{increments}-{partition} does not lead to the state in this process's memory ({_described(kept.last)}):"
-        f" it {there}. Another process may have owned the partition since, and its state may be newer than this one",
+        f"{ours.increments_topic}-{ours.partition} does not lead to the state in this process's memory"
+        f" ({_described(kept.last)}): it {there}. Another process may have owned the partition since, and its state may"
+        " be newer than this one",
         hint="if the other process still runs, it writes its own state by itself. Otherwise stop this process, which"
-        f" gives up its state, and start it again: `snapreplay run {app}`. Its next hint names what can be accepted",
+        f" gives up its state, and start it again: `snapreplay run {ours.app}`. Its next hint names what can be"
+        " accepted",
         batch=kept.last.batch,
         found_batch=found.increment.batch if found is not None else None,
     )
 
 
-def unresolved(increments: str, partition: int, kept: RetainedState, why: str) -> StopError:
+def unresolved(ours: Expected, kept: RetainedState, why: str) -> StopError:
     batch = kept.doubtful.batch if kept.doubtful is not None else kept.last.batch
     return DoubtUnresolved(
-        f"{increments}-{partition} was replaced while batch {batch} was being committed, and its outputs do not"
-        f" show whether it was committed: {why}; the state ({_described(kept.last)}) is held in memory",
+        f"{ours.increments_topic}-{ours.partition} was replaced while batch {batch} was being committed, and its"
+        f" outputs do not show whether it was committed: {why}; the state ({_described(kept.last)}) is held in memory",
         hint="bring the output topic back from a mirror that has its last records, then"
-        f" {look_again(partition)}",
+        f" {look_again(ours.partition)}",
         batch=batch,
     )
 

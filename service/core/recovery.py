@@ -254,16 +254,15 @@ def _judged(recovery: Recovery, event: TopicIdsRead) -> tuple[Recovery, Effect]:
     """Judge whether the state in memory is the one that the log leads to, an older one, or the only copy."""
     topic_ids = event.topic_ids
     kept, found, expected = _some(recovery.kept), recovery.last, recovery.expected
-    increments, number = expected.increments_topic, expected.partition
+    increments = expected.increments_topic
     if increments not in topic_ids:
-        gone = custody.missing(expected.app_id, increments, number, kept.last, expected.app)
-        return _failed(recovery, gone)
+        return _failed(recovery, custody.missing(expected, kept.last))
     match custody.verdict(kept, found, increments, topic_ids, restorable=event.restorable):
         case Verdict.ONLY_COPY:
             healing = Healing(found, increments, topic_ids)
             return _heal(replace(recovery, healing=healing), healing.doubt(kept, found))
         case Verdict.DISPUTED:
-            return recovery, Fail(custody.disputed(increments, number, kept, found, expected.app))
+            return recovery, Fail(custody.disputed(expected, kept, found))
         case outcome:
             last = _some(found)
             problem = refusals.refuse(expected, recovery.owner_epoch, last)
@@ -286,9 +285,8 @@ def _heal(recovery: Recovery, doubt: Warm | None) -> tuple[Recovery, Effect]:
 
 def _doubt_resolved(recovery: Recovery, event: DoubtResolved) -> tuple[Recovery, Effect]:
     if event.committed is None:
-        expected, kept = recovery.expected, _some(recovery.kept)
-        where = (expected.increments_topic, expected.partition)
-        return recovery, Fail(custody.unresolved(*where, kept, event.why))
+        kept = _some(recovery.kept)
+        return recovery, Fail(custody.unresolved(recovery.expected, kept, event.why))
     return _heal(recovery, Warm.MERGED if event.committed else Warm.DROPPED)
 
 

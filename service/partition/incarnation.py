@@ -12,6 +12,7 @@ from snapreplay.app.turns import other_periods
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import refusals
 from snapreplay.service.core.batch_failures import HalfApplied
+from snapreplay.service.core.custody import lost
 from snapreplay.service.core.outcomes import Ended
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.live.pipeline import Live
@@ -20,7 +21,6 @@ from snapreplay.service.partition.lifecycle import Lifecycle
 from snapreplay.service.partition.retry import RetryRequest
 from snapreplay.service.partition.standstill import Standstill
 from snapreplay.service.partition.topics_seen import TopicChanges, TopicsSeen
-from snapreplay.service.recovery.copy_in_log import lost
 from snapreplay.service.recovery.driver import Recovered, RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.context import Context
@@ -237,5 +237,5 @@ class Incarnation:
         by_topic = {each.topic: each for each in changes}
         increments = by_topic.get(context.increments.topic)
         if increments is not None:
-            live.lose(lost(context, increments, live.last))
+            live.lose(lost(context.expected, increments, live.last))
         live.snapshots.topic_changed(by_topic.get(context.snapshots.topic))

@@ -10,7 +10,6 @@ import asyncio
 from dataclasses import replace
 
 from snapreplay.app.names import witness_group
-from snapreplay.app.ways import app_name
 from snapreplay.errors import DamagedError, RetryableError, StopError
 from snapreplay.service.core import custody, refusals
 from snapreplay.service.core.custody import Verdict
@@ -21,7 +20,7 @@ from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.core.witness import behind
-from snapreplay.service.recovery.copy_in_log import last_now, looked_up, missing, topic_ids_now
+from snapreplay.service.recovery.copy_in_log import last_now, looked_up, topic_ids_now
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.witnesses import witness_ahead
@@ -64,9 +63,7 @@ async def nobody_else_fenced(
     is_new = bool(changes([topic], kept.last.topic_ids, ids))  # in the old one only a claim tells
     if is_new and await looked_up(context, replace(kept, unbroken=False)) is Verdict.DISPUTED:
         found = await last_now(context)
-        raise custody.disputed(
-            context.increments.topic, context.partition, kept, found, app_name(context.app)
-        )
+        raise custody.disputed(context.expected, kept, found)
     return False
 
 
@@ -132,7 +129,7 @@ async def _require_whole(context: Context, found: FoundIncrement, *, is_early: b
 async def require_increments(context: Context, kept: RetainedState) -> None:
     """Raise IncrementsMissing if the increments topic does not exist, or Unreachable without an answer."""
     if context.increments.topic not in await topic_ids_now(context):
-        raise missing(context, kept.last)
+        raise custody.missing(context.expected, kept.last)
 
 
 async def nobody_since(context: Context, memory: Memory) -> bool:

@@ -9,16 +9,15 @@ from typing import TypeVar
 
 import msgspec
 
-from snapreplay.app.ways import app_name
 from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError
 from snapreplay.service.core import custody, events
-from snapreplay.service.core.custody import IncrementsReplaced, Verdict
+from snapreplay.service.core.custody import Verdict
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
 from snapreplay.service.core.read_positions import read_positions
 from snapreplay.service.core.recoverability import start_of
 from snapreplay.service.core.retained import RetainedState, needs_inputs
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.topic_changes import TopicChange, changes
+from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.recovery.anchors import was_cut
 from snapreplay.service.runtime.context import Context
@@ -43,23 +42,6 @@ async def topic_ids_now(context: Context) -> dict[str, str]:
         Unreachable: no answer.
     """
     return await context.cluster.topic_ids([context.increments.topic, context.snapshots.topic])
-
-
-def missing(context: Context, last: Increment) -> SnapreplayError:
-    """Make the error of `core.custody.missing`."""
-    app, topic = context.app, context.increments.topic
-    return custody.missing(app.app_id, topic, context.partition, last, app_name(app))
-
-
-def unsaved(context: Context, last: Increment) -> SnapreplayError:
-    """Make the error of `core.custody.unsaved`."""
-    topic, app = context.increments.topic, app_name(context.app)
-    return custody.unsaved(topic, context.partition, last, app)
-
-
-def lost(context: Context, change: TopicChange, last: Increment) -> SnapreplayError:
-    """Say what a change of the increments topic means to its owner; `last` is its last increment."""
-    return missing(context, last) if change.found_id is None else IncrementsReplaced(str(change))
 
 
 class OutputUndecided(RetryableError):
@@ -108,13 +90,13 @@ async def looked_up(context: Context, kept: RetainedState) -> Verdict | None:
     topic = context.increments.topic
 
     async def ask() -> Verdict:
+        topic_ids = await topic_ids_now(context)
         try:
-            topic_ids = await topic_ids_now(context)
             found = await _found(context, kept) if topic in topic_ids else None
-            way = kept.undoable or await restorable(context, kept.last) is not False
-            return custody.verdict(kept, found, topic, topic_ids, restorable=way)
         except DamagedError:
-            return custody.verdict(kept, None, topic, {})
+            found = None
+        way = kept.undoable or found is None or await _restorable(context, kept.last, topic_ids)
+        return custody.verdict(kept, found, topic, topic_ids, restorable=way)
 
     return await _answer(ask)
 

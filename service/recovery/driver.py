@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from snapreplay.app.ranges import PositionAnchor
-from snapreplay.app.ways import app_name
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import custody, effects, events
 from snapreplay.service.core.backoff import Limits
@@ -231,8 +230,7 @@ class RecoveryDriver:
         context, kept = self._context, self._memory.kept
         app_id, increments = context.app.app_id, context.increments
         if kept and await witness_ahead(context.cluster, app_id, increments, kept.held):
-            where = (increments.topic, context.partition)
-            raise custody.disputed(*where, kept, self._memory.last, app_name(context.app))
+            raise custody.disputed(context.expected, kept, self._memory.last)
         finding = f"{OWN_KIND}-{fingerprint_of(context, effect.facts)}"
         log.error(
             "partition %d: %s and is written now (%s)", context.partition, effect.problem, finding

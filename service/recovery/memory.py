@@ -11,21 +11,14 @@ import math
 from dataclasses import replace
 
 from snapreplay.errors import SnapreplayError
+from snapreplay.service.core import custody
 from snapreplay.service.core.custody import Verdict
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import changes
-from snapreplay.service.recovery.copy_in_log import (
-    last_now,
-    looked_up,
-    lost,
-    missing,
-    restorable,
-    topic_ids_now,
-    unsaved,
-)
+from snapreplay.service.recovery.copy_in_log import last_now, looked_up, restorable, topic_ids_now
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.tasks import within
 from snapreplay.service.topics.claims import newer_owner
@@ -135,7 +128,9 @@ class Memory:
     async def is_others(self, owner_epoch: int | None) -> bool:
         """Say whether the log is the one we wrote to and somebody has claimed the partition since: the state must
         be held, but that owner must not be disturbed. Also true while nobody can say."""
-        if owner_epoch is None or await self._outcome() is not Verdict.SAME:
+        if owner_epoch is None or self.kept is None:
+            return False
+        if await looked_up(self._context, self.kept) is not Verdict.SAME:
             return False
         try:
             return await newer_owner(self._context, owner_epoch) is not None
@@ -153,9 +148,9 @@ class Memory:
         except SnapreplayError:
             return None
         if topic not in found:
-            return missing(self._context, kept.last)
+            return custody.missing(self._context.expected, kept.last)
         changed = changes([topic], kept.last.topic_ids, found)
-        return lost(self._context, changed[0], kept.last) if changed else None
+        return custody.lost(self._context.expected, changed[0], kept.last) if changed else None
 
     def replaced(self) -> None:
         """Note that the log was replaced, whatever a broker that lags behind may still say."""
@@ -166,12 +161,10 @@ class Memory:
     @property
     def unsaved(self) -> SnapreplayError | None:
         """The loss if the process ended now, as an error; None when nothing is held."""
-        return unsaved(self._context, self.kept.last) if self.kept is not None else None
+        kept = self.kept
+        return custody.unsaved(self._context.expected, kept.last) if kept is not None else None
 
     @property
     def unproven(self) -> SnapreplayError | None:
         """The error to report if the process ended now. None if the log has a proven copy, as far as is known."""
         return self.unsaved if self.kept is not None and not self._was_proven(self.kept) else None
-
-    async def _outcome(self) -> Verdict | None:
-        return Verdict.LEADS_ON if self.kept is None else await looked_up(self._context, self.kept)

@@ -14,6 +14,7 @@ from snapreplay.service.recovery import memory as module
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
+from tests.service.core.test_refusals import EXPECTED
 from tests.support import apps
 from tests.support.entries import increment
 from tests.support.in_memory import virtual
@@ -110,6 +111,7 @@ def unasked():
         increments=SimpleNamespace(topic="a-increments"),
         snapshots=SimpleNamespace(topic="a-snapshots"),
         partition=0,
+        expected=EXPECTED,
     )
     memory = Memory(context)
     memory.kept = RetainedState(increment(9), 33)
