@@ -253,7 +253,7 @@ async def _until_known(
             entry["topic"]: [partition["leader"] for partition in entry["partitions"]]
             for entry in _known(answer)
         }
-        if all(_led(leaders.get(topic.name, []), topic.partition_count) for topic in topics):
+        if all(all_led(leaders.get(topic.name, []), topic.partition_count) for topic in topics):
             return
         await asyncio.sleep(0.02)
 
@@ -266,7 +266,7 @@ def _partitions(listing: Iterable[dict[str, Any]], wanted: set[str]) -> dict[str
     return {entry["topic"]: entry["partitions"] for entry in listing if entry["topic"] in wanted}
 
 
-def _led(leaders: Sequence[int], partition_count: int) -> bool:
+def all_led(leaders: Sequence[int], partition_count: int) -> bool:
     return len(leaders) == partition_count and all(leader >= 0 for leader in leaders)
 
 

@@ -176,7 +176,7 @@ async def _asked(client: AIOKafkaAdminClient, transactional_id: str) -> LastFenc
     return LastFence(Lineage(int(producer_id), int(epoch)), str(state))
 
 
-class _View(NamedTuple):
+class LeaderView(NamedTuple):
     """One broker's view of a partition: node ids."""
 
     leader: int
@@ -185,11 +185,11 @@ class _View(NamedTuple):
 
 
 async def _agreed_end_offset(client: AIOKafkaClient, partition: TopicPartition) -> int | None:
-    views: dict[int, _View | None] = {}
+    views: dict[int, LeaderView | None] = {}
     asked = {broker.nodeId for broker in client.cluster.brokers()}
     while to_ask := asked - set(views):
         for node in to_ask:
-            views[node], known = await _view(client, node, partition)
+            views[node], known = await leader_view(client, node, partition)
             asked |= known
     (view, *others) = set(views.values())
     if others or view is None or not view.replicas <= set(views) or view.leader not in views:
@@ -202,9 +202,9 @@ async def _agreed_end_offset(client: AIOKafkaClient, partition: TopicPartition) 
     return int(end_offset) if code == _NO_ERROR else None
 
 
-async def _view(
+async def leader_view(
     client: AIOKafkaClient, node: int, partition: TopicPartition
-) -> tuple[_View | None, set[int]]:
+) -> tuple[LeaderView | None, set[int]]:
     """Ask a broker; also return the brokers that it knows, and make them known to the client."""
     answer = await client.send(
         node, MetadataRequest([partition.topic], allow_auto_topic_creation=False)
@@ -215,7 +215,7 @@ async def _view(
     for topic in told["topics"]:
         for each in topic["partitions"]:
             if topic["topic"] == partition.topic and each["partition"] == partition.partition:
-                return _View(
+                return LeaderView(
                     each["leader"], frozenset(each["replicas"]), frozenset(each["isr"])
                 ), known
     return None, known

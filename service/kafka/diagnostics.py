@@ -114,7 +114,7 @@ class KafkaDiagnostics:
     async def brokers(self) -> list[Broker]:
         """Return all brokers that the cluster advertises, each connected to."""
         cluster = await self._in_time("listing brokers", self._client.describe_cluster())
-        return [await self._broker(each) for each in cluster["brokers"]]
+        return [await self.broker(each) for each in cluster["brokers"]]
 
     async def replicas(self, topics: Collection[str]) -> dict[TopicPartition, Replicas]:
         """Return the replicas of those topics that exist."""
@@ -165,13 +165,13 @@ class KafkaDiagnostics:
         async with translated(doing, asked, within_s=self._deadline_s):
             return await asking
 
-    async def _broker(self, described: Mapping[str, Any]) -> Broker:
+    async def broker(self, described: Mapping[str, Any]) -> Broker:
         node, address = described["node_id"], f"{described['host']}:{described['port']}"
         connection = await self._connection(node)
         if connection is None:
             return Broker(node, address, reachable=False)
         apis = dict(connection._versions)
-        return Broker(node, address, apis=apis, missing=_missing(apis))
+        return Broker(node, address, apis=apis, missing=missing_requests(apis))
 
     async def _connection(self, node: int) -> AIOKafkaConnection | None:
         try:
@@ -295,7 +295,7 @@ class KafkaDiagnostics:
             await asyncio.sleep(_PAUSE_S)
 
 
-def _missing(apis: Mapping[int, tuple[int, int]]) -> tuple[str, ...]:
+def missing_requests(apis: Mapping[int, tuple[int, int]]) -> tuple[str, ...]:
     return tuple(
         request.__name__.removesuffix("Request")
         for request in NEEDED

@@ -42,7 +42,7 @@ async def entered(start: Coroutine[Any, Any, object], settings: Settings) -> Non
     try:
         await finish_despite_cancel(start)
     except (kafka.KafkaConnectionError, kafka.NodeNotReadyError) as error:
-        door = _Door(settings)
+        door = Door(settings)
         refused = await door.refusal_in_time()
         if refused is not None:
             raise refused from error
@@ -54,10 +54,10 @@ async def entered(start: Coroutine[Any, Any, object], settings: Settings) -> Non
 
 async def refusal(settings: Settings) -> NotAuthenticated | None:
     """Say why access is refused; None when it is not, or when no broker answers."""
-    return await _Door(settings).refusal_in_time()
+    return await Door(settings).refusal_in_time()
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     host: str
     port: int
 
@@ -65,13 +65,13 @@ class _Place(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
-class _Door:
+class Door:
     """The way into one cluster with one set of credentials."""
 
     def __init__(self, settings: Settings) -> None:
         given = client_arguments(settings)
         self._places = [
-            _Place(host, port) for host, port, _ in collect_hosts(given["bootstrap_servers"])
+            Place(host, port) for host, port, _ in collect_hosts(given["bootstrap_servers"])
         ]
         self._arguments = {name: given[name] for name in _PARAMETERS & given.keys()}
         self._arguments["request_timeout_ms"] = int(KNOCK_S * 1000)
@@ -79,7 +79,7 @@ class _Door:
         self._mechanism = str(settings.kafka.get("sasl.mechanism", "PLAIN"))
         self._user = str(settings.kafka.get("sasl.plain.username", ""))
         self._has_certificate = "ssl.certfile" in settings.kafka
-        self.silent: dict[_Place, str] = {}
+        self.silent: dict[Place, str] = {}
         """The addresses that were tried, with the reason, as long as none has answered."""
 
     async def refusal_in_time(self) -> NotAuthenticated | None:
@@ -105,7 +105,7 @@ class _Door:
             return await self._advertised_refusal(advertised)
         return refused
 
-    async def _advertised_refusal(self, places: Sequence[_Place]) -> NotAuthenticated | None:
+    async def _advertised_refusal(self, places: Sequence[Place]) -> NotAuthenticated | None:
         for place in places:
             try:
                 await self._knock(place)
@@ -115,16 +115,16 @@ class _Door:
                     return refused
         return None
 
-    async def _knock(self, place: _Place) -> Sequence[_Place]:
+    async def _knock(self, place: Place) -> Sequence[Place]:
         """Connect and ask for the cluster's brokers: some refusals come only after the first request."""
         connection = await create_conn(*place, **self._arguments)
         try:
             answer = await connection.send(MetadataRequest([]))
         finally:
             connection.close()
-        return [_Place(host, port) for _, host, port, *_ in answer.brokers]
+        return [Place(host, port) for _, host, port, *_ in answer.brokers]
 
-    async def _judged(self, place: _Place, error: BaseException) -> NotAuthenticated | None:
+    async def _judged(self, place: Place, error: BaseException) -> NotAuthenticated | None:
         """Judge the error; None when it is no refusal: nobody listens, no such host, no answer."""
         cause = error.__cause__ or error
         match cause:
@@ -137,13 +137,13 @@ class _Door:
             case kafka.IllegalSaslStateError():
                 return self._other_protocol(place, "does not use SASL", sasl=False)
             case kafka.KafkaError() if isinstance(cause, _BAD_LOGIN):
-                return self._bad_login(place, cause)
+                return self.bad_login(place, cause)
             case ConnectionRefusedError() | TimeoutError():
                 return None
             case _:
                 return await self._closed(place)
 
-    async def _closed(self, place: _Place) -> NotAuthenticated | None:
+    async def _closed(self, place: Place) -> NotAuthenticated | None:
         """Judge a connection that the broker closed without an answer: perhaps it uses another protocol."""
         if "SSL" in self._protocol:
             if await self._answers_plainly(place):
@@ -157,7 +157,7 @@ class _Door:
                 return self._other_protocol(place, said, sasl=True)
         return None
 
-    def _untrusted(self, place: _Place, error: ssl.SSLCertVerificationError) -> NotAuthenticated:
+    def _untrusted(self, place: Place, error: ssl.SSLCertVerificationError) -> NotAuthenticated:
         hint = "set kafka.ssl.cafile to the PEM file of the authority that signed the brokers' certificates"
         if error.verify_code in _NAME_DIFFERS:
             hint = (
@@ -166,7 +166,7 @@ class _Door:
             )
         return _refused(place, f"its certificate is not trusted: {error.verify_message}", hint)
 
-    def _certificate_refused(self, place: _Place, error: ssl.SSLError) -> NotAuthenticated:
+    def _certificate_refused(self, place: Place, error: ssl.SSLError) -> NotAuthenticated:
         ours = "our certificate" if self._has_certificate else "a client without a certificate"
         return _refused(
             place,
@@ -175,7 +175,7 @@ class _Door:
             " has signed, and its key",
         )
 
-    def _bad_login(self, place: _Place, error: BaseException) -> NotAuthenticated:
+    def bad_login(self, place: Place, error: BaseException) -> NotAuthenticated:
         said = error.args[0] if error.args and error.args[0] else describe(error)
         if (
             self._mechanism == "GSSAPI"
@@ -193,7 +193,7 @@ class _Door:
             user=self._user,
         )
 
-    def _other_mechanism(self, place: _Place, offered: Sequence[str]) -> NotAuthenticated:
+    def _other_mechanism(self, place: Place, offered: Sequence[str]) -> NotAuthenticated:
         return _refused(
             place,
             f"it does not offer SASL mechanism {self._mechanism}, only {', '.join(offered) or 'none'}",
@@ -201,7 +201,7 @@ class _Door:
         )
 
     def _other_protocol(
-        self, place: _Place, said: str, *, tls: bool | None = None, sasl: bool | None = None
+        self, place: Place, said: str, *, tls: bool | None = None, sasl: bool | None = None
     ) -> NotAuthenticated:
         tls = "SSL" in self._protocol if tls is None else tls
         sasl = self._protocol.startswith("SASL") if sasl is None else sasl
@@ -216,7 +216,7 @@ class _Door:
             f"--set kafka.security.protocol={wanted}{credentials}",
         )
 
-    async def _mechanisms(self, place: _Place) -> Sequence[str]:
+    async def _mechanisms(self, place: Place) -> Sequence[str]:
         """Return what the listener offers; empty when it uses no SASL, or does not say."""
         transport = "SSL" if "SSL" in self._protocol else "PLAINTEXT"
         try:
@@ -230,7 +230,7 @@ class _Door:
             return ()
         return tuple(answer.enabled_mechanisms)
 
-    async def _answers_plainly(self, place: _Place) -> bool:
+    async def _answers_plainly(self, place: Place) -> bool:
         bare = {**self._arguments, "security_protocol": "PLAINTEXT", "ssl_context": None}
         connection = AIOKafkaConnection(*place, **bare)
         try:
@@ -255,7 +255,7 @@ def _why(error: BaseException) -> str:
             return describe(cause)
 
 
-async def _speaks_tls(place: _Place) -> bool:
+async def _speaks_tls(place: Place) -> bool:
     """Say whether a TLS handshake starts. Any certificate will do: nothing is sent."""
     anybody = ssl.create_default_context()
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
@@ -270,7 +270,7 @@ async def _speaks_tls(place: _Place) -> bool:
     return True
 
 
-def _refused(place: _Place, why: str, hint: str, **facts: object) -> NotAuthenticated:
+def _refused(place: Place, why: str, hint: str, **facts: object) -> NotAuthenticated:
     return NotAuthenticated(
         f"the broker at {place} denies access: {why}", hint=hint, address=str(place), **facts
     )

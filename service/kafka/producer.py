@@ -255,10 +255,10 @@ async def clock_refused(
     except CLIENT_ERRORS:
         return None
     ((code, _, _, _, started_ms, *_),) = answer.transaction_states
-    return None if code else _compared(began_ms, int(started_ms), wall_ms())
+    return None if code else clock_compared(began_ms, int(started_ms), wall_ms())
 
 
-def _compared(began_ms: int, brokers_ms: int, asked_ms: int) -> ClockRefused | None:
+def clock_compared(began_ms: int, brokers_ms: int, asked_ms: int) -> ClockRefused | None:
     """Compare the clocks: if they agree, the transaction began for the coordinator between `began_ms` and
     `asked_ms` of ours."""
     if brokers_ms < 0:  # it knows of no open transaction

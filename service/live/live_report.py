@@ -127,7 +127,7 @@ class StreamTimeLog:
                 " timestamp of a record lies in the future. What is due up to then happens now; %s",
                 self._partition,
                 batch,
-                _text(now_ms),
+                time_text(now_ms),
                 (now_ms - clock_ms) / 3_600_000,
                 done,
             )
@@ -144,14 +144,14 @@ class StreamTimeLog:
                 self._partition,
                 batch,
                 (now_ms - before_ms) / 86_400_000,
-                _text(before_ms),
-                _text(now_ms),
+                time_text(before_ms),
+                time_text(now_ms),
                 done,
                 said.more(at),
             )
 
 
-def _text(at_ms: int) -> str:
+def time_text(at_ms: int) -> str:
     """Show the time; years beyond 9999 are possible in Kafka and not in a date."""
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")

@@ -65,7 +65,7 @@ async def examine(
         where = f"{context.snapshots} offset {offset}"
         context.seals.check_order(value, where, follows_sealed=has_seal)
         _raise(adoption.refuse_increment(manifest, increment, wall_ms()))
-        found = await _hashed(snapshots, context.snapshots, manifest)
+        found = await hashed_digests(snapshots, context.snapshots, manifest)
         _raise(adoption.refuse_entries(manifest, found))
     except Rejected as rejected:
         return rejected.rejection
@@ -126,7 +126,9 @@ async def _at(reader: Reader, log: TopicPartition, offset: int) -> InputRecord |
         return None
 
 
-async def _hashed(reader: Reader, log: TopicPartition, manifest: Manifest) -> dict[str, Digest]:
+async def hashed_digests(
+    reader: Reader, log: TopicPartition, manifest: Manifest
+) -> dict[str, Digest]:
     """Return the digest of the entries by store, whatever the chunks themselves say about it."""
     found: dict[str, Digest] = {}
     missing = {ref.offset: ref for ref in manifest.chunks}

@@ -118,7 +118,7 @@ class LocalNode:
         An open port proves nothing: another program may hold it while the JVM is still starting.
         """
         while not says_started(self.log_path, self._log_start):
-            self._check_alive()
+            self.check_alive()
             if patience.ends():
                 self._fail("it did not start in time")
 
@@ -128,7 +128,7 @@ class LocalNode:
             try:
                 return _commit_probe(self.bootstrap_server, min(_PROBE_S, patience.left_s))
             except ProbeFailed as error:
-                self._check_alive()
+                self.check_alive()
                 if patience.ends():
                     self._fail(str(error))
 
@@ -180,7 +180,7 @@ class LocalNode:
         except KeeperGone as error:
             self._fail(str(error))
 
-    def _check_alive(self) -> None:
+    def check_alive(self) -> None:
         try:
             code = self._process.exit_code()
         except KeeperGone as error:

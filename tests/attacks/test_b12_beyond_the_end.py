@@ -7,6 +7,7 @@ from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.ports import Bounds
 from snapreplay.service.topics import stale_leader
+from tests.support import inside
 from tests.support.owner import Owner
 from tests.support.stage import until
 
@@ -57,12 +58,11 @@ async def test_b12_a_live_partition_whose_leader_is_behind_goes_on(past):
     then = await past()
     one = Owner(then.here, await then.here.context())
     epoch = (await one.phase("live")).owner_epoch
-    live = one.live
 
-    async def out_of_range():
+    async def out_of_range(_):
         raise OffsetBeyondEnd("offset 120 is above its end 1: a stale leader")
 
-    live._poll = out_of_range
+    inside.poll_by(one.live, out_of_range)
     await until(lambda: one.status.owner_epoch > epoch, "another incarnation")
     assert (await one.phase("live")).restore.warm == "kept"
     await then.here.feed(10)

@@ -8,7 +8,7 @@ import pytest
 
 from snapreplay.service.core.kafka_errors import CommitInDoubt, Fenced, Unreachable
 from snapreplay.service.recovery.executor import RecoveryExecutor
-from tests.support import apps
+from tests.support import apps, inside
 from tests.support.owner import Owner
 from tests.support.proxy import END_TXN, Proxy, once
 from tests.support.stage import until
@@ -137,8 +137,8 @@ async def test_b9_no_retryable_end_reloads_anything(owner, loads, error, committ
     """Fenced by the coordinator although nobody claimed, a doubt, or a reader that lost its broker while a batch was
     under way."""
     one = await owner()
-    live, committer, epoch = one.live, one.committer, one.status.owner_epoch
-    arrived, commit, poll = asyncio.Event(), one.producer.commit, live._poll
+    committer, epoch = one.committer, one.status.owner_epoch
+    arrived, commit = asyncio.Event(), one.producer.commit
 
     async def torn(*arguments):
         if committed:
@@ -148,7 +148,7 @@ async def test_b9_no_retryable_end_reloads_anything(owner, loads, error, committ
             await asyncio.Event().wait()  # the reader ends it
         raise error("no clean answer")
 
-    async def lost():
+    async def lost(poll):
         if committer.idle:
             return await poll()
         await arrived.wait()
@@ -156,7 +156,7 @@ async def test_b9_no_retryable_end_reloads_anything(owner, loads, error, committ
 
     one.producer.commit = torn
     if error is Unreachable:
-        live._poll = lost
+        inside.poll_by(one.live, lost)
     await one.here.feed(10)
     restore = await again_live(one, epoch)
     assert restore.warm == ("merged" if committed else "dropped")

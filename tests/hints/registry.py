@@ -47,7 +47,7 @@ ELSEWHERE = {
     "test_b21_the_cause_is_named_and_the_way_out_leads_on",
     "service/recovery/ways_out.py::with_way_out": "tests/attacks/test_b3_a_way_out_of_failed.py::"
     "test_b3_the_printed_command_leads_out",
-    "service/kafka/entry.py::_Door._untrusted": "tests/service/kafka/test_entry.py::"
+    "service/kafka/entry.py::Door._untrusted": "tests/service/kafka/test_entry.py::"
     "test_settings_that_a_hint_names_let_us_in",
     "service/core/refusals.py::schema_differs": "tests/attacks/test_b3_every_stop_is_known.py::"
     "test_b3_another_schema_names_the_one_to_go_back_to",
@@ -120,7 +120,7 @@ ELSEWHERE = {
     "test_an_app_that_executors_cannot_import_is_named",
     "snapshots/jobs/session.py::check": "tests/snapshots/jobs/test_cluster.py::"
     "test_two_masters_are_one_too_many",
-    "service/kafka/producer.py::_compared": "tests/service/kafka/test_clocks.py::"
+    "service/kafka/producer.py::clock_compared": "tests/service/kafka/test_clocks.py::"
     "test_a_claim_is_refused_by_the_clock_s_name_and_succeeds_when_it_is_set_right",
     "service/config/key_file.py::seals_of": "tests/service/config/test_key_file.py::"
     "test_a_file_that_cannot_be_read_is_refused_at_start",

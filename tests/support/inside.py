@@ -54,3 +54,15 @@ async def add_uncommitted(producer: Any, source: Any) -> None:
     """Begin a transaction that has this partition and no record in it."""
     await producer._producer.begin_transaction()
     producer._producer._txn_manager.maybe_add_partition_to_txn(source)
+
+
+def poll_by(live: Any, poll: Any) -> None:
+    """Let a LIVE partition get its records from `poll(its own)`."""
+    own = live._poll
+    live._poll = lambda: poll(own)
+
+
+def been_live(live: Any, seconds: float) -> None:
+    """Let so much time have passed since the last snapshot."""
+    live.snapshots._since -= seconds
+    live.snapshots._unpointed_since -= seconds

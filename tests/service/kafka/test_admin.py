@@ -136,4 +136,4 @@ async def test_without_a_controller_a_topic_is_created_later(cluster, unique, mo
 )
 def test_a_topic_is_ready_when_all_its_partitions_are_led(leaders, led):
     """Brokers learn of a new topic one after another: some partitions missing, or without a leader."""
-    assert admin._led(leaders, 2) is led
+    assert admin.all_led(leaders, 2) is led

@@ -11,7 +11,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 
 from snapreplay.app import names
 from snapreplay.service.core.kafka_errors import ClockRefused, RefusedRecord
-from snapreplay.service.kafka.producer import SKEW_MS_MIN, _compared
+from snapreplay.service.kafka.producer import SKEW_MS_MIN, clock_compared
 from snapreplay.service.ports import LogRecord
 from tests.support import apps
 from tests.support.stage import Stage, until
@@ -103,5 +103,5 @@ def test_clocks_are_compared_by_what_lies_outside_of_our_interval(
     began_ms, brokers_ms, asked_ms, skew_ms
 ):
     """A slow answer is no skew, nor is none; ahead is positive."""
-    found = _compared(began_ms, brokers_ms, asked_ms)
+    found = clock_compared(began_ms, brokers_ms, asked_ms)
     assert (found.facts["skew_ms"] if found else None) == skew_ms

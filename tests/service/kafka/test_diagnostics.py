@@ -7,7 +7,7 @@ from aiokafka import AIOKafkaProducer
 
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, _missing, missing_codecs
+from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, missing_codecs, missing_requests
 from snapreplay.service.kafka.requests import DescribeTransactions
 from snapreplay.service.ports import NewTopic, TopicPartition
 from tests.support.kafka import until_async
@@ -57,12 +57,12 @@ async def test_brokers_are_connected_to_one_by_one(broker):
     """Each with what it speaks; nothing of what we need is missing."""
     async with asking(broker.bootstrap_servers) as ask:
         (found,) = await ask.brokers()
-        nobody = await ask._broker({"node_id": 77, "host": "127.0.0.1", "port": 9})
+        nobody = await ask.broker({"node_id": 77, "host": "127.0.0.1", "port": 9})
     assert found.reachable
     assert found.address == broker.bootstrap_servers
     assert found.apis[0][1] >= 3
     assert found.missing == ()
-    assert _missing(found.apis | {3: (0, 9), 15: (0, 3)}) == ("DescribeGroup", "TopicIds")
+    assert missing_requests(found.apis | {3: (0, 9), 15: (0, 3)}) == ("DescribeGroup", "TopicIds")
     assert (nobody.reachable, nobody.apis, nobody.missing) == (False, None, ())
 
 

@@ -10,7 +10,7 @@ from snapreplay.service.core.kafka_errors import NotAuthenticated, Unreachable
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
-from snapreplay.service.kafka.entry import _Door, _Place, refusal
+from snapreplay.service.kafka.entry import Door, Place, refusal
 from snapreplay.service.kafka.feeding import KafkaAppender
 from tests.support.guarded import Guarded, guarded_broker
 
@@ -161,8 +161,8 @@ async def test_every_client_of_ours_says_why(here, free_port):
 async def test_a_refused_kerberos_ticket_has_no_user_name_to_correct():
     """What can be wrong is the ticket, or the service's name."""
     sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
-    door = _Door(Settings(kafka={"bootstrap.servers": "k:9092", **sasl}))
-    refused = door._bad_login(_Place("k", 9092), SaslAuthenticationFailed("no"))
+    door = Door(Settings(kafka={"bootstrap.servers": "k:9092", **sasl}))
+    refused = door.bad_login(Place("k", 9092), SaslAuthenticationFailed("no"))
     assert "kafka.sasl.kerberos.service.name" in refused.hint
     assert "username" not in refused.hint
     assert "user" not in refused.message

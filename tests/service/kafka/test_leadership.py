@@ -7,7 +7,7 @@ import pytest
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka import cluster as module
-from snapreplay.service.kafka.cluster import KafkaCluster, _View
+from snapreplay.service.kafka.cluster import KafkaCluster, LeaderView
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.ports import NewTopic, TopicPartition
 from tests.support import reference
@@ -54,7 +54,11 @@ async def test_brokers_that_do_not_answer_know_nothing(free_port):
 
 @pytest.mark.parametrize(
     "view",
-    [_View(1, frozenset({1, 2}), frozenset({1})), _View(2, frozenset({1}), frozenset({1})), None],
+    [
+        LeaderView(1, frozenset({1, 2}), frozenset({1})),
+        LeaderView(2, frozenset({1}), frozenset({1})),
+        None,
+    ],
 )
 async def test_a_replica_that_was_not_asked_may_know_better(log, monkeypatch, view):
     """Also a leader that is no broker of the cluster, and a broker that does not know the partition."""
@@ -62,7 +66,7 @@ async def test_a_replica_that_was_not_asked_may_know_better(log, monkeypatch, vi
     async def seen(*_):
         return view, set()
 
-    monkeypatch.setattr(module, "_view", seen)
+    monkeypatch.setattr(module, "leader_view", seen)
     assert await end_offset(*log) is None
 
 

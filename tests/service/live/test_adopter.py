@@ -110,14 +110,14 @@ async def test_an_empty_state_is_proposed_without_chunks(bench):
 @pytest.fixture
 def hashing(monkeypatch):
     """Holds every proposal's first chunk back until `go` is set."""
-    gate, hashed = Gate(), reading._hashed
+    gate, hashed = Gate(), reading.hashed_digests
 
     async def gated(*given):
         gate.reached.set()
         await gate.go.wait()
         return await hashed(*given)
 
-    monkeypatch.setattr(reading, "_hashed", gated)
+    monkeypatch.setattr(reading, "hashed_digests", gated)
     return gate
 
 
@@ -193,7 +193,7 @@ async def test_a_proposal_that_cannot_be_read_now_is_no_forgery(bench, monkeypat
 
     async with bench.live() as one:
         await fed(bench, one)
-        monkeypatch.setattr(reading, "_hashed", away)
+        monkeypatch.setattr(reading, "hashed_digests", away)
         state, _, detail = await answer(asked(one, Job(bench).propose()))
         assert (state, detail) == ("failed", "it could not be read: no broker")
         monkeypatch.undo()

@@ -85,4 +85,4 @@ async def test_a_jump_is_said_and_the_future_is_a_warning(bench, monkeypatch, ca
         assert "to 2034-05-18T03:33:20+00:00, 8760.0 hours ahead of the clock" in text
         assert "entries expired in this batch" in text or "entry expired in this batch" in text
         assert await send("put", 4, NOW_MS + 365 * DAY_MS + 1) == []
-    assert live_report._text(1 << 60) == f"{1 << 60} ms"
+    assert live_report.time_text(1 << 60) == f"{1 << 60} ms"

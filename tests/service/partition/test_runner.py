@@ -12,7 +12,7 @@ from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.live.pipeline import Live
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.snapshots.format.records import Claim
-from tests.support import apps
+from tests.support import apps, inside
 from tests.support.in_memory import virtual
 from tests.support.owner import Owner
 from tests.support.stage import until
@@ -84,7 +84,7 @@ async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch
 
     monkeypatch.setattr(RecoveryExecutor, "load", noted)
     monkeypatch.setattr(Live, "kept", lambda _: None)
-    one.live._poll = lost
+    inside.poll_by(one.live, lost)
     await until(lambda: one.status.owner_epoch > epoch, "another incarnation")
     await one.phase("live")
     second = one.runner.store
@@ -121,7 +121,7 @@ async def test_a_partition_that_pauses_is_not_called_live(bench):
     async def lost(*_):
         raise Unreachable("no broker")
 
-    one.live._poll = lost
+    inside.poll_by(one.live, lost)
     status = await one.phase("fencing")
     assert not one.runner.request_snapshot("test", lambda *_: None)
     await until(lambda: one.status.error, "the error")

@@ -95,7 +95,7 @@ def test_a_broker_that_ends_by_itself_leaves_its_log(make_node: Start) -> None:
     os.kill(node.pid, signal.SIGKILL)
     eventually(lambda: node._process.exit_code() is not None, "ended")
     with pytest.raises(LocalBrokerFailed, match="exit code -9"):
-        node._check_alive()
+        node.check_alive()
     node.close()
     assert node.log_path.exists()
     assert not (node.log_path.parent / "data").exists()
