@@ -6,10 +6,10 @@ from zlib import crc32
 import msgspec
 import pytest
 
-from snapreplay.service.core.adoption import Reason
+from snapreplay.service.core.adoption import Reason, pointer_to
 from snapreplay.snapshots.format import changes
 from snapreplay.snapshots.format.envelope import RecordKind, decode, encode, kind_of
-from snapreplay.snapshots.format.records import ChangesRecord, Manifest, Pointer
+from snapreplay.snapshots.format.records import ChangesRecord, Manifest
 from tests.service.partition.conftest import bench
 from tests.support.in_memory import virtual
 from tests.support.proposals import Job, answer, asked, fed
@@ -274,6 +274,10 @@ async def test_a_manifest_without_a_seal_is_no_witness(bench, key_file):
     assert (await bench.restored()).fallback_from is None
 
 
+def newest_manifest(bench: Any) -> Any:
+    return decode(bench.log(bench.snapshots).committed()[-1].value or b"")
+
+
 @virtual
 async def test_nothing_unsealed_follows_the_snapshot_of_a_sealed_batch(bench, key_file):
     """Nothing lies between the snapshot and the forged batch: the seal of the snapshot's own batch counts."""
@@ -283,15 +287,8 @@ async def test_nothing_unsealed_follows_the_snapshot_of_a_sealed_batch(bench, ke
     job = Job(bench)
     offset, last = job.increments[-1]
     manifest_offset = job.propose(encoded=of_key("a"))
-    manifest: Any = decode(bench.log(bench.snapshots).committed()[-1].value or b"")
-    pointer = Pointer(
-        manifest.snapshot_id,
-        manifest_offset,
-        manifest.chunks[0].offset,
-        last.batch,
-        offset,
-        last.digest,
-    )
+    pointer = pointer_to(newest_manifest(bench), manifest_offset)
+    assert (pointer.increment_offset, pointer.digest) == (offset, last.digest)
     forged_increment(bench, pointers=[pointer], stream_time_ms=AHEAD_MS)
     status = await bench.failure(**key_file("a", policy="introduce"))
     assert status.error.kind == "SealRefused"
@@ -307,10 +304,7 @@ async def test_nothing_unsealed_points_to_a_snapshot_of_its_own(bench, key_file)
     job = Job(bench)
     batch, at = job.increments[-1][1].batch + 1, bench.log(bench.increments).end
     manifest_offset = job.propose(at=at, batch=batch, proposed_by=None, stream_time_ms=AHEAD_MS)
-    forged: Any = decode(bench.log(bench.snapshots).committed()[-1].value or b"")
-    pointer = Pointer(
-        forged.snapshot_id, manifest_offset, forged.chunks[0].offset, batch, at, forged.digest
-    )
+    pointer = pointer_to(newest_manifest(bench), manifest_offset)
     assert forged_increment(bench, pointers=[pointer], stream_time_ms=AHEAD_MS) == at
     status = await bench.failure(**key_file("a", policy="introduce"))
     assert status.error.kind == "SealRefused"

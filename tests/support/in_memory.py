@@ -219,6 +219,15 @@ class InMemory:
         for each in records:
             self.log(topic).append(each.key, each.value, each.headers, each.timestamp, None)
 
+    def delete_own_topics(self) -> None:
+        for topic in (self.increments, self.snapshots):
+            self.broker.delete(topic)
+
+    def recreate_own_topics(self) -> None:
+        """Others of their names, empty."""
+        for topic in (self.increments, self.snapshots):
+            self.recreate(topic)
+
     def copy_again(self, topic: str, count: int) -> None:
         """Another topic of this name, with the first `count` records."""
         self.recreate(topic, self.log(topic).committed()[:count])

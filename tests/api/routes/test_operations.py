@@ -26,16 +26,25 @@ def problem(response: Any, status: int, name: str) -> dict[str, Any]:
     return document
 
 
-@PATHS
-def test_trigger_is_accepted_with_location_and_operation(client, path):
-    """A partition that is live: 202, where to follow it, and the operation itself."""
-    response = client.post(path, json={"partitions": [0], "reason": "deploy"})
+ACCEPTED = {
+    "/trigger-snapshot": ({"partitions": [0], "reason": "deploy"}, ("snapshot", "deploy", 0)),
+    "/api/v1/snapshots": ({"partitions": [0], "reason": "deploy"}, ("snapshot", "deploy", 0)),
+    "/api/v1/partitions/2/retry": (None, ("retry", "", 2)),
+    "/api/v1/partitions/0/adopt": ({"manifest_offset": 42}, ("adopt", "manifest at offset 42", 0)),
+}
+
+
+@pytest.mark.parametrize("path", ACCEPTED)
+def test_what_is_asked_for_is_accepted_with_location_and_operation(client, path):
+    """Of a partition that is live, or failed for a retry: 202, where to follow it, and the operation itself."""
+    body, expected = ACCEPTED[path]
+    response = client.post(path, json=body)
     assert response.status_code == 202
     operation = response.json()
+    (part,) = operation["parts"]
+    assert (operation["kind"], operation["reason"], part["partition"]) == expected
     assert response.headers["location"] == f"/api/v1/operations/{operation['id']}"
     assert response.headers["retry-after"] == "1"
-    assert operation["reason"] == "deploy"
-    assert [part["partition"] for part in operation["parts"]] == [0]
     assert client.get(response.headers["location"]).json() == operation
 
 

@@ -123,16 +123,6 @@ def test_partition_has_one_spelling(client, name):
     assert response.headers["content-type"] == "application/problem+json"
 
 
-def test_retry_is_accepted_with_location_and_operation(client):
-    """A partition that failed: 202, where to follow it, and the operation itself."""
-    response = client.post("/api/v1/partitions/2/retry")
-    assert response.status_code == 202
-    operation = response.json()
-    assert response.headers["location"] == f"/api/v1/operations/{operation['id']}"
-    assert (operation["kind"], [part["partition"] for part in operation["parts"]]) == ("retry", [2])
-    assert client.get(response.headers["location"]).json() == operation
-
-
 @pytest.mark.parametrize(
     ("partition", "status", "name"),
     [
@@ -154,16 +144,6 @@ def test_one_retry_at_a_time(client, control):
     document = problem(client.post("/api/v1/partitions/2/retry"), 409, "retry-running")
     assert document["detail"] == "a retry of partition 2 is already running"
     assert document["operation_id"] == "op-7"
-
-
-def test_an_adoption_is_accepted_with_location_and_operation(client):
-    """Of one partition; the operation says what became of it."""
-    response = client.post("/api/v1/partitions/0/adopt", json={"manifest_offset": 42})
-    assert response.status_code == 202
-    operation = response.json()
-    assert response.headers["location"] == f"/api/v1/operations/{operation['id']}"
-    assert (operation["kind"], operation["reason"]) == ("adopt", "manifest at offset 42")
-    assert [part["partition"] for part in operation["parts"]] == [0]
 
 
 @pytest.mark.parametrize(

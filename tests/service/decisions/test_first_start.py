@@ -115,8 +115,7 @@ async def test_an_init_that_was_killed_before_its_claim_is_completed(then, secon
 async def test_without_own_topics_it_waits_for_them_first():
     """The hint names `topics ensure`, then `init`; both are noticed."""
     here = fresh()
-    for topic in (here.increments, here.snapshots):
-        here.broker.delete(topic)
+    here.delete_own_topics()
     start = Start(here)
     assert await start.waits()
     assert start.heard[0].hint.startswith("`snapreplay topics ensure ")
@@ -131,8 +130,7 @@ async def test_without_own_topics_it_waits_for_them_first():
 async def test_between_the_creation_of_two_topics_it_is_patient():
     """Only who waited for both: whoever starts with one of them is refused."""
     here = fresh()
-    for topic in (here.increments, here.snapshots):
-        here.broker.delete(topic)
+    here.delete_own_topics()
     start = Start(here)
     assert await start.waits()
     here.broker.create(here.increments, 2)
@@ -140,8 +138,7 @@ async def test_between_the_creation_of_two_topics_it_is_patient():
         await Start(here).task
     here.broker.create(here.snapshots, 2)
     assert await start.waits()
-    here.broker.delete(here.snapshots)
-    here.broker.delete(here.increments)
+    here.delete_own_topics()
     again = Start(here)
     assert await again.waits()
     here.broker.create(here.increments, 2)
@@ -164,8 +161,7 @@ async def test_begun_in_one_command():
     """Topics and genesis; where the inputs are read from is as said; a second time changes nothing."""
     here = fresh(1)
     await here.feed(7)
-    for topic in (here.increments, here.snapshots):
-        here.broker.delete(topic)
+    here.delete_own_topics()
     await Start(here, "latest").task
     (genesis,) = here.batches()
     assert genesis.positions == {here.input: 7}
@@ -177,8 +173,7 @@ async def test_begun_in_one_command():
 async def test_several_processes_begin_it_together():
     """Whoever is fenced by another one looks again: one genesis, all go on."""
     here = fresh(1)
-    for topic in (here.increments, here.snapshots):
-        here.broker.delete(topic)
+    here.delete_own_topics()
     starts = [Start(here, "earliest") for _ in range(4)]
     for each in starts:
         await each.task
@@ -242,8 +237,7 @@ async def test_the_marker_of_a_dead_owner_does_not_make_a_lost_log_new(seconds, 
     last = here.broker.last_fence(name)
     assert last is not None
     here.broker.add_partition(name, last.lineage.producer_epoch, TopicPartition(here.increments, 0))
-    here.recreate(here.increments)
-    here.recreate(here.snapshots)
+    here.recreate_own_topics()
     await asyncio.sleep(seconds)  # virtual time: until the transaction is over
     await refuses(here)
 
@@ -274,8 +268,7 @@ async def test_an_owner_that_died_before_its_claim_does_not_make_a_lost_log_new(
     here = InMemory()
     await ran(here)
     here.broker.init_producer(transactional_id(here.app.app_id, 0), TRANSACTION_SECONDS)
-    here.recreate(here.increments)
-    here.recreate(here.snapshots)
+    here.recreate_own_topics()
     await refuses(here)
 
 
@@ -308,8 +301,7 @@ async def test_a_lost_log_stays_lost_after_a_recovery_has_failed_there():
     """Both topics were created again: the recovery leaves no claim, which would look like that of an `init`."""
     here = InMemory()
     await ran(here)
-    here.recreate(here.increments)
-    here.recreate(here.snapshots)
+    here.recreate_own_topics()
     assert (await here.failure()).error.kind == "NotInitialised"
     for first_start in ("wait", "refuse", "earliest"):
         await Start(here, first_start).task
@@ -329,8 +321,7 @@ async def test_an_app_with_a_member_is_not_new():
     for first_start in ("wait", "refuse", "earliest"):
         await Start(here, first_start).task
     assert here.batches() == []
-    for topic in (here.increments, here.snapshots):
-        here.broker.delete(topic)
+    here.delete_own_topics()
     with pytest.raises(OwnTopicsMissing, match="are missing"):
         await Start(here, "earliest").task
 
@@ -340,8 +331,7 @@ async def test_own_topics_that_were_deleted_are_refused():
     """Both are gone, and the coordinator knows their owner: nothing is created, by nobody."""
     here = InMemory()
     await ran(here)
-    for topic in (here.increments, here.snapshots):
-        here.broker.delete(topic)
+    here.delete_own_topics()
     for first_start in ("wait", "refuse", "earliest"):
         with pytest.raises(OwnTopicsMissing, match="are missing"):
             await Start(here, first_start).task
