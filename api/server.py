@@ -77,24 +77,12 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def _refused(host: str, port: int, error: OSError) -> UsageError:
-    another = "choose another port with --http-port N (0 picks a free one)"
+    hint = "choose another port with --http-port N (0 picks a free one)"
     if error.errno == errno.EADDRINUSE:
-        return UsageError(
-            f"port {port} on {host} is taken: HTTP cannot be served there",
-            hint=another,
-            host=host,
-            port=port,
-        )
-    if error.errno == errno.EACCES:
-        return UsageError(
-            f"port {port} on {host} is not allowed for this user",
-            hint=another,
-            host=host,
-            port=port,
-        )
-    return UsageError(
-        f"HTTP cannot be served on {host!r} port {port}: {error}",
-        hint="http.host must be an address of this machine",
-        host=host,
-        port=port,
-    )
+        says = f"port {port} on {host} is taken: HTTP cannot be served there"
+    elif error.errno == errno.EACCES:
+        says = f"port {port} on {host} is not allowed for this user"
+    else:
+        says = f"HTTP cannot be served on {host!r} port {port}: {error}"
+        hint = "http.host must be an address of this machine"
+    return UsageError(says, hint=hint, host=host, port=port)

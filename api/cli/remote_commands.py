@@ -171,10 +171,10 @@ def _failed(client: Client) -> list[int]:
     return failed
 
 
-def _print_parts(parts: list[Json]) -> None:
+def _print_parts(parts: list[Json], *more: str) -> None:
     from snapreplay.api.cli.output import console, table
 
-    columns = ("partition", "state", "detail")
+    columns = ("partition", "state", *more, "detail")
     rows = ([part[name] for name in columns] for part in parts)
     console().print(table(columns, rows, right="partition"))
 
@@ -187,15 +187,11 @@ def _ended(client: Client, operation: Json) -> Json:
 
 
 def _print_operation(operation: Json, output: Format) -> None:
-    from snapreplay.api.cli.output import console, table
-
     if output is Format.JSON:
         print_json(operation)
         return
     print(f"operation {operation['id']}: {operation['state']}")
-    columns = ("partition", "state", "snapshot_id", "detail")
-    rows = ([part[name] for name in columns] for part in operation["parts"])
-    console().print(table(columns, rows, right="partition"))
+    _print_parts(operation["parts"], "snapshot_id")
 
 
 def health(

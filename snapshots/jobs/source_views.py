@@ -114,17 +114,18 @@ def _in_blocks(rows: Callable[[Moment, Logs, At], Rows]) -> Callable[[Moment, Lo
     return blocks
 
 
+def _named(entry: object, *columns: str) -> dict[str, Any]:
+    return {name: getattr(entry, name) for name in columns}
+
+
 def _increments(moment: Moment, logs: Logs, at: At) -> Rows:
     for offset, entry in _read(moment, logs, at):
         if isinstance(entry, Increment):
             yield {
                 "offset": offset,
-                "batch": entry.batch,
-                "owner_epoch": entry.owner_epoch,
-                "previous_offset": entry.previous_offset,
+                **_named(entry, "batch", "owner_epoch", "previous_offset", "record_count"),
                 "written_at": entry.written_at_ms * 1000,
                 "positions": list(entry.positions.items()),
-                "record_count": entry.record_count,
                 "skipped_count": sum(r.record_count for r in entry.ranges) - entry.record_count,
                 "change_count": entry.changes.entry_count if entry.changes else None,
                 "outputs": list(entry.outputs.items()),
@@ -141,10 +142,7 @@ def _claims(moment: Moment, logs: Logs, at: At) -> Rows:
         if isinstance(entry, Claim):
             yield {
                 "offset": offset,
-                "process_id": entry.process_id,
-                "instance_id": entry.instance_id,
-                "host": entry.host,
-                "pid": entry.pid,
+                **_named(entry, "process_id", "instance_id", "host", "pid"),
                 "started_at": entry.started_at_ms * 1000,
             }
 
@@ -154,11 +152,8 @@ def _snapshots(moment: Moment, logs: Logs, at: At) -> Rows:
     found = last_batch(moment, logs, at)
     for pointer in found.increment.pointers if found is not None else ():
         yield {
-            "snapshot_id": pointer.snapshot_id,
-            "manifest_offset": pointer.manifest_offset,
-            "first_chunk_offset": pointer.first_chunk_offset,
-            "batch": pointer.batch,
-            "increment_offset": pointer.increment_offset,
+            **_named(pointer, "snapshot_id", "batch"),
+            **_named(pointer, "manifest_offset", "first_chunk_offset", "increment_offset"),
             "digest": str(pointer.digest) if pointer.digest else None,
             "is_there": is_there(pointer, moment),
         }
