@@ -139,7 +139,8 @@ class Broker:
         """The next leader of a partition has nothing from `end_offset` on: an unclean election, or an older directory.
         Returns how many offsets that were."""
         log = self.logs[partition]
-        if partition in self.stale:  # it still has what the others have lost
+        if partition in self.stale and self.stale[partition].log is log:
+            # It still has what the others lose, also when they lose more later.
             self.stale[partition] = self.stale[partition]._replace(log=log.frozen())
         count = log.cut(end_offset, start_offset)
         log.elect(epoch)

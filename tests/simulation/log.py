@@ -181,6 +181,10 @@ class Log:
             return self.records[offset] if transaction.state is TxnState.COMMITTED else None
         return self.records[offset]
 
+    def committed_at(self, offset: int) -> RawRecord | None:
+        """The record, None if its producer has not committed it: also what was aborted and has come back."""
+        return self.records[offset] if is_committed(self.transactions[offset]) else None
+
     def anchor_at(self, position: int) -> PositionAnchor | None:
         """Return what lies directly below a position. The number of what was written stands for a batch's checksum."""
         offset = position - 1

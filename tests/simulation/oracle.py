@@ -105,7 +105,7 @@ class Oracle:
             log, taken = self._log(topic, story.number), story.taken.get(topic, {})
             begun = min(taken, default=position)
             for offset in range(begun, position) if log.lost else ():
-                now = log.visible(offset, committed_only=True) if offset < log.end else None
+                now = log.committed_at(offset) if offset < log.end else None
                 where = f"partition {story.number}: {topic} offset {offset} of {position}"
                 then = taken.get(offset)
                 require(now is None or now == then, f"{where} holds {now}, processed was {then}")
