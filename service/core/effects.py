@@ -112,9 +112,11 @@ class WriteState:
 
 @dataclass(frozen=True)
 class CheckInputs:
-    """Compare the anchors, and the positions with the inputs' bounds."""
+    """Compare the anchors, and the positions with the inputs' bounds. `in_memory`: the state comes from memory, so if
+    they are refused it matters whether the logs lead to it."""
 
     last: FoundIncrement
+    in_memory: bool = False
 
 
 @dataclass(frozen=True)

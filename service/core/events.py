@@ -144,9 +144,11 @@ class InputsChecked:
 
 @dataclass(frozen=True)
 class InputsRefused:
-    """An input is missing, shorter, trimmed or another log."""
+    """An input is missing, shorter, trimmed or another log. `restorable`: the logs lead to the state in memory all the
+    same."""
 
     error: SnapreplayError
+    restorable: bool = True
 
 
 @dataclass(frozen=True)

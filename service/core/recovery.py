@@ -156,7 +156,8 @@ def step(recovery: Recovery, event: Event) -> tuple[Recovery, Effect]:
             return _reentered(recovery)
         case StateWritten(last):
             written = _some(recovery.kept).written(last)
-            return replace(recovery, last=last, kept=written, healing=None), CheckInputs(last)
+            checking = CheckInputs(last, in_memory=True)
+            return replace(recovery, last=last, kept=written, healing=None), checking
         case RetainedUnusable():
             return _without_kept(recovery)
         case StartsRead(starts):
@@ -172,8 +173,8 @@ def step(recovery: Recovery, event: Event) -> tuple[Recovery, Effect]:
             return advanced, CheckInputs(_some(recovery.last))
         case InputsChecked():
             return _live(recovery)
-        case InputsRefused(error):
-            return _inputs_refused(recovery, error)
+        case InputsRefused():
+            return _inputs_refused(recovery, event)
         case EffectFailed(error):
             return _failed(recovery, error)
         case _:
@@ -299,7 +300,7 @@ def _reentered(recovery: Recovery) -> tuple[Recovery, Effect]:
             last, "snapshots and inputs do not lead to the last batch any more"
         )
     if healing is None:
-        return reentered, CheckInputs(last)
+        return reentered, CheckInputs(last, in_memory=True)
     kept = replace(kept, outputs=healing.outputs)  # until they are committed
     return replace(reentered, kept=kept), healing.begin(kept)
 
@@ -350,12 +351,14 @@ def _mode_unavailable(recovery: Recovery, event: ModeUnavailable) -> tuple[Recov
     return again, Load(_start(recovery))
 
 
-def _inputs_refused(recovery: Recovery, error: SnapreplayError) -> tuple[Recovery, Effect]:
+def _inputs_refused(recovery: Recovery, event: InputsRefused) -> tuple[Recovery, Effect]:
     """Write the state in memory first: without the input it may be impossible to restore, as changes may have been
-    switched on after the newest snapshot."""
-    if recovery.kept is not None and is_ahead(recovery.kept.last):
-        return recovery, WriteState(_some(recovery.last), error.message)
-    return _failed(recovery, error)
+    switched on after the newest snapshot, or that snapshot is lost. Once is enough."""
+    kept, is_new = recovery.kept, recovery.restorable and not event.restorable
+    if kept is not None and (is_ahead(kept.last) or is_new):
+        told = replace(recovery, restorable=event.restorable)
+        return told, WriteState(_some(recovery.last), event.error.message)
+    return _failed(recovery, event.error)
 
 
 def _live(recovery: Recovery) -> tuple[Recovery, Effect]:

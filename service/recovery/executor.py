@@ -21,7 +21,7 @@ from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.retained import Warm
 from snapreplay.service.ports import NO_IDS, Reader
 from snapreplay.service.recovery import inputs
-from snapreplay.service.recovery.copy_in_log import resolved, topic_ids_for
+from snapreplay.service.recovery.copy_in_log import resolved, restorable, topic_ids_for
 from snapreplay.service.recovery.follower import Follower, Tally, prove
 from snapreplay.service.recovery.mismatch import DigestMismatch
 from snapreplay.service.runtime.context import Context
@@ -88,13 +88,14 @@ class RecoveryExecutor:
                 return await self.load(effect)
             case effects.Advance():
                 return await self._advance(effect)
-            case effects.CheckInputs(last):
+            case effects.CheckInputs(last, in_memory):
                 try:
                     checked = await inputs.check_inputs(
                         self._context, last.increment, self._reporter.waiting_for
                     )
                 except inputs.REFUSALS as error:
-                    return events.InputsRefused(error)
+                    way = await restorable(self._context, last.increment) if in_memory else None
+                    return events.InputsRefused(error, restorable=way is not False)
                 inputs.warn_of_copies(self._context, last.increment, checked)
                 self.topic_ids = {**last.increment.topic_ids, **checked.known_ids}
                 self.position_anchors = checked.anchors

@@ -332,11 +332,12 @@ class World:
         return owner is not None and owner in self.processes
 
     def _is_held_apart(self, number: int, status: PartitionStatus) -> bool:
-        """A process that was replaced, and whose successor's claim is lost: it only holds its state, and says so."""
+        """A process that was replaced, and whose successor's log is lost: it only holds its state, and says so."""
         kind = status.error.kind if status.error else ""
         if kind == "Unreachable":
             return self.losses.blocks(number)
-        return kind == "NotAssigned" and "increments" in self.losses.parts[number]
+        held = kind in {"NotAssigned", "StateDisputed"}
+        return held and "increments" in self.losses.parts[number]
 
     def has_said(self, number: int, status: PartitionStatus) -> bool:
         """That it cannot go on, and why, as it may."""

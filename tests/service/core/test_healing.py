@@ -50,7 +50,7 @@ def checking(kept):
     search = events.ClaimAcknowledged("c1", 50), events.ClaimSeen(0, None), events.WindowRead(found)
     ended = events.TopicIdsRead(OLD), events.Reentered()
     recovery, effect = drive(events.Begin(), ALONE, *search, *ended, kept=kept)
-    assert effect == effects.CheckInputs(found)
+    assert effect == effects.CheckInputs(found, in_memory=True)
     return recovery
 
 
@@ -63,7 +63,7 @@ def test_an_empty_log_gets_the_state_in_memory():
     assert "deleted and created again and holds no increment" in effect.problem
     first = FoundIncrement(increment(10, owner_epoch=0), 1)
     recovery, effect = step(recovery, events.StateWritten(first))
-    assert effect == effects.CheckInputs(first)
+    assert effect == effects.CheckInputs(first, in_memory=True)
     assert recovery.kept == RetainedState(first.increment, 1, lineage=Lineage(1, 2))
     recovery, effect = step(recovery, events.InputsChecked())
     assert effect == effects.GoLive(first, 0, None, fell_back=False)
@@ -80,7 +80,7 @@ def test_a_state_that_only_a_replay_leads_to_is_written_before_its_input_is_give
     pointing = {"pointers": [pointer(9)], "anchors": lean.anchors}
     written = FoundIncrement(increment(10, owner_epoch=50, **pointing), 53)
     recovery, effect = step(recovery, events.StateWritten(written))
-    assert effect == effects.CheckInputs(written)
+    assert effect == effects.CheckInputs(written, in_memory=True)
     _, effect = step(recovery, events.InputsRefused(gone))
     assert isinstance(effect, effects.Wait | effects.Fail)
     assert effect.error is gone
@@ -97,14 +97,23 @@ def test_a_state_that_nothing_leads_to_any_more_is_written_before_its_inputs_are
     assert isinstance(effect, effects.WriteState)
 
 
-@pytest.mark.parametrize(("newest", "is_written"), [(8, False), (7, True)])
-def test_a_state_that_is_in_the_newest_snapshot_needs_no_input(newest, is_written):
-    """It is FAILED, or waits. One batch later the state is written: its changes may be the first ones recorded."""
+@pytest.mark.parametrize(
+    ("newest", "restorable", "is_written"),
+    [(8, True, False), (7, True, True), (8, False, True)],
+    ids=["in it", "one batch later", "that snapshot is lost"],
+)
+def test_a_state_that_is_in_the_newest_snapshot_needs_no_input(newest, restorable, is_written):
+    """It is FAILED, or waits. Otherwise the state is written: its changes may be the first ones recorded."""
     anchors, pointers = {"payments": Anchor(8, 1, 2)}, [pointer(newest)]
     last = increment(9, anchors=anchors, pointers=pointers, changes=ChangesRef(1, 1, 0))
     recovery = checking(RetainedState(last, 33, lineage=Lineage(1, 1)))
-    _, effect = step(recovery, events.InputsRefused(StopError("gone")))
+    refused = events.InputsRefused(StopError("gone"), restorable)
+    recovery, effect = step(recovery, refused)
     assert isinstance(effect, effects.WriteState if is_written else effects.Fail)
+    if is_written:
+        written = FoundIncrement(increment(9, anchors=anchors, pointers=[pointer(8)]), 40)
+        recovery, _ = step(recovery, events.StateWritten(written))
+        assert isinstance(step(recovery, refused)[1], effects.Fail), "once"
 
 
 def test_without_a_state_in_memory_an_empty_log_is_a_stop():

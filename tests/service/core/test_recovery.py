@@ -172,7 +172,7 @@ def test_what_is_in_memory_and_leads_to_the_last_increment_is_not_loaded(found, 
     recovery, effect = drive(*SEEN, events.WindowRead(found), TOPICS, kept=KEPT)
     assert (recovery.phase, effect) == (Phase.LOCATING, effects.Reenter(found, warm))
     recovery, effect = step(recovery, events.Reentered())
-    assert (recovery.phase, effect) == (Phase.ADVANCING, effects.CheckInputs(found))
+    assert (recovery.phase, effect) == (Phase.ADVANCING, effects.CheckInputs(found, in_memory=True))
     recovery, effect = step(recovery, events.InputsChecked())
     assert effect == effects.GoLive(found, 30, None, fell_back=False)
     assert recovery.kept == KEPT.after(found)

@@ -15,6 +15,7 @@ from tests.simulation.cluster import SimCluster
 from tests.simulation.log import Transaction, TxnState
 from tests.support import apps
 from tests.support.in_memory import virtual
+from tests.support.stage import until
 from tests.support.tampering import with_fields
 
 
@@ -116,6 +117,24 @@ async def test_a_log_that_was_cut_behind_the_last_record_is_refused(bench):
     await bench.feed(30)
     error = (await bench.failure()).error
     assert "offsets 120 to 124 were read and are no longer there" in error.message
+
+
+@virtual
+async def test_a_state_whose_snapshot_is_lost_as_well_is_written_before_its_input_is_refused(bench):
+    """Input and snapshots lost their ends together: what is in memory is the only copy, although the last increment
+    points to a snapshot of it."""
+    await bench.prepare()
+    async with bench.live() as one:
+        await bench.feed(20)
+        await one.position(20)
+        await one.snapshot()
+        bench.broker.lose(TopicPartition(bench.snapshots, 0), 0, 0, None)
+        bench.broker.lose(TopicPartition(bench.input, 0), 10, 0, None)
+        await bench.feed(20)
+        await until(lambda: one.status.phase == "failed", "FAILED", 120.0)
+        assert one.status.error.kind == "InputReplaced"
+    error = (await bench.failure()).error
+    assert error.kind == "InputReplaced", error.message
 
 
 @virtual
