@@ -47,7 +47,7 @@ async def test_silence_is_not_the_end_of_a_log(wide, step):
     await wide.all_live(child, 1)
     (after,) = child.partitions().values()
     assert after["proof"]["equal"]
-    assert after["fallback"] is None
+    assert after["fallback_reason"] is None
     assert after["attempts"] == before["attempts"] == 1
     assert await asyncio.to_thread(child.terminate) == 0
     log.info("silence at %s, seconds %s", step, after["seconds_per_phase"])

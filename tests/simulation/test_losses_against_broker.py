@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from snapreplay.devbroker.broker import LocalBroker
 from tests.simulation.broker import Broker
@@ -19,6 +20,8 @@ from tests.simulation.cluster import undisturbed
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.stages import BrokerStage, MemoryStage
 from tests.simulation.test_against_broker import settings_for
+from tests.support.deadlines import scaled
+from tests.support.processes import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.whole]
 
@@ -91,6 +94,12 @@ def copied(broker: LocalBroker, topics: Sequence[str], source: Path, target: Pat
         shutil.copytree(source / f"{topic}-0", target / f"{topic}-0")
 
 
+def is_alive(broker: LocalBroker) -> bool:
+    """Say whether it names itself: its controller takes one that stood still for dead until it hears of it again."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    return bool(admin.list_topics(timeout=scaled(10.0)).brokers)
+
+
 async def test_both_lose_the_same(tmp_path: Path) -> None:
     """Bounds, records under both isolations, the fate of transactions and producers, step by step, for all histories on
     one broker that is killed once."""
@@ -110,6 +119,7 @@ async def test_both_lose_the_same(tmp_path: Path) -> None:
         os.kill(broker.pid, signal.SIGSTOP)
         copied(broker, topics, data, backup)
         os.kill(broker.pid, signal.SIGCONT)
+        await asyncio.to_thread(eventually, lambda: is_alive(broker), "known to its controller")
         for name, stage in stages.items():
             await stage.steps(HISTORIES[name][1])
         broker.kill()

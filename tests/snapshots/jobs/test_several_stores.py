@@ -48,7 +48,7 @@ class Life:
         until(lambda: self.slot.process.phases() == {0: "live"})
         (status,) = self.slot.process.get("/restore-status")["partitions"]
         assert (status["mode"], status["proof"]["equal"]) == (mode, True)
-        assert status["fallback"] is None
+        assert status["fallback_reason"] is None
         return status
 
 
