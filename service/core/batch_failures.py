@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from snapreplay.app.ranges import Anchor
 from snapreplay.app.record import InputRecord, id_of
 from snapreplay.app.ways import go_on, look_again
 from snapreplay.errors import RecordError, RecordId, RetryableError, StopError
@@ -66,6 +67,7 @@ class BatchFailures:
     Attributes:
         bisection: how the next batches are cut.
         record: the record or timer that the broker refused alone, in batch `record_batch`.
+        anchor: of that record: another one may be at its offset by now.
         topic_ids: of the inputs, when it was refused.
         limits_changed: the broker refused a record, so the limits of the topics are other ones than at start.
     """
@@ -74,6 +76,7 @@ class BatchFailures:
     bisection: BatchBisection = field(default_factory=BatchBisection)
     record: RecordError | None = None
     record_batch: int = -1
+    anchor: Anchor | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     limits_changed: bool = False
 
@@ -126,7 +129,13 @@ class BatchFailures:
             **error.facts,
         )
         record.timer_id = timer_id
-        blamed = replace(cut, record=record, record_batch=failed.batch, topic_ids=failed.topic_ids)
+        blamed = replace(
+            cut,
+            record=record,
+            record_batch=failed.batch,
+            anchor=failed.anchors.get(record_id.topic) if record_id else None,
+            topic_ids=failed.topic_ids,
+        )
         return blamed, None
 
     def _to_blame(self, failed: Increment, events: Events) -> tuple[RecordId | None, str | None]:

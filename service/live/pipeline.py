@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from snapreplay.app.batch import Applied, ErrorPolicy, Portion
 from snapreplay.app.fold import Fold
-from snapreplay.app.ranges import PositionAnchor
+from snapreplay.app.ranges import Anchor, PositionAnchor, anchor_of
 from snapreplay.app.record import InputRecord, id_of
 from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.service.core.batch_failures import HalfApplied, HandlerFailed, handler_failed
@@ -78,6 +78,7 @@ class Live:
         self._left: Sequence[InputRecord] = ()
         """Fetched, but a batch had no room for what is due before them."""
         self._refused: RecordError | None = None
+        self._refused_anchor: Anchor | None = None
         self.at_work = AtWork(recovered.chain.batch)
         self._guard = InputGuard(context)
         self.lost: SnapreplayError | None = None
@@ -99,12 +100,14 @@ class Live:
         """Finish the batch under way, then let `run` return."""
         self._stopping = True
 
-    def careful(self, caution: BatchBisection, refused: RecordError | None) -> None:
+    def careful(
+        self, caution: BatchBisection, refused: RecordError | None, anchor: Anchor | None
+    ) -> None:
         """Go on carefully after a commit that failed, perhaps because of the batch: no transaction is under way
         beside a handler, and batches are as small as `caution` says. `refused`: of a record or timer that the
-        broker does not take."""
+        broker does not take, `anchor` of that record."""
         self._pace.careful(caution, self._positions, self.last.batch + 1)
-        self._refused = refused
+        self._refused, self._refused_anchor = refused, anchor
 
     @property
     def doubt(self) -> Doubt:
@@ -249,7 +252,15 @@ class Live:
 
     def _portion(self, records: Sequence[InputRecord], to_ms: int | None = None) -> Portion:
         room = self._pace.records_max
+        if self._refused is not None and any(map(self._is_in_its_place, records)):
+            self._refused = None
         return Portion(records, to_ms, events_max=room, refused=self._refused)
+
+    def _is_in_its_place(self, record: InputRecord) -> bool:
+        """Say whether another record has the offset of the refused one: the log was cut since."""
+        refused = self._refused
+        has_its_id = refused is not None and refused.record_id == id_of(record)
+        return has_its_id and self._refused_anchor != anchor_of(record)
 
     async def _apply_and_commit(self, portion: Portion) -> None:
         failure = await self._apply(portion)

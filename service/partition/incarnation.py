@@ -147,7 +147,8 @@ class Incarnation:
         failures = ownership.failures.recovered(live.topic_ids)
         self._lifecycle.update(failures=failures)
         if failures.bisection.times:
-            live.careful(failures.bisection, failures.left_out_at(live.last.batch + 1))
+            left_out = failures.left_out_at(live.last.batch + 1)
+            live.careful(failures.bisection, left_out, failures.anchor)
         return live
 
     async def _process_in_time(self, live: Live, store: Store) -> None:

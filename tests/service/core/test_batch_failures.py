@@ -2,7 +2,7 @@
 
 import msgspec
 
-from snapreplay.app.ranges import InputRange
+from snapreplay.app.ranges import Anchor, InputRange
 from snapreplay.app.record import RawRecord
 from snapreplay.errors import RecordId
 from snapreplay.service.core.batch_failures import (
@@ -28,11 +28,13 @@ def batch(count, first=0):
 
 def test_the_record_to_blame_is_forgotten_with_its_topic():
     """In another topic of the name another record has its place, and must not be dead-lettered for it."""
-    failed = msgspec.structs.replace(batch(1, first=5), topic_ids={"payments": "old"})
+    anchored = {"topic_ids": {"payments": "old"}, "anchors": {"payments": Anchor(5, 1, 2)}}
+    failed = msgspec.structs.replace(batch(1, first=5), **anchored)
     failures, final = BatchFailures(0).refused(failed, TOO_LARGE)
     assert final is None
     assert failures.record is not None
     assert failures.record.record_id == RecordId("payments", 0, 5)
+    assert failures.anchor == failed.anchors["payments"], "by it another record at 5 is told apart"
     assert failures.recovered({"payments": "old"}) == failures
     assert failures.recovered({"payments": "new"}).record is None
 
