@@ -44,10 +44,12 @@ class ReadWindow:
 
 @dataclass(frozen=True)
 class Reenter:
-    """Make the state in memory that of the last increment: nothing is read."""
+    """Make the state in memory that of the last increment: nothing is read, if nobody has fenced since. Otherwise the
+    log may have lost what somebody else has committed."""
 
     last: FoundIncrement
     warm: Warm
+    unbroken: bool = True
 
 
 @dataclass(frozen=True)

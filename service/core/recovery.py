@@ -271,7 +271,9 @@ def _judged(recovery: Recovery, event: TopicIdsRead) -> tuple[Recovery, Effect]:
                 return replace(recovery, last=None), Fail(problem)
             warm = kept.warm(last) if outcome is Verdict.SAME else None
             judged = replace(recovery, restorable=event.restorable)
-            return judged, ReadStarts(last) if warm is None else Reenter(last, warm)
+            if warm is None:
+                return judged, ReadStarts(last)
+            return judged, Reenter(last, warm, kept.unbroken)
 
 
 def _heal(recovery: Recovery, doubt: Warm | None) -> tuple[Recovery, Effect]:

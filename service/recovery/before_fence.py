@@ -59,6 +59,7 @@ async def nobody_else_fenced(
     if insists and await looked_up(context, kept) is Verdict.SAME:
         return False
     await require_given(context)
+    await _require_later(context, kept, since)
     topic, ids = context.increments.topic, await topic_ids_now(context)
     is_new = bool(changes([topic], kept.last.topic_ids, ids))  # in the old one only a claim tells
     if is_new and await looked_up(context, replace(kept, unbroken=False)) is Verdict.DISPUTED:
@@ -107,6 +108,18 @@ async def _orphan(context: Context, *, is_early: bool) -> str | None:
             return None
         wrong = await wrong_claim(reader, log, found)
     return f"{log} offset {found.offset}: {wrong}" if wrong is not None else None
+
+
+async def _require_later(context: Context, kept: RetainedState, since: float) -> None:
+    """Refuse a log that has lost what others have committed after our state. Then our last batch may be its last one
+    again, and the state in memory would pass for the newest."""
+    app_id, log = context.app.app_id, context.increments
+    if await witness_ahead(context.cluster, app_id, log, kept.held) is None:
+        return
+    found = await last_now(context)
+    if found is not None:
+        is_early = asyncio.get_running_loop().time() - since < stale_leader.PATIENCE_SECONDS
+        await _require_whole(context, found, is_early=is_early)
 
 
 async def _require_whole(context: Context, found: FoundIncrement, *, is_early: bool) -> None:

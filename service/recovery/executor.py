@@ -19,6 +19,7 @@ from snapreplay.service.core.bisection import records_in
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.retained import Warm
+from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import NO_IDS, Reader
 from snapreplay.service.recovery import inputs
 from snapreplay.service.recovery.copy_in_log import resolved, restorable, topic_ids_for
@@ -34,7 +35,7 @@ from snapreplay.service.topics.targets import check_last, check_snapshot
 from snapreplay.snapshots.format.records import Pointer
 from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.log.by_changes import ChangesLost
-from snapreplay.snapshots.plan import FromGenesis, FromSnapshot
+from snapreplay.snapshots.plan import FromGenesis, FromSnapshot, LogStarts
 from snapreplay.state.contract import Store
 from snapreplay.state.values import StoredValueUnreadable
 
@@ -78,10 +79,7 @@ class RecoveryExecutor:
                 await check_last(log_reader, self._context.increments, last)
                 decisions = await decisions_of(log_reader, self._context.increments, last)
                 self._reporter.update(decisions=decisions)
-                starts = await log_bounds.read_starts(
-                    self._context, last, disregard_manifests=self.disregard_manifests
-                )
-                return events.StartsRead(starts)
+                return events.StartsRead(await self._starts(last))
             case effects.Reenter():
                 return await self._reenter(effect)
             case effects.Load():
@@ -117,8 +115,15 @@ class RecoveryExecutor:
             self._context.restores.release()
             self._loading = False
 
+    async def _starts(self, last: FoundIncrement) -> LogStarts:
+        return await log_bounds.read_starts(
+            self._context, last, disregard_manifests=self.disregard_manifests
+        )
+
     async def _reenter(self, effect: effects.Reenter) -> events.Event:
         store, last = self._store, effect.last
+        if not effect.unbroken:
+            await self._starts(last)
         # A batch without ranges only pointed; a re-entry that was interrupted has merged already.
         if effect.warm is Warm.MERGED and not last.increment.is_empty and store.is_sealed:
             store.merge()

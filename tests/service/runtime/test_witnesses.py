@@ -10,14 +10,19 @@ import pytest
 from snapreplay.app.names import witness_group
 from snapreplay.errors import StopError
 from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core import effects
 from snapreplay.service.core.kafka_errors import NotAuthorized, Unreachable
-from snapreplay.service.core.witness import Witness
+from snapreplay.service.core.retained import Warm
+from snapreplay.service.core.witness import IncrementsBehind, Witness
 from snapreplay.service.ports import CommittedOffset
 from snapreplay.service.recovery.copy_in_log import last_now
+from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.runtime import witnesses as module
+from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.witnesses import Witnesses
 from snapreplay.service.supervisor import Supervisor
 from snapreplay.service.topics import stale_leader
+from snapreplay.state.store import store_of
 from tests.simulation.cluster import SimCluster
 from tests.support.entries import increment
 from tests.support.in_memory import virtual
@@ -165,6 +170,20 @@ async def test_an_equal_or_older_witness_is_no_alarm(bench, ahead):
     await bench.past()
     await said(bench, ahead)
     await bench.restored()
+
+
+@virtual
+async def test_a_state_in_memory_is_not_the_newest_because_the_log_ends_with_it(bench):
+    """Another owner went on, and the log has lost that: who was fenced meanwhile asks before it takes up its state."""
+    await bench.past()
+    context = await said(bench, 2)
+    last = await last_now(context)
+    assert last is not None
+    made = RecoveryExecutor(
+        context, store_of(context.app.state()), Reporter(StatusBoard(), context.partition)
+    )
+    with pytest.raises(IncrementsBehind):
+        await made.perform(effects.Reenter(last, Warm.KEPT, unbroken=False))
 
 
 @virtual
