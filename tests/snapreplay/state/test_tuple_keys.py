@@ -117,6 +117,7 @@ def test_most_pairs_are_decoded_quickly() -> None:
     st.sampled_from([tuple[str, int], tuple[bytes, int], tuple[int, int], tuple[str, bytes, int]]),
     st.lists(st.tuples(two_keys(), st.integers(1, 12)), max_size=6),
 )
+@example(tuple[str, int], [(((str, int), ("abc", 1), ("abd", 1)), 1)])
 def test_what_a_decoder_remembers_changes_nothing(key_type: Any, drawn: Any) -> None:
     """Whatever it decoded or refused before, it gives the same key or error as a new decoder."""
     remembering = KeyCodec(key_type)
