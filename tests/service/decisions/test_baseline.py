@@ -2,9 +2,11 @@
 
 import pytest
 
+from snapreplay.app.names import witness_group
 from snapreplay.service.decisions.accept import propose
 from snapreplay.service.decisions.baseline import NoBaseline
-from snapreplay.snapshots.format.envelope import RecordKind
+from snapreplay.service.ports import TopicPartition
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import Genesis
 from snapreplay.state.digest import Digest
 from tests.support.accepting import REASON, accepted
@@ -80,3 +82,28 @@ async def test_what_was_dropped_is_still_known_after_an_older_state_was_accepted
     proposal, _ = await accepted(bench, status.error.hint)
     assert "the state becomes that of snapshot" in proposal.plan[0]
     assert "-mail" in bench.batches()[-1].fields["default"]
+
+
+@virtual
+async def test_what_is_accepted_continues_behind_every_batch_that_was_committed(bench):
+    """The increments lost their last batches, and only the witness tells: the same loss is not found a second time."""
+    await bench.prepare()
+    async with bench.live() as one:
+        for count in range(1, 4):
+            await bench.feed(1)
+            await one.position(count)
+        await one.context.witnesses.end(
+            bench.cluster.offset_committer(witness_group(bench.app.app_id))
+        )
+    committed = bench.batches()[-1].batch
+    batches = (e for e in bench.log(bench.increments).committed() if is_increment(e))
+    _, _, second, *_ = (record.offset for record in batches)
+    bench.broker.lose(TopicPartition(bench.increments, 0), second - 1, 0, None)
+    status = await bench.failure()
+    assert status.error.kind == "IncrementsBehind"
+    _, begun = await accepted(bench, status.error.hint)
+    assert begun.increment.batch > committed
+
+
+def is_increment(record):
+    return kind_of(record.value or b"") is RecordKind.INCREMENT
