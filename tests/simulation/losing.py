@@ -67,7 +67,7 @@ SAID: dict[str, tuple[str, ...]] = {
     "snapshots": ("NoUsableSnapshot", "NoRestoreMode", "LogCut"),
     "output": ("DoubtUnresolved",),
     "letters": (),
-    "transactions": ("StateDisputed", "DoubtUnresolved", "BrokenChain"),
+    "transactions": ("StateDisputed", "DoubtUnresolved", "BrokenChain", "IncrementsBehind"),
     "offsets": (),
 }
 """By what a partition may be FAILED, once this was lost."""
