@@ -87,7 +87,7 @@ class Writer(logging.Handler):
         self._dropped = 0
         self._changed = threading.Condition(threading.Lock())
         self._is_idle = True
-        self._closing = False
+        self._is_forked = False  # then there is no thread
         self._thread = threading.Thread(target=self._write, name="snapreplay-log", daemon=True)
         self._thread.start()
         # A forked process has the queue, but not the thread.
@@ -98,6 +98,9 @@ class Writer(logging.Handler):
             line = self._line(record)
         except Exception:  # noqa: BLE001 - as every handler does with a message and arguments that do not fit
             self.handleError(record)
+            return
+        if self._is_forked:
+            self._write_whole(line)
             return
         with self._changed:
             if self._queued_bytes + len(line) > QUEUE_BYTES_MAX:
@@ -160,10 +163,7 @@ class Writer(logging.Handler):
     def _write_directly(self) -> None:
         self._changed = threading.Condition(threading.Lock())
         self._lines.clear()
-        self.emit = self._emit_directly  # type: ignore[method-assign]  # after a fork there is no thread
-
-    def _emit_directly(self, record: logging.LogRecord) -> None:
-        self._write_whole(self._line(record))
+        self._is_forked = True
 
 
 _QUIET = ("aiokafka", "asyncio", "kafka", "uvicorn")  # libraries: their warnings are enough

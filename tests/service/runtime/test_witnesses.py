@@ -12,11 +12,14 @@ from snapreplay.errors import StopError
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects
 from snapreplay.service.core.kafka_errors import NotAuthorized, Unreachable
-from snapreplay.service.core.retained import Warm
+from snapreplay.service.core.lineage import Lineage
+from snapreplay.service.core.retained import RetainedState, Warm
 from snapreplay.service.core.witness import IncrementsBehind, Witness
 from snapreplay.service.ports import CommittedOffset
+from snapreplay.service.recovery.before_fence import NothingYet, nobody_else_fenced
 from snapreplay.service.recovery.copy_in_log import last_now
 from snapreplay.service.recovery.executor import RecoveryExecutor
+from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime import witnesses as module
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.witnesses import Witnesses
@@ -184,6 +187,19 @@ async def test_a_state_in_memory_is_not_the_newest_because_the_log_ends_with_it(
     )
     with pytest.raises(IncrementsBehind):
         await made.perform(effects.Reenter(last, Warm.KEPT, unbroken=False))
+
+
+@virtual
+async def test_nor_is_anybody_fenced_for_it(bench):
+    """The other owner may stand still, with the newer state: it must stay the last one to fence."""
+    await bench.past()
+    context = await said(bench, 2)
+    last = await last_now(context)
+    assert last is not None
+    memory = Memory(context)
+    memory.kept = RetainedState(last.increment, last.offset, lineage=Lineage(1, -1))
+    with pytest.raises(NothingYet, match="the topic has lost its end"):
+        await nobody_else_fenced(context, memory, asyncio.get_running_loop().time(), insists=False)
 
 
 @virtual
