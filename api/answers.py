@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 from fastapi import Depends, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from snapreplay.service.control.document import Look, StatusDocument, StatusSource
+from snapreplay.service.control.protocol import Look, StatusDocument, StatusSource
 
 KEPT_MAX = 64
 LOOK = "snapreplay.look"
@@ -39,12 +39,7 @@ class Answers:
             return
         answer = await self._answer(scope, receive)
         await send(answer.start)
-        await send(
-            {
-                "type": "http.response.body",
-                "body": b"" if scope["method"] == "HEAD" else answer.body,
-            }
-        )
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
 
     async def _answer(self, scope: Scope, receive: Receive) -> _Answer:
         accept = tuple(value for name, value in scope["headers"] if name == _NEGOTIATED)
@@ -58,9 +53,7 @@ class Answers:
         key = (scope["path"], scope["query_string"], accept, int(look.age_seconds))
         return await self._kept_or_made(key, {**scope, LOOK: look}, receive)
 
-    async def _kept_or_made(
-        self, key: tuple[object, ...], scope: Scope, receive: Receive
-    ) -> _Answer:
+    async def _kept_or_made(self, key: tuple[object, ...], scope: Scope, receive: Receive) -> _Answer:
         kept = self._kept  # while the answer is made, a newer document may come
         answer = kept.get(key) or await self._made(scope, receive)
         if len(kept) < KEPT_MAX:
@@ -89,10 +82,7 @@ class ApiContext(NamedTuple):
 
     @property
     def status(self) -> StatusDocument:
-        """The status, if the service answers.
-        Raises:
-            Silent: the service does not answer.
-        """
+        """The status; it raises Silent if the service does not answer."""
         return self.look.fresh
 
 

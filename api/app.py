@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -15,9 +15,9 @@ from snapreplay import __version__
 from snapreplay.api import examples, problems, views
 from snapreplay.api.answers import Answers
 from snapreplay.api.guard import Guard, Hosts
-from snapreplay.api.routes import operations, partitions, probes
+from snapreplay.api.routes import ROUTERS
 from snapreplay.service.clock import wall_time
-from snapreplay.service.control.document import StatusSource
+from snapreplay.service.control.protocol import StatusSource
 
 _DESCRIPTION = """\
 What a running snapreplay process is doing, and full snapshots on demand. It covers only the
@@ -30,9 +30,7 @@ _TAGS = [
 ]
 
 
-def create_app(
-    source: StatusSource, hosts: Hosts | None = None, *, now: Callable[[], datetime] = wall_time
-) -> FastAPI:
+def create_app(source: StatusSource, hosts: Hosts | None = None, *, now: Callable[[], datetime] = wall_time) -> FastAPI:
     """Make an ASGI application; it keeps no state of its own, so one `source` may serve several."""
     app = _Api(
         title="snapreplay",
@@ -48,8 +46,8 @@ def create_app(
     app.add_middleware(BodyLimit)
     app.add_middleware(Answers, source=source)
     app.add_middleware(Guard, hosts=hosts or Hosts())
-    for group in (partitions, operations, probes):
-        app.include_router(group.router)
+    for router in ROUTERS:
+        app.include_router(router)
     return app
 
 
@@ -63,13 +61,10 @@ class _Api(FastAPI):
 
 def _document(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(
-        title=app.title,
-        version=app.version,
-        description=app.description,
-        tags=_TAGS,
-        routes=app.routes,
+        title=app.title, version=app.version, description=app.description, tags=_TAGS, routes=app.routes
     )
-    for operation in _operations(document):
+    operations = (operation for methods in document["paths"].values() for operation in methods.values())
+    for operation in operations:
         for status, response in operation["responses"].items():
             _add_example(status, response.get("content", {}).get("application/json", {}))
     problem = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -78,18 +73,11 @@ def _document(app: FastAPI) -> dict[str, Any]:
     return document
 
 
-def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for methods in document["paths"].values():
-        yield from methods.values()
-
-
 def _add_example(status: str, content: dict[str, Any]) -> None:
     # Here and not at the routes: FastAPI drops every null of an example given there.
     name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
     if name:
-        content["example"] = (
-            examples.PROBES[status] if name == "Probe" else examples.BY_SCHEMA[name]
-        )
+        content["example"] = examples.PROBES[status] if name == "Probe" else examples.BY_SCHEMA[name]
 
 
 BODY_BYTES_MAX = 256 * 1024

@@ -1,17 +1,18 @@
-"""The report of an audit as one self-contained page: no script, no font, no image from elsewhere. Pure.
+"""The report of an audit as one self-contained page: no script, no font, no image from elsewhere. A partition's chain
+is a picture: one line of SVG, of the same size for ten batches and for ten thousand. Pure.
 
 Everything that comes from the topics is escaped: keys and values may hold anything.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
+from itertools import pairwise
 
-from snapreplay.api.audit_picture import LEGEND, picture, sign
 from snapreplay.app import names
 from snapreplay.counted import counted
 from snapreplay.snapshots.proof.proven import Proof
@@ -19,14 +20,29 @@ from snapreplay.snapshots.proof.report import AuditedChain, AuditReport, Violati
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
+WIDTH, HEIGHT = 720, 34
+_LEFT, _RIGHT = 14, WIDTH - 10
+_TOP, _BAR, _BOTTOM = 9, 12, 21
+
+LEGEND: Sequence[tuple[str, str]] = (
+    ("bar proven", "proven by this audit"),
+    ("bar earlier", "proven by an earlier audit, not read again"),
+    ("bar unproven", "read, not proven"),
+    ("bar different", "a finding here"),
+    ("bar noinput", "not replayed: its input is gone"),
+    ("trimmed", "trimmed"),
+    ("snapshot", "full snapshot (hollow: trimmed)"),
+    ("claim", "claim of an owner"),
+    ("finding", "findings"),
+)
+"""Class of a sign, and what it means."""
+
 
 def page(report: AuditReport) -> str:
     """Write a whole HTML document."""
     style = (files(__package__) / "audit_page.css").read_text(encoding="utf-8")
     title = escape(f"Audit of {report.app_id}: {verdict(report)}")
-    body = "\n".join(
-        (_head(report), _findings(report), _chains(report), _counts(report), _decisions(report))
-    )
+    body = "\n".join((_head(report), _findings(report), _chains(report), _counts(report), _decisions(report)))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">'
@@ -42,20 +58,14 @@ def verdict(report: AuditReport) -> str:
 
 def _head(report: AuditReport) -> str:
     kind = "bad" if report.findings else "good"
-    facts = [
-        f"level {report.level}",
-        counted(report.partition_count, "partition"),
-        f"{report.seconds:.1f} s",
-    ]
+    facts = [f"level {report.level}", counted(report.partition_count, "partition"), f"{report.seconds:.1f} s"]
     if report.audited_at_ms:
         facts.insert(0, _time(report.audited_at_ms))
     if report.since_last:
         facts.append("since the last proof")
     lines = [f"<p>{escape(' · '.join(facts))}</p>"]
     if report.not_recorded:
-        lines.append(
-            f"<p><strong>The proof was not recorded:</strong> {escape(report.not_recorded)}</p>"
-        )
+        lines.append(f"<p><strong>The proof was not recorded:</strong> {escape(report.not_recorded)}</p>")
     return (
         f'<header class="{kind}"><p class="app">{escape(report.app_id)}</p>'
         f"<h1>{escape(verdict(report).capitalize())}</h1>{''.join(lines)}</header>{_links(report)}"
@@ -64,11 +74,7 @@ def _head(report: AuditReport) -> str:
 
 def _links(report: AuditReport) -> str:
     """Link the parts: nobody scrolls through a thousand findings to see the picture."""
-    parts = {
-        "findings": len(report.findings),
-        "partitions": len(report.chains),
-        "decisions": len(report.decisions),
-    }
+    parts = {"findings": len(report.findings), "partitions": len(report.chains), "decisions": len(report.decisions)}
     links = (f'<a href="#{name}">{name} ({count:,})</a>' for name, count in parts.items() if count)
     return f"<nav>{' '.join(links)}</nav>"
 
@@ -77,7 +83,7 @@ def _findings(report: AuditReport) -> str:
     if not report.findings:
         return ""
     rows = (
-        (each.check, each.topic, each.partition, _offset(each.offset), each.detail)
+        (each.check, each.topic, each.partition, "–" if each.offset < 0 else each.offset, each.detail)
         for each in report.findings
     )
     heads = ("check", "topic", "partition", "offset", "what is wrong")
@@ -165,9 +171,138 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _offset(offset: int) -> str:
-    return "–" if offset < 0 else str(offset)
-
-
 def _time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+# ---- the picture of a chain
+
+
+def picture(chain: AuditedChain, findings: Sequence[Violation], increments_topic: str) -> str:
+    """Draw the chain; `findings`: of this partition."""
+    scale = _Scale(chain)
+    parts = [
+        *_trimmed(chain),
+        *_bars(chain, scale, {_place(each, chain, increments_topic) for each in findings}),
+        *_claims(chain, scale),
+        *_snapshots(chain, scale),
+        *_found(chain, scale, findings, increments_topic),
+    ]
+    label = escape(f"chain of partition {chain.partition}", quote=True)
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+
+
+def sign(kind: str) -> str:
+    """Draw one sign of the legend."""
+    if kind == "snapshot":
+        drawn = _flag(9, "snapshot")
+    elif kind == "claim":
+        drawn = '<line class="claim" x1="9" x2="9" y1="8" y2="26"/>'
+    elif kind == "finding":
+        drawn = '<circle class="finding" cx="9" cy="17" r="6"/>'
+    else:
+        drawn = f'<rect class="{kind}" x="1" y="11" width="17" height="12"/>'
+    return f'<svg class="sign" viewBox="0 0 19 34" aria-hidden="true">{drawn}</svg>'
+
+
+class _Scale:
+    """Offsets of the increments topic → places from left to right, whole pixels."""
+
+    def __init__(self, chain: AuditedChain) -> None:
+        self._start = chain.log_start
+        self._span = max(1, chain.log_end - chain.log_start)
+
+    def __call__(self, offset: int) -> int:
+        share = min(1.0, max(0.0, (offset - self._start) / self._span))
+        return round(_LEFT + share * (_RIGHT - _LEFT))
+
+
+def _trimmed(chain: AuditedChain) -> Iterator[str]:
+    if chain.log_start > 0:
+        says = f"offsets below {chain.log_start} were trimmed"
+        yield _rect("trimmed", 1, _LEFT - 2, says)
+
+
+def _bars(chain: AuditedChain, scale: _Scale, found_at: set[int]) -> Iterator[str]:
+    """Draw one bar between two snapshots."""
+    if chain.last_offset is None:
+        return
+    if chain.audited_from > chain.log_start:
+        says = f"offsets {chain.log_start} to {chain.audited_from}: proven before, not read again"
+        yield _rect("bar earlier", scale(chain.log_start), scale(chain.audited_from), says)
+    edges = {each.increment_offset for each in chain.snapshots}
+    inside = {e for e in edges if chain.audited_from < e < chain.last_offset}
+    replayed = {each.last_offset: each.replayed for each in chain.stretches}
+    for start, end in pairwise(sorted({chain.audited_from, *inside, chain.last_offset + 1})):
+        kind, says = _kind(chain, start, end, replayed, found_at)
+        yield _rect(f"bar {kind}", scale(start), scale(end), f"offsets {start} to {end}: {says}")
+
+
+def _kind(chain: AuditedChain, start: int, end: int, replayed: dict[int, str], found_at: set[int]) -> tuple[str, str]:
+    """Return the class of a bar, and what it says. A stretch ends with the batch of the next snapshot."""
+    outcome = replayed.get(end) or replayed.get(end - 1)
+    if outcome == "different" or any(start <= each < end for each in found_at):
+        return "different", "a finding"
+    if outcome == "no input":
+        return "noinput", "not replayed: the input is gone"
+    if chain.proven is not None and chain.proven.offset >= end - 1:
+        return "proven", f"proven at level {chain.proven.level}"
+    return "unproven", "read, not proven"
+
+
+def _claims(chain: AuditedChain, scale: _Scale) -> Iterator[str]:
+    """Draw the claims; those at one place are one line."""
+    for x, offsets in _by_place(chain.claims, scale):
+        says = f"{counted(len(offsets), 'claim')}, the last one at offset {offsets[-1]}"
+        yield (
+            f'<line class="claim" x1="{x}" x2="{x}" y1="{_TOP - 4}" y2="{_BOTTOM + 5}">'
+            f"<title>{escape(says)}</title></line>"
+        )
+
+
+def _snapshots(chain: AuditedChain, scale: _Scale) -> Iterator[str]:
+    for each in chain.snapshots:
+        if each.increment_offset < chain.log_start:
+            continue
+        kind = "snapshot" if each.is_there else "snapshot gone"
+        says = f"snapshot {each.snapshot_id} of batch {each.batch}, manifest at {each.manifest_offset}"
+        yield _flag(scale(each.increment_offset), kind, says)
+
+
+def _found(chain: AuditedChain, scale: _Scale, findings: Sequence[Violation], increments_topic: str) -> Iterator[str]:
+    places = Counter(scale(_place(each, chain, increments_topic)) for each in findings)
+    for x, count in sorted(places.items()):
+        shown = str(count) if count < 100 else "99+"
+        yield (
+            f'<g><title>{counted(count, "finding")}</title><circle class="finding" cx="{x}" cy="15" r="7"/>'
+            f'<text class="count" x="{x}" y="18">{shown}</text></g>'
+        )
+
+
+def _place(finding: Violation, chain: AuditedChain, increments_topic: str) -> int:
+    """Find the place of a finding in the increments topic. One in the snapshots topic lies at its snapshot, one
+    without a record at the beginning."""
+    if finding.topic == increments_topic:
+        return max(finding.offset, chain.audited_from)
+    for each in chain.snapshots:
+        if each.first_chunk_offset <= finding.offset <= each.manifest_offset:
+            return each.increment_offset
+    return chain.audited_from
+
+
+def _by_place(offsets: Iterable[int], scale: _Scale) -> list[tuple[int, list[int]]]:
+    places: dict[int, list[int]] = {}
+    for offset in offsets:
+        places.setdefault(scale(offset), []).append(offset)
+    return sorted(places.items())
+
+
+def _rect(kind: str, x: int, end: int, says: str) -> str:
+    width = max(1, end - x)
+    return (
+        f'<rect class="{kind}" x="{x}" y="{_TOP}" width="{width}" height="{_BAR}"><title>{escape(says)}</title></rect>'
+    )
+
+
+def _flag(x: int, kind: str, says: str = "") -> str:
+    return f'<path class="{kind}" d="M{x} {_BOTTOM + 2} l-5 8 h10 z"><title>{escape(says)}</title></path>'

@@ -86,16 +86,12 @@ def refusal(method: str, headers: Mapping[str, str], hosts: Hosts) -> problems.P
 
 
 def _malformed(name: str, value: str) -> problems.ProblemError:
-    return problems.ProblemError(
-        problems.MALFORMED_HEADER, f"{name} is no address: {value[:200]!r}"
-    )
+    return problems.ProblemError(problems.MALFORMED_HEADER, f"{name} is no address: {value[:200]!r}")
 
 
 def _is_json(media: str) -> bool:
     kind = media.partition(";")[0].strip().lower()
-    return kind == "application/json" or (
-        kind.startswith("application/") and kind.endswith("+json")
-    )
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
 class Guard:

@@ -34,10 +34,7 @@ def main() -> None:
     arguments = Arguments(*json.loads(sys.argv[1]))
     _end_with(arguments.parent)
     # The service decides when both end: a signal for all processes of a terminal or a container is for it.
-    for number in (
-        *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT),
-        *(signal.SIGUSR1, signal.SIGUSR2),
-    ):
+    for number in (*(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT), *(signal.SIGUSR1, signal.SIGUSR2)):
         signal.signal(number, signal.SIG_IGN)
     # It takes half a second, and until now nothing would have ended this process.
     serving = importlib.import_module("snapreplay.api.serving")
@@ -47,7 +44,7 @@ def main() -> None:
 def _end_with(parent: int) -> None:
     """Let the kernel kill this process when the thread that started it ends, also by SIGKILL. A line alone would
     not do: a process that a handler has forked keeps the other end of it open."""
-    if (prctl := getattr(ctypes.CDLL(None), "prctl", None)) is not None:  # Linux has it
+    if (prctl := getattr(ctypes.CDLL(None), "prctl", None)) is not None:  # elsewhere than on Linux its line ends it
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(1)

@@ -11,8 +11,15 @@ from typing import Generic, TypeVar
 
 from snapreplay.service.clock import boot_seconds
 from snapreplay.service.control import wire
-from snapreplay.service.control.document import Command, Family, Look, StatusDocument
-from snapreplay.service.control.protocol import Operation, Silent, TooManyCommands
+from snapreplay.service.control.protocol import (
+    Command,
+    Family,
+    Look,
+    Operation,
+    Silent,
+    StatusDocument,
+    TooManyCommands,
+)
 
 T = TypeVar("T")
 

@@ -13,11 +13,9 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
-from starlette.routing import compile_path
 
-from snapreplay.api.requests import Model
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.protocol import Busy, NotFailed, Silent, TooManyCommands
 
@@ -31,103 +29,39 @@ class ProblemKind(NamedTuple):
     name: str
     status: int
     title: str
-    example: str
 
 
-UNKNOWN_PARTITION = ProblemKind(
-    "unknown-partition", 404, "No such partition", "partition 7 does not exist: there are 4"
-)
-NOT_HERE = ProblemKind(
-    "partition-not-here", 404, "Partition not here", "this process does not own partition 2"
-)
-UNKNOWN_OPERATION = ProblemKind(
-    "unknown-operation", 404, "No such operation", "operation 'x' is not known"
-)
-NOT_OWNED = ProblemKind(
-    "partition-not-live", 409, "Partition not owned or not live", "partition 2 is loading, not live"
-)
-NOTHING_LIVE = ProblemKind(
-    "nothing-live", 409, "No live partition", "no partition of this process is live"
-)
-BUSY = ProblemKind(
-    "snapshot-running", 409, "A snapshot is already running", "a snapshot of partition 0 is running"
-)
-NOT_FAILED = ProblemKind(
-    "partition-not-failed",
-    409,
-    "Partition not failed",
-    "partition 0 is live: there is nothing to retry",
-)
-RETRYING = ProblemKind(
-    "retry-running", 409, "A retry is already running", "a retry of partition 0 is running"
-)
-ADOPTING = ProblemKind(
-    "adoption-running",
-    409,
-    "An adoption is already running",
-    "an adoption of partition 0 is running",
-)
-MALFORMED = ProblemKind(
-    "malformed-body",
-    400,
-    "The body is not JSON",
-    "the body is not JSON at character 14: expected value",
-)
-TOO_LARGE = ProblemKind(
-    "body-too-large", 413, "The body is too large", "the body has more than 262144 bytes"
-)
-MEDIA = ProblemKind(
-    "media-type", 415, "The body is not declared as JSON", "Content-Type is 'text/plain'"
-)
-INVALID = ProblemKind(
-    "invalid-request",
-    422,
-    "The request is not valid",
-    "body.partitions.0: input should be a valid integer",
-)
-TWO_LENGTHS = ProblemKind(
-    "two-lengths",
-    400,
-    "Two lengths",
-    "the request has Content-Length and Transfer-Encoding: where it ends is not certain",
-)
-MALFORMED_HEADER = ProblemKind(
-    "malformed-header", 400, "A header cannot be read", "Host is no address: '[::1'"
-)
-FOREIGN_HOST = ProblemKind(
-    "foreign-host", 403, "Foreign host", "this service is not known as 'rebound.example' (Host)"
-)
-FOREIGN_ORIGIN = ProblemKind(
-    "foreign-origin",
-    403,
-    "Foreign origin",
-    "a page of 'https://elsewhere.example' may not ask this service to do anything",
-)
-SILENT = ProblemKind(
-    "service-silent",
-    503,
-    "The service process does not answer",
-    "the service process has not answered for 12 s",
-)
-BUSY_LINE = ProblemKind(
-    "too-many-requests",
-    503,
-    "Too many requests wait",
-    "64 requests wait for the service process already",
-)
-NOT_REACHED = ProblemKind(
-    "cluster-not-reached",
-    503,
-    "The Kafka cluster has not been reached yet",
-    "no broker has answered so far",
-)
-INTERNAL = ProblemKind(
-    "internal", 500, "Internal error", "the request failed; the log of the service has the reason"
-)
+UNKNOWN_PARTITION = ProblemKind("unknown-partition", 404, "No such partition")
+NOT_HERE = ProblemKind("partition-not-here", 404, "Partition not here")
+UNKNOWN_OPERATION = ProblemKind("unknown-operation", 404, "No such operation")
+NOT_OWNED = ProblemKind("partition-not-live", 409, "Partition not owned or not live")
+NOTHING_LIVE = ProblemKind("nothing-live", 409, "No live partition")
+BUSY = ProblemKind("snapshot-running", 409, "A snapshot is already running")
+NOT_FAILED = ProblemKind("partition-not-failed", 409, "Partition not failed")
+RETRYING = ProblemKind("retry-running", 409, "A retry is already running")
+ADOPTING = ProblemKind("adoption-running", 409, "An adoption is already running")
+MALFORMED = ProblemKind("malformed-body", 400, "The body is not JSON")
+TOO_LARGE = ProblemKind("body-too-large", 413, "The body is too large")
+MEDIA = ProblemKind("media-type", 415, "The body is not declared as JSON")
+INVALID = ProblemKind("invalid-request", 422, "The request is not valid")
+TWO_LENGTHS = ProblemKind("two-lengths", 400, "Two lengths")
+MALFORMED_HEADER = ProblemKind("malformed-header", 400, "A header cannot be read")
+FOREIGN_HOST = ProblemKind("foreign-host", 403, "Foreign host")
+FOREIGN_ORIGIN = ProblemKind("foreign-origin", 403, "Foreign origin")
+SILENT = ProblemKind("service-silent", 503, "The service process does not answer")
+BUSY_LINE = ProblemKind("too-many-requests", 503, "Too many requests wait")
+NOT_REACHED = ProblemKind("cluster-not-reached", 503, "The Kafka cluster has not been reached yet")
+INTERNAL = ProblemKind("internal", 500, "Internal error")
 
 
 OF_A_POST = (TWO_LENGTHS, MALFORMED_HEADER, FOREIGN_HOST, FOREIGN_ORIGIN, MEDIA, BUSY_LINE)
 """What every request that is to do something may be answered with."""
+
+
+class Model(BaseModel):
+    """No coercion and no unknown fields: `false` is not a partition, and a misspelt field is an error."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class FieldError(Model):
@@ -156,12 +90,7 @@ class ProblemError(Exception):
     """A problem that a route raises; answered as a problem document."""
 
     def __init__(
-        self,
-        kind: ProblemKind,
-        detail: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        **members: object,
+        self, kind: ProblemKind, detail: str, *, headers: Mapping[str, str] | None = None, **members: object
     ) -> None:
         super().__init__(detail)
         self.kind = kind
@@ -188,28 +117,19 @@ def install(app: FastAPI) -> None:
 
 
 def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
-    """Return the `responses=` of a route: its kinds, grouped by status, each with an example."""
+    """Return the `responses=` of a route: its kinds, named by status."""
     responses: dict[int | str, dict[str, Any]] = {}
     for kind in (*kinds, SILENT, INTERNAL):
-        documented = responses.setdefault(
-            kind.status,
-            {
-                "description": HTTPStatus(kind.status).phrase,
-                "content": {
-                    MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": {}}
-                },
-            },
-        )
+        schema = {"$ref": "#/components/schemas/Problem"}
+        known = {"description": HTTPStatus(kind.status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
+        found = responses.setdefault(kind.status, known)
+        found["description"] += f"{', ' if ':' in found['description'] else ': '}{kind.name}"
         if kind in (NOT_REACHED, SILENT):
-            documented["headers"] = RETRY_AFTER
-        document = _document(kind, kind.example, "/trigger-snapshot", {})
-        documented["content"][MEDIA_TYPE]["examples"][kind.name] = {"value": document}
+            found["headers"] = RETRY_AFTER
     return responses
 
 
-RETRY_AFTER = {
-    "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}
-}
+RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}}
 
 
 def not_reached() -> ProblemError:
@@ -226,8 +146,7 @@ def unknown_partition(partition: int, partition_count: int) -> ProblemError:
     """Make the error for a partition that does not exist; `partition_count` >= 1."""
     return ProblemError(
         UNKNOWN_PARTITION,
-        f"partition {partition} does not exist: there are {partition_count}"
-        f" (0 to {partition_count - 1})",
+        f"partition {partition} does not exist: there are {partition_count} (0 to {partition_count - 1})",
         partition=partition,
         partition_count=partition_count,
     )
@@ -242,32 +161,24 @@ def wrong_media(media: str) -> ProblemError:
     )
 
 
-def _document(
-    kind: ProblemKind, detail: str, path: str, members: Mapping[str, object]
-) -> dict[str, Any]:
-    problem = Problem.model_validate(
-        {
-            "type": URN + kind.name if kind.name else "about:blank",
-            "title": kind.title,
-            "status": kind.status,
-            "detail": detail,
-            "instance": path,
-            **members,
-        }
-    )
-    return problem.model_dump(mode="json", exclude_none=True)
-
-
 async def _answer(request: Request, error: Exception) -> JSONResponse:
     return response(_as_problem(request, error), request.url.path)
 
 
 def response(problem: ProblemError, path: str) -> JSONResponse:
     """Make the answer to a request for `path`."""
-    document = _document(problem.kind, problem.detail, path, problem.members)
-    return JSONResponse(
-        document, problem.kind.status, headers=problem.headers, media_type=MEDIA_TYPE
-    )
+    kind = problem.kind
+    document = Problem.model_validate(
+        {
+            "type": URN + kind.name if kind.name else "about:blank",
+            "title": kind.title,
+            "status": kind.status,
+            "detail": problem.detail,
+            "instance": path,
+            **problem.members,
+        }
+    ).model_dump(mode="json", exclude_none=True)
+    return JSONResponse(document, kind.status, headers=problem.headers, media_type=MEDIA_TYPE)
 
 
 def _as_problem(request: Request, error: Exception) -> ProblemError:
@@ -290,9 +201,9 @@ def _as_problem(request: Request, error: Exception) -> ProblemError:
         case RequestValidationError():
             return _invalid(request, error)
         case HTTPException():
-            return _framework(request, error)
+            return _framework(error)
         case _:
-            return ProblemError(INTERNAL, INTERNAL.example)
+            return ProblemError(INTERNAL, "the request failed; the log of the service has the reason")
 
 
 def _not_now(error: NotFailed | Busy | Silent | TooManyCommands) -> ProblemError:
@@ -303,9 +214,7 @@ def _not_now(error: NotFailed | Busy | Silent | TooManyCommands) -> ProblemError
         case Busy():
             return _busy(error)
         case Silent():
-            return ProblemError(
-                SILENT, error.message, headers={"Retry-After": "5"}, hint=error.hint
-            )
+            return ProblemError(SILENT, error.message, headers={"Retry-After": "5"}, hint=error.hint)
         case TooManyCommands():
             return ProblemError(BUSY_LINE, error.message, headers={"Retry-After": "1"})
 
@@ -318,46 +227,22 @@ def _busy(error: Busy) -> ProblemError:
         f"{what} of partition {error.partition} is already running",
         partition=error.partition,
         operation_id=operation,
-        hint=f"GET /api/v1/operations/{operation} shows it"
-        if operation
-        else "try again when it has ended",
+        hint=f"GET /api/v1/operations/{operation} shows it" if operation else "try again when it has ended",
     )
 
 
-_BUSY_WITH = {
-    "snapshot": (BUSY, "a snapshot"),
-    "adopt": (ADOPTING, "an adoption"),
-    "retry": (RETRYING, "a retry"),
-}
+_BUSY_WITH = {"snapshot": (BUSY, "a snapshot"), "adopt": (ADOPTING, "an adoption"), "retry": (RETRYING, "a retry")}
 
 
-def _framework(request: Request, error: HTTPException) -> ProblemError:
+def _framework(error: HTTPException) -> ProblemError:
     """Translate what routing and parsing refuse: unknown path, method not allowed, undecodable or endless body."""
     if error.status_code == MALFORMED.status:
         return ProblemError(MALFORMED, "the body cannot be decoded as JSON in UTF-8")
     if error.status_code == TOO_LARGE.status:
         return ProblemError(TOO_LARGE, str(error.detail))
-    kind = ProblemKind("", error.status_code, HTTPStatus(error.status_code).phrase, "")
-    headers = dict(error.headers or {})
-    if "Allow" in headers:
-        # Each route knows only its own method; a path may have several routes.
-        headers["Allow"] = ", ".join(_methods(request))
-    return ProblemError(
-        kind,
-        str(error.detail),
-        headers=headers,
-        hint="GET /openapi.json lists the paths and methods",
-    )
-
-
-def _methods(request: Request) -> list[str]:
-    paths = request.app.openapi()["paths"]
-    return sorted(
-        method.upper()
-        for template, operations in paths.items()
-        if compile_path(template)[0].match(request.url.path)
-        for method in operations
-    )
+    kind = ProblemKind("", error.status_code, HTTPStatus(error.status_code).phrase)
+    hint = "GET /openapi.json lists the paths and methods"
+    return ProblemError(kind, str(error.detail), headers=error.headers, hint=hint)
 
 
 def _invalid(request: Request, error: RequestValidationError) -> ProblemError:
@@ -375,10 +260,7 @@ def _invalid(request: Request, error: RequestValidationError) -> ProblemError:
 def _field_errors(found: Sequence[Any]) -> tuple[FieldError, ...]:
     # The value is not echoed: it may be huge, or a secret sent by mistake.
     return tuple(
-        FieldError(
-            where=".".join(str(part) for part in each["loc"]),
-            message=each["msg"].removeprefix("Value error, "),
-        )
+        FieldError(where=".".join(str(part) for part in each["loc"]), message=each["msg"].removeprefix("Value error, "))
         for each in found[:20]
     )
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import resource
 import socket
 from collections.abc import Iterator
@@ -20,8 +19,6 @@ from snapreplay.api.guard import Hosts, allowed_hosts
 from snapreplay.api.http_process import Arguments
 from snapreplay.api.link import ServiceLink
 
-PARENT_SECONDS = 0.5
-
 
 async def serve(arguments: Arguments) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=arguments.line))
@@ -34,16 +31,9 @@ async def serve(arguments: Arguments) -> None:
     gc.freeze()
     serving = asyncio.create_task(server.serve([tuned(socket.socket(fileno=arguments.listener))]))
     linked = asyncio.create_task(link.run())
-    parent = asyncio.create_task(_until_orphaned(arguments.parent))
-    await asyncio.wait([serving, linked, parent], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([serving, linked], return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
     await serving
-
-
-async def _until_orphaned(parent: int) -> None:
-    """Wait until the parent is gone, where the kernel does not know the call above."""
-    while os.getppid() == parent:  # noqa: ASYNC110 - it has no event
-        await asyncio.sleep(PARENT_SECONDS)
 
 
 class _ToService(logging.Handler):

@@ -11,13 +11,17 @@ import msgspec
 from fastapi import Response
 
 from snapreplay.api import problems
-from snapreplay.service.control.fields import Count, Percent, Seconds, one_of, said
 from snapreplay.service.control.protocol import Check, Operation, ServiceFacts
 from snapreplay.service.control.status import (
+    Count,
     PartitionError,
     PartitionStatus,
+    Percent,
     Recovery,
+    Seconds,
     SnapshotStatus,
+    one_of,
+    said,
 )
 from snapreplay.service.core.phase import Phase
 
@@ -38,9 +42,7 @@ class Restore(Recovery, frozen=True, kw_only=True):
             " (failed, fenced, closed)."
         ),
     ]
-    ownership_doubt: Annotated[
-        str, said("Why another process may own this live partition by now; empty: no doubt.")
-    ]
+    ownership_doubt: Annotated[str, said("Why another process may own this live partition by now; empty: no doubt.")]
     error: PartitionError | None
 
 
@@ -53,9 +55,7 @@ class RestoreSummary(msgspec.Struct, frozen=True):
     all_live: Annotated[bool, said("Also false while no partition is assigned.")]
     percent: Annotated[
         Percent | None,
-        said(
-            "Mean of the partitions, 0 for those that are not on the way to live; null without partitions."
-        ),
+        said("Mean of the partitions, 0 for those that are not on the way to live; null without partitions."),
     ]
 
 
@@ -64,9 +64,7 @@ class RestoreStatus(msgspec.Struct, frozen=True):
 
     app_id: str
     instance_id: str
-    waiting_for: Annotated[
-        str, said("What a new app waits for before it begins, with the command; or empty.")
-    ]
+    waiting_for: Annotated[str, said("What a new app waits for before it begins, with the command; or empty.")]
     summary: RestoreSummary
     partitions: tuple[Restore, ...]
 
@@ -167,14 +165,7 @@ def _with(base: msgspec.Struct, shown: type[_Shown], **more: object) -> _Shown:
     return shown(**{name: getattr(base, name) for name in base.__struct_fields__} | more)
 
 
-def probe(checks: Sequence[Check]) -> Probe:
-    """Return `ok` if every check is, or if there is none."""
-    return Probe("ok" if all(check.ok for check in checks) else "failing", tuple(checks))
-
-
-def answer(
-    shown: msgspec.Struct, status_code: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
+def answer(shown: msgspec.Struct, status_code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return the JSON of one of `SHOWN`, or of a part of one."""
     return Response(msgspec.json.encode(shown), status_code, headers, media_type=JSON)
 

@@ -34,10 +34,7 @@ async def main(bootstrap_servers: str) -> None:
     await consumer.start()
     consumer.assign([TopicPartition("bench-in", 0)])
     producer = AIOKafkaProducer(
-        bootstrap_servers=bootstrap_servers,
-        max_batch_size=1 << 20,
-        linger_ms=0,
-        transactional_id="floor-0",
+        bootstrap_servers=bootstrap_servers, max_batch_size=1 << 20, linger_ms=0, transactional_id="floor-0"
     )
     await producer.start()
     state: dict[bytes, list[int]] = {}
@@ -55,11 +52,7 @@ async def main(bootstrap_servers: str) -> None:
 
 
 async def _apply(
-    producer: AIOKafkaProducer,
-    records: Any,
-    state: dict[bytes, list[int]],
-    decode: Any,
-    encode: Any,
+    producer: AIOKafkaProducer, records: Any, state: dict[bytes, list[int]], decode: Any, encode: Any
 ) -> tuple[list[Any], dict[bytes, list[int]]]:
     futures: list[Any] = []
     changed: dict[bytes, list[int]] = {}

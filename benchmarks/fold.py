@@ -29,7 +29,7 @@ def seconds_of_batches(keys: int) -> Iterator[float]:
     from benchmarks.ledger_app import app
     from snapreplay.app.fold import Fold
     from snapreplay.app.record import RawRecord
-    from snapreplay.state.store import store_of
+    from snapreplay.state.stores import store_of
 
     def record(offset: int) -> Any:
         number = offset if offset < keys else random_.randrange(keys)
@@ -87,9 +87,7 @@ def in_turn(trees: list[str], keys: int, batches: int) -> list[list[float]]:
 
 def show(name: str, seconds: list[float]) -> None:
     low, middle, high = (each / BATCH * 1e6 for each in quantiles(seconds, n=4))
-    print(
-        f"{name:18} µs per record: median {middle:.2f}, half of the batches {low:.2f} to {high:.2f}"
-    )
+    print(f"{name:18} µs per record: median {middle:.2f}, half of the batches {low:.2f} to {high:.2f}")
 
 
 def main() -> None:

@@ -40,14 +40,7 @@ def create_topics(bootstrap_servers: str, *names: str, partitions: int = 1) -> N
         future.result()
 
 
-def load(
-    bootstrap_servers: str,
-    topic: str,
-    records: int,
-    keys: int,
-    seed: int = 1,
-    partitions: int = 1,
-) -> None:
+def load(bootstrap_servers: str, topic: str, records: int, keys: int, seed: int = 1, partitions: int = 1) -> None:
     """Load records of about 95 bytes; the first `keys` touch every key once, the rest draw keys uniformly."""
     producer = Producer(
         {
@@ -79,18 +72,12 @@ class CommittedEnd:
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "group.id": "bench-watch",
-                "isolation.level": "read_committed",
-            }
+            {"bootstrap.servers": bootstrap_servers, "group.id": "bench-watch", "isolation.level": "read_committed"}
         )
         self._partition = TopicPartition(topic, 0)
 
     def __call__(self) -> int:
-        end: int = self._consumer.get_watermark_offsets(self._partition, timeout=10, cached=False)[
-            1
-        ]
+        end: int = self._consumer.get_watermark_offsets(self._partition, timeout=10, cached=False)[1]
         return end
 
     def close(self) -> None:
@@ -98,10 +85,7 @@ class CommittedEnd:
 
 
 def wait_until(
-    condition: Callable[[], bool],
-    what: str,
-    pause_seconds: float = 0.01,
-    deadline_seconds: float = DEADLINE_SECONDS,
+    condition: Callable[[], bool], what: str, pause_seconds: float = 0.01, deadline_seconds: float = DEADLINE_SECONDS
 ) -> float:
     """Return the time, in seconds on the clock, when the condition first held."""
     deadline = time.perf_counter() + deadline_seconds
@@ -117,10 +101,7 @@ def child(log: Path, *arguments: str, **environment: str) -> Iterator[psutil.Pro
     """Start a process of this Python; it is killed at the end of the block."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, *arguments],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
+            [sys.executable, *arguments], stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **environment}
         )
         try:
             yield psutil.Process(process.pid)
@@ -129,9 +110,7 @@ def child(log: Path, *arguments: str, **environment: str) -> Iterator[psutil.Pro
             process.wait()
 
 
-def service_arguments(
-    app: str, bootstrap_servers: str, http_port: int, *overrides: str
-) -> list[str]:
+def service_arguments(app: str, bootstrap_servers: str, http_port: int, *overrides: str) -> list[str]:
     arguments = ["-m", "snapreplay.api.cli", "run", app, "--bootstrap-servers", bootstrap_servers]
     arguments += ["--http-port", str(http_port)]
     # With a name, it has its partitions at once after a kill and restart.
@@ -141,11 +120,7 @@ def service_arguments(
 
 
 def snapreplay(*arguments: str) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "snapreplay.api.cli", *arguments],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    subprocess.run([sys.executable, "-m", "snapreplay.api.cli", *arguments], check=True, stdout=subprocess.DEVNULL)
 
 
 def get(http_port: int, path: str) -> dict[str, object] | None:

@@ -58,9 +58,7 @@ async def _read_metrics(port: int) -> None:
         writer.write(METRICS)
         await writer.drain()
         head = await reader.readuntil(b"\r\n\r\n")
-        lengths = [
-            line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
-        ]
+        lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
         await reader.readexactly(int(lengths[0].partition(b":")[2]))
 
 
@@ -112,9 +110,7 @@ class _Outputs(threading.Thread):
     def __init__(self, servers: str) -> None:
         super().__init__(daemon=True)
         group = {"group.id": "attack-watch", "isolation.level": "read_committed"}
-        self._consumer = Consumer(
-            {"bootstrap.servers": servers, "auto.offset.reset": "latest", **group}
-        )
+        self._consumer = Consumer({"bootstrap.servers": servers, "auto.offset.reset": "latest", **group})
         self._consumer.subscribe(["bench-out"])
         self.ends = threading.Event()
         self.ages_ms: list[float] = []
@@ -158,9 +154,7 @@ class _Probe(threading.Thread):
 
 
 @contextmanager
-def _service(
-    folder: Path, name: str, servers: str, port: int, files: int
-) -> Iterator[psutil.Process]:
+def _service(folder: Path, name: str, servers: str, port: int, files: int) -> Iterator[psutil.Process]:
     """Run one process of the app, which may have so many files."""
     arguments = harness.service_arguments(APP, servers, port, f"instance_id={name}")
     if files < 4096:
@@ -191,9 +185,7 @@ def _measure(servers: str, attack: str, seconds: float) -> None:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder, ports = Path(name), (harness.free_port(), harness.free_port())
         began = time.perf_counter()
-        attacked = stack.enter_context(
-            _service(folder, "attacked", servers, ports[0], FILES.get(attack, 4096))
-        )
+        attacked = stack.enter_context(_service(folder, "attacked", servers, ports[0], FILES.get(attack, 4096)))
         harness.wait_until(lambda: "HTTP API" in (folder / "attacked.log").read_text(), "output")
         first_output = time.perf_counter() - began
         stack.enter_context(_service(folder, "other", servers, ports[1], 4096))

@@ -57,17 +57,11 @@ class Result(NamedTuple):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--keys", type=int, default=5_000_000, help="with fewer, constant costs dominate"
-    )
-    parser.add_argument(
-        "--meanwhile", type=int, default=500_000, help="records that arrive during a snapshot"
-    )
+    parser.add_argument("--keys", type=int, default=5_000_000, help="with fewer, constant costs dominate")
+    parser.add_argument("--meanwhile", type=int, default=500_000, help="records that arrive during a snapshot")
     arguments = parser.parse_args()
     print(
-        f"{arguments.keys:,} keys, {arguments.meanwhile:,} records during a snapshot;"
-        f" {harness.machine()}",
-        flush=True,
+        f"{arguments.keys:,} keys, {arguments.meanwhile:,} records during a snapshot; {harness.machine()}", flush=True
     )
     result = measure(arguments.keys, arguments.meanwhile)
     print(table(result))
@@ -77,8 +71,7 @@ def main() -> int:
 def table(result: Result) -> str:
     """Show the result to people; sizes in MiB."""
     lines = [
-        f"{memory.name:34s} {memory.resident_bytes / 2**20:8,.0f} MiB"
-        f"   peak {memory.peak_bytes / 2**20:8,.0f} MiB"
+        f"{memory.name:34s} {memory.resident_bytes / 2**20:8,.0f} MiB   peak {memory.peak_bytes / 2**20:8,.0f} MiB"
         for memory in result.memories
     ]
     phases = ", ".join(f"{name} {seconds:.3f}" for name, seconds in result.phases.items())
@@ -110,9 +103,7 @@ def measure(keys: int, meanwhile: int) -> Result:
         return Result(memories, restore["seconds_per_phase"])
 
 
-def _first_life(
-    process: psutil.Process, servers: str, port: int, keys: int, meanwhile: int, log: Path
-) -> list[Memory]:
+def _first_life(process: psutil.Process, servers: str, port: int, keys: int, meanwhile: int, log: Path) -> list[Memory]:
     """Measure without state, with all of it, in a quiet snapshot, and in one during processing."""
     _live(port, log)
     memories = [memory_of("no state, LIVE", process)]

@@ -46,18 +46,13 @@ def main() -> None:
         for name, run in contestants.items():
             result = run(arguments.records, arguments.keys)
             results[name].append(result)
-            print(
-                f"  run {number + 1}  {name:28s} {result.records_per_second:9,.0f} records/s",
-                flush=True,
-            )
+            print(f"  run {number + 1}  {name:28s} {result.records_per_second:9,.0f} records/s", flush=True)
     _show(results)
 
 
 def _show(results: dict[str, list[Result]]) -> None:
     floor = median(r.records_per_second for r in next(iter(results.values())))
-    print(
-        f"\n{'':28s} {'records/s min / median / max':>34s} {'of floor':>9s} {'CPU s/M':>8s} {'RSS MB':>7s}"
-    )
+    print(f"\n{'':28s} {'records/s min / median / max':>34s} {'of floor':>9s} {'CPU s/M':>8s} {'RSS MB':>7s}")
     for name, runs in results.items():
         rates = sorted(r.records_per_second for r in runs)
         middle = median(rates)
@@ -84,9 +79,7 @@ def _service(records: int, keys: int, changes: str) -> Result:
         harness.snapreplay("init", APP, "--bootstrap-servers", servers)
         harness.load(servers, "bench-in", records, keys)
         log = Path(scratch, "service.log")
-        arguments = harness.service_arguments(
-            APP, servers, harness.free_port(), f"changelog.enabled={changes}"
-        )
+        arguments = harness.service_arguments(APP, servers, harness.free_port(), f"changelog.enabled={changes}")
         with harness.child(log, *arguments) as process:
             return _measure(servers, process, records, log)
 

@@ -2,7 +2,7 @@
 
 A service with 1 M keys of state is killed; a new process is started at once with the same instance id. Measured
 from the start of that process: LIVE (its own status) and the first new output visible to a read_committed reader.
-Both modes, and with nothing to advance.
+Both modes, with nothing to advance, and by a version that upgrades each entry.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from benchmarks import harness
 from snapreplay.devbroker.broker import LocalBroker
 
 APP = "benchmarks/ledger_app.py"
+NEXT_APP = "benchmarks/ledger_app_2.py"
 
 
 class Case(NamedTuple):
@@ -26,12 +27,14 @@ class Case(NamedTuple):
     name: str
     mode: str
     records_after_snapshot: int
+    is_upgraded: bool = False
 
 
 CASES = (
     Case("nothing to advance", "changes", 0),
     Case("by changes", "changes", 100_000),
     Case("by replay", "replay", 100_000),
+    Case("upgraded", "changes", 0, is_upgraded=True),
 )
 
 
@@ -51,7 +54,10 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"{arguments.keys:,} keys; {harness.machine()}")
     for case in CASES:
-        results = _case(case, arguments.keys, arguments.runs)
+        if case.is_upgraded:  # once for each log
+            results = [_case(case, arguments.keys, 1)[0] for _ in range(arguments.runs)]
+        else:
+            results = _case(case, arguments.keys, arguments.runs)
         _show(case, results)
 
 
@@ -88,9 +94,8 @@ def _case(case: Case, keys: int, runs: int) -> list[Result]:
             processed += case.records_after_snapshot
         results = []
         for number in range(runs):
-            results.append(
-                _restart(servers, port, arguments, Path(scratch, f"{number}.log"), processed)
-            )
+            then = [NEXT_APP if each == APP else each for each in arguments] if case.is_upgraded else arguments
+            results.append(_restart(servers, port, (arguments, then), Path(scratch, f"{number}.log"), processed))
             processed += 1
         return results
 
@@ -102,18 +107,17 @@ def _first_life(arguments: list[str], port: int, log: Path, records: int) -> Non
         harness.snapreplay("trigger-snapshot", "--wait", "--url", f"http://127.0.0.1:{port}")
 
 
-def _restart(servers: str, port: int, arguments: list[str], log: Path, processed: int) -> Result:
-    """Let the process catch up first, kill it, and measure the one after it."""
-    with harness.child(log, *arguments):
+def _restart(servers: str, port: int, both: tuple[list[str], list[str]], log: Path, processed: int) -> Result:
+    """Let the process catch up first, kill it, and measure the one after it; `both`: their command lines."""
+    before_it, arguments = both
+    with harness.child(log, *before_it):
         harness.wait_until(lambda: _position(port) >= processed, f"catching up ({log})", 0.1)
     end = harness.CommittedEnd(servers, "bench-out")
     before = end()
     harness.load(servers, "bench-in", 1, 1, seed=3)
     began, started_at = time.perf_counter(), time.time()
     with harness.child(log, *arguments):
-        first_output = (
-            harness.wait_until(lambda: end() > before, f"the first output ({log})") - began
-        )
+        first_output = harness.wait_until(lambda: end() > before, f"the first output ({log})") - began
         status: Any = harness.get(port, "/restore-status")
         end.close()
     restore = status["partitions"][0]

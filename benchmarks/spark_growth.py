@@ -31,11 +31,7 @@ class Size(msgspec.Struct, frozen=True):
     partitions: int = 4
 
 
-GRID = {
-    "keys": (100_000, 300_000, 900_000),
-    "records": (300_000, 1_000_000, 2_000_000),
-    "partitions": (1, 4, 16),
-}
+GRID = {"keys": (100_000, 300_000, 900_000), "records": (300_000, 1_000_000, 2_000_000), "partitions": (1, 4, 16)}
 """What is changed; all else is as `Size` says."""
 
 
@@ -82,14 +78,9 @@ def _measure(minutes: float) -> Growth:
         with LocalBroker(heap_mb=512) as broker:
             servers = broker.bootstrap_servers
             make_log(servers, size.keys, size.records, size.partitions)
-            points.append(
-                Point(size, {job: measured(job, servers)[-1].cpu_seconds for job in JOBS})
-            )
+            points.append(Point(size, {job: measured(job, servers)[-1].cpu_seconds for job in JOBS}))
         cells = "  ".join(f"{job} {cost:.1f}" for job, cost in points[-1].cpu_seconds.items())
-        print(
-            f"{size.keys:,} keys, {size.records:,} records, {size.partitions} partitions: {cells}",
-            flush=True,
-        )
+        print(f"{size.keys:,} keys, {size.records:,} records, {size.partitions} partitions: {cells}", flush=True)
     for size in todo:
         print(f"no time left for {size}")
     return Growth(harness.machine(), points, todo)
@@ -135,10 +126,7 @@ def _panel(name: str, points: Sequence[Point], highest: float) -> Iterator[str]:
         yield f'<text x="{x}" y="{bottom + 14}" text-anchor="middle">{_short(value)}</text>'
     for job, color in zip(JOBS, COLORS, strict=True):
         places = [
-            (
-                round(LEFT + value / last * _PLOT_WIDTH, 1),
-                round(bottom - costs[job] / highest * _PLOT_HEIGHT, 1),
-            )
+            (round(LEFT + value / last * _PLOT_WIDTH, 1), round(bottom - costs[job] / highest * _PLOT_HEIGHT, 1))
             for value, costs in shown
         ]
         line = " ".join(f"{x},{y}" for x, y in places)

@@ -53,9 +53,7 @@ def main() -> None:
 async def _run(keys: int) -> None:
     with LocalBroker(heap_mb=512) as broker:
         records = _prepare(broker.bootstrap_servers, keys)
-        settings = load_settings(
-            {"kafka.bootstrap.servers": broker.bootstrap_servers, "snapshot.every_seconds": 0}
-        )
+        settings = load_settings({"kafka.bootstrap.servers": broker.bootstrap_servers, "snapshot.every_seconds": 0})
         async with running(app, settings) as service:
             await service.wait_live(60)
             await _every_key_seen(service, keys)
@@ -79,8 +77,7 @@ async def _proposed(bootstrap_servers: str) -> int:
     """Propose a snapshot; return the offset of the manifest. A process of its own makes it: what it frees would
     stop this one."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "benchmarks.stall", "--propose", bootstrap_servers),
-        stdout=subprocess.PIPE,
+        *(sys.executable, "-m", "benchmarks.stall", "--propose", bootstrap_servers), stdout=subprocess.PIPE
     )
     printed, _ = await process.communicate()
     return int(printed)

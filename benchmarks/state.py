@@ -21,17 +21,15 @@ from zlib import crc32
 import msgspec
 
 from benchmarks.harness import machine
-from snapreplay.app.output_hash import hashing
-from snapreplay.app.record import Output
+from snapreplay.app.record import Output, hashing
 from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import RecordKind, enveloped
 from snapreplay.snapshots.format.records import ChunkRef
 from snapreplay.state.contract import Store
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
-from snapreplay.state.store import store_of
-from snapreplay.state.stores import Stores
-from tests.support.chunks import read_chunk
+from snapreplay.state.stores import Stores, store_of
+from tests.support.entries import read_chunk
 
 BATCH = 5000
 STAMP_MS = 1_700_000_000_000
@@ -73,19 +71,11 @@ def change_stores(state: Any, updates: list[tuple[str, int]]) -> None:
 Change = Callable[[Any, list[tuple[str, int]]], None]
 SUBJECTS: dict[str, tuple[Callable[[], Any], Change]] = {
     "Struct": (lambda: MapState(str, Account, default=Account), change_struct),
-    "ordered": (
-        lambda: MapState(str, Account, default=Account, ordered=True),
-        change_struct,
-    ),
-    "dict": (
-        lambda: MapState(str, dict, default=lambda: {"count": 0, "total": 0, "last_ms": 0}),
-        change_dict,
-    ),
+    "ordered": (lambda: MapState(str, Account, default=Account, ordered=True), change_struct),
+    "dict": (lambda: MapState(str, dict, default=lambda: {"count": 0, "total": 0, "last_ms": 0}), change_dict),
     "int": (lambda: MapState(str, int, default=int), change_int),
     "Stores": (
-        lambda: Stores(
-            accounts=MapState(str, Account, default=Account), others=MapState(str, Account)
-        ),
+        lambda: Stores(accounts=MapState(str, Account, default=Account), others=MapState(str, Account)),
         change_stores,
     ),
 }
@@ -112,9 +102,7 @@ class Laps:
 
     def longest_ms(self) -> str:
         """Return the longest one of each name, and how many there were."""
-        return "  ".join(
-            f"{name} {max(laps) * 1e3:.1f} (of {len(laps)})" for name, laps in self.seconds.items()
-        )
+        return "  ".join(f"{name} {max(laps) * 1e3:.1f} (of {len(laps)})" for name, laps in self.seconds.items())
 
 
 def drawn(random_: random.Random, keys: int) -> list[tuple[str, int]]:
@@ -135,9 +123,7 @@ class Skewed:
         return [(f"acct-{key:08d}", random_.randrange(100)) for key in chosen]
 
 
-def one_batch(
-    store: Store, view: Any, change: Change, updates: list[tuple[str, int]], laps: Laps
-) -> None:
+def one_batch(store: Store, view: Any, change: Change, updates: list[tuple[str, int]], laps: Laps) -> None:
     store.begin()
     with laps.lap("apply"):
         change(view, updates)
@@ -159,9 +145,7 @@ def filled(subject: str, keys: int) -> tuple[Store, Any, Change]:
     return store, view, change
 
 
-def measure_updates(
-    subject: str, keys: int, rounds: int, seed: int, *, skewed: bool = False
-) -> None:
+def measure_updates(subject: str, keys: int, rounds: int, seed: int, *, skewed: bool = False) -> None:
     store, view, change = filled(subject, keys)
     random_, laps, whole = random.Random(seed), Laps(), Laps()
     draw = Skewed(random_, keys) if skewed else drawn
@@ -258,7 +242,7 @@ def restored(key_type: Any, value_type: Any, entries: list[tuple[Any, Any]]) -> 
         all_of(store.sealing())
         store.merge()
     copied: MapState[Any, Any] = MapState(key_type, value_type, ordered=True)
-    cursor = store.mark()
+    cursor = store.shards.mark()
     while slices := all_of(cursor.slicing(1 << 22)):
         copied.__snapreplay_store__().load(slices)
     return copied
@@ -309,14 +293,7 @@ def _name(type_: Any) -> str:
 def measure_fingerprint(rounds: int) -> None:
     """Measure the fingerprint of the outputs of one batch, each of some 100 bytes."""
     outputs = [
-        Output(
-            "balances",
-            b"k%06d" % n,
-            b"%0100d" % n,
-            partition=None,
-            same_key=True,
-            timestamp_ms=None,
-        )
+        Output("balances", b"k%06d" % n, b"%0100d" % n, partition=None, same_key=True, timestamp_ms=None)
         for n in range(BATCH)
     ]
     laps = Laps()
@@ -343,9 +320,7 @@ def main() -> None:
     measure_updates("Struct", given.keys // 10, given.rounds, given.seed)
     for keys in (given.keys, given.keys // 10):
         measure_updates("Struct", keys, given.rounds, given.seed, skewed=True)
-    print(
-        "\nsnapshot while batches go on (pieces as a whole; a service takes steps: benchmarks.stall)"
-    )
+    print("\nsnapshot while batches go on (pieces as a whole; a service takes steps: benchmarks.stall)")
     small = measure_snapshot(given.keys // 10, given.seed)
     large = measure_snapshot(given.keys, given.seed)
     print("\nrestore, garbage collector off (target: 0.25 s for 1 M keys)")

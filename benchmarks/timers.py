@@ -31,9 +31,7 @@ TICKS = Topic("ticks", value=utf8)
 
 
 def app() -> App[MapState[str, int]]:
-    made: App[MapState[str, int]] = App(
-        "timers", inputs=[TICKS], state=lambda: MapState(str, int), version="1"
-    )
+    made: App[MapState[str, int]] = App("timers", inputs=[TICKS], state=lambda: MapState(str, int), version="1")
 
     @made.handler(TICKS)
     def on_tick(record: Any, state: MapState[str, int], _: Any) -> None:

@@ -13,12 +13,7 @@ HOUR_MS = 3_600_000
 events = Topic("events", key=utf8, value=raw)
 unique_events = Topic("unique-events", key=utf8, value=raw)
 
-app = App(
-    "dedupe",
-    inputs=[events],
-    outputs=[unique_events],
-    state=lambda: MapState(str, bool, ttl_ms=HOUR_MS),
-)
+app = App("dedupe", inputs=[events], outputs=[unique_events], state=lambda: MapState(str, bool, ttl_ms=HOUR_MS))
 
 
 @app.handler(events)

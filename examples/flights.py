@@ -49,12 +49,7 @@ class FlightStats(msgspec.Struct):
 flights = Topic("flights", key=utf8, value=json(Flight))
 flight_stats = Topic("flight-stats", key=utf8, value=json(FlightStats))
 
-app = App(
-    "flights",
-    inputs=[flights],
-    outputs=[flight_stats],
-    state=lambda: MapState(str, Stats, default=Stats),
-)
+app = App("flights", inputs=[flights], outputs=[flight_stats], state=lambda: MapState(str, Stats, default=Stats))
 
 
 @app.handler(flights)

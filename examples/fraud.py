@@ -67,12 +67,7 @@ account_events = Topic("account-events", key=utf8, value=json(AccountEvent))
 fraud_alerts = Topic("fraud-alerts", key=utf8, value=json(Alert))
 fraud_log = Topic("fraud-log", key=utf8, value=json(Logged))
 
-app = App(
-    "fraud",
-    inputs=[card_payments, account_events],
-    outputs=[fraud_alerts, fraud_log],
-    state=Cards,
-)
+app = App("fraud", inputs=[card_payments, account_events], outputs=[fraud_alerts, fraud_log], state=Cards)
 
 
 @app.handler(card_payments)

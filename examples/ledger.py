@@ -10,10 +10,7 @@ payments = Topic("payments")
 balances = Topic("balances")
 
 app = App(
-    "ledger",
-    inputs=[payments],
-    outputs=[balances],
-    state=lambda: MapState(str, dict, default=lambda: {"balance": 0}),
+    "ledger", inputs=[payments], outputs=[balances], state=lambda: MapState(str, dict, default=lambda: {"balance": 0})
 )
 
 

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    AsyncIterator,
-    Collection,
-    Coroutine,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Self, TypeVar
@@ -19,12 +11,11 @@ import msgspec
 
 from snapreplay.app import names
 from snapreplay.app.record import InputRecord
-from snapreplay.service.config.key_file import seals_of
-from snapreplay.service.config.settings import Settings
+from snapreplay.service.config.settings import Settings, seals_of
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaAppender
-from snapreplay.service.kafka.group_offsets import commit_offsets, committed_offsets
+from snapreplay.service.kafka.group_offsets import BROKERS_RETENTION_MS, KafkaOffsetCommitter, committed_offsets
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.ports import Bounds, CommittedOffset, LogRecord, TopicPartition
@@ -172,7 +163,11 @@ class BlockingProofs:
             offset = max(each.next_offset for each in recorded.proofs)
             place = TopicPartition(self._topic, number)
             offsets[place] = CommittedOffset(offset, to_metadata(recorded))
-        await commit_offsets(self._settings, self._group_id, offsets)
+        committer = KafkaOffsetCommitter(self._settings, self._group_id, BROKERS_RETENTION_MS)
+        try:
+            await committer.commit(offsets)
+        finally:
+            await committer.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         loop = LoopThread("snapreplay-proofs")

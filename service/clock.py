@@ -10,18 +10,15 @@ _LAST_MS = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) * 1000
 
 
 def wall_time() -> datetime:
-    """Return the time in UTC."""
     return datetime.now(UTC)
 
 
 def time_of(unix_ms: int) -> datetime:
-    """Return this Unix time in UTC. One that no calendar has, which a damaged record may hold, is the nearest that it
-    has."""
+    """Return this Unix time in UTC; the nearest one for what no calendar has, as a damaged record may hold."""
     return datetime.fromtimestamp(min(max(unix_ms, _FIRST_MS), _LAST_MS) / 1000, UTC)
 
 
 def wall_ms() -> int:
-    """Return Unix time in milliseconds."""
     return time.time_ns() // 1_000_000
 
 

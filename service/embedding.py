@@ -1,7 +1,9 @@
-"""The questions of a program that runs a service inside itself: views of the state, and news of failures."""
+"""The questions of a program that runs a service inside itself: views of the state, news of failures, and the waiting
+until all partitions are LIVE, or have processed their inputs."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import threading
@@ -9,14 +11,32 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from snapreplay.errors import PartitionNotLive, ServiceClosed, UnknownPartition, UsageError
+from snapreplay.errors import (
+    NotCaughtUp,
+    NotLive,
+    PartitionNotLive,
+    RetryableError,
+    ServiceClosed,
+    UnknownPartition,
+    UsageError,
+)
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core.phase import Phase
 from snapreplay.service.partition.runner import PartitionRunner
+from snapreplay.service.ports import Cluster, TopicPartition
+from snapreplay.service.service_control import ServiceControl
+from snapreplay.service.topics.reading import reading
 from snapreplay.state.view import View, view_of
 
 log = logging.getLogger("snapreplay")
 
+LOOK_SECONDS = 0.02
+
 OnFailed = Callable[[int, BaseException], None]
 """Called with a partition that became FAILED, and why."""
+
+Runners = Callable[[], Mapping[int, PartitionRunner]]
+"""Those of the partitions that are ours now."""
 
 
 class Views:
@@ -25,10 +45,10 @@ class Views:
     def __init__(self, partition_count: Callable[[], int | None]) -> None:
         """Take `partition_count`: of the app; None as long as the cluster was not reached."""
         self._partition_count = partition_count
-        self._runners: Callable[[], Mapping[int, PartitionRunner]] | None = None
+        self._runners: Runners | None = None
         self._thread = 0
 
-    def open(self, runners: Callable[[], Mapping[int, PartitionRunner]]) -> None:
+    def open(self, runners: Runners) -> None:
         self._runners, self._thread = runners, threading.get_ident()
 
     def close(self) -> None:
@@ -46,11 +66,7 @@ class Views:
         if runner is not None and runner.store is not None:
             return runner.store.committed_view()
         count = self._partition_count()
-        if (
-            type(partition) is not int
-            or partition < 0
-            or (count is not None and partition >= count)
-        ):
+        if type(partition) is not int or partition < 0 or (count is not None and partition >= count):
             raise UnknownPartition(partition, count)
         raise PartitionNotLive(
             partition,
@@ -87,8 +103,7 @@ class FailureNews:
     def add(self, callback: OnFailed) -> None:
         if not callable(callback):
             raise UsageError(
-                f"on_failed({callback!r}): the callback cannot be called",
-                hint="pass a function of (partition, error)",
+                f"on_failed({callback!r}): the callback cannot be called", hint="pass a function of (partition, error)"
             )
         if inspect.iscoroutinefunction(callback):
             raise UsageError(
@@ -105,6 +120,106 @@ class FailureNews:
                     answer.close()
                     raise TypeError("it returned a coroutine, which nobody awaits")
             except Exception:  # the program's own
-                log.exception(
-                    "partition %d FAILED, and the callback of on_failed raised", partition
-                )
+                log.exception("partition %d FAILED, and the callback of on_failed raised", partition)
+
+
+class Readiness:
+    """The waiting for the partitions of one service, in its loop."""
+
+    def __init__(self, control: ServiceControl, board: StatusBoard, check_open: Callable[[], None]) -> None:
+        """Take `check_open`, which raises ServiceClosed once the service is stopped."""
+        self._control = control
+        self._board = board
+        self._check_open = check_open
+
+    async def until_ready(self) -> None:
+        """Wait until all are LIVE, or raise NotLive (one FAILED) or ServiceClosed (stopped meanwhile)."""
+        with self._control.changes(asyncio.get_running_loop()) as changed:
+            while not self._control.ready():
+                self.raise_hopeless()
+                await changed.wait()
+                changed.clear()
+
+    def raise_hopeless(self) -> None:
+        """Raise NotLive if a partition FAILED, ServiceClosed if the service was stopped meanwhile."""
+        self._check_open()
+        if any(each.phase is Phase.FAILED for each in self._board.all()):
+            raise self.not_live("a partition FAILED")
+
+    def not_live(self, why: str) -> NotLive:
+        """Make the error with what each partition does, the first error, and what the whole process waits for."""
+        states = ", ".join(f"{s.partition}: {s.phase.value}" for s in self._board.all())
+        reasons, hint = self._reasons()
+        return NotLive(f"{why} (partitions: {'; '.join([states or 'none assigned', *reasons])})", hint=hint)
+
+    def not_caught_up(self, seconds: float | None, missing: list[str]) -> NotCaughtUp:
+        """Make the error with what is `missing`, the first error, and what the whole process waits for."""
+        reasons, hint = self._reasons()
+        told = [*(missing or ["no partition is assigned"]), *reasons]
+        return NotCaughtUp(f"not caught up after {seconds} s: {'; '.join(told)}", hint=hint)
+
+    def _reasons(self) -> tuple[list[str], str]:
+        """Return the first error and what the process waits for, and a hint, which may be empty."""
+        errors = [s.error for s in self._board.all() if s.error is not None]
+        awaited = self._control.awaited
+        reasons = [
+            *(error.message for error in errors[:1]),
+            *([awaited.message] if awaited else []),
+            *([self._control.unreachable_reason] if self._control.unreachable_reason else []),
+        ]
+        hints = [*(error.hint for error in errors[:1]), *([awaited.hint] if awaited else [])]
+        return reasons, hints[0] if hints else ""
+
+
+class CatchingUp:
+    """The waiting for a state that has caught up; `wait` once. `missing` says what is not there yet."""
+
+    def __init__(
+        self, cluster: Cluster, inputs: tuple[str, ...], runners: Runners, raise_hopeless: Callable[[], None]
+    ) -> None:
+        """Take `raise_hopeless`, which raises if a partition is FAILED or the service was stopped."""
+        self._cluster = cluster
+        self._raise_hopeless = raise_hopeless
+        self._inputs = inputs
+        self._runners = runners
+        # By partition, of the inputs, when it was asked for first.
+        self._ends: dict[int, dict[str, int]] = {}
+
+    async def wait(self) -> None:
+        """Wait until every partition that is ours by then is LIVE and has committed what was there."""
+        while True:
+            await self._ask_for_ends()
+            self._raise_hopeless()  # a stopped service has no partition, so it would miss nothing
+            if not self.missing():
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def missing(self) -> list[str]:
+        """Describe each partition that is not caught up in one phrase."""
+        found = []
+        for number, runner in sorted(self._runners().items()):
+            reached, ends = runner.reached, self._ends.get(number)
+            if reached is None or ends is None:
+                found.append(f"partition {number} is {runner.phase.value}")
+                continue
+            behind = [name for name, end in ends.items() if reached.get(name, -1) < end]
+            if behind:
+                found.append(f"partition {number}: {_listed(behind, reached, ends)}")
+        return found
+
+    async def _ask_for_ends(self) -> None:
+        new = set(self._runners()) - self._ends.keys()
+        if not new:
+            return
+        try:
+            async with reading(self._cluster) as reader:
+                for number in sorted(new):
+                    self._ends[number] = {
+                        name: (await reader.bounds(TopicPartition(name, number))).end_offset for name in self._inputs
+                    }
+        except RetryableError:
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+def _listed(behind: list[str], reached: Mapping[str, int], ends: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} is at {reached.get(name)} of {ends[name]}" for name in behind)

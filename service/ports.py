@@ -26,8 +26,7 @@ NO_ANCHORS: Mapping[TopicPartition, PositionAnchor] = {}
 
 
 class Bounds(NamedTuple):
-    """The bounds of a log, `start_offset <= end_offset`. The end is the reader's own: last stable offset under
-    read_committed."""
+    """The bounds of a log, `start_offset <= end_offset`; the end is the last stable offset under read_committed."""
 
     start_offset: int
     end_offset: int
@@ -41,8 +40,7 @@ class EpochEnd(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """The committed offset of a consumer group in a partition: the next offset, and the text that was committed
-    beside it."""
+    """A consumer group's committed offset in a partition: the next offset, and the text committed beside it."""
 
     offset: int
     metadata: str
@@ -111,9 +109,7 @@ class Reader(Protocol):
         """
 
     async def follow(
-        self,
-        positions: Mapping[TopicPartition, int],
-        anchors: Mapping[TopicPartition, PositionAnchor] = NO_ANCHORS,
+        self, positions: Mapping[TopicPartition, int], anchors: Mapping[TopicPartition, PositionAnchor] = NO_ANCHORS
     ) -> None:
         """Assign these partitions and seek each; `poll` then returns what comes. Whatever was fetched before is thrown
         away. `anchors`: what lies below the positions, as far as known: each fetch asks whether it is still there."""
@@ -122,9 +118,7 @@ class Reader(Protocol):
         """Return what lies directly below a position that `poll` has led to since `follow`; None when that is not
         known. Earlier positions are not asked for any more."""
 
-    async def poll(
-        self, records_max: int, timeout_ms: int
-    ) -> Mapping[TopicPartition, Sequence[InputRecord]]:
+    async def poll(self, records_max: int, timeout_ms: int) -> Mapping[TopicPartition, Sequence[InputRecord]]:
         """Return new records per partition, in order, possibly none.
 
         Raises:
@@ -164,9 +158,7 @@ class Producer(Protocol):
     def ending(self) -> Ending:
         """The end of the last transaction, when `commit` raised or was cancelled."""
 
-    async def commit(
-        self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]
-    ) -> tuple[int, ...]:
+    async def commit(self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]) -> tuple[int, ...]:
         """Commit one transaction: outputs, then `records` in order to `partition` of their topics.
 
         Every answer is checked before the commit is asked for.
@@ -220,8 +212,7 @@ class NewTopic(msgspec.Struct, frozen=True):
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):
-    """The facts of a cluster; `broker_config` of any one broker: transaction.max.timeout.ms, message.max.bytes, ...
-    as strings."""
+    """The facts of a cluster; `broker_config` of any one broker, as strings: transaction.max.timeout.ms, ..."""
 
     cluster_id: str
     broker_config: dict[str, str]

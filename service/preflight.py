@@ -7,16 +7,15 @@ from typing import Any
 from snapreplay.app.app import App
 from snapreplay.app.ways import app_name, new_app
 from snapreplay.errors import UsageError
-from snapreplay.service.config.key_file import seals_of
-from snapreplay.service.config.settings import Settings
+from snapreplay.service.config.settings import Settings, seals_of
 from snapreplay.service.ports import Cluster, ClusterFacts, TopicFacts
 from snapreplay.service.runtime.context import ClusterView
-from snapreplay.service.topics.limits import limits_of
 from snapreplay.service.topics.requirements import (
     check_dead_letters,
     check_own_topic,
     check_replayable,
     incomplete,
+    limits_of,
     missing_topic,
     own_topics,
     partition_count,
@@ -39,13 +38,7 @@ class OwnTopicsMissing(UsageError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        hint: str,
-        partition_count: int,
-        pair_is_missing: bool,
-        **facts: object,
+        self, message: str, *, hint: str, partition_count: int, pair_is_missing: bool, **facts: object
     ) -> None:
         super().__init__(message, hint=hint, **facts)
         self.partition_count = partition_count
@@ -103,9 +96,7 @@ def _topic_ids(topics: list[TopicFacts]) -> dict[str, str]:
     return {facts.name: facts.topic_id for facts in topics if facts.topic_id}
 
 
-def _check_present(
-    app: App[Any], own: tuple[str, ...], facts: dict[str, TopicFacts], count: int
-) -> None:
+def _check_present(app: App[Any], own: tuple[str, ...], facts: dict[str, TopicFacts], count: int) -> None:
     missing = [name for name in own if name not in facts]
     pair = [name for name in own[:2] if name in missing]
     if len(pair) == 1:

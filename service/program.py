@@ -1,5 +1,4 @@
-"""The functions that a program calls: run an app, run it inside of a program, create its topics, write its
-beginning."""
+"""The functions that a program calls: run an app, run it inside of a program, make its topics, its beginning."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ from typing import Any, TypeVar
 from snapreplay.app.app import App, check_app
 from snapreplay.service.config.settings import Settings, used_settings
 from snapreplay.service.control.protocol import Http
+from snapreplay.service.decisions.before_init import StartFrom
 from snapreplay.service.decisions.first_start import FirstStart
 from snapreplay.service.decisions.init import init_app
-from snapreplay.service.decisions.start_offsets import StartFrom
 from snapreplay.service.kafka.client_log import summarise_client_log
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.service import Service
@@ -30,11 +29,7 @@ S = TypeVar("S")
 
 @asynccontextmanager
 async def running(
-    app: App[S],
-    settings: Settings | None = None,
-    http: Http | None = None,
-    *,
-    first_start: FirstStart = "wait",
+    app: App[S], settings: Settings | None = None, http: Http | None = None, *, first_start: FirstStart = "wait"
 ) -> AsyncIterator[Service[S]]:
     """Start a service for the length of an `async with` block, then stop it gracefully. Handlers run in this loop.
 
@@ -57,11 +52,7 @@ async def running(
 
 
 def run(
-    app: App[Any],
-    settings: Settings | None = None,
-    http: Http | None = None,
-    *,
-    first_start: FirstStart = "wait",
+    app: App[Any], settings: Settings | None = None, http: Http | None = None, *, first_start: FirstStart = "wait"
 ) -> int:
     """Run an app until SIGTERM, SIGHUP, SIGQUIT or Ctrl-C, then stop gracefully. As `snapreplay run`; logging is the
     program's. The process is ended with exit code 6 if it has not stopped 2 s after `timeouts.shutdown_ms`.
@@ -86,11 +77,7 @@ def run(
 
 
 async def ensure_topics(
-    app: App[Any],
-    settings: Settings | None = None,
-    *,
-    create_inputs: int | None = None,
-    replace_lost: bool = False,
+    app: App[Any], settings: Settings | None = None, *, create_inputs: int | None = None, replace_lost: bool = False
 ) -> list[str]:
     """Create the app's own topics if all of them are absent, otherwise check them. As `snapreplay topics ensure`.
 
@@ -116,11 +103,7 @@ async def ensure_topics(
 
 
 async def init(
-    app: App[Any],
-    settings: Settings | None = None,
-    *,
-    start: StartFrom = "earliest",
-    state_is_lost: bool = False,
+    app: App[Any], settings: Settings | None = None, *, start: StartFrom = "earliest", state_is_lost: bool = False
 ) -> list[str]:
     """Write the genesis of each partition that has none; repeating it changes nothing. As `snapreplay init`.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from snapreplay.app.app import App
-from snapreplay.app.dead_letter import PREFIX, Headers
+from snapreplay.app.failure import PREFIX, Headers
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.ranges import anchor_of
 from snapreplay.app.record import InputRecord, Output
@@ -78,9 +78,7 @@ async def redrive(app: App[Any], settings: Settings, *, dry_run: bool = False) -
     return done
 
 
-async def _new_letters(
-    reader: Reader, source: TopicPartition
-) -> AsyncIterator[Sequence[InputRecord]]:
+async def _new_letters(reader: Reader, source: TopicPartition) -> AsyncIterator[Sequence[InputRecord]]:
     """Yield the letters after the last note, at most BATCH_RECORDS at a time."""
     start, end = await reader.bounds(source)
     position = await _noted(reader, source, start, end)
@@ -135,9 +133,7 @@ class _Found:
     refused: OtherRecord | None = None
 
 
-async def _outputs(
-    letters: Sequence[InputRecord], inputs: Reader, counts: dict[str, int], done: Redriven
-) -> _Found:
+async def _outputs(letters: Sequence[InputRecord], inputs: Reader, counts: dict[str, int], done: Redriven) -> _Found:
     found: list[Output] = []
     for letter in letters:
         try:
@@ -185,14 +181,9 @@ async def _original(letter: InputRecord, inputs: Reader, counts: dict[str, int])
 
 
 def _check_same(
-    letter: InputRecord,
-    source: TopicPartition,
-    found: InputRecord,
-    timestamp_ms: int,
-    why: dict[str, bytes],
+    letter: InputRecord, source: TopicPartition, found: InputRecord, timestamp_ms: int, why: dict[str, bytes]
 ) -> None:
-    """Raise OtherRecord if the timestamp differs, or the hash of key and value, which older dead letters do not
-    have."""
+    """Raise OtherRecord if the timestamp differs, or the hash, which older dead letters do not have."""
     now = anchor_of(found)
     recorded = why.get("xxh64", b"").decode() or f"{now.xxh64:016x}"
     if (timestamp_ms, recorded) == (now.timestamp_ms, f"{now.xxh64:016x}"):

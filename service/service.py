@@ -12,23 +12,21 @@ from snapreplay.app.app import App, check_app
 from snapreplay.counted import counted
 from snapreplay.errors import AccessError, RetryableError, SnapreplayError
 from snapreplay.service.config.settings import Settings, used_settings
-from snapreplay.service.control.protocol import Control, Http, Operation, OperationState
+from snapreplay.service.control.protocol import Http, Operation, OperationState
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
 from snapreplay.service.decisions.first_start import FirstStart, begun, check_first_start
-from snapreplay.service.embedding import FailureNews, OnFailed, Views
+from snapreplay.service.embedding import CatchingUp, FailureNews, OnFailed, Readiness, Views
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.partition.runner import PartitionRunner
-from snapreplay.service.runner_requests import RunnerRequests
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.tasks import cancel_and_wait, watched
 from snapreplay.service.service_control import ServiceControl
 from snapreplay.service.supervisor import Supervisor
-from snapreplay.service.waiting import CatchingUp, Readiness
 from snapreplay.state.keys import K
 from snapreplay.state.map import MapState
 from snapreplay.state.stores import Stores
@@ -85,17 +83,14 @@ class Service(Generic[S]):
         self._bringing_up: asyncio.Task[None] | None = None
         self._waits_for_start = False
         self._pulse = Pulse()
-        self._requests = RunnerRequests()
-        self._control = ServiceControl(
-            app, self._identity, self._board, self._requests, self._pulse
-        )
+        self._control = ServiceControl(app, self._identity, self._board, self._pulse)
         self._views = Views(lambda: self._control.facts().partition_count)
         self._readiness = Readiness(self._control, self._board, self._views.check_open)
         self._failures = FailureNews()
         self.http_address: tuple[str, int] | None = None
 
     @property
-    def control(self) -> Control:
+    def control(self) -> ServiceControl:
         """The status and commands of the service; thread-safe."""
         return self._control
 
@@ -204,9 +199,7 @@ class Service(Generic[S]):
             ServiceClosed: not started yet, or stopped, also while this waits.
         """
         inputs = tuple(topic.name for topic in self.app.inputs)
-        catching_up = CatchingUp(
-            self._cluster, inputs, lambda: self._runners, self._readiness.raise_hopeless
-        )
+        catching_up = CatchingUp(self._cluster, inputs, lambda: self._runners, self._readiness.raise_hopeless)
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self.wait_started()
@@ -215,9 +208,7 @@ class Service(Generic[S]):
         except TimeoutError:
             raise self._readiness.not_caught_up(timeout_seconds, catching_up.missing()) from None
 
-    async def trigger_snapshot(
-        self, partitions: Sequence[int] | None = None, reason: str = ""
-    ) -> Operation:
+    async def trigger_snapshot(self, partitions: Sequence[int] | None = None, reason: str = "") -> Operation:
         """Write full snapshots of these partitions (None: of all that are LIVE) and wait until they are pointed to.
 
         Returns:
@@ -254,9 +245,7 @@ class Service(Generic[S]):
                 deadline_seconds=within_seconds - min(LEAVE_SECONDS, within_seconds / 4),
             )
         left_seconds = max(LEAVE_SECONDS_MIN, deadline - loop.time())
-        closing = (
-            loop.create_task(self._http.close(left_seconds)) if self._http is not None else None
-        )
+        closing = loop.create_task(self._http.close(left_seconds)) if self._http is not None else None
         if self._background.alive and self._membership is not None:
             await self._background.run(self._membership.leave(left_seconds))
         if closing is not None:
@@ -296,16 +285,8 @@ class Service(Generic[S]):
         self._control.reached(view)
         loop = asyncio.get_running_loop()
         supervisor = self._supervisor = Supervisor(
-            self.app,
-            self.settings,
-            self._cluster,
-            view,
-            self._identity,
-            self._board,
-            self._duplicate,
+            self.app, self.settings, self._cluster, view, self._identity, self._board, self._failed
         )
-
-        supervisor.on_failed = self._failed
 
         def take(partitions: set[int]) -> None:
             if membership.aside is None:  # else this news is from before
@@ -321,24 +302,18 @@ class Service(Generic[S]):
             log.info("rebalance: partitions %s run on until the new assignment", sorted(partitions))
 
         membership = self._membership = Membership(
-            self.settings,
-            self.app.app_id,
-            names.increments_topic(self.app.app_id),
-            assigned,
-            revoked,
+            self.settings, self.app.app_id, names.increments_topic(self.app.app_id), assigned, revoked
         )
         supervisor.group = membership
         supervisor.pulse = self._pulse
-        self._requests.open(supervisor, membership)
+        self._control.open(supervisor, membership, loop)
         watched(self._background.submit(membership.run()), "the membership of the group")
 
     async def _begun(self) -> ClusterView:
         pause = RETRY_SECONDS_MIN
         while True:
             try:
-                return await begun(
-                    self.app, self.settings, self._cluster, self._first_start, self._waiting
-                )
+                return await begun(self.app, self.settings, self._cluster, self._first_start, self._waiting)
             except AccessError:
                 raise  # a mistyped password should be reported at once
             except RetryableError as error:
@@ -352,13 +327,16 @@ class Service(Generic[S]):
             log.warning("WAITING: %s (%s)", awaited.message, awaited.hint)
 
     def _failed(self, partition: int, error: BaseException) -> None:
+        if isinstance(error, DuplicateInstance):
+            self._step_down(error)
+            return
         if isinstance(error, WrongLog) and self._membership is not None:
             log.error("the group is left to those whose log it is; a retry joins it again")
             self._membership.stay_away(error.message)
         self._failures.tell(partition, error)
 
-    def _duplicate(self, error: DuplicateInstance) -> None:
-        """Step down with all partitions, as the older process. The membership is the other's now, so no LeaveGroup
+    def _step_down(self, error: DuplicateInstance) -> None:
+        """Leave all partitions, as the older process. The membership is the other's now, so no LeaveGroup
         is sent. When the other process is gone, a new assignment starts them again."""
         if self._membership is None or self._supervisor is None:
             return

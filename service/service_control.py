@@ -1,63 +1,71 @@
-"""The `Control` of a running service: answers from statuses and counters, never waits for the runners' loop."""
+"""The `Control` of a running service: answers from statuses and counters, never waits for the runners' loop, into
+which it carries what HTTP asks of the runners."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import snapreplay
 from snapreplay.app.app import App
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
-from snapreplay.service.clock import time_of
+from snapreplay.service.clock import boot_seconds, time_of
 from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.protocol import (
+    UNREADY_SECONDS,
+    Adopt,
     Check,
+    Command,
     NotFailed,
     OnDone,
     Operation,
     OperationState,
+    Retry,
     ServiceFacts,
+    StatusDocument,
+    TriggerSnapshot,
 )
-from snapreplay.service.control.status import (
-    PartitionStatus,
-    SnapshotState,
-    SnapshotStatus,
-    SnapshotUsed,
-    StatusBoard,
-)
+from snapreplay.service.control.status import PartitionStatus, SnapshotState, SnapshotStatus, SnapshotUsed, StatusBoard
 from snapreplay.service.core.phase import Phase
+from snapreplay.service.kafka.membership import Membership
+from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
-
-if TYPE_CHECKING:  # the process of HTTP imports this module, and needs no Kafka client
-    from snapreplay.service.runner_requests import RunnerRequests
+from snapreplay.service.supervisor import Supervisor
 
 SNAPSHOTS_KEPT = 500
 STUCK_SECONDS = 600.0  # a handler may block for minutes; a loop that is silent for longer is dead
-SILENT_SECONDS = 2.0  # then not ready: this process would not notice that its partitions were taken
 WAKE_SECONDS = 1.0
+
+_Act = Callable[[Supervisor, int, OnDone], None]
+
+
+def _if_live(ask: Callable[[PartitionRunner, OnDone], bool]) -> _Act:
+    """Let a runner be asked something; it says whether its partition is LIVE."""
+
+    def act(supervisor: Supervisor, partition: int, done: OnDone) -> None:
+        runner = supervisor.runners.get(partition)
+        if runner is None or not ask(runner, done):
+            done(OperationState.FAILED, None, "the partition is not LIVE here any more")
+
+    return act
 
 
 class ServiceControl:
     """The control of a service, thread-safe. The service tells it what happens; HTTP asks it."""
 
-    def __init__(
-        self,
-        app: App[Any],
-        identity: Identity,
-        board: StatusBoard,
-        requests: RunnerRequests,
-        pulse: Pulse,
-    ) -> None:
+    def __init__(self, app: App[Any], identity: Identity, board: StatusBoard, pulse: Pulse) -> None:
         """Take `pulse`: of the runners' loop."""
         self._app = app
         self._identity = identity
         self._board = board
-        self._requests = requests
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._supervisor: Supervisor | None = None
+        self._membership: Membership | None = None
         self._operations = OperationRegistry()
         self._lock = threading.Lock()
         self._snapshots: OrderedDict[str, SnapshotStatus] = OrderedDict()
@@ -71,6 +79,26 @@ class ServiceControl:
         board.subscribe(self._remember)
 
     # ---- what HTTP asks ----
+
+    def document(self) -> StatusDocument:
+        return StatusDocument(
+            facts=self.facts(),
+            partitions=tuple(self._board.all()),
+            snapshots=tuple(self.snapshots()),
+            operations=tuple(self._operations.all()),
+            live_checks=tuple(self.live_checks()),
+            ready_checks=tuple(self.ready_checks()),
+            made_at=boot_seconds(),
+        )
+
+    def perform(self, command: Command) -> Operation:
+        match command:
+            case TriggerSnapshot(partitions, reason):
+                return self.trigger_snapshot(partitions, reason)
+            case Adopt(partition, manifest_offset):
+                return self.adopt(partition, manifest_offset)
+            case Retry(partition):
+                return self.retry(partition)
 
     def facts(self) -> ServiceFacts:
         view = self._view
@@ -87,67 +115,56 @@ class ServiceControl:
             waiting_for=self.waiting_for,
         )
 
-    def partitions(self) -> Sequence[PartitionStatus]:
-        return self._board.all()
-
     def snapshots(self) -> Sequence[SnapshotStatus]:
         with self._lock:
             return list(reversed(self._snapshots.values()))
 
     def trigger_snapshot(self, partitions: Sequence[int] | None, reason: str) -> Operation:
         wanted = self._wanted(partitions)
-        operation = self._operations.create("snapshot", reason, wanted)
-        for number in wanted:
-            self._requests.snapshot(number, "trigger", self._reporter_of(operation.id, number))
-        return self._operations.get(operation.id) or operation
+        ask = _if_live(lambda runner, done: runner.request_snapshot("trigger", done))
+        return self._begun("snapshot", reason, wanted, ask)
 
     def adopt(self, partition: int, manifest_offset: int) -> Operation:
-        self._wanted([partition])
-        reason = f"manifest at offset {manifest_offset}"
-        operation = self._operations.create("adopt", reason, [partition])
-        self._requests.adoption(
-            partition, manifest_offset, self._reporter_of(operation.id, partition)
-        )
-        return self._operations.get(operation.id) or operation
+        wanted = self._wanted([partition])
+        ask = _if_live(lambda runner, done: runner.request_adoption(manifest_offset, done))
+        return self._begun("adopt", f"manifest at offset {manifest_offset}", wanted, ask)
 
     def retry(self, partition: int) -> Operation:
         status = self._owned(partition)
         if status.phase is not Phase.FAILED:
             raise NotFailed(partition, status.phase.value)
-        operation = self._operations.create("retry", "", [partition])
-        self._requests.retry(partition, self._reporter_of(operation.id, partition))
-        return self._operations.get(operation.id) or operation
+        # While another process has our name, this one would claim what is the other's.
+        return self._begun("retry", "", [partition], self._retry, refused=self._standing_aside())
 
     def operation(self, operation_id: str) -> Operation | None:
         return self._operations.get(operation_id)
 
-    def operations(self) -> Sequence[Operation]:
-        return self._operations.all()
-
     def live_checks(self) -> Sequence[Check]:
         checks = [self._loop_check(STUCK_SECONDS)]
-        aside = self._requests.standing_aside()
-        if (
-            aside is not None
-        ):  # killed and started again, it would be the younger one and throw out the other
+        aside = self._standing_aside()
+        if aside is not None:  # killed and started again, it would be the younger one and throw out the other
             checks.append(Check("instance id", ok=True, detail=aside))
         return checks
 
     def ready_checks(self) -> Sequence[Check]:
         is_reached = self._view is not None or self.awaited is not None
         reached = self.unreachable_reason or ("reached" if is_reached else "not reached yet")
-        trouble, aside = self._requests.trouble(), self._requests.standing_aside()
+        trouble, aside = self._membership.trouble if self._membership else None, self._standing_aside()
         member = self._assigned is not None and trouble is None and aside is None
         checks = [
             *([Check("genesis", ok=False, detail=self.waiting_for)] if self.waiting_for else []),
             Check("cluster", is_reached and self.unreachable_reason is None, reached),
             Check("member", member, trouble or ("stepped down" if aside else "of the app's group")),
             Check("instance id", aside is None, aside or ""),
-            self._loop_check(SILENT_SECONDS),
+            self._loop_check(UNREADY_SECONDS),
         ]
         return [*checks, *(self._partition_check(number) for number in self._numbers())]
 
     # ---- what the service tells ----
+
+    def open(self, supervisor: Supervisor, membership: Membership, loop: asyncio.AbstractEventLoop) -> None:
+        """Let requests reach the runners, in their `loop`, from now on. Before, each of them fails at once."""
+        self._supervisor, self._membership, self._loop = supervisor, membership, loop
 
     def reached(self, view: ClusterView) -> None:
         self._view, self.unreachable_reason, self.awaited = view, None, None
@@ -207,6 +224,30 @@ class ServiceControl:
 
     # ---- inside ----
 
+    def _begun(
+        self, kind: str, reason: str, partitions: Sequence[int], act: _Act, refused: str | None = None
+    ) -> Operation:
+        """Begin an operation: let each partition `act` in the runners' loop, unless it is `refused`."""
+        operation = self._operations.create(kind, reason, partitions)
+        for number in partitions:
+            done = self._reporter_of(operation.id, number)
+            if self._loop is None or self._supervisor is None:
+                done(OperationState.FAILED, None, "the service is not running")
+            elif refused is not None:
+                done(OperationState.FAILED, None, refused)
+            else:
+                self._loop.call_soon_threadsafe(act, self._supervisor, number, done)
+        return self._operations.get(operation.id) or operation
+
+    def _retry(self, supervisor: Supervisor, partition: int, done: OnDone) -> None:
+        if self._membership is not None:
+            self._membership.come_back()
+        supervisor.retry(partition, done)
+
+    def _standing_aside(self) -> str | None:
+        """Say for which process of the same name this one has stepped down; None: for nobody."""
+        return self._membership.aside if self._membership is not None else None
+
     def _wanted(self, partitions: Sequence[int] | None) -> list[int]:
         if partitions is None:
             return [s.partition for s in self._board.all() if s.phase is Phase.LIVE]
@@ -234,9 +275,7 @@ class ServiceControl:
 
     def _loop_check(self, seconds_max: float) -> Check:
         silent_seconds = self._pulse.silent_seconds
-        return Check(
-            "runner loop", silent_seconds < seconds_max, f"last turn {silent_seconds:.1f} s ago"
-        )
+        return Check("runner loop", silent_seconds < seconds_max, f"last turn {silent_seconds:.1f} s ago")
 
     def _numbers(self) -> list[int]:
         """Return the partitions that the group gives us, and those that are still held."""

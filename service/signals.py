@@ -42,9 +42,7 @@ class Signals:
     SIGQUIT call `stop` in the loop; a process that has not left the block by the deadline is ended. SIGUSR1 and
     SIGUSR2 log what every thread and task does. A SIGHUP that is ignored, as under `nohup`, stays so."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, stop: Callable[[], None], within_seconds: float
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, stop: Callable[[], None], within_seconds: float) -> None:
         self._loop = loop
         self._stop = stop
         self._within_seconds = within_seconds
@@ -88,8 +86,7 @@ class Signals:
                 self._sort(number & ~_HANDLED, is_handled=bool(number & _HANDLED))
 
     def _sort(self, number: int, *, is_handled: bool) -> None:
-        """Sort out repeats: a signal comes through the wakeup file, at once, and by its handler, which runs later
-        but always."""
+        """Sort out repeats: a signal comes through the wakeup file, at once, and later, but always, by its handler."""
         if number not in (*STOPS, *DUMPS):
             return  # the wakeup file has those of other handlers, too, also such without a name
         if is_handled and number in self._early:
@@ -151,9 +148,7 @@ def activity(loop: asyncio.AbstractEventLoop) -> Iterator[str]:
 
 
 def _line(stack: traceback.StackSummary) -> str:
-    calls = [
-        f"{each.filename.rpartition('/')[2]}:{each.lineno} {each.name}" for each in stack[::-1]
-    ]
+    calls = [f"{each.filename.rpartition('/')[2]}:{each.lineno} {each.name}" for each in stack[::-1]]
     more = f" < {len(calls) - FRAMES_MAX} more" if len(calls) > FRAMES_MAX else ""
     return " < ".join(calls[:FRAMES_MAX]) + more
 
@@ -203,6 +198,4 @@ class _Forking(threading.local):
 
 
 _forking = _Forking()
-os.register_at_fork(
-    before=_forking.block, after_in_parent=_forking.go_on, after_in_child=_forking.forget
-)
+os.register_at_fork(before=_forking.block, after_in_parent=_forking.go_on, after_in_child=_forking.forget)

@@ -48,21 +48,20 @@ class Supervisor:
         view: ClusterView,
         identity: Identity,
         board: StatusBoard,
-        on_duplicate: Callable[[DuplicateInstance], None],
+        on_failed: Callable[[int, BaseException], None],
     ) -> None:
+        """Take `on_failed`, which hears what made a partition FAILED, or a DuplicateInstance."""
         self._app = app
         self._settings = settings
         self._cluster = cluster
         self._view = view
         self._identity = identity
         self._board = board
-        self._on_duplicate = on_duplicate
+        self._on_failed = on_failed
         self.group: ConsumerGroup | None = None
         """Whom to ask after a fence; to be set before the first assignment."""
         self.pulse = Pulse()
         """Of the runners' loop: tells them about standstills; to be set before the first assignment."""
-        self.on_failed: Callable[[int, BaseException], None] = lambda _partition, _error: None
-        """Hears of each partition that becomes FAILED."""
         self._restores = asyncio.Semaphore(settings.restore.concurrency)
         self._witnesses = Witnesses()
         self._increments = names.increments_topic(app.app_id)
@@ -83,11 +82,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         self._watches = [
             loop.create_task(watch)
-            for watch in (
-                self._watch_cluster(),
-                self._watch_topics(),
-                self._witnesses.keep_writing(self._committer),
-            )
+            for watch in (self._watch_cluster(), self._watch_topics(), self._witnesses.keep_writing(self._committer))
         ]
 
     @property
@@ -194,7 +189,7 @@ class Supervisor:
             self.pulse,
             self._witnesses,
         )
-        runner = PartitionRunner(context, self._board, partial(self._failed, number))
+        runner = PartitionRunner(context, self._board, partial(self._on_failed, number))
         self._runners[number] = runner
         if self._refused is not None:
             runner.refuse(self._refused)
@@ -219,15 +214,12 @@ class Supervisor:
         return True
 
     def _release(self, number: int) -> None:
-        """Stop a partition without a last snapshot: another process owns it now, or soon, and fences us, so there
-        is no time."""
+        """Stop a partition without a last snapshot: another process owns it now, or soon, and fences us."""
         runner = self._runners.pop(number)
         runner.stop(final_snapshot=False)
         task = self._tasks.pop(number)
         self._ending[number], self._held[task] = task, runner
-        late = asyncio.get_running_loop().call_later(
-            self._settings.timeouts.revoke_ms / 1000, runner.cut_off
-        )
+        late = asyncio.get_running_loop().call_later(self._settings.timeouts.revoke_ms / 1000, runner.cut_off)
 
         def forget(_: object) -> None:
             late.cancel()
@@ -251,12 +243,6 @@ class Supervisor:
             del self._ending[number]
         if number not in self._runners:
             self._board.forget(number)
-
-    def _failed(self, number: int, error: BaseException) -> None:
-        if isinstance(error, DuplicateInstance):
-            self._on_duplicate(error)
-        else:
-            self.on_failed(number, error)
 
     async def _retry(self, runner: PartitionRunner, done: OnDone) -> None:
         try:
@@ -290,8 +276,7 @@ class Supervisor:
         return view
 
     async def _watch_cluster(self) -> None:
-        """Watch for partitions added to an input, which move keys at once: that must be noticed before the next
-        restart."""
+        """Watch for partitions added to an input, which move keys at once: the next restart is too late."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             try:
@@ -317,10 +302,7 @@ class Supervisor:
     async def _watch_topics(self) -> None:
         """Watch for a topic that was deleted and created again: it has the same name but another id. One small
         request a second, whatever the number of partitions."""
-        names = (
-            *(topic.name for topic in self._app.inputs),
-            *own_topics(self._app, self._settings)[:2],
-        )
+        names = (*(topic.name for topic in self._app.inputs), *own_topics(self._app, self._settings)[:2])
         watch = self._cluster.topic_watch()
         try:
             while True:

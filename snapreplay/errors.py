@@ -138,11 +138,7 @@ class UnknownPartition(UsageError):
 
     def __init__(self, partition: int, partition_count: int | None) -> None:
         known = "" if partition_count is None else f": there are {partition_count}, from 0"
-        super().__init__(
-            f"partition {partition!r} does not exist{known}",
-            partition=partition,
-            count=partition_count,
-        )
+        super().__init__(f"partition {partition!r} does not exist{known}", partition=partition, count=partition_count)
         self.partition = partition
         self.partition_count = partition_count
 
@@ -156,9 +152,7 @@ class PartitionNotLive(RetryableError):
     """
 
     def __init__(self, partition: int, detail: str, *, hint: str = "") -> None:
-        super().__init__(
-            f"partition {partition} is not LIVE here: {detail}", hint=hint, partition=partition
-        )
+        super().__init__(f"partition {partition} is not LIVE here: {detail}", hint=hint, partition=partition)
         self.partition = partition
         self.detail = detail
 
@@ -185,9 +179,7 @@ class RecordError(SnapreplayError):
 
     reaction = Reaction.HANDLER_POLICY
 
-    def __init__(
-        self, message: str, *, record_id: RecordId | None = None, hint: str = "", **facts: object
-    ) -> None:
+    def __init__(self, message: str, *, record_id: RecordId | None = None, hint: str = "", **facts: object) -> None:
         super().__init__(message, hint=hint, **facts)
         self.record_id = record_id
         self.timer_id: str | None = None

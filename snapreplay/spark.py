@@ -21,8 +21,8 @@ from snapreplay.snapshots.proof.level import Level
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from snapreplay.snapshots.jobs.compact import Owner
     from snapreplay.snapshots.jobs.compaction_report import CompactionReport
-    from snapreplay.snapshots.jobs.owner_answers import Owner
     from snapreplay.snapshots.proof.report import AuditReport
 
 __all__ = ["Level", "audit", "compact", "register"]
@@ -36,9 +36,7 @@ def register(spark: SparkSession) -> None:
     """
     from snapreplay.snapshots.jobs.source import TopicsSource  # noqa: PLC0415 - Spark is an extra
 
-    spark.dataSource.register(
-        type("Topics", (TopicsSource,), {"open_cluster": staticmethod(_reader)})
-    )
+    spark.dataSource.register(type("Topics", (TopicsSource,), {"open_cluster": staticmethod(_reader)}))
 
 
 def _reader(kafka: Mapping[str, str]) -> BlockingReader:
@@ -64,8 +62,7 @@ def compact(
         owner: hears of the proposals; None: the owners find them by themselves.
         master: of a Spark cluster, such as `spark://HOST:7077`. None: this process, or what spark-submit has chosen.
 
-    Returns:
-        One outcome per partition, in order. A partition whose state is not proven has no proposal and a reason.
+    Returns one outcome per partition, in order. A partition whose state is not proven has no proposal and a reason.
 
     Raises:
         UsageError: Spark is not installed or does not start, or the app is not that of `app_id`.
@@ -73,14 +70,10 @@ def compact(
             proposed.
     """
     with _needing_spark("the compaction"):
-        from snapreplay.snapshots.jobs.compact import (  # noqa: PLC0415 - Spark is an extra
-            NOBODY,
-        )
-        from snapreplay.snapshots.jobs.compact import compact as run  # noqa: PLC0415 - the same
+        from snapreplay.snapshots.jobs.compact import compact as run  # noqa: PLC0415 - Spark is an extra
     kafka = {name: str(value) for name, value in settings.kafka.items()}
     client = partial(BlockingClient, settings)
-    told = NOBODY if owner is None else owner
-    return run(client, kafka, app_id, wall_ms, app, wait_s=wait_s, owner=told, master=master)
+    return run(client, kafka, app_id, wall_ms, app, wait_s=wait_s, owner=owner, master=master)
 
 
 def audit(
@@ -102,8 +95,7 @@ def audit(
         since_last: prove only what came after the last recorded proof, and record this one.
         master: of a Spark cluster, such as `spark://HOST:7077`. None: this process, or what spark-submit has chosen.
 
-    Returns:
-        The report; it is clean if `findings` is empty.
+    Returns the report; it is clean if `findings` is empty.
 
     Raises:
         UsageError: Spark is not installed or does not start, or the app is not that of `app_id`.

@@ -43,9 +43,7 @@ class FromGenesis:
 Start = FromSnapshot | FromGenesis
 
 
-def plan_start(
-    last: Increment, last_offset: int, starts: LogStarts, unusable: Mapping[str, str]
-) -> Start:
+def plan_start(last: Increment, last_offset: int, starts: LogStarts, unusable: Mapping[str, str]) -> Start:
     """Return the next start to try; called again with one more unusable snapshot (id → reason).
 
     Genesis needs every increment ever written, in both modes: a replay takes the order of the inputs
@@ -93,9 +91,7 @@ def trimmed(pointer: Pointer, starts: LogStarts) -> str | None:
     return None
 
 
-def _nowhere(
-    last: Increment, last_offset: int, starts: LogStarts, reasons: Mapping[str, str]
-) -> NoUsableSnapshot:
+def _nowhere(last: Increment, last_offset: int, starts: LogStarts, reasons: Mapping[str, str]) -> NoUsableSnapshot:
     tried = "; ".join(f"snapshot {name}: {reason}" for name, reason in reasons.items())
     genesis = f"the increments topic starts at offset {starts.increments_offset}, not at 0"
     if is_decided(last):

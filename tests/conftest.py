@@ -47,10 +47,7 @@ LONGEST_FILES = (
 
 # On a busy machine any example may take long; a failure elsewhere can be repeated from what it printed.
 hypothesis.settings.register_profile(
-    "all",
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    "all", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("all")
 
@@ -138,3 +135,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for fixture, marker in (("broker", "kafka"), ("spark", "spark"), ("image", "whole")):
             if fixture in fixtures:
                 item.add_marker(marker)
+
+
+@pytest.fixture
+def bench() -> Any:
+    """`await bench.owner()` starts one of a ledger in memory, in virtual time; `@virtual` ends all."""
+    from tests.support.in_memory import InMemory
+
+    return InMemory()

@@ -16,9 +16,7 @@ NEEDED_BY_PARTS_ONLY = {"aiokafka", "fastapi", "pandas", "pyarrow", "pydantic", 
 def python(*args: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Run this interpreter on the tree in `cwd`, and nothing that the environment adds to it."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return subprocess.run(
-        [sys.executable, *args], cwd=cwd, env=env, capture_output=True, text=True, check=False
-    )
+    return subprocess.run([sys.executable, *args], cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 
 def build(kind: str, tree: Path, into: Path) -> Path:

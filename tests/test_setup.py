@@ -121,9 +121,7 @@ def packages(checkout: Path) -> Path:
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_broken_off_anywhere_it_repairs_itself(checkout: Path, number: int) -> None:
     """A venv without pip, and a package without its command, are made anew; then there is nothing to do."""
     venv, many = checkout / ".venv", packages(checkout) / "many-1.0.dist-info"
@@ -185,10 +183,7 @@ def test_a_python_that_cannot_do_it_is_named(checkout: Path) -> None:
     bare = f'case "$2" in *ensurepip*) exit 1;; *) exec {sys.executable} "$@";; esac'
     for script, said in (
         ("", f"there is no command {python}: make setup PYTHON=python3"),
-        (
-            shim,
-            f"{python} does not run (pyenv: python3.99: command not found): activate that version, or",
-        ),
+        (shim, f"{python} does not run (pyenv: python3.99: command not found): activate that version, or"),
         (old, f"Python 3.11 or newer is needed, {python} is 3.9: make setup PYTHON="),
         (bare, f"{python} has no module venv or ensurepip: apt-get install python3."),
     ):
@@ -255,9 +250,7 @@ def test_what_is_not_from_make_setup_is_not_removed(checkout: Path) -> None:
     for _ in range(2):
         code, _, errors = make(checkout, "setup")
         assert code == 2
-        assert errors.startswith(
-            "setup: .venv was there before, without a pip that runs: rm -rf .venv"
-        )
+        assert errors.startswith("setup: .venv was there before, without a pip that runs: rm -rf .venv")
         assert (checkout / ".venv" / "bin" / "python").exists()
     shutil.rmtree(checkout / ".venv")
     (checkout / ".venv").touch()

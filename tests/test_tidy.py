@@ -13,8 +13,6 @@ from typing import Literal, NamedTuple
 import pytest
 from pydantic import BaseModel
 
-from tests.covered_by import COVERED_BY
-
 ROOT = Path(__file__).resolve().parents[1]
 ME = Path(__file__).relative_to(ROOT)
 PACKAGES = ("api", "service", "snapreplay", "snapshots")
@@ -144,28 +142,36 @@ def test_every_folder_is_a_package() -> None:
     assert not bare, listed(bare)
 
 
-def covering(source: Path) -> Path:
-    """Name the test file that a source file must have."""
-    for place in (source, *source.parents):
-        entry = COVERED_BY.get(f"{place}/" if place != source else str(source))
-        if entry:
-            return Path(entry[0])
-    return Path("tests") / source.parent / f"test_{source.stem.lstrip('_')}.py"
+def imported(path: Path) -> set[str]:
+    """Name what a file imports of ours, "service.core.phase", and the names that it takes from there."""
+    found: set[str] = set()
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    return found | {name.removeprefix("snapreplay.") for name in found}
 
 
 def test_every_source_has_its_test() -> None:
-    """Who changes service/x.py finds its test at tests/service/test_x.py."""
-    wanted = [path for path in sources() if path.name not in {"__init__.py", "__main__.py"}]
-    missing = [f"{path}: {covering(path)}" for path in wanted if covering(path) not in tree()]
+    """Who changes service/x.py finds its test at tests/service/test_x.py; or a test imports it, or a module that is
+    tested so."""
+    modules = {str(path.with_suffix("")).replace("/", "."): path for path in sources()}
+    by_tests = set().union(*(imported(path) for path in files(".py") if path.parts[0] == "tests"))
+    tested = [path for name, path in modules.items() if name in by_tests or has_test(path)]
+    by_tested = set().union(*map(imported, tested))
+    missing = [
+        str(path)
+        for name, path in modules.items()
+        if name not in by_tested
+        and path not in tested
+        and not path.stem.startswith("__")
+        and "__main__" not in read(path)  # those are started by name
+    ]
     assert not missing, listed(missing)
 
 
-def test_table_of_covered_files_is_current() -> None:
-    """An exception that is no longer needed goes away."""
-    for place, (test, reason) in COVERED_BY.items():
-        assert (ROOT / place).exists(), f"{place} is gone"
-        assert Path(test) in tree(), f"{test} is gone"
-        assert reason
+def has_test(source: Path) -> bool:
+    """Say whether there is a test file of its name at its place."""
+    return Path("tests") / source.parent / f"test_{source.stem.lstrip('_')}.py" in tree()
 
 
 def test_every_test_says_what_it_shows() -> None:
@@ -174,8 +180,7 @@ def test_every_test_says_what_it_shows() -> None:
         f"{function.path}: {function.name}"
         for function in functions()
         if function.path.parts[0] == "tests" and function.path.name.startswith("test_")
-        if function.name.startswith("test_")
-        and not re.search(r"[.?!]\)?(\n|$)", function.docstring)
+        if function.name.startswith("test_") and not re.search(r"[.?!]\)?(\n|$)", function.docstring)
     ]
     assert not silent, listed(silent)
 

@@ -65,14 +65,10 @@ class Client:
         try:
             response = self._http.request(method, path, json=body)
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
-            hint = (
-                "start one with `snapreplay run APP`, or say where it is with --http-port or --url"
-            )
+            hint = "start one with `snapreplay run APP`, or say where it is with --http-port or --url"
             if "[SSL:" in str(error):
                 hint = f"if it has no certificate: `--url http{self.url.removeprefix('https')}`"
-            raise ServiceUnreachable(
-                f"no service answers at {self.url}: {error}", hint=hint, url=self.url
-            ) from error
+            raise ServiceUnreachable(f"no service answers at {self.url}: {error}", hint=hint, url=self.url) from error
         document = _document(response)
         if member in document:
             return document
@@ -89,15 +85,11 @@ class Client:
 
     def _no_such_path(self, path: str) -> OperationRefused:
         where = urlsplit(self.url)
-        hint = (
-            "the service is of another version than this command; run the command of that version"
-        )
+        hint = "the service is of another version than this command; run the command of that version"
         if where.path:
             hint = f"give the address alone: `--url {where.scheme}://{where.netloc}`"
         return OperationRefused(
-            f"the service at {self.url} knows no {path} behind this address",
-            hint=hint,
-            code=ExitCode.REFUSED,
+            f"the service at {self.url} knows no {path} behind this address", hint=hint, code=ExitCode.REFUSED
         )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from snapreplay.api.cli.output import note
 from snapreplay.api.server import HttpServer
 from snapreplay.app.app import App
-from snapreplay.app.user_modules import own_files
+from snapreplay.app.code_version import own_files
 from snapreplay.app.ways import app_name
 from snapreplay.devbroker.broker import KEEP_OLD_RECORDS, LocalBroker
 from snapreplay.devbroker.errors import ToolsMissing
@@ -49,9 +49,7 @@ def run_dev(data_dir: Path | None, kafka_port: int, serve: Callable[[str], int])
     """
     port = kafka_port or _last_port(data_dir)
     try:
-        with LocalBroker(
-            data_dir=data_dir, port=port, properties=KEEP_OLD_RECORDS, report=note
-        ) as broker:
+        with LocalBroker(data_dir=data_dir, port=port, properties=KEEP_OLD_RECORDS, report=note) as broker:
             servers = broker.bootstrap_servers
             note(f"Kafka:    {servers}" + (f" in {data_dir}" if data_dir else ""))
             if data_dir is not None:
@@ -77,9 +75,7 @@ def _last_port(data_dir: Path | None) -> int:
     return 0
 
 
-def serve_app(
-    app: App[Any], settings: Settings, servers: str, partitions: int, http: HttpServer
-) -> int:
+def serve_app(app: App[Any], settings: Settings, servers: str, partitions: int, http: HttpServer) -> int:
     """Make topics and genesis, then run the service until Ctrl-C or SIGTERM; return its exit code."""
     kafka = settings.kafka | {"bootstrap.servers": servers}
     here = settings.model_copy(update={"kafka": kafka})
@@ -108,10 +104,7 @@ async def _prepare(app: App[Any], settings: Settings, partitions: int) -> None:
         note(f"genesis:  {line}")
     # A new broker has no coordinator of groups until the first question. Asked by the service, it logs errors.
     await cluster.member_count(app.app_id)
-    name, at = (
-        shlex.quote(app_name(app)),
-        f"--bootstrap-servers {settings.kafka['bootstrap.servers']}",
-    )
+    name, at = (shlex.quote(app_name(app)), f"--bootstrap-servers {settings.kafka['bootstrap.servers']}")
     note(f"feed it:  snapreplay feed {name} {app.inputs[0].name} {at}")
     for topic in app.outputs[:1]:
         note(f"watch it: snapreplay tail {name} {topic.name} --follow {at}")
@@ -207,15 +200,14 @@ def _end(child: subprocess.Popen[bytes]) -> int:
     return code
 
 
-Serve = Callable[[str], int]
-
-
-def serving(app: str, options: Sequence[str]) -> Serve:
-    """Return what `run_dev` is to serve: `dev` again, on the broker that runs already."""
+def reloading(app: str) -> Callable[[str], int]:
+    """Return what `run_dev` is to serve: `dev` as it was typed again, on the broker that runs already."""
 
     def serve(servers: str) -> int:
-        command = [sys.executable, "-m", "snapreplay.api.cli", "dev", app, *options]
-        return keep_running(watch, [*command, "--on-broker", servers])
+        typed = [each for each in sys.argv[1:] if each != "--reload"]
+        at = typed.index("dev") + 1  # behind a `--` there are no options
+        words = [*typed[:at], "--on-broker", servers, *typed[at:]]
+        return keep_running(watch, [sys.executable, "-m", "snapreplay.api.cli", *words])
 
     watch = Watch(app)
     return serve

@@ -51,9 +51,7 @@ def code_of(error: SnapreplayError) -> ExitCode:
     match error:
         case OperationRefused():
             return error.code
-        case (
-            NotAuthenticated() | RefusedRecord()
-        ):  # the settings are wrong, as a rule, or the record
+        case NotAuthenticated() | RefusedRecord():  # the settings are wrong, as a rule, or the record
             return ExitCode.REFUSED
         case AccessError() | ClockRefused():
             return ExitCode.OPERATOR

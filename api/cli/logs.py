@@ -21,17 +21,18 @@ FLUSH_SECONDS = 1.0
 CONTINUED = "  | "
 
 # Else a message could begin a line of its own, which looks like one of ours, or change what a terminal shows.
-_CONTROLS = {
-    each: f"\\x{each:02x}" for each in (*range(0x20), *range(0x7F, 0xA0)) if each != ord("\t")
-} | {ord("\n"): "\\n", ord("\r"): "\\r", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+_CONTROLS = {each: f"\\x{each:02x}" for each in (*range(0x20), *range(0x7F, 0xA0)) if each != ord("\t")} | {
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    0x2028: "\\u2028",
+    0x2029: "\\u2029",
+}
 
 
 def one_line(text: str) -> str:
     """Escape line breaks and control characters, and cut the text off where it is too long."""
     kept = text[:LINE_BYTES_MAX]
-    while (
-        len(line := kept.translate(_CONTROLS).encode("utf-8", "backslashreplace")) > LINE_BYTES_MAX
-    ):
+    while len(line := kept.translate(_CONTROLS).encode("utf-8", "backslashreplace")) > LINE_BYTES_MAX:
         kept = kept[: len(kept) // 2]
     return line.decode() + _left_out(text[len(kept) :])
 
@@ -84,9 +85,10 @@ class Writer(logging.Handler):
         self._stream = stream
         self._lines: deque[bytes] = deque()
         self._queued_bytes = 0
-        self._dropped = 0
+        self.dropped = 0
+        """The lines that were lost, and that nobody has been told of yet."""
         self._changed = threading.Condition(threading.Lock())
-        self._is_idle = True
+        self.is_idle = True
         self._is_forked = False  # then there is no thread
         self._thread = threading.Thread(target=self._write, name="snapreplay-log", daemon=True)
         self._thread.start()
@@ -95,7 +97,7 @@ class Writer(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            line = self._line(record)
+            line = f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
         except Exception:  # noqa: BLE001 - as every handler does with a message and arguments that do not fit
             self.handleError(record)
             return
@@ -104,20 +106,17 @@ class Writer(logging.Handler):
             return
         with self._changed:
             if self._queued_bytes + len(line) > QUEUE_BYTES_MAX:
-                self._dropped += 1
+                self.dropped += 1
                 return
             self._lines.append(line)
             self._queued_bytes += len(line)
-            self._is_idle = False
+            self.is_idle = False
             self._changed.notify_all()
-
-    def _line(self, record: logging.LogRecord) -> bytes:
-        return f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
 
     def flush(self) -> None:
         """Wait until everything is written, for at most a second."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_idle, FLUSH_SECONDS)
+            self._changed.wait_for(lambda: self.is_idle, FLUSH_SECONDS)
 
     def close(self) -> None:
         """Write what is left, at the end of the process."""
@@ -133,14 +132,14 @@ class Writer(logging.Handler):
             with self._changed:
                 self._lines.popleft()
                 self._queued_bytes -= len(line)
-                self._dropped += not written
+                self.dropped += not written
                 is_read = written and self._queued_bytes < QUEUE_BYTES_MAX // 2
-                dropped = self._dropped if is_read else 0
+                dropped = self.dropped if is_read else 0
             # Without the lock: nobody may read again, and whoever logs would wait for it.
             told = dropped > 0 and self._write_whole(_told(dropped))
             with self._changed:
-                self._dropped -= dropped if told else 0
-                self._is_idle = not self._lines
+                self.dropped -= dropped if told else 0
+                self.is_idle = not self._lines
                 self._changed.notify_all()
             if not written:
                 time.sleep(RETRY_SECONDS)  # a full disk: the queue fills meanwhile

@@ -23,54 +23,32 @@ if TYPE_CHECKING:
 
 AppName = Annotated[
     str,
-    typer.Argument(
-        metavar="APP",
-        help="module:app, path/to/file.py or path/to/file.py:app. Default attribute: app.",
-    ),
+    typer.Argument(metavar="APP", help="module:app, path/to/file.py or path/to/file.py:app. Default attribute: app."),
 ]
-AppOrId = Annotated[
-    str | None,
-    typer.Argument(metavar="[APP]", help="module:app or path/to/file.py; or use --app-id."),
-]
+AppOrId = Annotated[str | None, typer.Argument(metavar="[APP]", help="module:app or path/to/file.py; or use --app-id.")]
 AppIfNamed = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[APP]",
-        help="module:app or path/to/file.py. Without it, only the cluster is examined.",
-    ),
+    typer.Argument(metavar="[APP]", help="module:app or path/to/file.py. Without it, only the cluster is examined."),
 ]
 Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", metavar="FILE", help="Settings file. Default: snapreplay.toml, if it exists."
-    ),
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings file. Default: snapreplay.toml, if it exists.")
 ]
 BootstrapServers = Annotated[
-    str | None,
-    typer.Option("--bootstrap-servers", metavar="HOST:PORT,...", help="The Kafka cluster."),
+    str | None, typer.Option("--bootstrap-servers", metavar="HOST:PORT,...", help="The Kafka cluster.")
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Any setting, such as kafka.security.protocol=SSL; repeatable.",
-    ),
+    typer.Option("--set", metavar="NAME=VALUE", help="Any setting, such as kafka.security.protocol=SSL; repeatable."),
 ]
 HttpPort = Annotated[
-    int | None,
-    typer.Option("--http-port", metavar="PORT", help="Port of the HTTP API; 0 picks a free one."),
+    int | None, typer.Option("--http-port", metavar="PORT", help="Port of the HTTP API; 0 picks a free one.")
 ]
-LogLevel = Annotated[
-    Verbosity, typer.Option("--log-level", help="The lowest level in the log on standard error.")
-]
+LogLevel = Annotated[Verbosity, typer.Option("--log-level", help="The lowest level in the log on standard error.")]
 Output = Annotated[Format, typer.Option("--output", "-o", help="How to print the result.")]
 Url = Annotated[
     str | None,
     typer.Option(
-        "--url",
-        metavar="URL",
-        help="URL of the running service. Default: http.host and http.port of the settings.",
+        "--url", metavar="URL", help="URL of the running service. Default: http.host and http.port of the settings."
     ),
 ]
 AskedPort = Annotated[
@@ -83,23 +61,14 @@ AskedPort = Annotated[
         help="Port of the running service, instead of http.port of the settings.",
     ),
 ]
-Master = Annotated[
-    str | None,
-    typer.Option("--master", metavar="URL", help="Spark cluster. Default: this process."),
-]
+Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark cluster. Default: this process.")]
 
 
 def settings_from(
-    config: Path | None,
-    overrides: list[str] | None,
-    bootstrap_servers: str | None = None,
-    http_port: int | None = None,
+    config: Path | None, overrides: list[str] | None, bootstrap_servers: str | None = None, http_port: int | None = None
 ) -> Settings:
     """Merge command line over environment over file over defaults; an option of its own wins over `--set`.
-
-    Raises:
-        UsageError: `--set` without "=", or settings that are wrong.
-    """
+    Raise UsageError: `--set` without "=", or settings that are wrong."""
     from snapreplay.service.config.settings import load_settings
 
     given: dict[str, object] = dict(_split(each) for each in overrides or ())
@@ -114,18 +83,14 @@ def _split(override: str) -> tuple[str, str]:
     name, equals, value = override.partition("=")
     if not equals or not name.strip():
         raise UsageError(
-            f"--set {override!r} is not NAME=VALUE",
-            hint="write it as in `--set kafka.security.protocol=SSL`",
+            f"--set {override!r} is not NAME=VALUE", hint="write it as in `--set kafka.security.protocol=SSL`"
         )
     return name.strip(), value
 
 
 def app_id_of(command: str, app: str | None, app_id: str | None) -> str:
-    """Return the app id of a job that takes an app or an app id.
-
-    Raises:
-        UsageError: both or neither are given, or the app cannot be loaded.
-    """
+    """Return the app id of a job that takes an app or an app id, or raise UsageError: both or neither are given, or the
+    app cannot be loaded."""
     if (app is None) == (app_id is None):
         raise UsageError(
             f"{command} needs either an app or an app id",
@@ -139,23 +104,17 @@ def app_id_of(command: str, app: str | None, app_id: str | None) -> str:
 
 
 def service_url(url: str | None, http_port: int | None, config: Path | None) -> str:
-    """Return the URL of a running service, without a trailing slash.
-
-    Raises:
-        UsageError: it is not an http(s) URL, both URL and port are given, or the settings leave the port open.
-    """
+    """Return the URL of a running service, without a trailing slash, or raise UsageError: it is not an http(s) URL,
+    both URL and port are given, or the settings leave the port open."""
     if url is None:
         return _url_of(settings_from(config, None, http_port=http_port))
     if http_port is not None:
         raise UsageError(
-            f"--url {url} and --http-port {http_port} both say where the service is",
-            hint="give only one of them",
+            f"--url {url} and --http-port {http_port} both say where the service is", hint="give only one of them"
         )
     wrong = _wrong_with(url)
     if wrong:
-        raise UsageError(
-            f"--url {url!r} {wrong}", hint="write it as in `--url http://127.0.0.1:8080`"
-        )
+        raise UsageError(f"--url {url!r} {wrong}", hint="write it as in `--url http://127.0.0.1:8080`")
     return url.rstrip("/")
 
 
@@ -178,7 +137,7 @@ def _wrong_with(url: str) -> str:
 
 
 def _url_of(settings: Settings) -> str:
-    from snapreplay.api.address import Address
+    from snapreplay.service.control.protocol import Address
 
     if settings.http.port == 0:
         raise UsageError(
@@ -192,9 +151,7 @@ class Made:
     """Says of which options an argument of a command's function is made. All of them are None unless they are
     `required`."""
 
-    def __init__(
-        self, make: Callable[..., object], *, required: bool = False, **options: object
-    ) -> None:
+    def __init__(self, make: Callable[..., object], *, required: bool = False, **options: object) -> None:
         default = Parameter.empty if required else None
         self.options = [
             Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=option)

@@ -69,12 +69,7 @@ def written_whole(path: Path | None) -> Iterator[IO[str] | None]:
         if path.is_dir():
             raise IsADirectoryError(EISDIR, strerror(EISDIR))
         file = NamedTemporaryFile(  # noqa: SIM115 - closed before it is renamed
-            "w",
-            encoding="utf-8",
-            errors="backslashreplace",
-            dir=path.parent,
-            prefix=f".{path.name}.",
-            delete=False,
+            "w", encoding="utf-8", errors="backslashreplace", dir=path.parent, prefix=f".{path.name}.", delete=False
         )
     unfinished = Path(file.name)
     try:

@@ -32,9 +32,7 @@ POLL_MS = 200
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="One of the app's topics.")]
 
 
-def feed(
-    app: Loaded, topic: TopicName, *, settings: OfCluster, output: Output = Format.TABLE
-) -> None:
+def feed(app: Loaded, topic: TopicName, *, settings: OfCluster, output: Output = Format.TABLE) -> None:
     """Write JSON lines from standard input to an input topic, all of them or none.
 
     A line is {"key": …, "value": …, "timestamp_ms": …, "headers": {…}, "partition": …}; only value is required. The
@@ -79,15 +77,11 @@ def _print_places(topic: str, places: list[tuple[TopicPartition, int]], output: 
     ranges = {number: (min(some), max(some) + 1) for number, some in sorted(offsets.items())}
     if output is Format.JSON:
         partitions = [
-            {"partition": number, "from_offset": first, "to_offset": end}
-            for number, (first, end) in ranges.items()
+            {"partition": number, "from_offset": first, "to_offset": end} for number, (first, end) in ranges.items()
         ]
         print_json({"topic": topic, "records": len(places), "partitions": partitions})
         return
-    listed = ", ".join(
-        f"partition {number} from offset {first} to {end}"
-        for number, (first, end) in ranges.items()
-    )
+    listed = ", ".join(f"partition {number} from offset {first} to {end}" for number, (first, end) in ranges.items())
     print(f"fed {counted(len(places), 'record')} to {topic}" + (f": {listed}" if listed else ""))
 
 
@@ -95,18 +89,12 @@ async def tail(
     app: Loaded,
     topic: TopicName,
     *,
-    count: Annotated[
-        int, typer.Option("-n", "--lines", min=0, help="Number of records from each partition.")
-    ] = 10,
-    start: Annotated[
-        Literal["earliest"] | None, typer.Option("--from", help="Begin at the start of the log.")
-    ] = None,
+    count: Annotated[int, typer.Option("-n", "--lines", min=0, help="Number of records from each partition.")] = 10,
+    start: Annotated[Literal["earliest"] | None, typer.Option("--from", help="Begin at the start of the log.")] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Also print what is written later, until Ctrl-C.")
     ] = False,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Only this partition.")
-    ] = None,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this partition.")] = None,
     settings: OfCluster,
     output: Output = Format.TABLE,
 ) -> None:
@@ -123,7 +111,7 @@ async def tail(
 
 
 async def _print_records(app: App[Any], records: Records, output: Format) -> None:
-    from snapreplay.api.cli.shown_records import Shower
+    from snapreplay.api.cli.json_records import Shower
 
     shower = Shower(app)
     async with aclosing(records):
@@ -137,13 +125,7 @@ async def _print_records(app: App[Any], records: Records, output: Format) -> Non
 
 
 async def _records(
-    app: App[Any],
-    settings: Settings,
-    name: str,
-    partition: int | None,
-    count: int | None,
-    *,
-    follow: bool,
+    app: App[Any], settings: Settings, name: str, partition: int | None, count: int | None, *, follow: bool
 ) -> Records:
     """Read the records; `count` None: all."""
     from snapreplay.service.kafka.cluster import KafkaCluster
@@ -182,9 +164,7 @@ async def _following(reader: Reader, ends: dict[TopicPartition, int]) -> Records
 async def redrive(
     app: Loaded,
     *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be sent; write nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be sent; write nothing.")] = False,
     settings: OfCluster,
     output: Output = Format.TABLE,
 ) -> None:
@@ -219,20 +199,12 @@ def input_of(app: App[Any], name: str) -> Topic[Any, Any]:
 
 def readable(app: App[Any]) -> dict[str, Topic[Any, Any] | None]:
     """Return every topic that belongs to the app, by name; None for its own ones."""
-    own = (
-        names.increments_topic(app.app_id),
-        names.snapshots_topic(app.app_id),
-        names.dead_letters_topic(app.app_id),
-    )
+    own = (names.increments_topic(app.app_id), names.snapshots_topic(app.app_id), names.dead_letters_topic(app.app_id))
     return {topic.name: topic for topic in (*app.inputs, *app.outputs)} | dict.fromkeys(own)
 
 
 def readable_of(app: App[Any], name: str) -> str:
-    """Complete the name: "increments" stands for "<app_id>-increments".
-
-    Raises:
-        UsageError: not a topic of the app.
-    """
+    """Complete the name, "increments" for "<app_id>-increments", or raise UsageError: not a topic of the app."""
     known = readable(app)
     for each in (name, f"{app.app_id}-{name}"):
         if each in known:

@@ -19,16 +19,10 @@ if TYPE_CHECKING:
 POLL_S = 0.2
 
 LivePartitions = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--partition", "-p", min=0, help="State partition; repeatable. Default: all live."
-    ),
+    list[int] | None, typer.Option("--partition", "-p", min=0, help="State partition; repeatable. Default: all live.")
 ]
 FailedPartitions = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--partition", "-p", min=0, help="State partition; repeatable. Default: all failed."
-    ),
+    list[int] | None, typer.Option("--partition", "-p", min=0, help="State partition; repeatable. Default: all failed.")
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the operation has ended.")]
 
@@ -58,9 +52,7 @@ class ZeroOrOne(TyperCommand):
 
 def restore_status(
     *,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Follow until every partition is live or failed.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow until every partition is live or failed.")] = False,
     client: Running,
     output: Output = Format.TABLE,
 ) -> None:
@@ -97,10 +89,7 @@ def adopt(
     *,
     partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="State partition.")],
     manifest_offset: Annotated[
-        int,
-        typer.Option(
-            "--manifest-offset", min=0, help="Offset of the manifest in the snapshots topic."
-        ),
+        int, typer.Option("--manifest-offset", min=0, help="Offset of the manifest in the snapshots topic.")
     ],
     wait: Wait = False,
     client: Running,
@@ -123,11 +112,7 @@ def _follow(client: Client, operation: Json, wait: bool, output: Format) -> None
 
 
 def retry(
-    *,
-    partition: FailedPartitions = None,
-    wait: Wait = False,
-    client: Running,
-    output: Output = Format.TABLE,
+    *, partition: FailedPartitions = None, wait: Wait = False, client: Running, output: Output = Format.TABLE
 ) -> None:
     """Let failed partitions recover again, after the cause was repaired or accepted."""
     with client:
@@ -195,11 +180,7 @@ def _print_operation(operation: Json, output: Format) -> None:
 
 
 def health(
-    *,
-    ready: Annotated[
-        bool, typer.Option("--ready", help="Ask /readyz instead of /healthz.")
-    ] = False,
-    client: Running,
+    *, ready: Annotated[bool, typer.Option("--ready", help="Ask /readyz instead of /healthz.")] = False, client: Running
 ) -> None:
     """Check the health of a running service, for a container.
 

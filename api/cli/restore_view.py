@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -43,9 +43,7 @@ def print_status(status: Json) -> None:
     out = console()
     rows = [_row(each) for each in status["partitions"]]
     if rows:
-        out.print(
-            table(_COLUMNS, rows, right="partition percent progress rate eta attempts seconds")
-        )
+        out.print(table(_COLUMNS, rows, right="partition percent progress rate eta attempts seconds"))
     for each in status["partitions"]:
         for line in troubles(each):
             out.print(Text(line), soft_wrap=True)
@@ -175,14 +173,15 @@ def follow(client: Client, output: Format) -> ExitCode:
     if output is Format.JSON:
         shown: AbstractContextManager[Callable[[Json], None]] = nullcontext(_each_change())
     elif out.is_terminal:
-        shown = _Bars(out)
+        shown = _bars(out)
     else:
         shown = nullcontext(_each_line())
     with shown as show:
         status: Json = {}
         for status in _statuses(client):
             show(status)
-            if _settled(status):
+            phases = set(status["summary"]["partitions_by_phase"])
+            if phases and phases <= {"live", "failed"}:
                 break
     return ExitCode.OK if status["summary"]["all_live"] else ExitCode.FINDINGS
 
@@ -202,11 +201,6 @@ def _statuses(client: Client) -> Iterator[Json]:
         yield status
 
 
-def _settled(status: Json) -> bool:
-    phases = set(status["summary"]["partitions_by_phase"])
-    return bool(phases) and phases <= {"live", "failed"}
-
-
 def _each_change() -> Callable[[Json], None]:
     last: list[Json] = [{}]
 
@@ -219,70 +213,55 @@ def _each_change() -> Callable[[Json], None]:
 
 
 def _each_line() -> Callable[[Json], None]:
-    last: dict[int, str] = {}
-    hinted: dict[int, str | None] = {}
-    waiting = [""]
+    last: dict[object, str | None] = {}
+
+    def tell(what: object, said: str | None) -> None:
+        if said is not None and last.get(what) != said:
+            print(said, flush=True)
+        last[what] = said
 
     def show(status: Json) -> None:
-        if status.get("waiting_for", "") != waiting[0]:
-            waiting[0] = status.get("waiting_for", "")
-            print(f"waiting: {waiting[0]}" if waiting[0] else "begun", flush=True)
+        waits = status.get("waiting_for", "")
+        tell("waiting", f"waiting: {waits}" if waits else last.get("waiting") and "begun")
         for partition in status["partitions"]:
-            number, said = partition["partition"], line(partition)
-            if last.get(number) != said:
-                last[number] = said
-                print(said, flush=True)
-            advice = hint_line(partition)
-            if advice is not None and hinted.get(number) != advice:
-                print(advice, flush=True)
-            hinted[number] = advice
+            number = partition["partition"]
+            tell(number, line(partition))
+            tell(("hint", number), hint_line(partition))
 
     return show
 
 
-class _Bars(AbstractContextManager[Callable[["Json"], None]]):
-    """One bar per partition; troubles are printed above them, each once."""
+@contextmanager
+def _bars(out: Console) -> Iterator[Callable[[Json], None]]:
+    """Show one bar per partition; troubles are printed above them, each once."""
+    progress = Progress(
+        TextColumn("partition {task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[percent]:>7}"),
+        TextColumn("{task.fields[text]}", markup=False),
+        console=out,
+    )
+    tasks: dict[int, TaskID] = {}
+    told = {""}
 
-    def __init__(self, out: Console) -> None:
-        self._progress = Progress(
-            TextColumn("partition {task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[percent]:>7}"),
-            TextColumn("{task.fields[text]}", markup=False),
-            console=out,
-        )
-        self._tasks: dict[int, TaskID] = {}
-        self._told: set[str] = set()
-
-    def __enter__(self) -> Callable[[Json], None]:
-        self._progress.start()
-        return self._show
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def _show(self, status: Json) -> None:
-        if status.get("waiting_for", ""):
-            self._tell(f"waiting: {status.get('waiting_for')}")
+    def show(status: Json) -> None:
+        waits = status.get("waiting_for", "")
+        lines = [f"waiting: {waits}" if waits else ""]
         for partition in status["partitions"]:
-            self._update(partition)
-            for line in troubles(partition):
-                self._tell(line)
-
-    def _tell(self, line: str) -> None:
-        if line not in self._told:
-            self._told.add(line)
-            self._progress.console.print(Text(line))
-
-    def _update(self, partition: Json) -> None:
-        number = partition["partition"]
-        if number not in self._tasks:
-            self._tasks[number] = self._progress.add_task(
-                str(number), total=100.0, text="", percent=""
+            number = partition["partition"]
+            if number not in tasks:
+                tasks[number] = progress.add_task(str(number), total=100.0, text="", percent="")
+            progress.update(
+                tasks[number],
+                completed=partition["percent"] or 0.0,
+                percent=percent(partition) or "-",
+                text=line(partition).removeprefix(f"partition {number} "),
             )
-        self._progress.update(
-            self._tasks[number],
-            completed=partition["percent"] or 0.0,
-            percent=percent(partition) or "-",
-            text=line(partition).removeprefix(f"partition {number} "),
-        )
+            lines += troubles(partition)
+        for each in lines:
+            if each not in told:
+                told.add(each)
+                out.print(Text(each))
+
+    with progress:
+        yield show

@@ -9,22 +9,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from snapreplay.api.cli.accept_command import accept
-from snapreplay.api.cli.dev_command import dev
-from snapreplay.api.cli.doctor_command import doctor
+from snapreplay.api.cli.author_commands import dev, new
 from snapreplay.api.cli.exits import Judging, code_of, hint_of
-from snapreplay.api.cli.new_command import new
 from snapreplay.api.cli.options import as_typed
 from snapreplay.api.cli.output import print_error
 from snapreplay.api.cli.record_commands import feed, redrive, tail
-from snapreplay.api.cli.remote_commands import (
-    ZeroOrOne,
-    adopt,
-    health,
-    restore_status,
-    retry,
-    trigger_snapshot,
-)
+from snapreplay.api.cli.remote_commands import ZeroOrOne, adopt, health, restore_status, retry, trigger_snapshot
+from snapreplay.api.cli.repair_commands import accept, doctor, patch
 from snapreplay.api.cli.service_commands import ensure, init, run
 from snapreplay.api.cli.spark_commands import audit, compact
 from snapreplay.errors import SnapreplayError
@@ -54,25 +45,11 @@ app = typer.Typer(
 
 
 @app.callback()
-def _root(
-    *,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-) -> None:
+def _root(*, debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False) -> None:
     summarise_client_log()
-    if not debug:
-        _hide_client_log()
-
-
-def _hide_client_log() -> None:
-    """Hide the Kafka client's lines, which are for commands with a log. In any other one, an error of ours says
-    what they do."""
-    last = logging.lastResort
-    if last is not None:
-        last.addFilter(_not_of_the_client)
-
-
-def _not_of_the_client(record: logging.LogRecord) -> bool:
-    return record.name.partition(".")[0] != CLIENT_LOGGER
+    if not debug and logging.lastResort is not None:
+        # The Kafka client's lines are for commands with a log. In any other one, an error of ours says what they do.
+        logging.lastResort.addFilter(lambda record: record.name.partition(".")[0] != CLIENT_LOGGER)
 
 
 def version() -> None:
@@ -87,7 +64,7 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Develop an app": (new, dev, feed, tail),
     "Run an app on a cluster": (init, run),
     "Operate a running app": (
-        *(restore_status, trigger_snapshot, adopt, retry, health, accept, redrive, doctor),
+        *(restore_status, trigger_snapshot, adopt, retry, health, accept, patch, redrive, doctor),
     ),
     "Prove and compact with Spark": (audit, compact),
     "Other": (version,),
@@ -98,8 +75,6 @@ for _panel, _functions in _COMMANDS.items():
     for _function in _functions:
         app.command(cls=_CLASSES.get(_function), rich_help_panel=_panel)(as_typed(_function))
 
-_topics = typer.Typer(
-    help="`topics ensure`: create or check the topics of an app.", no_args_is_help=True
-)
+_topics = typer.Typer(help="`topics ensure`: create or check the topics of an app.", no_args_is_help=True)
 _topics.command("ensure")(as_typed(ensure))
 app.add_typer(_topics, name="topics", rich_help_panel="Run an app on a cluster")

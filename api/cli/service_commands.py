@@ -15,8 +15,8 @@ from snapreplay.api.cli.output import Format, print_json
 from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
-    from snapreplay.api.address import Address
     from snapreplay.api.server import HttpServer
+    from snapreplay.service.control.protocol import Address
     from snapreplay.service.decisions.first_start import FirstStart
 
 
@@ -32,16 +32,11 @@ def run(
     ] = False,
     start: Annotated[
         Literal["earliest", "latest"] | None,
-        typer.Option(
-            "--from", help="With --init: where to begin in the inputs. Default: earliest."
-        ),
+        typer.Option("--from", help="With --init: where to begin in the inputs. Default: earliest."),
     ] = None,
     wait: Annotated[
         bool,
-        typer.Option(
-            "--wait/--no-wait",
-            help="If the app has no genesis: wait for `init`, or end with exit code 4.",
-        ),
+        typer.Option("--wait/--no-wait", help="If the app has no genesis: wait for `init`, or end with exit code 4."),
     ] = True,
     settings: OfService,
     log_level: LogLevel = Verbosity.INFO,
@@ -58,9 +53,7 @@ def run(
 STANDARD_ERROR = 2
 
 
-def _first_start(
-    *, init: bool, start: Literal["earliest", "latest"] | None, wait: bool
-) -> FirstStart:
+def _first_start(*, init: bool, start: Literal["earliest", "latest"] | None, wait: bool) -> FirstStart:
     if start is not None and not init:
         raise UsageError(
             f"--from {start} says where a new app begins, but without --init `run` begins none",
@@ -132,9 +125,7 @@ async def init(
 
     cluster = KafkaCluster(settings)
     if state_of is not None:
-        done = init_with_state(
-            app, settings, cluster, state_of, start or "positions", state_is_lost=state_is_lost
-        )
+        done = init_with_state(app, settings, cluster, state_of, start or "positions", state_is_lost=state_is_lost)
     elif start == "positions":
         raise UsageError(
             "--from positions needs an app whose positions to take",
@@ -160,8 +151,7 @@ async def ensure(
     replace_lost: Annotated[
         bool,
         typer.Option(
-            "--replace-lost",
-            help="Create the increments or the snapshots topic, empty, although the other one exists.",
+            "--replace-lost", help="Create the increments or the snapshots topic, empty, although the other one exists."
         ),
     ] = False,
     settings: OfCluster,
@@ -172,11 +162,7 @@ async def ensure(
     from snapreplay.service.topics.requirements import ensure_topics
 
     done = await ensure_topics(
-        app,
-        settings,
-        KafkaCluster(settings),
-        create_io_partitions=partitions,
-        replace_lost=replace_lost,
+        app, settings, KafkaCluster(settings), create_io_partitions=partitions, replace_lost=replace_lost
     )
     _print_lines(done, output)
 

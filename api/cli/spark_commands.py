@@ -11,15 +11,7 @@ import typer
 
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.options import AppOrId, Master, OfCluster, Output, app_id_of, service_url
-from snapreplay.api.cli.output import (
-    Format,
-    console,
-    note,
-    print_error,
-    print_json,
-    table,
-    written_whole,
-)
+from snapreplay.api.cli.output import Format, console, note, print_error, print_json, table, written_whole
 from snapreplay.counted import counted, counted_or_no
 from snapreplay.errors import SnapreplayError, UsageError
 from snapreplay.snapshots.proof.level import Level
@@ -29,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from snapreplay.api.cli.client import Client, Json
+    from snapreplay.api.cli.client import Client
     from snapreplay.snapshots.jobs.compaction_report import CompactionReport, PartitionResult
     from snapreplay.snapshots.proof.report import AuditReport
 
@@ -46,13 +38,11 @@ def audit(
     since_last: Annotated[
         bool,
         typer.Option(
-            "--since-last",
-            help="Prove only what came after the last proof, and record the new one in Kafka.",
+            "--since-last", help="Prove only what came after the last proof, and record the new one in Kafka."
         ),
     ] = False,
     html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Also write the report as an HTML page."),
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write the report as an HTML page.")
     ] = None,
     master: Master = None,
     settings: OfCluster,
@@ -63,7 +53,7 @@ def audit(
     Exit code 0: no findings; 1: findings; 2: could not run; 4: the proof could not be recorded."""
     from snapreplay.spark import audit as run_audit
 
-    audited = _audited(app, app_id, level)
+    audited = audited_app(app, app_id, level)
     with written_whole(html) as file:
         report = run_audit(settings, audited, level, app, since_last=since_last, master=master)
         print_audit(report, output)
@@ -73,10 +63,11 @@ def audit(
             from snapreplay.api.audit_page import page
 
             file.write(page(report))
-    raise typer.Exit(_exit_code(report))
+    unrecorded = ExitCode.OPERATOR if report.not_recorded else ExitCode.OK
+    raise typer.Exit(ExitCode.FINDINGS if report.findings else unrecorded)
 
 
-def _audited(app: str | None, app_id: str | None, level: Level) -> str:
+def audited_app(app: str | None, app_id: str | None, level: Level) -> str:
     audited = app_id_of("audit", app, app_id)
     if app is None and level is Level.REPLAY:
         raise UsageError(
@@ -84,12 +75,6 @@ def _audited(app: str | None, app_id: str | None, level: Level) -> str:
             hint="name the app instead: `snapreplay audit module:app --level replay`",
         )
     return audited
-
-
-def _exit_code(report: AuditReport) -> ExitCode:
-    if report.findings:
-        return ExitCode.FINDINGS
-    return ExitCode.OPERATOR if report.not_recorded else ExitCode.OK
 
 
 def print_audit(report: AuditReport, output: Format) -> None:
@@ -100,10 +85,7 @@ def print_audit(report: AuditReport, output: Format) -> None:
         print_json(msgspec.to_builtins(report))
         return
     out = console()
-    counts = [
-        *report.checked.items(),
-        *((f"note: {name}", n) for name, n in report.notes.items() if n),
-    ]
+    counts = [*report.checked.items(), *((f"note: {name}", n) for name, n in report.notes.items() if n)]
     out.print(table(("checked", "count"), ((name, f"{n:,}") for name, n in counts), right="count"))
     if report.findings:
         out.print(_listed(("check", "topic", "partition", "offset", "detail"), report.findings))
@@ -149,18 +131,13 @@ def compact(
     wait: Annotated[
         float,
         typer.Option(
-            "--wait",
-            metavar="SECONDS",
-            min=0.0,
-            help="Longest wait for the owners to adopt or reject the proposals.",
+            "--wait", metavar="SECONDS", min=0.0, help="Longest wait for the owners to adopt or reject the proposals."
         ),
     ] = 0.0,
     url: Annotated[
         str | None,
         typer.Option(
-            "--url",
-            metavar="URL",
-            help="Running service to tell of the proposals. Default: the owners find them.",
+            "--url", metavar="URL", help="Running service to tell of the proposals. Default: the owners find them."
         ),
     ] = None,
     master: Master = None,
@@ -213,19 +190,13 @@ class OwnerOverHttp:
         if operation_id is None:
             return None
         try:
-            operation = self._client.operation(operation_id)
+            parts = self._client.operation(operation_id)["parts"]
         except SnapreplayError as error:
             note(f"partition {partition}: its owner does not answer: {error}")
             del self._operations[partition]
             return None
-        return _rejection(operation, partition)
-
-
-def _rejection(operation: Json, partition: int) -> str | None:
-    for part in operation["parts"]:
-        if part["partition"] == partition and part["state"] == "failed":
-            return str(part["detail"])
-    return None
+        failed = (each for each in parts if each["partition"] == partition and each["state"] == "failed")
+        return next((str(each["detail"]) for each in failed), None)
 
 
 _BRIDGED = "the digest of a later batch shows that no change is missing"
@@ -244,19 +215,14 @@ def print_compaction(report: CompactionReport, output: Format) -> None:
     console().print(table(columns, rows, right=right))
     for each in report.partitions:
         for offset in each.bridged:
-            print(
-                f"partition {each.partition}: the increment at offset {offset} cannot be read; {_BRIDGED}"
-            )
+            print(f"partition {each.partition}: the increment at offset {offset} cannot be read; {_BRIDGED}")
         if each.reason:
             print(f"partition {each.partition}: {each.reason}")
         if each.hint:
             print(f" hint: {each.hint}")
     outcomes = [each.outcome for each in report.partitions]
     said = ", ".join(f"{outcomes.count(o)} {o}" for o in dict.fromkeys(outcomes))
-    print(
-        f"{report.app_id}: {counted(len(report.partitions), 'partition')}: {said or 'none'}"
-        f" ({report.seconds:.1f} s)"
-    )
+    print(f"{report.app_id}: {counted(len(report.partitions), 'partition')}: {said or 'none'} ({report.seconds:.1f} s)")
 
 
 def _row(result: PartitionResult) -> list[object]:

@@ -51,31 +51,17 @@ def _options(arguments: list[str] | None) -> Options:
     parser = argparse.ArgumentParser(
         prog="make demo",
         allow_abbrev=False,  # the Makefile looks for the whole names
-        description="Kill a Kafka program again and again; prove that it forgot"
-        " nothing and did nothing twice.",
+        description="Kill a Kafka program again and again; prove that it forgot nothing and did nothing twice.",
     )
-    parser.add_argument(
-        "--kills",
-        type=_within(KILLS_MAX),
-        default=3,
-        metavar="N",
-        help=f"1 to {KILLS_MAX}, default 3",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=None, help="of the kill moments; default: random, and printed"
-    )
-    parser.add_argument(
-        "--keep", action="store_true", help="leave everything running until Ctrl-C; print the URLs"
-    )
+    parser.add_argument("--kills", type=_within(KILLS_MAX), default=3, metavar="N", help=f"1 to {KILLS_MAX}, default 3")
+    parser.add_argument("--seed", type=int, default=None, help="of the kill moments; default: random, and printed")
+    parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C; print the URLs")
     parser.add_argument(
         "--bootstrap-servers",
         metavar="HOST:PORT,...",
-        help="use this cluster, with topics under unique"
-        " names that are removed at the end (with --keep they stay)",
+        help="use this cluster, with topics under unique names that are removed at the end (with --keep they stay)",
     )
-    parser.add_argument(
-        "--rows", type=_within(ROWS), default=None, metavar="N", help="only the first N flights"
-    )
+    parser.add_argument("--rows", type=_within(ROWS), default=None, metavar="N", help="only the first N flights")
     parser.add_argument("--skip-audit", action="store_true", help="without Spark")
     given = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed

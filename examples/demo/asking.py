@@ -80,13 +80,7 @@ class Asking:
             raise DemoFailed(f"POST {path}: {answer.status_code} {answer.text}")
         return str(answer.headers["location"])
 
-    def until(
-        self,
-        ask: Callable[[], Json | None],
-        holds: Callable[[Json], bool],
-        seconds: float,
-        what: str,
-    ) -> Json:
+    def until(self, ask: Callable[[], Json | None], holds: Callable[[Json], bool], seconds: float, what: str) -> Json:
         """Ask until the answer is as wanted.
 
         Raises:
@@ -133,8 +127,5 @@ def _none_failed(document: Json | None, items: str) -> Json | None:
     for each in document[items] if document else ():
         if each["phase"] == "failed":
             error = each["error"] or {}
-            raise DemoFailed(
-                f"partition {each['partition']} FAILED: {error.get('message')}\n"
-                f"hint: {error.get('hint')}"
-            )
+            raise DemoFailed(f"partition {each['partition']} FAILED: {error.get('message')}\nhint: {error.get('hint')}")
     return document

@@ -13,9 +13,7 @@ from examples.demo.verify import Findings
 
 def audit(bootstrap_servers: str, app: str, work_dir: Path) -> SparkJob:
     """Make the job that folds the changes, runs the app's handlers again, and compares both with what was recorded."""
-    return SparkJob(
-        "audit", [app, "--level=replay", f"--bootstrap-servers={bootstrap_servers}"], work_dir
-    )
+    return SparkJob("audit", [app, "--level=replay", f"--bootstrap-servers={bootstrap_servers}"], work_dir)
 
 
 def read_report(said: str, code: int) -> tuple[Findings, str]:

@@ -97,14 +97,7 @@ def settings_for(records: int) -> dict[str, object]:
     }
 
 
-def _play(
-    options: Options,
-    show: Show,
-    told: Told,
-    place: Place,
-    service: ServiceProcess,
-    last: list[Row],
-) -> bool:
+def _play(options: Options, show: Show, told: Told, place: Place, service: ServiceProcess, last: list[Row]) -> bool:
     with closing(Asking(service)) as asking:
         story = Story(service, asking, show, told)
         story.run(plan(options.seed, options.kills, told.loaded))
@@ -128,9 +121,7 @@ def _play(
     return all(verdict.holds for verdict in verdicts)
 
 
-def _verdicts(
-    options: Options, show: Show, told: Told, place: Place, digests: dict[int, str | None]
-) -> list[Verdict]:
+def _verdicts(options: Options, show: Show, told: Told, place: Place, digests: dict[int, str | None]) -> list[Verdict]:
     """Judge everything; Spark starts while Python reads, because both take some seconds."""
     with ExitStack() as stack:
         running = None
@@ -203,9 +194,7 @@ def _stay(show: Show, servers: str, service: ServiceProcess) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: left.set())
     show.say(f"Kafka: {servers}")
-    show.say(
-        f"service: {service.url}/restore-status, {service.url}/metrics, {service.url}/openapi.json"
-    )
+    show.say(f"service: {service.url}/restore-status, {service.url}/metrics, {service.url}/openapi.json")
     show.say("everything is left running until Ctrl-C")
     while not left.wait(1.0):
         service.check_running()

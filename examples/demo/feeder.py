@@ -15,9 +15,7 @@ PIECE_S = 0.3  # hurried as soon as nobody waits for Spark any more
 class Feeder:
     """A thread that hands `rows` piece by piece to `load`. Close it before the topics are removed."""
 
-    def __init__(
-        self, load: Callable[[Iterator[Row], Callable[[int], None]], int], rows: list[Row]
-    ) -> None:
+    def __init__(self, load: Callable[[Iterator[Row], Callable[[int], None]], int], rows: list[Row]) -> None:
         self._load, self._rows = load, rows
         self._hurry, self._closed = threading.Event(), threading.Event()
         self._error: Exception | None = None

@@ -15,11 +15,7 @@ from examples.demo.verify import Checked, Findings, Truth
 
 
 def judge(
-    bootstrap_servers: str,
-    names: Names,
-    told: Told,
-    digests: Mapping[int, str | None],
-    tell: Callable[[str], None],
+    bootstrap_servers: str, names: Names, told: Told, digests: Mapping[int, str | None], tell: Callable[[str], None]
 ) -> list[Verdict]:
     """Judge by brute force, from input, outputs and the digests that the service reports.
 

@@ -102,10 +102,7 @@ class LastAct:
         answers = {each.partition: self._answer(each) for each in proposals}
         document = self.story.look() or {"items": []}
         snapshots = {each["partition"]: each["snapshot"] for each in document["items"]}
-        adoptions = [
-            outcome(each, snapshots.get(each.partition), answers[each.partition])
-            for each in proposals
-        ]
+        adoptions = [outcome(each, snapshots.get(each.partition), answers[each.partition]) for each in proposals]
         for adoption in adoptions:
             self.show.adopted(adoption)
         self.told.snapshots.update(each.snapshot_id for each in adoptions if not each.why)

@@ -64,9 +64,7 @@ def _produce(producer: Producer, topic: str, row: Row, refused: list[str]) -> No
     taken = False
     while not taken:
         try:
-            producer.produce(
-                topic, row.value, row.key, timestamp=row.timestamp_ms, on_delivery=answered
-            )
+            producer.produce(topic, row.value, row.key, timestamp=row.timestamp_ms, on_delivery=answered)
             taken = True
         except BufferError:  # the queue is full: serve answers until there is room
             producer.poll(0.1)

@@ -48,9 +48,4 @@ class Names:
 
     @property
     def all_topics(self) -> list[str]:
-        return [
-            self.input_topic,
-            self.output_topic,
-            f"{self.app_id}-increments",
-            self.snapshots_topic,
-        ]
+        return [self.input_topic, self.output_topic, f"{self.app_id}-increments", self.snapshots_topic]

@@ -6,9 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-Moment = Literal[
-    "processing", "writing a snapshot", "recovering", "Spark compacting", "proposals judged"
-]
+Moment = Literal["processing", "writing a snapshot", "recovering", "Spark compacting", "proposals judged"]
 RestoreMode = Literal["changes", "replay"]
 
 KILLS_MAX = 50
@@ -51,11 +49,7 @@ def plan(seed: int, kills: int, records: int) -> list[Kill]:
     ]
 
 
-_LONGEST_S: dict[Moment, float] = {
-    "processing": 0.02,
-    "writing a snapshot": 0.04,
-    "recovering": 0.3,
-}
+_LONGEST_S: dict[Moment, float] = {"processing": 0.02, "writing a snapshot": 0.04, "recovering": 0.3}
 
 
 def _moments(chance: random.Random, kills: int) -> list[Moment]:

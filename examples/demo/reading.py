@@ -19,9 +19,7 @@ AT_ONCE = 10_000
 END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka spells its own codes so; it is public
 
 
-def messages(
-    bootstrap_servers: str, topic: str, *, read_committed: bool = True
-) -> Iterator[Message]:
+def messages(bootstrap_servers: str, topic: str, *, read_committed: bool = True) -> Iterator[Message]:
     """Yield all records of the topic up to its present end, in order of offset within each partition.
 
     Raises:

@@ -52,9 +52,7 @@ class Comeback:
             replayed=sum(each["records_replayed"] for each in restore["partitions"]),
             proven=sum(bool(proof and proof["equal"]) for proof in proofs),
             snapshots={
-                each["partition"]: each["snapshot"]["snapshot_id"]
-                for each in restore["partitions"]
-                if each["snapshot"]
+                each["partition"]: each["snapshot"]["snapshot_id"] for each in restore["partitions"] if each["snapshot"]
             },
         )
 

@@ -27,9 +27,7 @@ class ServiceProcess:
         log_path: what all of them logged.
     """
 
-    def __init__(
-        self, app: str, bootstrap_servers: str, work_dir: Path, settings: Mapping[str, object]
-    ) -> None:
+    def __init__(self, app: str, bootstrap_servers: str, work_dir: Path, settings: Mapping[str, object]) -> None:
         (port,) = free_ports(1)
         self.url = f"http://{HOST}:{port}"
         self.log_path = work_dir / "service.log"
@@ -82,6 +80,4 @@ class ServiceProcess:
             self._unexpected(code)
 
     def _unexpected(self, code: int | None) -> None:
-        raise DemoFailed(
-            f"the service ended with exit code {code}; the end of its log:\n{tail(self.log_path)}"
-        )
+        raise DemoFailed(f"the service ended with exit code {code}; the end of its log:\n{tail(self.log_path)}")

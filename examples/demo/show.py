@@ -80,8 +80,7 @@ class Show:
     def killed(self, number: int, kill: Kill, committed: int, struck: str) -> None:
         self._measured, self._rate = (time.monotonic(), committed), None
         self.say(
-            f"kill {number}: SIGKILL after {committed:,} records, {struck};"
-            f" started again at once, by {kill.mode}",
+            f"kill {number}: SIGKILL after {committed:,} records, {struck}; started again at once, by {kill.mode}",
             "bold red",
         )
 
@@ -106,9 +105,7 @@ class Show:
             self._measured = now, committed
         return "-" if self._rate is None else f"{self._rate:,.0f} records/s"
 
-    def _now(
-        self, panel: Callable[[], RenderableType], line: str, every_s: float = PLAIN_EVERY_S
-    ) -> None:
+    def _now(self, panel: Callable[[], RenderableType], line: str, every_s: float = PLAIN_EVERY_S) -> None:
         """Show `panel` in a terminal, else `line`, unless it is empty or the same as before."""
         now = time.monotonic()
         if self.console.is_terminal:
@@ -137,10 +134,7 @@ def restore_line(partition: Json) -> str:
     parts = [f"{partition['partition']} {partition['phase']}"]
     progress = partition["progress"]
     if progress:
-        parts.append(
-            f"{progress['percent']:.0f} % {progress['current']:,}/{progress['target']:,}"
-            f" {progress['unit']}"
-        )
+        parts.append(f"{progress['percent']:.0f} % {progress['current']:,}/{progress['target']:,} {progress['unit']}")
         if progress["eta_seconds"] is not None:
             parts.append(f"ETA {progress['eta_seconds']:.2f} s")
     return " ".join(parts)
@@ -170,9 +164,7 @@ def _restores(partitions: list[Json]) -> Table:
             str(each["partition"]),
             each["phase"],
             "-" if each["percent"] is None else f"{each['percent']:.0f} %",
-            f"{progress['current']:,} / {progress['target']:,} {progress['unit']}"
-            if progress
-            else "-",
+            f"{progress['current']:,} / {progress['target']:,} {progress['unit']}" if progress else "-",
             "-" if eta is None else f"{eta:.2f} s",
             f"{each['entries']:,}",
             f"{each['records_replayed']:,}",

@@ -13,7 +13,7 @@ from typing import Self
 
 from examples.demo.commands import snapreplay
 from examples.demo.failed import DemoFailed
-from snapreplay.jars.java import JavaUnavailable, find_java
+from snapreplay.jars import JavaUnavailable, find_java
 
 JOB_S = 600.0
 TELL_S = 15.0
@@ -59,10 +59,7 @@ class SparkJob:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.runs and self.process is not None:
             self.process.terminate()

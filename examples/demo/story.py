@@ -82,9 +82,7 @@ class Story:
         time.sleep(kill.delay_s)  # the plan's moment in the recovery is a time, not a condition
         restore = self._asking.restore()
         phases = restore["summary"]["partitions_by_phase"] if restore else {}
-        return "recovering: " + (
-            ", ".join(f"{count} {phase}" for phase, count in phases.items()) or "nothing assigned"
-        )
+        return "recovering: " + (", ".join(f"{count} {phase}" for phase, count in phases.items()) or "nothing assigned")
 
     def _back(self) -> Comeback:
         http_s = self._first_answer()
@@ -130,9 +128,7 @@ class Story:
             if snapshot and snapshot["state"] == "pointed":
                 self._told.snapshots.add(snapshot["snapshot_id"])
         if answer:
-            self._show.processing(
-                self.committed, self._told.records, answer["items"], len(self._told.snapshots)
-            )
+            self._show.processing(self.committed, self._told.records, answer["items"], len(self._told.snapshots))
         return answer
 
     @property

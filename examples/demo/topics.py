@@ -26,10 +26,7 @@ def create(bootstrap_servers: str, names: Names) -> None:
     Raises:
         DemoFailed: the cluster cannot be reached, or refuses, such as when a topic exists already.
     """
-    wanted = [
-        NewTopic(topic, PARTITIONS, config=KEPT_FOR_EVER)
-        for topic in (names.input_topic, names.output_topic)
-    ]
+    wanted = [NewTopic(topic, PARTITIONS, config=KEPT_FOR_EVER) for topic in (names.input_topic, names.output_topic)]
     admin = _admin(bootstrap_servers)  # kept, because answers end with their client
     answers = admin.create_topics(wanted, operation_timeout=ANSWER_S)
     for topic, answer in answers.items():

@@ -133,9 +133,7 @@ def check_outputs(truth: Truth, outputs: Iterable[Output]) -> Checked:
         checked.count += 1
         place = output.value["input_partition"], output.value["input_offset"]
         if place in seen:
-            checked.findings.add(
-                f"{_at(output)} is a duplicate of output {_of(seen[place])}: record {_of(place)}"
-            )
+            checked.findings.add(f"{_at(output)} is a duplicate of output {_of(seen[place])}: record {_of(place)}")
             continue
         seen[place] = output.partition, output.offset
         _check_content(truth, place, output, checked.findings)
@@ -146,9 +144,7 @@ def check_outputs(truth: Truth, outputs: Iterable[Output]) -> Checked:
     return checked
 
 
-def _check_order(
-    newest: dict[tuple[int, int], int], place: Place, output: Output, findings: Findings
-) -> None:
+def _check_order(newest: dict[tuple[int, int], int], place: Place, output: Output, findings: Findings) -> None:
     """Check the order by `newest`: output partition and input partition → highest input offset seen so far."""
     way = output.partition, place[0]
     before = newest.get(way, -1)
@@ -189,8 +185,7 @@ def check_digests(truth: Truth, reported: Mapping[int, str | None]) -> Findings:
         computed = digest(truth.states.get(partition, {}))
         if reported.get(partition) != computed:
             findings.add(
-                f"partition {partition}: the service says {reported.get(partition)},"
-                f" but brute force says {computed}"
+                f"partition {partition}: the service says {reported.get(partition)}, but brute force says {computed}"
             )
     return findings
 

@@ -9,11 +9,7 @@ from pydantic import Field
 from snapreplay.service.config.table import Table
 
 
-class SettingsGroup(Table):
-    """One group of settings, such as `http`."""
-
-
-class HttpSettings(SettingsGroup):
+class HttpSettings(Table):
     """The HTTP API."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
@@ -24,7 +20,7 @@ class HttpSettings(SettingsGroup):
     """More names that this API is reached by, with commas between them. See below."""
 
 
-class BatchSettings(SettingsGroup):
+class BatchSettings(Table):
     """The grouping of input records into transactions."""
 
     records_max: int = Field(default=5000, ge=1, le=100_000)
@@ -33,14 +29,14 @@ class BatchSettings(SettingsGroup):
     """Time to wait for a fuller batch (ms); 0 = none. More means fewer transactions and later outputs."""
 
 
-class StreamTimeSettings(SettingsGroup):
+class StreamTimeSettings(Table):
     """The advance of the time that timers and entries with a ttl follow."""
 
     idle_advance_ms: int = Field(default=0, ge=0, le=86_400_000)
     """On input that is quiet for this long, stream time follows the clock so far behind (ms); 0 = never. See below."""
 
 
-class SnapshotSettings(SettingsGroup):
+class SnapshotSettings(Table):
     """The times at which full snapshots are written, and their form."""
 
     every_records: int = Field(default=0, ge=0)
@@ -59,7 +55,7 @@ class SnapshotSettings(SettingsGroup):
     """Maximum bytes of a chunk (a record of a snapshot); below Kafka's default max.message.bytes of 1,048,588."""
 
 
-class SealSettings(SettingsGroup):
+class SealSettings(Table):
     """The key that increments and snapshots are sealed with, if any."""
 
     key_file: str = ""
@@ -68,14 +64,14 @@ class SealSettings(SettingsGroup):
     """With a key. introduce and withdraw are for switching the seal on and off. See below."""
 
 
-class ChangelogSettings(SettingsGroup):
+class ChangelogSettings(Table):
     """The contents of the increments topic beside the increments."""
 
     enabled: bool = True
     """Write each batch's changes: a recovery need not run handlers. false: smallest log, recovery only by replay."""
 
 
-class RestoreSettings(SettingsGroup):
+class RestoreSettings(Table):
     """The way in which state comes back."""
 
     mode: Literal["changes", "replay"] = "changes"
@@ -88,7 +84,7 @@ class RestoreSettings(SettingsGroup):
     """Longest pause between two attempts (ms)."""
 
 
-class ErrorSettings(SettingsGroup):
+class ErrorSettings(Table):
     """The treatment of a record that the app cannot process."""
 
     policy: Literal["fail", "dead_letter"] = "fail"
@@ -101,7 +97,7 @@ class ErrorSettings(SettingsGroup):
     """Size of a window for `dead_letters_percent_max` (records)."""
 
 
-class TimeoutSettings(SettingsGroup):
+class TimeoutSettings(Table):
     """The deadlines, all in milliseconds."""
 
     metadata_ms: int = Field(default=300_000, ge=100)
@@ -122,7 +118,7 @@ class TimeoutSettings(SettingsGroup):
     """Time for a moved partition to finish its batch (ms). Then it is cut off; a state only in memory stays there."""
 
 
-class GroupSettings(SettingsGroup):
+class GroupSettings(Table):
     """The consumer group that says which process owns which partition."""
 
     session_timeout_ms: int = Field(default=10_000, ge=1000, le=1_800_000)
@@ -133,7 +129,7 @@ class GroupSettings(SettingsGroup):
     """Time that members have to give up their partitions in a rebalance (ms)."""
 
 
-class RetentionSettings(SettingsGroup):
+class RetentionSettings(Table):
     """The data that the owner keeps when it trims the two topics."""
 
     snapshots_kept: int = Field(default=3, ge=2, le=100)

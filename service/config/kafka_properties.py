@@ -36,9 +36,7 @@ _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 PROPERTIES: dict[str, Property] = {
-    "bootstrap.servers": Property(
-        "str", "common", "host:port, comma-separated; several are better"
-    ),
+    "bootstrap.servers": Property("str", "common", "host:port, comma-separated; several are better"),
     "client.id": Property("str", "common", "name of this client in broker logs and quotas"),
     "security.protocol": Property("str", "common", "how to talk to the brokers", _PROTOCOLS),
     "sasl.mechanism": Property("str", "common", "SASL mechanism", _MECHANISMS),
@@ -46,44 +44,27 @@ PROPERTIES: dict[str, Property] = {
     "sasl.plain.password": Property("str", "common", "password for PLAIN and SCRAM", secret=True),
     "sasl.kerberos.service.name": Property("str", "common", "Kerberos service of the brokers"),
     "sasl.kerberos.domain.name": Property("str", "common", "Kerberos domain of the brokers"),
-    "ssl.cafile": Property(
-        "str", "ssl", "PEM file of the trusted authorities; default: the system's"
-    ),
+    "ssl.cafile": Property("str", "ssl", "PEM file of the trusted authorities; default: the system's"),
     "ssl.certfile": Property("str", "ssl", "PEM file of the client's certificate chain"),
-    "ssl.keyfile": Property(
-        "str", "ssl", "PEM file of the client's private key; default: in ssl.certfile"
-    ),
+    "ssl.keyfile": Property("str", "ssl", "PEM file of the client's private key; default: in ssl.certfile"),
     "ssl.password": Property("str", "ssl", "password of the private key", secret=True),
-    "ssl.check.hostname": Property(
-        "bool", "ssl", "check the broker's host name against its certificate"
-    ),
-    "request.timeout.ms": Property(
-        "int", "common", "longest wait for the answer to one request (ms)", minimum=100
-    ),
+    "ssl.check.hostname": Property("bool", "ssl", "check the broker's host name against its certificate"),
+    "request.timeout.ms": Property("int", "common", "longest wait for the answer to one request (ms)", minimum=100),
     "retry.backoff.ms": Property("int", "common", "pause before a retry (ms)", minimum=1),
     "metadata.max.age.ms": Property("int", "common", "maximum age of metadata (ms)", minimum=1000),
     "connections.max.idle.ms": Property(
         "int", "common", "idle time after which a connection is closed (ms)", minimum=1000
     ),
     "fetch.min.bytes": Property("int", "consumer", "bytes that a fetch waits for", minimum=1),
-    "fetch.max.wait.ms": Property(
-        "int", "consumer", "longest time that a fetch waits for them (ms)", minimum=1
-    ),
+    "fetch.max.wait.ms": Property("int", "consumer", "longest time that a fetch waits for them (ms)", minimum=1),
     "fetch.max.bytes": Property("int", "consumer", "maximum bytes per fetch", minimum=1024),
     "max.partition.fetch.bytes": Property(
-        "int",
-        "consumer",
-        "maximum bytes per partition and fetch; above 2 MiB is slower",
-        minimum=1024,
+        "int", "consumer", "maximum bytes per partition and fetch; above 2 MiB is slower", minimum=1024
     ),
     "check.crcs": Property("bool", "consumer", "check the checksum of every batch read"),
     "client.rack": Property("str", "consumer", "read from replicas in this rack"),
-    "compression.type": Property(
-        "str", "producer", "compression of outputs", ("gzip", "snappy", "lz4", "zstd")
-    ),
-    "max.batch.size": Property(
-        "int", "producer", "maximum bytes per batch of outputs", minimum=1024
-    ),
+    "compression.type": Property("str", "producer", "compression of outputs", ("gzip", "snappy", "lz4", "zstd")),
+    "max.batch.size": Property("int", "producer", "maximum bytes per batch of outputs", minimum=1024),
 }
 
 OWNED: dict[str, str] = {
@@ -149,11 +130,8 @@ def dotted(name: str) -> str:
 
 
 def parse_property(name: str, value: object) -> Value:
-    """Convert the value to what aiokafka wants; `name` is dotted.
-
-    Raises:
-        PropertyRefused: unknown, set by snapreplay itself, or not a value of its kind.
-    """
+    """Convert the value to what aiokafka wants, or raise PropertyRefused: unknown, set by snapreplay itself, or not a
+    value of its kind. `name` is dotted."""
     known = PROPERTIES.get(name)
     if known is None:
         raise PropertyRefused(_unknown(name))
@@ -175,9 +153,7 @@ def _check_servers(value: str) -> None:
     for address in value.split(","):
         found = _ADDRESS.fullmatch(address.strip())
         if found is None or int(found["port"] or 0) > _PORT_MAX:
-            raise PropertyRefused(
-                f"{address.strip()!r} is not host:port; give for example broker-1:9092,broker-2:9092"
-            )
+            raise PropertyRefused(f"{address.strip()!r} is not host:port; give for example broker-1:9092,broker-2:9092")
 
 
 def _parse(kind: PropertyKind, value: object) -> Value | None:
@@ -195,9 +171,7 @@ def _unknown(name: str) -> str:
     if name in OWNED:
         return f"cannot be set: {OWNED[name]}"
     if name in _OTHER_NAMES:
-        return (
-            f"unknown property; here it is kafka.{_OTHER_NAMES[name]} (PEM files, plain user names)"
-        )
+        return f"unknown property; here it is kafka.{_OTHER_NAMES[name]} (PEM files, plain user names)"
     near = difflib.get_close_matches(name, PROPERTIES, n=1)
     remedy = f"did you mean kafka.{near[0]}?" if near else "docs/settings.md lists all of them"
     return f"unknown property; {remedy}"

@@ -27,13 +27,7 @@ from snapreplay.service.config.groups import (
     StreamTimeSettings,
     TimeoutSettings,
 )
-from snapreplay.service.config.kafka_properties import (
-    PropertyRefused,
-    Value,
-    contradictions,
-    dotted,
-    parse_property,
-)
+from snapreplay.service.config.kafka_properties import PropertyRefused, Value, contradictions, dotted, parse_property
 from snapreplay.service.config.sources import (
     DEFAULT_FILE,
     environment_names,
@@ -44,6 +38,7 @@ from snapreplay.service.config.sources import (
     unfold,
 )
 from snapreplay.service.config.table import Table, with_origins
+from snapreplay.snapshots.format.seal import OFF, SealPolicy, Seals, keys_in
 
 REQUEST_TIMEOUT_MS = 10_000
 """`kafka.request.timeout.ms` where it is not set: long enough for a failover, below every deadline of ours."""
@@ -183,21 +178,15 @@ def load_settings(
     except UsageError as error:
         origins = {
             **dict.fromkeys(names_in(from_file), f"in {config_file or DEFAULT_FILE}"),
-            **{
-                name: f"{given} in the environment"
-                for name, given in environment_names(variables).items()
-            },
+            **{name: f"{given} in the environment" for name, given in environment_names(variables).items()},
             **dict.fromkeys(names_in(options), "by an option or the program"),
         }
         raise with_origins(error, origins) from None
 
 
 def used_settings(given: Settings | None) -> Settings:
-    """Return what a program gave, or the settings from environment and file.
-
-    Raises:
-        UsageError: what it gave is not a `Settings`; or as `load_settings`.
-    """
+    """Return what a program gave, or the settings from environment and file. Raise UsageError: what it gave is not a
+    `Settings`; or as `load_settings`."""
     if given is None:
         return load_settings()
     if not isinstance(given, Settings):
@@ -206,3 +195,18 @@ def used_settings(given: Settings | None) -> Settings:
             hint="make one: `Settings(http={'port': 0})`; of a dict, `Settings(**table)`",
         )
     return given
+
+
+def seals_of(settings: Settings) -> Seals:
+    """Return the seals of these settings, or raise UsageError: the key file cannot be read, or holds something else."""
+    name = settings.seal.key_file
+    if not name:
+        return OFF
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"seal.key_file={name} cannot be read: {error}",
+            hint="name a file that this process may read, or leave seal.key_file out if the app has no seal",
+        ) from error
+    return Seals(keys_in(text, name), SealPolicy(settings.seal.policy), name)

@@ -15,9 +15,7 @@ ENV_PREFIX = "SNAPREPLAY_"
 DEFAULT_FILE = "snapreplay.toml"
 
 _NO_SETTING = re.compile(r"TEST_.*|(SPARK_)?JARS_DIR")
-_KUBERNETES = re.compile(
-    r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
-)
+_KUBERNETES = re.compile(r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 
 Tree = dict[str, Any]
 
@@ -47,13 +45,9 @@ def file_tree(path: Path | None) -> Tree:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UsageError(
-            f"settings file {path} (--config) cannot be read: {reason}", path=str(path)
-        ) from None
+        raise UsageError(f"settings file {path} (--config) cannot be read: {reason}", path=str(path)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"settings file {path} is not valid TOML: {error}", path=str(path)
-        ) from None
+        raise UsageError(f"settings file {path} is not valid TOML: {error}", path=str(path)) from None
     if isinstance(tree.get("kafka"), dict):
         tree["kafka"] = _flatten(tree["kafka"])
     return tree
@@ -79,8 +73,7 @@ def environment_names(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         ".".join(name[len(ENV_PREFIX) :].lower().split("__")): name
         for name, value in environment.items()
-        if name.upper().startswith(ENV_PREFIX)
-        and not _is_no_setting(name[len(ENV_PREFIX) :].upper(), value)
+        if name.upper().startswith(ENV_PREFIX) and not _is_no_setting(name[len(ENV_PREFIX) :].upper(), value)
     }
 
 

@@ -59,25 +59,18 @@ def told(lines: list[str]) -> UsageError:
     """Make one error for these problems, a line each."""
     listed = "\n".join(f"  {line}" for line in lines)
     count = "a setting is" if len(lines) == 1 else f"{len(lines)} settings are"
-    return UsageError(
-        f"{count} wrong (docs/settings.md describes each one):\n{listed}", problems=lines
-    )
+    return UsageError(f"{count} wrong (docs/settings.md describes each one):\n{listed}", problems=lines)
 
 
 def with_origins(error: UsageError, origins: Mapping[str, str]) -> UsageError:
-    """Return the same problems, each with where its setting was given.
-
-    Args:
-        origins: dotted name → where.
-    """
+    """Return the same problems, each with where its setting was given. `origins`: dotted name → where."""
     problems: Any = error.facts.get("problems", ())
-    return told([_with_origin(line, origins) for line in problems]) if problems else error
-
-
-def _with_origin(line: str, origins: Mapping[str, str]) -> str:
-    name = _NAME.match(line)
-    where = origins.get(name[0]) if name else None
-    return line if where is None else f"{line} (given {where})"
+    lines = []
+    for line in problems:
+        name = _NAME.match(line)
+        where = origins.get(name[0]) if name else None
+        lines.append(line if where is None else f"{line} (given {where})")
+    return told(lines) if lines else error
 
 
 def _lines(model: type[BaseModel], error: ErrorDetails) -> list[str]:
@@ -86,9 +79,7 @@ def _lines(model: type[BaseModel], error: ErrorDetails) -> list[str]:
     if error["type"] == "value_error":
         return str(error["ctx"]["error"]).splitlines()
     if error["type"] == "extra_forbidden":
-        return [
-            f"{name}={error['input']!r}: unknown setting; {_nearest(model, error['loc'], error['input'])}"
-        ]
+        return [f"{name}={error['input']!r}: unknown setting; {_nearest(model, error['loc'], error['input'])}"]
     return [f"{name}={error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"]
 
 

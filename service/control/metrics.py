@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -20,8 +20,8 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from snapreplay.service.control.document import Family, StatusDocument
-from snapreplay.service.control.status import AUDIT_LEVELS, PartitionStatus, StoreStatus
+from snapreplay.service.control.protocol import Family, StatusDocument
+from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, PartitionStatus, StoreStatus
 from snapreplay.service.core.phase import RECOVERING, Phase
 
 EVENTS = CollectorRegistry()
@@ -56,26 +56,20 @@ def _histogram(name: str, says: str, buckets: Sequence[float]) -> Histogram:
     return Histogram(name, says, _PARTITION, registry=EVENTS, buckets=buckets)
 
 
-BATCHES = _counter(
-    "snapreplay_batches_total", "Batches committed, empty ones that only carry a pointer included."
-)
+BATCHES = _counter("snapreplay_batches_total", "Batches committed, empty ones that only carry a pointer included.")
 COMMIT_SECONDS = _histogram(
     "snapreplay_commit_seconds",
     "From the first send of a batch's transaction to the broker's answer to its commit.",
     _FAST_SECONDS,
 )
-SNAPSHOTS = _counter(
-    "snapreplay_snapshots_total", "Full snapshots that ended, by result.", "result"
-)
+SNAPSHOTS = _counter("snapreplay_snapshots_total", "Full snapshots that ended, by result.", "result")
 SNAPSHOT_SECONDS = _histogram(
     "snapreplay_snapshot_seconds",
     "From the mark to the acknowledged manifest, successful full snapshots only.",
     _SLOW_SECONDS,
 )
 SNAPSHOT_BYTES = _histogram(
-    "snapreplay_snapshot_bytes",
-    "Size in Kafka of a successful full snapshot, chunks and manifest.",
-    _SIZE_BYTES,
+    "snapreplay_snapshot_bytes", "Size in Kafka of a successful full snapshot, chunks and manifest.", _SIZE_BYTES
 )
 PROPOSALS = _counter(
     "snapreplay_proposals_total",
@@ -91,9 +85,7 @@ RESTORES = _counter(
 RESTORE_SECONDS = _histogram(
     "snapreplay_restore_seconds", "From FENCING to LIVE, successful recoveries only.", _SLOW_SECONDS
 )
-FENCES = _counter(
-    "snapreplay_fences_total", "Times this process found that a newer owner had fenced it."
-)
+FENCES = _counter("snapreplay_fences_total", "Times this process found that a newer owner had fenced it.")
 FAILURES = _counter(
     "snapreplay_failures_total",
     "Errors that ended an attempt of a partition, by class and reaction.",
@@ -144,13 +136,17 @@ class PartitionMetrics:
 
 # ----------------------------------------------------------- what is: read when Prometheus asks
 
-T = TypeVar("T", PartitionStatus, StoreStatus)
+Value = float | None | Mapping[str, float | None]
+"""None: no sample, because the value is not known. A mapping has a sample for each value of one more label."""
 
 
-class _Gauge(NamedTuple, Generic[T]):
+class _Shown(NamedTuple):
+    """A gauge of each partition, or a counter if its name ends so; `label`: of the mapping that is its value."""
+
     name: str
     help: str
-    value: Callable[[T], float | None]  # None: no sample, because the value is not known
+    value: Callable[[PartitionStatus], Value]
+    label: str = ""
 
 
 def _lag(status: PartitionStatus) -> float | None:
@@ -168,140 +164,128 @@ def _restore_ratio(status: PartitionStatus) -> float | None:
     return percent / 100 if wanted and percent is not None else None
 
 
-_GAUGES: Sequence[_Gauge[PartitionStatus]] = (
-    _Gauge(
+def _stores(value: Callable[[StoreStatus], float | None]) -> Callable[[PartitionStatus], Value]:
+    return lambda status: {store.name: value(store) for store in status.stores}
+
+
+def _proofs(value: Callable[[AuditProof], float]) -> Callable[[PartitionStatus], Value]:
+    """Return the proofs by level: a proof counts for its own level and the ones below."""
+    return lambda status: {
+        level: value(proof) for level in AUDIT_LEVELS if (proof := status.audited_at(level)) is not None
+    }
+
+
+_PARTITIONS: Sequence[_Shown] = (
+    _Shown(
+        "snapreplay_partition_phase",
+        "1 for the phase the partition is in, 0 for every other.",
+        lambda status: {phase.value: float(status.phase is phase) for phase in Phase},
+        "phase",
+    ),
+    _Shown("snapreplay_state_entries", "Entries in the store.", _stores(lambda store: store.entries), "store"),
+    _Shown(
+        "snapreplay_state_bytes",
+        "Encoded key and value bytes; memory is about 1.6 times this plus 100 per entry.",
+        _stores(lambda store: store.size_bytes),
+        "store",
+    ),
+    _Shown(
+        "snapreplay_state_largest_entry_bytes",
+        "Encoded key and value of the largest entry that was loaded from a snapshot or committed.",
+        _stores(lambda store: store.largest_entry_bytes),
+        "store",
+    ),
+    _Shown(
+        "snapreplay_next_due_timestamp_seconds",
+        "Unix time, compared with stream time, at which the store's next timer or expiry is due.",
+        _stores(lambda store: None if store.next_due_ms is None else store.next_due_ms / 1000),
+        "store",
+    ),
+    _Shown(
+        "snapreplay_audited_batch",
+        "Last batch that an audit has proven at this level, or a higher one.",
+        _proofs(lambda proof: proof.batch),
+        "level",
+    ),
+    _Shown(
+        "snapreplay_audit_timestamp_seconds",
+        "Unix time of that audit.",
+        _proofs(lambda proof: proof.at.timestamp()),
+        "level",
+    ),
+    _Shown(
         "snapreplay_input_lag_records",
         "Input offsets left to process, all inputs together: an upper bound of the records.",
         _lag,
     ),
-    _Gauge(
+    _Shown(
         "snapreplay_stream_time_timestamp_seconds",
         "Unix time that stream time has reached.",
         lambda status: None if status.stream_time_ms is None else status.stream_time_ms / 1000,
     ),
-    _Gauge(
-        "snapreplay_timers_pending",
-        "Timers of keys that are set.",
-        lambda status: status.timers_pending,
-    ),
-    _Gauge("snapreplay_batch", "Number of the last committed batch.", lambda status: status.batch),
-    _Gauge(
+    _Shown("snapreplay_timers_pending", "Timers of keys that are set.", lambda status: status.timers_pending),
+    _Shown("snapreplay_batch", "Number of the last committed batch.", lambda status: status.batch),
+    _Shown(
         "snapreplay_owner_epoch",
         "Offset of this owner's claim; it only grows from owner to owner.",
         lambda status: status.owner_epoch,
     ),
-    _Gauge(
+    _Shown(
         "snapreplay_restore_attempt",
         "Number of the running or last recovery's attempt, from 1.",
         lambda status: status.restore.attempts if status.restore else None,
     ),
-    _Gauge(
+    _Shown(
         "snapreplay_restore_progress_ratio",
         "How far towards live: loading is one half, advancing the other; none when failed.",
         _restore_ratio,
     ),
-    _Gauge(
+    _Shown(
         "snapreplay_snapshot_last_timestamp_seconds",
         "Unix time of the newest full snapshot that a committed increment points to.",
         lambda status: _timestamp(status.last_pointed_snapshot_at),
     ),
-    _Gauge(
+    _Shown(
         "snapreplay_recoverable",
         "1 when the topics still hold what a recovery now would need, else 0; looked at once a minute.",
         lambda status: None if status.recoverable is None else float(status.recoverable),
     ),
-    _Gauge(
+    _Shown(
         "snapreplay_unaudited_batches",
         "Batches committed after the last recorded proof of an audit, whatever its level.",
         lambda status: status.unaudited_batches,
     ),
-    _Gauge(
+    _Shown(
         "snapreplay_blocked_records",
         "Offsets of inputs and increments held back by a transaction that somebody left open.",
         lambda status: float(sum(each.offsets for each in status.blocked_by_open_transaction)),
     ),
-    _Gauge(
+    _Shown(
         "snapreplay_partition_updated_timestamp_seconds",
         "Unix time of the partition's last progress, whatever its phase.",
         lambda status: _timestamp(status.updated_at) or None,
     ),
-)
-_COUNTERS: Sequence[_Gauge[PartitionStatus]] = (
-    _Gauge(
+    _Shown(
         "snapreplay_records_total",
         "Input records applied since this process owns the partition, replayed ones not counted.",
         lambda status: status.records_total,
     ),
-    _Gauge(
+    _Shown(
         "snapreplay_skipped_total",
         "Input records dead-lettered since this process owns the partition.",
         lambda status: status.skipped_total,
     ),
-    _Gauge(
+    _Shown(
         "snapreplay_timers_total",
         "Timers fired since this process owns the partition, replayed ones not counted.",
         lambda status: status.timers_total,
     ),
-    _Gauge(
+    _Shown(
         "snapreplay_expired_total",
         "Entries expired since this process owns the partition, replayed ones not counted.",
         lambda status: status.expired_total,
     ),
 )
-
-
-_STORE_GAUGES: Sequence[_Gauge[StoreStatus]] = (
-    _Gauge("snapreplay_state_entries", "Entries in the store.", lambda store: store.entries),
-    _Gauge(
-        "snapreplay_state_bytes",
-        "Encoded key and value bytes; memory is about 1.6 times this plus 100 per entry.",
-        lambda store: store.size_bytes,
-    ),
-    _Gauge(
-        "snapreplay_state_largest_entry_bytes",
-        "Encoded key and value of the largest entry that was loaded from a snapshot or committed.",
-        lambda store: store.largest_entry_bytes,
-    ),
-    _Gauge(
-        "snapreplay_next_due_timestamp_seconds",
-        "Unix time, compared with stream time, at which the store's next timer or expiry is due.",
-        lambda store: None if store.next_due_ms is None else store.next_due_ms / 1000,
-    ),
-)
-
-
-def _stores(app_id: str, partitions: Sequence[PartitionStatus]) -> Iterator[Metric]:
-    """Yield the sizes of each store of the state."""
-    for gauge in _STORE_GAUGES:
-        family = GaugeMetricFamily(gauge.name, gauge.help, labels=(*_PARTITION, "store"))
-        for status in partitions:
-            for store in status.stores:
-                value = gauge.value(store)
-                if value is not None:
-                    family.add_metric((app_id, str(status.partition), store.name), value)
-        yield family
-
-
-def _audited(app_id: str, partitions: Sequence[PartitionStatus]) -> Iterator[Metric]:
-    """Yield the proofs by level: a proof counts for its own level and the ones below."""
-    batch = GaugeMetricFamily(
-        "snapreplay_audited_batch",
-        "Last batch that an audit has proven at this level, or a higher one.",
-        labels=(*_PARTITION, "level"),
-    )
-    time = GaugeMetricFamily(
-        "snapreplay_audit_timestamp_seconds",
-        "Unix time of that audit.",
-        labels=(*_PARTITION, "level"),
-    )
-    for status in partitions:
-        for level in AUDIT_LEVELS:
-            proof = status.audited_at(level)
-            if proof is not None:
-                labels = (app_id, str(status.partition), level)
-                batch.add_metric(labels, proof.batch)
-                time.add_metric(labels, proof.at.timestamp())
-    yield from (batch, time)
 
 
 class DocumentCollector(Collector):
@@ -315,15 +299,8 @@ class DocumentCollector(Collector):
         facts = self._document.facts
         partitions = [each for each in self._document.partitions if each.phase is not Phase.CLOSED]
         yield from _process_gauges(self._document, len(partitions))
-        yield _phases(facts.app_id, partitions)
-        yield from _stores(facts.app_id, partitions)
-        yield from _audited(facts.app_id, partitions)
-        for gauge in _GAUGES:
-            family = GaugeMetricFamily(gauge.name, gauge.help, labels=_PARTITION)
-            yield _filled(family, gauge.value, facts.app_id, partitions)
-        for counter in _COUNTERS:
-            total = CounterMetricFamily(counter.name, counter.help, labels=_PARTITION)
-            yield _filled(total, counter.value, facts.app_id, partitions)
+        for each in _PARTITIONS:
+            yield _filled(each, facts.app_id, partitions)
         yield from shown(self._happened)
 
 
@@ -342,29 +319,19 @@ def _one(name: str, says: str, labels: Mapping[str, str], value: float) -> Gauge
     return family
 
 
-def _phases(app_id: str, partitions: Sequence[PartitionStatus]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(
-        "snapreplay_partition_phase",
-        "1 for the phase the partition is in, 0 for every other.",
-        labels=(*_PARTITION, "phase"),
-    )
+def _filled(shown: _Shown, app_id: str, partitions: Sequence[PartitionStatus]) -> Metric:
+    family_of = CounterMetricFamily if shown.name.endswith("_total") else GaugeMetricFamily
+    labels = (*_PARTITION, shown.label) if shown.label else _PARTITION
+    family = family_of(shown.name, shown.help, labels=labels)
     for status in partitions:
-        for phase in Phase:
-            labels = (app_id, str(status.partition), phase.value)
-            family.add_metric(labels, float(status.phase is phase))
-    return family
-
-
-def _filled(
-    family: GaugeMetricFamily | CounterMetricFamily,
-    value_of: Callable[[PartitionStatus], float | None],
-    app_id: str,
-    partitions: Sequence[PartitionStatus],
-) -> Metric:
-    for status in partitions:
-        value = value_of(status)
-        if value is not None:
-            family.add_metric((app_id, str(status.partition)), value)
+        found = shown.value(status)
+        place = (app_id, str(status.partition))
+        samples = (
+            {(*place, name): value for name, value in found.items()} if isinstance(found, Mapping) else {place: found}
+        )
+        for values, value in samples.items():
+            if value is not None:
+                family.add_metric(values, value)
     return family
 
 

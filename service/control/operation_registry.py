@@ -50,12 +50,7 @@ class OperationRegistry:
             return self._operations[operation.id]
 
     def report(
-        self,
-        operation_id: str,
-        partition: int,
-        state: OperationState,
-        snapshot_id: str | None,
-        detail: str,
+        self, operation_id: str, partition: int, state: OperationState, snapshot_id: str | None, detail: str
     ) -> None:
         """Update one part. Unknown (evicted) operations are ignored."""
         with self._lock:
@@ -95,7 +90,5 @@ def _ended(operation: Operation) -> Operation:
         return operation
     failed = any(part.state is OperationState.FAILED for part in operation.parts)
     return msgspec.structs.replace(
-        operation,
-        state=OperationState.FAILED if failed else OperationState.SUCCEEDED,
-        finished_at=wall_time(),
+        operation, state=OperationState.FAILED if failed else OperationState.SUCCEEDED, finished_at=wall_time()
     )

@@ -1,18 +1,21 @@
-"""The interface of a running service for HTTP and the command line. Thread-safe by contract: callers live in other
-threads than the service."""
+"""The words and interfaces between a running service and its HTTP: one document with all that a process says of
+itself, and the commands that it may be asked to carry out.
+
+HTTP knows nothing else of a service. So it may live in another process: `wire.py` carries documents one way and
+commands the other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Annotated, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
 
 from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.config.groups import HttpSettings
-from snapreplay.service.control.fields import Count, Time, one_of, said
-from snapreplay.service.control.status import PartitionStatus, SnapshotStatus
+from snapreplay.service.control.status import Count, PartitionStatus, SnapshotStatus, Time, one_of, said
 
 
 class OperationState(StrEnum):
@@ -62,9 +65,7 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     started_at: Time
     cluster_id: str | None = None
     partition_count: Count | None = None
-    waiting_for: Annotated[
-        str, said("What a new app waits for before it begins, with the command; or empty.")
-    ] = ""
+    waiting_for: Annotated[str, said("What a new app waits for before it begins, with the command; or empty.")] = ""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -94,55 +95,6 @@ class Busy(RetryableError):
         self.kind = kind
 
 
-class Control(Protocol):
-    """Every method returns at once and may be called from any thread."""
-
-    def facts(self) -> ServiceFacts: ...
-
-    def partitions(self) -> Sequence[PartitionStatus]:
-        """List owned or lately owned ones, ordered by number; empty before the first assignment."""
-
-    def snapshots(self) -> Sequence[SnapshotStatus]:
-        """List full snapshots this process wrote or used, newest first, at most 500."""
-
-    def trigger_snapshot(self, partitions: Sequence[int] | None, reason: str) -> Operation:
-        """Ask for a full snapshot of these owned partitions (None: of all that are LIVE).
-
-        Raises:
-            UnknownPartition, PartitionNotLive, Busy: nothing was started.
-        """
-
-    def adopt(self, partition: int, manifest_offset: int) -> Operation:
-        """Let the owner judge the snapshot that a job proposes with this manifest. The operation ends when an increment
-        points to it, or with the reason why it is rejected.
-
-        Raises:
-            UnknownPartition, PartitionNotLive, Busy: nothing was started.
-        """
-
-    def retry(self, partition: int) -> Operation:
-        """Let a FAILED partition recover again, with the cluster as it is now; the others of this process run on. The
-        operation ends when the partition is LIVE and has committed a batch (or had no input for a second), or when it
-        is FAILED again.
-
-        Raises:
-            UnknownPartition, PartitionNotLive, NotFailed, Busy: nothing was started.
-        """
-
-    def operation(self, operation_id: str) -> Operation | None:
-        """Find an operation; None when unknown or evicted (the last 1,000 are kept)."""
-
-    def operations(self) -> Sequence[Operation]:
-        """List operations, newest first."""
-
-    def live_checks(self) -> Sequence[Check]:
-        """Say whether the process should be killed: does the runners' loop turn? A restore or FAILED is no reason."""
-
-    def ready_checks(self) -> Sequence[Check]:
-        """Check readiness: a member of the group, and every assigned partition LIVE. Also ready without a
-        partition."""
-
-
 class Silent(RetryableError):
     """The process does not answer: it is frozen, or a handler keeps the interpreter to itself."""
 
@@ -160,10 +112,131 @@ class TooManyCommands(RetryableError):
         super().__init__(f"{waiting} requests wait for the service process already")
 
 
+class StatusDocument(msgspec.Struct, frozen=True, tag="status"):
+    """The report of a process on itself at one moment."""
+
+    facts: ServiceFacts
+    partitions: tuple[PartitionStatus, ...]
+    """Those that it owns or lately owned, ordered by number; empty before the first assignment."""
+    snapshots: tuple[SnapshotStatus, ...]
+    """The full snapshots that it wrote or used, newest first, at most 500."""
+    operations: tuple[Operation, ...]
+    """The last 1,000, newest first."""
+    live_checks: tuple[Check, ...]
+    """Whether it should be killed: does the runners' loop turn? A restore or a FAILED partition is no reason."""
+    ready_checks: tuple[Check, ...]
+    """Whether it is a member of the group and every assigned partition is LIVE, if there is one."""
+    made_at: float  # boot seconds, which all processes of a machine share
+
+
+class TriggerSnapshot(msgspec.Struct, frozen=True, tag="snapshot"):
+    """Asks for a full snapshot of these owned partitions."""
+
+    partitions: tuple[int, ...] | None  # None: of all that are LIVE
+    reason: str
+
+
+class Adopt(msgspec.Struct, frozen=True, tag="adopt"):
+    """Asks the owner to judge the snapshot that a job proposes with this manifest. The operation ends when an
+    increment points to it, or with the reason why it is rejected."""
+
+    partition: int
+    manifest_offset: int
+
+
+class Retry(msgspec.Struct, frozen=True, tag="retry"):
+    """Asks for the recovery of a FAILED partition, with the cluster as it is now; the others of this process run on.
+    The operation ends when the partition is LIVE and has committed a batch (or had no input for a second), or when it
+    is FAILED again."""
+
+    partition: int
+
+
+Command = TriggerSnapshot | Adopt | Retry
+
+SILENT_SECONDS = 5.0
+"""A status that is older is not shown any more: the process is frozen, or has no processor."""
+UNREADY_SECONDS = 2.0  # then not ready: this process would not notice that its partitions were taken
+
+
+class Family(msgspec.Struct, frozen=True):
+    """A metric with its samples: name, labels, value."""
+
+    name: str
+    help: str
+    kind: str
+    samples: tuple[tuple[str, dict[str, str], float], ...]
+
+
+class Look(NamedTuple):
+    """The knowledge of a process. `age_seconds` is how long it has been silent: about 0 as long as it answers."""
+
+    document: StatusDocument | None  # None: it has not answered yet
+    age_seconds: float
+
+    @property
+    def fresh(self) -> StatusDocument:
+        """The document; it raises Silent if the process does not answer."""
+        if self.document is None or self.age_seconds > SILENT_SECONDS:
+            raise Silent(self.age_seconds)
+        return self.document
+
+
+class Control(Protocol):
+    """A running service for HTTP. Every method returns at once and may be called from any thread."""
+
+    def document(self) -> StatusDocument:
+        """Return the service as it is now."""
+
+    def perform(self, command: Command) -> Operation:
+        """Carry out a command.
+
+        Raises:
+            UnknownPartition, PartitionNotLive, NotFailed, Busy: nothing was started.
+        """
+
+
+class StatusSource(Protocol):
+    """A service as HTTP's handlers ask it, in a loop and a process of their own."""
+
+    async def look(self) -> Look:
+        """Return the process as it is now, or as it was when it fell silent."""
+
+    async def counted(self) -> Sequence[Family]:
+        """Return what happened in the process, counted. At most a second old.
+
+        Raises:
+            Silent: the process does not answer.
+        """
+
+    async def perform(self, command: Command) -> Operation:
+        """Carry out a command.
+
+        Raises:
+            UnknownPartition, PartitionNotLive, NotFailed, Busy: as of `Control.perform`.
+            Silent: the process does not answer. Whether the command was carried out is not known.
+            TooManyCommands: others are waiting already; nothing was started.
+        """
+
+
+class Address(NamedTuple):
+    """A host and a port; for a bound server the real port, even if 0 was asked for."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """The URL for clients on this machine: an any-address becomes loopback."""
+        loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+        host = loopback.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+
 class Http(Protocol):
     """Serves `Control` over HTTP, without the loop it is called in. `snapreplay.api.server.HttpServer` is one."""
 
-    async def serve(self, control: Control, settings: HttpSettings) -> tuple[str, int]:
+    async def serve(self, control: Control, settings: HttpSettings) -> Address:
         """Begin to listen; returns the address bound to."""
 
     async def close(self, within_seconds: float) -> None:

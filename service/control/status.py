@@ -10,15 +10,33 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import force_setattr
 
-from snapreplay.service.control.fields import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.phase import Phase
+
+
+def said(description: str | None = None, **schema: Any) -> msgspec.Meta:
+    """Describe a field for OpenAPI. Nothing of `schema` is enforced: a new value must never make a status
+    unreadable."""
+    return msgspec.Meta(description=description, extra_json_schema=schema or None)
+
+
+def one_of(*values: str) -> msgspec.Meta:
+    """Document a field as an enum."""
+    return said(enum=list(values))
+
+
+Count = Annotated[int, said(minimum=0)]
+Seconds = Annotated[float, said(minimum=0)]
+Percent = Annotated[float, said(minimum=0, maximum=100)]
+Time = Annotated[datetime, msgspec.Meta(tz=True)]
+LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -71,9 +89,7 @@ class PartitionError(msgspec.Struct, frozen=True):
     kind: str  # the name of its class
     message: str
     hint: str
-    reaction: Annotated[
-        str, one_of("retry", "rebuild", "release", "stop", "handler_policy", "refuse")
-    ]
+    reaction: Annotated[str, one_of("retry", "rebuild", "release", "stop", "handler_policy", "refuse")]
     record_id: str
     at: Time
 
@@ -93,21 +109,11 @@ class Recovery(msgspec.Struct, frozen=True):
         ),
     ] = None
     mode: Annotated[
-        str | None,
-        said(
-            "Null until it is chosen, or when there was nothing to do.",
-            enum=["changes", "replay", None],
-        ),
+        str | None, said("Null until it is chosen, or when there was nothing to do.", enum=["changes", "replay", None])
     ] = None
-    snapshot: Annotated[
-        SnapshotUsed | None, said("Null: it started from the genesis, or from memory.")
-    ] = None
-    fallback_from: Annotated[
-        str | None, said("The newest snapshot, when it could not be used.")
-    ] = None
-    fallback_reason: Annotated[
-        str | None, said("Why the newest snapshot or the preferred mode was not used.")
-    ] = None
+    snapshot: Annotated[SnapshotUsed | None, said("Null: it started from the genesis, or from memory.")] = None
+    fallback_from: Annotated[str | None, said("The newest snapshot, when it could not be used.")] = None
+    fallback_reason: Annotated[str | None, said("Why the newest snapshot or the preferred mode was not used.")] = None
     progress: Progress | None = None
     waiting_for: Annotated[str, said("What the present phase is waiting for; empty: nothing.")] = ""
     seconds_per_phase: dict[str, Seconds] = {}
@@ -232,9 +238,7 @@ class AuditProof(msgspec.Struct, frozen=True):
     offset: Count
     digest: str | None
     snapshot_id: Annotated[str | None, said("The newest snapshot that the increment points to.")]
-    app_version: Annotated[
-        str, said("Of the code that was run again at level replay, else that wrote it.")
-    ]
+    app_version: Annotated[str, said("Of the code that was run again at level replay, else that wrote it.")]
     at: Time
 
 
@@ -250,17 +254,12 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     state_bytes: Count = 0
     state_largest_entry_bytes: Annotated[Count, said("Of all stores.")] = 0
     stores: Annotated[tuple[StoreStatus, ...], said("By name; empty before it is live.")] = ()
-    records_total: Annotated[
-        Count, said("Applied since this process owns the partition, replay not counted.")
-    ] = 0
+    records_total: Annotated[Count, said("Applied since this process owns the partition, replay not counted.")] = 0
     skipped_total: Count = 0
     stream_time_ms: Annotated[Count | None, said("Null before the first record.")] = None
     timers_pending: Annotated[Count, said("Timers of keys that are set.")] = 0
     next_due_ms: Annotated[
-        Count | None,
-        said(
-            "Stream time at which the next timer or expiry of any store is due; null: nothing is."
-        ),
+        Count | None, said("Stream time at which the next timer or expiry of any store is due; null: nothing is.")
     ] = None
     timers_total: Annotated[Count, said("Fired, counted as `records_total`.")] = 0
     expired_total: Annotated[Count, said("Entries, counted as `records_total`.")] = 0
@@ -272,34 +271,24 @@ class PartitionStatus(msgspec.Struct, frozen=True):
             " is not a map."
         ),
     ] = None
-    restore: Annotated[
-        Recovery | None, said("The running or last recovery; null before the first.")
-    ] = None
+    restore: Annotated[Recovery | None, said("The running or last recovery; null before the first.")] = None
     snapshot: Annotated[SnapshotStatus | None, said("The newest, whatever its state.")] = None
     last_pointed_snapshot_at: Time | None = None
     recoverable: Annotated[
-        bool | None,
-        said(
-            "Whether a recovery now would find all it needs; checked once a minute, null unless live."
-        ),
+        bool | None, said("Whether a recovery now would find all it needs; checked once a minute, null unless live.")
     ] = None
     unrecoverable_reason: Annotated[str, said("Empty unless `recoverable` is false.")] = ""
     blocked_by_open_transaction: Annotated[
         tuple[BlockedTopic, ...],
-        said(
-            "Inputs, or the increments topic, that an open transaction has held back for a minute."
-        ),
+        said("Inputs, or the increments topic, that an open transaction has held back for a minute."),
     ] = ()
     ownership_doubt: Annotated[
         str, said("Why another process may own this live partition by now; empty: no doubt.")
     ] = ""
     decisions: Annotated[
-        tuple[Decision, ...],
-        said("Newest first, as far as the increments reach back; at most 100."),
+        tuple[Decision, ...], said("Newest first, as far as the increments reach back; at most 100.")
     ] = ()
-    rejected_proposals: Annotated[
-        tuple[RejectedProposal, ...], said("Newest first, at most 16.")
-    ] = ()
+    rejected_proposals: Annotated[tuple[RejectedProposal, ...], said("Newest first, at most 16.")] = ()
     audited: Annotated[
         tuple[AuditProof, ...] | None,
         said(

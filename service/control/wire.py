@@ -12,14 +12,16 @@ from typing import Any
 import msgspec
 
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
-from snapreplay.service.control.document import (
+from snapreplay.service.control.protocol import (
     Adopt,
+    Busy,
     Family,
+    NotFailed,
+    Operation,
     Retry,
     StatusDocument,
     TriggerSnapshot,
 )
-from snapreplay.service.control.protocol import Busy, NotFailed, Operation
 
 LENGTH = struct.Struct(">I")
 DEFECT = "defect"

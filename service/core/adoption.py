@@ -62,8 +62,7 @@ NOT_FINAL = frozenset({Reason.NOT_THERE, Reason.SNAPSHOT_UNDER_WAY})
 
 
 class Rejection(NamedTuple):
-    """The reason against a proposal; `detail` is a sentence without its full stop that names the values. It may be
-    cut off."""
+    """The reason against a proposal; `detail`, which may be cut off, is a sentence without its full stop."""
 
     reason: Reason
     detail: str
@@ -139,8 +138,7 @@ def refuse_increment(manifest: Manifest, increment: Increment, now_ms: int) -> R
 
 
 def refuse_entries(manifest: Manifest, found: Mapping[str, Digest]) -> Rejection | None:
-    """Say why the entries in the chunks are not the state of the batch; None: they are. `found`: their digest by
-    store."""
+    """Say why the entries in the chunks are not the state of the batch; None: they are. `found`: their digests."""
     total, by_store = digest_of_stores(found), recorded_digests(found)
     if total == manifest.digest and by_store == manifest.store_digests:
         return None
@@ -196,18 +194,13 @@ def _other_state(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rej
     last, expected_ids = standing.chain.last, standing.chain.expected_ids
     if manifest.proposed_by is None:
         yield Rejection.of(
-            Reason.NOT_A_PROPOSAL,
-            "it names nobody who proposes it: only the owner that wrote it could point to it",
+            Reason.NOT_A_PROPOSAL, "it names nobody who proposes it: only the owner that wrote it could point to it"
         )
     if manifest.origin.app_id != last.origin.app_id:
-        yield Rejection.of(
-            Reason.OTHER_APP,
-            f"it is of app {manifest.origin.app_id!r}, not {last.origin.app_id!r}",
-        )
+        yield Rejection.of(Reason.OTHER_APP, f"it is of app {manifest.origin.app_id!r}, not {last.origin.app_id!r}")
     if manifest.genesis != last.genesis:
         yield Rejection.of(
-            Reason.OTHER_GENESIS,
-            f"its genesis is {manifest.genesis}, but the chain's is {last.genesis}",
+            Reason.OTHER_GENESIS, f"its genesis is {manifest.genesis}, but the chain's is {last.genesis}"
         )
     if manifest.origin.schema_version != standing.schema_version:
         yield Rejection.of(
@@ -217,9 +210,7 @@ def _other_state(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rej
     for topic in (standing.increments, standing.snapshots):
         said, known = manifest.topic_ids.get(topic, ""), expected_ids.get(topic, "")
         if said != known:
-            yield Rejection.of(
-                Reason.OTHER_TOPIC, f"it names {said!r} as the id of {topic}, which is {known!r}"
-            )
+            yield Rejection.of(Reason.OTHER_TOPIC, f"it names {said!r} as the id of {topic}, which is {known!r}")
 
 
 def _other_place(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rejection]:
@@ -251,18 +242,14 @@ def _other_place(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rej
             )
     if standing.under_way or chain.new_pointer is not None:
         yield Rejection.of(
-            Reason.SNAPSHOT_UNDER_WAY,
-            "another snapshot is being written, or waits for the increment that points to it",
+            Reason.SNAPSHOT_UNDER_WAY, "another snapshot is being written, or waits for the increment that points to it"
         )
 
 
 def _inconsistent(manifest: Manifest, offset: int, standing: Standing) -> Iterator[Rejection]:
     """Refuse what does not agree with itself, or has chunks elsewhere than a restore will look for them."""
     if manifest.digest is None:
-        yield Rejection.of(
-            Reason.NO_DIGEST,
-            f"batch {manifest.batch} has no digest, so nothing proves the entries",
-        )
+        yield Rejection.of(Reason.NO_DIGEST, f"batch {manifest.batch} has no digest, so nothing proves the entries")
     count, sums = manifest.entry_count, manifest.entries_digest
     if sums != manifest.digest or count != sums.count:
         yield Rejection.of(
@@ -271,10 +258,7 @@ def _inconsistent(manifest: Manifest, offset: int, standing: Standing) -> Iterat
         )
     shards = manifest.shard_count
     if not 1 <= shards <= SHARDS_MAX or shards & (shards - 1):
-        yield Rejection.of(
-            Reason.INCONSISTENT,
-            f"it has {shards} shards, not a power of two of at most {SHARDS_MAX}",
-        )
+        yield Rejection.of(Reason.INCONSISTENT, f"it has {shards} shards, not a power of two of at most {SHARDS_MAX}")
     offsets = [ref.offset for ref in manifest.chunks]
     ordered = all(first < second for first, second in pairwise(offsets))
     numbered = [ref.sequence for ref in manifest.chunks] == list(range(len(offsets)))

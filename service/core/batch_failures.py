@@ -1,24 +1,91 @@
-"""Batches that cannot be applied or committed: what the next ownership must know of them. Pure."""
+"""Batches that cannot be applied or committed: how they are cut, what the next ownership must know of them, and when
+dead letters are a flood. Pure.
+
+What looks like doubt may be deterministic: a record that the broker refuses, a batch that never ends within its
+deadline. The same batch would end the same way for ever, so it is cut into quarters, down to a single record or
+timer.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from snapreplay.app.ranges import Anchor
 from snapreplay.app.record import InputRecord, id_of
 from snapreplay.app.ways import go_on, look_again
 from snapreplay.errors import RecordError, RecordId, RetryableError, StopError
-from snapreplay.service.core.bisection import (
-    NO_EVENTS,
-    BatchBisection,
-    Events,
-    only_record,
-    records_in,
-)
 from snapreplay.service.core.kafka_errors import RefusedRecord, RefusedTopic
 from snapreplay.service.core.topic_changes import changes
 from snapreplay.snapshots.format.records import Increment
+
+
+class Events(NamedTuple):
+    """The events that were due in a batch: how many timers and entries that expired, and the last timer, if any."""
+
+    event_count: int = 0
+    timer_id: str | None = None
+
+
+NO_EVENTS = Events()
+
+
+@dataclass(frozen=True)
+class BatchBisection:
+    """The knowledge of the next incarnation of the failures before it.
+
+    Attributes:
+        batch: number of the batch that failed last, -1 when none has; `times` in a row.
+        records_max: most records of a batch, and most events, as long as an input's position is below its `until`;
+            None: no limit.
+        until_batch: where there were events, it holds for batches below this number as well: events have no positions.
+    """
+
+    batch: int = -1
+    times: int = 0
+    records_max: int | None = None
+    until: Mapping[str, int] = field(default_factory=dict)
+    until_batch: int = -1
+
+    def doubted(self, failed: Increment, event_count: int = 0) -> BatchBisection:
+        """Count a doubt: once is an accident; from the second time on it may be the batch."""
+        again = failed.batch == self.batch
+        if not again:
+            return replace(self, batch=failed.batch, times=1)
+        return self._quartered(failed, self.times + 1, event_count)
+
+    def refused(self, failed: Increment, event_count: int = 0) -> BatchBisection:
+        """Count that the broker refused the batch itself."""
+        times = self.times + 1 if failed.batch == self.batch else 1
+        return self._quartered(failed, times, event_count)
+
+    def _quartered(self, failed: Increment, times: int, event_count: int) -> BatchBisection:
+        size = records_in(failed) + event_count
+        limit = max(1, size // 4)
+        until_batch = failed.batch + size // limit if event_count else -1
+        return BatchBisection(failed.batch, times, limit, failed.positions, until_batch)
+
+    def limit_at(self, positions: Mapping[str, int], next_batch: int = sys.maxsize) -> int | None:
+        """Return the most records, and events, of the batch of this number from these positions on; None: no limit."""
+        below = any(positions.get(topic, 0) < end for topic, end in self.until.items())
+        return self.records_max if below or next_batch < self.until_batch else None
+
+
+def records_in(increment: Increment) -> int:
+    """Read by its batch, skipped ones included."""
+    return sum(part.record_count for part in increment.ranges)
+
+
+def only_record(increment: Increment, partition: int) -> RecordId | None:
+    """Return the only record of a batch, None when there are more or none."""
+    if records_in(increment) != 1:
+        return None
+    (part,) = (part for part in increment.ranges if part.record_count)
+    # A range may begin with offsets that hold no record, it always ends behind one.
+    return RecordId(part.topic, partition, part.end_offset - 1)
+
 
 REFUSED_MAX = 3  # of a batch that no record is to blame for
 
@@ -45,9 +112,7 @@ class HalfApplied(RetryableError):
     """
 
     def __init__(self, failed: HandlerFailed, record_id: RecordId) -> None:
-        super().__init__(
-            f"{failed.message}; the state is restored before the partition stops at this record"
-        )
+        super().__init__(f"{failed.message}; the state is restored before the partition stops at this record")
         self.failed = failed
         self._record_id = record_id
 
@@ -111,9 +176,7 @@ class BatchFailures:
         alone = record_id is not None or timer_id is not None
         several = records_in(failed) + events.event_count > 1
         blameless = isinstance(error, RefusedTopic) or not (alone or several)
-        if self._is_known(failed, record_id, timer_id) or (
-            blameless and cut.bisection.times >= REFUSED_MAX
-        ):
+        if self._is_known(failed, record_id, timer_id) or (blameless and cut.bisection.times >= REFUSED_MAX):
             return cut, RefusedAgain(
                 f"batch {failed.batch} was refused repeatedly: {error.message}",
                 hint=f"{error.hint}; then {look_again(self.partition)}",
@@ -145,9 +208,7 @@ class BatchFailures:
         alone = events.event_count == 1 and records_in(failed) == 0
         return None, events.timer_id if alone else None
 
-    def _is_known(
-        self, failed: Increment, record_id: RecordId | None, timer_id: str | None
-    ) -> bool:
+    def _is_known(self, failed: Increment, record_id: RecordId | None, timer_id: str | None) -> bool:
         """Say whether the batch holds only what was refused before: then its dead letter is refused, too."""
         known = self.record
         if known is None:
@@ -158,3 +219,42 @@ class BatchFailures:
             same = known.timer_id.rpartition(" at ")[0] == timer_id.rpartition(" at ")[0]
             return same and failed.batch == self.record_batch
         return record_id is not None and known.record_id == record_id
+
+
+@dataclass(frozen=True)
+class DeadLetterLimits:
+    """The most that is still no flood: skipped records in a row, and per cent of a window of records."""
+
+    in_a_row: int
+    percent: float
+    window_records: int
+
+
+@dataclass(frozen=True)
+class DeadLetterGauge:
+    """Counts since the window began; a window ends when it is full and is judged only then."""
+
+    in_a_row: int = 0
+    window_skipped: int = 0
+    window_records: int = 0
+
+    def after(self, applied: int, skipped: int, limits: DeadLetterLimits) -> DeadLetterGauge:
+        """Return the gauge after a batch. The order inside a batch is not known: a batch with any applied record
+        ends a row, so `in_a_row` counts whole batches of failures only."""
+        begun = self if self.window_records < limits.window_records else DeadLetterGauge(self.in_a_row)
+        return replace(
+            begun,
+            in_a_row=0 if applied else begun.in_a_row + skipped,
+            window_skipped=begun.window_skipped + skipped,
+            window_records=begun.window_records + applied + skipped,
+        )
+
+    def flooded(self, limits: DeadLetterLimits) -> str | None:
+        """Return which limit was passed, as a clause; None: none."""
+        if self.in_a_row > limits.in_a_row:
+            return f"{self.in_a_row} records in a row were dead-lettered"
+        if self.window_records >= limits.window_records:
+            percent = 100.0 * self.window_skipped / self.window_records
+            if percent > limits.percent:
+                return f"{percent:.0f} % of the last {self.window_records} records were dead-lettered"
+        return None

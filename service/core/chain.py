@@ -9,19 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import msgspec
 
 from snapreplay.app.batch import Applied
-from snapreplay.app.ranges import PositionAnchor
-from snapreplay.snapshots.format.records import (
-    NO_OFFSET,
-    ChangesRef,
-    Genesis,
-    Increment,
-    Origin,
-    Pointer,
-)
+from snapreplay.app.ranges import Anchor, PositionAnchor
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Genesis, Increment, Origin, Pointer
 from snapreplay.state.digest import Digest
 
 NO_ANCHORS: Mapping[str, PositionAnchor] = {}
@@ -74,16 +69,14 @@ class Chain:
 
     def in_new_topic(self, snapshots: str, topic_id: str) -> Chain:
         """Continue in a snapshots topic that was created again: what was written to the old one is gone."""
-        topic_ids = {**self.expected_ids, snapshots: topic_id}
-        return replace(self, topic_ids=topic_ids, pointers_gone=True, new_pointer=None)
+        return replace(self, topic_ids={**self.expected_ids, snapshots: topic_id}, pointers_gone=True, new_pointer=None)
 
     def committed(self, increment: Increment, offset: int) -> Chain:
         """Return the chain after `increment` was acknowledged at `offset` and its transaction answered OK.
 
         A pointer that arrived while that transaction was under way waits for the next one.
         """
-        pointed = increment.pointers[:1]
-        waiting = self.new_pointer if [self.new_pointer] != pointed else None
+        waiting = self.new_pointer if [self.new_pointer] != increment.pointers[:1] else None
         recorded = self.expected_ids == increment.topic_ids
         return replace(
             self,
@@ -140,11 +133,7 @@ class Chain:
         return self._of_batch(common, applied, digest or applied.sealed.digest, anchors)
 
     def _of_batch(
-        self,
-        common: Increment,
-        applied: Applied,
-        digest: Digest | None,
-        position_anchors: dict[str, PositionAnchor],
+        self, common: Increment, applied: Applied, digest: Digest | None, position_anchors: dict[str, PositionAnchor]
     ) -> Increment:
         return msgspec.structs.replace(
             common,
@@ -165,11 +154,8 @@ class Chain:
             position_anchors=position_anchors,
         )
 
-    def _anchors_after(
-        self, applied: Applied, found: Mapping[str, PositionAnchor]
-    ) -> dict[str, PositionAnchor]:
-        """Keep the anchors of positions that stayed, and take those of new ones: an anchor belongs to one position.
-        that of another one is never kept."""
+    def _anchors_after(self, applied: Applied, found: Mapping[str, PositionAnchor]) -> dict[str, PositionAnchor]:
+        """Keep the anchors of positions that stayed, and take those of new ones: an anchor belongs to one position."""
         before = self.last.positions
         moved = {name for name, at in applied.positions.items() if at != before.get(name)}
         stayed = {name: at for name, at in self.expected_anchors.items() if name not in moved}
@@ -183,8 +169,7 @@ class Chain:
 
 
 def _counted(applied: Applied) -> dict[str, int]:
-    """Return how many went to each topic. Nearly always there is one, as the hashes say: then nothing is looked
-    through."""
+    """Return how many went to each topic. Nearly always the hashes name one: then nothing is looked through."""
     if len(applied.outputs_xxh64) == 1 and not applied.dead_letters:
         return dict.fromkeys(applied.outputs_xxh64, len(applied.outputs))
     return dict(Counter(output.topic for output in (*applied.outputs, *applied.dead_letters)))
@@ -248,4 +233,66 @@ def ground_increment(
         stream_time_ms=stream_time_ms,
         store_digests=dict(store_digests),
         fields=last.fields if last is not None else {},
+    )
+
+
+class ReadPosition(NamedTuple):
+    """The position in one input, with what lay below it.
+
+    Attributes:
+        position: the next offset.
+        record: the last record before it; None when there was none.
+        below: what the log held directly below it; None when that is not known.
+    """
+
+    position: int
+    record: Anchor | None
+    below: PositionAnchor | None
+
+    @property
+    def is_behind_record(self) -> bool:
+        """Whether the last record is what lies directly below the position."""
+        return self.record is not None and self.record.offset == self.position - 1
+
+
+def read_positions(
+    increment: Increment, anchors: Mapping[str, PositionAnchor] | None = None
+) -> dict[str, ReadPosition]:
+    """Return the position in each input after this increment. `anchors`: instead of the increment's own."""
+    known = increment.position_anchors if anchors is None else anchors
+    return {
+        topic: ReadPosition(position, increment.anchors.get(topic), known.get(topic))
+        for topic, position in increment.positions.items()
+    }
+
+
+def committed_positions(chain: Chain) -> dict[str, ReadPosition]:
+    """Return the committed position in each input."""
+    return read_positions(chain.last, chain.expected_anchors)
+
+
+def positions_after(chain: Chain, applied: Applied, below: Mapping[str, PositionAnchor]) -> dict[str, ReadPosition]:
+    """Return the positions that are committed next, in the inputs that move.
+
+    Args:
+        below: what lies below these positions.
+    """
+    committed = chain.last
+    return {
+        topic: ReadPosition(position, applied.anchors.get(topic, committed.anchors.get(topic)), below.get(topic))
+        for topic, position in applied.positions.items()
+        if position != committed.positions.get(topic)
+    }
+
+
+def standing_for(last: FoundIncrement, digest: Digest | None, store_digests: Mapping[str, Digest]) -> Increment:
+    """Make the increment that stands for a state with this digest, in the place of the last one."""
+    pointers: list[Pointer] = []
+    return msgspec.structs.replace(
+        last.increment,
+        pointers=pointers,
+        digest=digest,
+        store_digests=dict(store_digests),
+        decision=None,
+        last_decision_offset=decided_at(last.increment, last.offset),
     )

@@ -1,4 +1,5 @@
-"""The rule: no state in memory is dropped while the log has no proven copy of it. Judges what the log has. Pure.
+"""The rule: no state in memory is dropped while the log has no proven copy of it. Judges what the log has, and what is
+written if that state is the only copy. Pure.
 
 Asked by an owner that has seen its claim, so that it sees all that was committed, and before a state is dropped.
 """
@@ -6,16 +7,21 @@ Asked by an owner that has seen its claim, so that it sees all that was committe
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
+
+from snapreplay.app.record import Output
 from snapreplay.app.ways import ensure, look_again
 from snapreplay.counted import counted
 from snapreplay.errors import RetryableError, StopError
+from snapreplay.service.core.effects import BeginAnew
 from snapreplay.service.core.refusals import Expected
-from snapreplay.service.core.retained import RetainedState
+from snapreplay.service.core.retained import RetainedState, Warm
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import TopicChange
-from snapreplay.snapshots.format.records import OWN_KIND, Increment
+from snapreplay.snapshots.format.records import Increment
 
 
 class Verdict(Enum):
@@ -23,12 +29,8 @@ class Verdict(Enum):
 
     SAME = "the log ends with the batch that this is the state of"
     LEADS_ON = "the log holds what became of this state"
-    ONLY_COPY = (
-        "the log does not lead to this state, and no other process has owned the partition since"
-    )
-    DISPUTED = (
-        "the log does not lead to this state, and another process has owned the partition since"
-    )
+    ONLY_COPY = "the log does not lead to this state, and no other process has owned the partition since"
+    DISPUTED = "the log does not lead to this state, and another process has owned the partition since"
 
 
 class IncrementsMissing(RetryableError):
@@ -80,14 +82,10 @@ def verdict(
             # What was not committed cannot be undone: restore, or else it is the only copy.
             return Verdict.LEADS_ON if restorable else _lost(kept)
     is_later = newest.written_at_ms > last.written_at_ms and newest != kept.doubtful
-    is_theirs = (
-        is_later or newest.owner_epoch > last.owner_epoch
-        if same_log
-        else _is_of(newest, increments, topic_ids)
-    )
+    is_theirs = is_later or newest.owner_epoch > last.owner_epoch if same_log else _is_of(newest, increments, topic_ids)
     if not is_theirs:
         return _lost(kept)
-    leads_on = newest.batch > last.batch or _is_decided(newest)
+    leads_on = newest.batch > last.batch or newest.is_accepted  # who must not be asked twice
     return Verdict.LEADS_ON if leads_on else Verdict.DISPUTED
 
 
@@ -99,12 +97,6 @@ def _is_of(increment: Increment, topic: str, topic_ids: Mapping[str, str]) -> bo
 
 def _lost(kept: RetainedState) -> Verdict:
     return Verdict.ONLY_COPY if kept.unbroken else Verdict.DISPUTED
-
-
-def _is_decided(increment: Increment) -> bool:
-    """Say whether an operator decided, who must not be asked twice."""
-    decision = increment.decision
-    return decision is not None and not decision.get("finding", "").startswith(OWN_KIND)
 
 
 def missing(ours: Expected, last: Increment) -> RetryableError:
@@ -160,13 +152,73 @@ def unresolved(ours: Expected, kept: RetainedState, why: str) -> StopError:
     return DoubtUnresolved(
         f"{ours.increments_topic}-{ours.partition} was replaced while batch {batch} was being committed, and its"
         f" outputs do not show whether it was committed: {why}; the state ({_described(kept.last)}) is held in memory",
-        hint="bring the output topic back from a mirror that has its last records, then"
-        f" {look_again(ours.partition)}",
+        hint=f"bring the output topic back from a mirror that has its last records, then {look_again(ours.partition)}",
         batch=batch,
     )
 
 
 def _described(last: Increment) -> str:
-    return f"batch {last.batch}" + (
-        f", {counted(last.digest.count, 'entry')}" if last.digest else ""
-    )
+    return f"batch {last.batch}" + (f", {counted(last.digest.count, 'entry')}" if last.digest else "")
+
+
+@dataclass(frozen=True)
+class Healing:
+    """The healing of a log; `found` is what it ends with, None when it holds no increment; `topic_ids` are those of
+    both own topics now; `outputs` are those of a batch that was not committed and cannot be undone: they are
+    committed with the state."""
+
+    found: FoundIncrement | None
+    increments: str
+    topic_ids: Mapping[str, str]
+    outputs: tuple[Output, ...] = ()
+
+    @staticmethod
+    def doubt(kept: RetainedState, found: FoundIncrement | None) -> Warm | None:
+        """Tell what became of the batch in doubt; None when only one of its outputs tells.
+
+        Without outputs nobody outside can tell: a commit that was asked for counts as done.
+        """
+        if kept.doubtful is None:
+            return Warm.KEPT
+        if found is not None and found.increment == kept.doubtful:
+            return Warm.MERGED
+        if kept.ending is None or not kept.ending.asked:
+            return Warm.DROPPED
+        return Warm.MERGED if kept.ending.output is None else None
+
+    def begin(self, kept: RetainedState) -> BeginAnew:
+        """Return what to write once the store holds exactly the state after `kept.last`."""
+        recorded = kept.last.topic_ids.get(self.increments, "")
+        now = {name: each for name, each in self.topic_ids.items() if each}
+        standing = msgspec.structs.replace(kept.last, topic_ids={**kept.last.topic_ids, **now})
+        there = (
+            f"ends with batch {self.found.increment.batch} at offset {self.found.offset}"
+            if self.found is not None
+            else "holds no increment"
+        )
+        replaced = now.get(self.increments, recorded) != recorded
+        how = "was deleted and created again" if replaced else "was cut, or nothing can be restored from it,"
+        problem = f"topic {self.increments} {how} and {there}; the state in memory is that of batch {kept.last.batch}"
+        facts = {
+            "batch": kept.last.batch,
+            "recorded_id": recorded,
+            "found_id": now.get(self.increments, ""),
+            "found_batch": self.found.increment.batch if self.found is not None else None,
+        }
+        return BeginAnew(standing, self.outputs, problem, facts)
+
+
+def settled(kept: RetainedState, doubt: Warm) -> tuple[FoundIncrement, Warm, tuple[Output, ...]]:
+    """Return the batch that the state is to be of, how the store gets there, and the outputs that are still to be
+    committed.
+
+    A batch that was not committed and cannot be undone is done after all: its records are in the state.
+    """
+    doubtful, last = kept.doubtful, FoundIncrement(kept.last, kept.last_offset)
+    if doubtful is None:
+        return last, Warm.KEPT, kept.outputs
+    if doubt is Warm.MERGED:
+        return kept.held, Warm.MERGED, ()
+    if kept.undoable:
+        return last, Warm.DROPPED, ()
+    return kept.held, Warm.MERGED, kept.outputs

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from snapreplay.app.record import Output
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import search
-from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.retained import RetainedState, Warm
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import Claim, Increment
@@ -113,6 +113,14 @@ class WriteState:
 
 
 @dataclass(frozen=True)
+class Upgrade:
+    """Make the state, which is the one after `last`, one of the app's schema_version. Then write all of it, and commit
+    an increment that begins the chain with it."""
+
+    last: FoundIncrement
+
+
+@dataclass(frozen=True)
 class CheckInputs:
     """Compare the anchors, and the positions with the inputs' bounds. `in_memory`: the state comes from memory, so if
     they are refused it matters whether the logs lead to it."""
@@ -131,8 +139,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class GoLive:
-    """Begin to process: the state is recovered. `fell_back`: not from the newest snapshot, or not by the preferred
-    mode."""
+    """Begin to process. `fell_back`: recovered not from the newest snapshot, or not by the preferred mode."""
 
     last: FoundIncrement
     owner_epoch: int
@@ -154,12 +161,10 @@ class Fail:
     error: SnapreplayError
 
 
-Reading = (
-    ReadWindow | ReadTopicIds | ResolveDoubt | ReadStarts | Reenter | Load | Advance | CheckInputs
-)
+Reading = ReadWindow | ReadTopicIds | ResolveDoubt | ReadStarts | Reenter | Load | Advance | CheckInputs
 """Effects that need no ownership: whoever only looks can perform them, too."""
 
-Action = Fence | WriteClaim | SeeClaim | Reading | BeginAnew | WriteState
+Action = Fence | WriteClaim | SeeClaim | Reading | BeginAnew | WriteState | Upgrade
 """What is performed, and answered by an event."""
 
 End = Wait | GoLive | GiveWay | Fail

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.core.lineage import Lineage
-from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import Claim
 from snapreplay.snapshots.log.batches import Base
@@ -123,8 +123,7 @@ class SnapshotUnusable:
 
 @dataclass(frozen=True)
 class Advanced:
-    """The state is that of the last increment, digest compared. `damage`: an increment on the way that could not be
-    read, and was not needed."""
+    """The state is that of the last increment, digest compared. `damage`: of an increment that was not needed."""
 
     damage: str | None = None
 
@@ -144,8 +143,7 @@ class InputsChecked:
 
 @dataclass(frozen=True)
 class InputsRefused:
-    """An input is missing, shorter, trimmed or another log. `restorable`: the logs lead to the state in memory all the
-    same."""
+    """An input is missing, shorter, trimmed or another log. `restorable`: the logs lead to the state in memory."""
 
     error: SnapreplayError
     restorable: bool = True

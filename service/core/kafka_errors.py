@@ -18,8 +18,7 @@ class NotAuthorized(AccessError):
 
 
 class ClockRefused(RetryableError):
-    """A broker refuses this machine's time, which differs from the brokers'. `facts`: skew_ms, ours_ms,
-    brokers_ms."""
+    """A broker refuses this machine's time. `facts`: skew_ms, ours_ms, brokers_ms."""
 
 
 class ReadStalled(RetryableError):

@@ -1,12 +1,55 @@
-"""The process that owns the partition instead of us. Pure."""
+"""The process that owns the partition instead of us, and the pauses: before the next try, after another process took
+the partition, and while one that uses our instance id is there. Pure."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, replace
 
 from snapreplay.errors import ReleaseError, RetryableError
 from snapreplay.snapshots.format.records import Claim
+
+PAUSE_SECONDS_MAX = 60.0
+JITTER_RATIO = 0.25
+
+
+def fenced_pause_seconds(times: int, process_id: str, partition: int) -> float:
+    """Return 1 s, 2 s, 4 s … 60 s for the first, second, third time in a row, up to a quarter less: two processes
+    that take a partition from each other must not meet again at the same moment. `times` counts from 1."""
+    longest = min(PAUSE_SECONDS_MAX, 2.0 ** min(times - 1, 16))
+    share = zlib.crc32(f"{process_id}/{partition}/{times}".encode()) % 1000 / 1000
+    return longest * (1.0 - JITTER_RATIO * share)
+
+
+@dataclass(frozen=True)
+class RetryPauses:
+    """The pause doubles while the same batch fails. After a commit it is the shortest one again."""
+
+    batch: int = -1
+    times: int = 0
+
+    def next(self, batch: int) -> RetryPauses:
+        """Count a failure; `batch`: the newest that is committed."""
+        return RetryPauses(batch, self.times + 1 if batch == self.batch else 1)
+
+    def seconds(self, shortest_ms: int, longest_ms: int) -> float:
+        """Return the pause; call it after `next`."""
+        return min(shortest_ms << min(self.times - 1, 16), longest_ms) / 1000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a recovery. `pin_patience_ms`: how long a foreign transaction may pin the last stable offset
+    (its own longest timeout plus 15 s). The pause between two attempts doubles from min to max."""
+
+    pin_patience_ms: int = 915_000
+    backoff_ms_min: int = 100
+    backoff_ms_max: int = 10_000
+
+    def backoff_ms(self, attempt: int) -> int:
+        """Return the pause after this attempt, counted from 1."""
+        return min(self.backoff_ms_max, self.backoff_ms_min << min(attempt - 1, 16))
 
 
 class Superseded(ReleaseError):
@@ -40,9 +83,7 @@ class Takeovers:
     times: int = 0
     at: float = -math.inf
 
-    def taken(
-        self, error: Superseded, partition: int, now: float
-    ) -> tuple[Takeovers, ReleaseError]:
+    def taken(self, error: Superseded, partition: int, now: float) -> tuple[Takeovers, ReleaseError]:
         """Count a takeover. The second value is what to report: `error`, or that it happens again and again."""
         if now - self.at >= IN_A_ROW_SECONDS:
             return Takeovers(1, now), error
@@ -56,3 +97,33 @@ class Takeovers:
             pid=newer.pid,
             instance_id=newer.instance_id,
         )
+
+
+LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 2.0, 30.0
+
+
+@dataclass(frozen=True)
+class SteppedDown:
+    """A process out of the group, looking from time to time whether a member with our instance id is still there.
+
+    Gone once is not gone: a process that is restarted in good order leaves the group and comes back. It has
+    `return_seconds` for that, then it is looked for a second time.
+    """
+
+    return_seconds: float
+    looks: int = 0  # in a row that found it, or got no answer
+    gone: bool = False  # the last look did not find it
+    over: bool = False  # nor did the look after that
+
+    @property
+    def pause_seconds(self) -> float:
+        """The time until the next look: 2 s, 4 s … 30 s, and `return_seconds` when it was gone."""
+        if self.gone:
+            return self.return_seconds
+        return float(min(LOOK_SECONDS_MAX, LOOK_SECONDS_MIN * 2 ** min(self.looks, 16)))
+
+    def looked(self, *, there: bool | None) -> SteppedDown:
+        """Count a look; None: nobody answered, which says nothing."""
+        if there is False:
+            return replace(self, looks=0, gone=True, over=self.gone)
+        return replace(self, looks=self.looks + 1, gone=False)

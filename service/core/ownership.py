@@ -1,7 +1,7 @@
 """The step that follows when an ownership ends, as one pure function: `step(ownership, outcome) -> (ownership, next)`.
 
 An ownership is one fence, one recovery and the processing after it. What ends it is an outcome; so is the answer to
-each question that has to be asked before the next one begins (`outcomes.py`). `next_steps.py` has the answers.
+each question that has to be asked before the next one begins. The partition's runner performs what is next.
 ARCHITECTURE.md has the table ("What ends an ownership").
 """
 
@@ -11,52 +11,145 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import assert_never
 
-from snapreplay.errors import AccessError, Reaction, SnapreplayError
-from snapreplay.service.core.backoff import RetryPauses
-from snapreplay.service.core.batch_failures import BatchFailures, HalfApplied
-from snapreplay.service.core.bisection import NO_EVENTS, Events
-from snapreplay.service.core.custody import (
-    DoubtUnresolved,
-    IncrementsMissing,
-    IncrementsReplaced,
-    StateDisputed,
-)
-from snapreplay.service.core.kafka_errors import (
-    ClockRefused,
-    CommitInDoubt,
-    Fenced,
-    RefusedRecord,
-    RefusedTopic,
-)
-from snapreplay.service.core.next_steps import (
-    AskForLoss,
-    AskForOwner,
-    Fail,
-    Lose,
-    Next,
-    Own,
-    Pause,
-    StandAside,
-    StandBack,
-)
-from snapreplay.service.core.outcomes import (
-    Done,
-    Ended,
-    Interrupted,
-    LossAnswered,
-    Outcome,
-    OwnerAnswered,
-    OwnerUnknown,
-    Retried,
-)
-from snapreplay.service.core.owners import NotAssigned, Superseded, Takeovers
-from snapreplay.service.core.refusals import (
-    LEADS_NOWHERE,
-    DuplicateInstance,
-    Expected,
-    duplicate_instance,
-)
+from snapreplay.errors import AccessError, Reaction, ReleaseError, SnapreplayError
+from snapreplay.service.core.batch_failures import NO_EVENTS, BatchFailures, Events, HalfApplied
+from snapreplay.service.core.custody import DoubtUnresolved, IncrementsMissing, IncrementsReplaced, StateDisputed
+from snapreplay.service.core.kafka_errors import ClockRefused, CommitInDoubt, Fenced, RefusedRecord, RefusedTopic
+from snapreplay.service.core.owners import NotAssigned, RetryPauses, Superseded, Takeovers
+from snapreplay.service.core.refusals import LEADS_NOWHERE, DuplicateInstance, Expected, duplicate_instance
 from snapreplay.snapshots.format.records import Claim, Increment
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An ownership ended: `error` is None when it was stopped. `owner_epoch` and `batch` are the last ones known;
+    `failed` is the batch that was not answered OK, `failed_events` what was due in it. `at` is the loop's time, in
+    seconds."""
+
+    error: BaseException | None
+    at: float = 0.0
+    owner_epoch: int | None = None
+    batch: int | None = None
+    failed: Increment | None = None
+    failed_events: Events = NO_EVENTS
+
+
+@dataclass(frozen=True)
+class LossAnswered:
+    """The reason why nothing can be committed to the chain any more; None: nothing has changed, or nobody answers."""
+
+    loss: SnapreplayError | None
+
+
+@dataclass(frozen=True)
+class OwnerAnswered:
+    """The newest claim after ours; None: nobody has claimed. `at` is the loop's time in seconds."""
+
+    newer: Claim | None
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class OwnerUnknown:
+    """The log could not be asked."""
+
+    error: SnapreplayError
+
+
+@dataclass(frozen=True)
+class Done:
+    """The message that what was asked for is done, or its wait is over."""
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """The wait was ended by a stop or a refusal."""
+
+
+@dataclass(frozen=True)
+class Retried:
+    """An operator asked for it. `refused`: why the cluster, as it is now, is still refused."""
+
+    refused: SnapreplayError | None
+
+
+Outcome = Ended | LossAnswered | OwnerAnswered | OwnerUnknown | Done | Interrupted | Retried
+
+
+@dataclass(frozen=True)
+class Own:
+    """Fence, recover and process, unless stopped or refused."""
+
+
+@dataclass(frozen=True)
+class AskForLoss:
+    """Ask whether the increments topic is still the one that was written to."""
+
+
+@dataclass(frozen=True)
+class AskForOwner:
+    """Ask the log for a claim after ours."""
+
+
+@dataclass(frozen=True)
+class Lose:
+    """The increments topic was deleted or replaced: the state in memory is the only copy. The next recovery waits for
+    the topic and writes the state."""
+
+    error: SnapreplayError
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Back off and show why."""
+
+    seconds: float
+    error: SnapreplayError
+
+
+@dataclass(frozen=True)
+class StandBack:
+    """Wait until the group gives us the partition. It was taken from us `times` times in a row."""
+
+    newer: Claim
+    error: ReleaseError
+    times: int
+
+
+@dataclass(frozen=True)
+class StandAside:
+    """Wait until an assignment gives us the partition. Meanwhile the process leaves the group.
+
+    Attributes:
+        is_new: nothing was refused yet; an assignment from before does not count.
+        has_claimed: the log shows a claim of the other process.
+    """
+
+    error: DuplicateInstance
+    is_new: bool
+    has_claimed: bool
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Wait until an operator acts.
+
+    Attributes:
+        is_told: the hint was already logged, once for all partitions.
+        is_unproven: the log does not hold the state in memory.
+        is_defect: nobody knows what the state in memory is.
+        may_be_written: another process may still write what this one could not go on from.
+    """
+
+    error: BaseException
+    is_told: bool
+    is_unproven: bool
+    is_defect: bool
+    may_be_written: bool
+
+
+Next = Own | AskForLoss | AskForOwner | Lose | Pause | StandBack | StandAside | Fail
+
 
 ASK_AGAIN_SECONDS = 1.0  # whether the group gives us the partition by now
 AGAIN = (Reaction.RETRY, Reaction.RELEASE)
@@ -130,11 +223,7 @@ def step(ownership: Ownership, outcome: Outcome) -> tuple[Ownership, Next]:
 def _ended(before: Ownership, ended: Ended) -> tuple[Ownership, Next]:
     """Decide by the error's type."""
     ownership = replace(
-        before,
-        owner_epoch=ended.owner_epoch,
-        batch=ended.batch,
-        failed=ended.failed,
-        failed_events=ended.failed_events,
+        before, owner_epoch=ended.owner_epoch, batch=ended.batch, failed=ended.failed, failed_events=ended.failed_events
     )
     match ended.error:
         case None:
@@ -177,8 +266,7 @@ def _loss_answered(ownership: Ownership, loss: SnapreplayError | None) -> tuple[
 
 
 def _refused(ownership: Ownership, error: RefusedRecord) -> tuple[Ownership, Next]:
-    """Cut a refused batch down to the record that the broker does not take: a deterministic failure is not doubt.
-    the batch is cut down to the record that the broker does not take."""
+    """Cut a refused batch down to the record that the broker does not take: a deterministic failure is not doubt."""
     if ownership.failed is None:
         return _react(ownership, error)
     failures, final = ownership.failures.refused(ownership.failed, error, ownership.failed_events)
@@ -193,8 +281,7 @@ def _owner_answered(ownership: Ownership, newer: Claim | None, at: float) -> tup
         duplicate = duplicate_instance(ownership.expected, newer)
         if duplicate is not None:
             return _stand_aside(ownership, duplicate, has_claimed=True)
-        partition = ownership.expected.partition
-        return _stand_back(ownership, Superseded(newer, partition), at)
+        return _stand_back(ownership, Superseded(newer, ownership.expected.partition), at)
     if ownership.stage is Stage.ASKING_AGAIN:
         return _own(ownership)
     cause = _cause(ownership)
@@ -212,11 +299,8 @@ def _stand_back(ownership: Ownership, error: Superseded, at: float) -> tuple[Own
     return standing, StandBack(error.newer, reported, takeovers.times)
 
 
-def _stand_aside(
-    ownership: Ownership, error: DuplicateInstance, *, has_claimed: bool
-) -> tuple[Ownership, Next]:
-    """Stand aside: the process is no member until the other one is gone. If it holds a state, it goes on trying to
-    write it."""
+def _stand_aside(ownership: Ownership, error: DuplicateInstance, *, has_claimed: bool) -> tuple[Ownership, Next]:
+    """Stand aside, no member until the other one is gone. If we hold a state, we go on trying to write it."""
     is_new = ownership.refused is None and not ownership.is_holding
     refused = error if is_new else ownership.refused
     aside = replace(ownership, stage=Stage.ASIDE, refused=refused)

@@ -26,13 +26,7 @@ class Phase(StrEnum):
     CLOSED = "closed"  # moved away, or shut down
 
 
-RECOVERING = (
-    Phase.FENCING,
-    Phase.CLAIMING,
-    Phase.LOCATING,
-    Phase.LOADING,
-    Phase.ADVANCING,
-)
+RECOVERING = (Phase.FENCING, Phase.CLAIMING, Phase.LOCATING, Phase.LOADING, Phase.ADVANCING)
 
 _ENDS = frozenset({Phase.FENCED, Phase.FAILED, Phase.CLOSED})
 
@@ -55,3 +49,14 @@ ALLOWED: dict[Phase, frozenset[Phase]] = {
 def may_follow(before: Phase, after: Phase) -> bool:
     """Say whether a partition in `before` may go to `after`. Staying in a phase is no transition."""
     return after in ALLOWED[before]
+
+
+class RestoreMode(StrEnum):
+    """The way the state is brought forward from the snapshot to the last increment."""
+
+    CHANGES = "changes"
+    REPLAY = "replay"
+
+    @property
+    def other(self) -> RestoreMode:
+        return RestoreMode.REPLAY if self is RestoreMode.CHANGES else RestoreMode.CHANGES

@@ -84,13 +84,10 @@ def start_of(seen: Seen) -> Start:
 
 
 def _with_a_way(seen: Seen, first: Pointer | None) -> Recoverability:
-    """Say that it is recoverable; a snapshot makes it safer when the newest one is lost, or the oldest one is about
-    to be."""
+    """Say that it is recoverable; a snapshot helps when the newest one is lost, or the oldest one soon will be."""
     newest = next(iter(seen.last.pointers), None)
     if newest is not None and newest != first:
-        return Recoverability(
-            None, f"the newest snapshot, {newest.snapshot_id}, cannot be used any more", True
-        )
+        return Recoverability(None, f"the newest snapshot, {newest.snapshot_id}, cannot be used any more", True)
     return Recoverability(None, _near(seen) if seen.by_replay else None)
 
 
@@ -116,8 +113,7 @@ def _gone(seen: Seen, positions: Mapping[str, int] | None) -> str | None:
 
 
 def _near(seen: Seen) -> str | None:
-    """Say that what is deleted comes close to the oldest kept snapshot, if it does. A log that begins at 0 was
-    never cut."""
+    """Say that deletion comes close to the oldest kept snapshot, if it does. A log that begins at 0 was never cut."""
     for pointer in seen.last.pointers[-1:]:
         positions = seen.pointed.get(pointer.snapshot_id, {})
         for topic, first in sorted(positions.items()):

@@ -11,6 +11,7 @@ The order is the correctness argument (docs: ARCHITECTURE.md "A recovery's way")
     load      the newest usable full snapshot it points to, or nothing when the log is whole from genesis
     advance   by the recorded changes, or by replaying the input; the digest must be the recorded one
     check     the inputs are the logs that were processed
+    upgrade   when the state has an older schema_version that the app upgrades: write it, begin the chain anew
     live
 
 Whatever fails transiently starts again from the fence, with back-off. Whatever a person must decide ends in
@@ -23,54 +24,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
 
 from snapreplay.errors import Reaction, SnapreplayError, StopError
-from snapreplay.service.core import custody, refusals, search
-from snapreplay.service.core.backoff import Limits
-from snapreplay.service.core.custody import Verdict
-from snapreplay.service.core.effects import (
-    Advance,
-    CheckInputs,
-    Effect,
-    Fail,
-    Fence,
-    GiveWay,
-    GoLive,
-    Load,
-    ReadStarts,
-    ReadTopicIds,
-    ReadWindow,
-    Reenter,
-    ResolveDoubt,
-    SeeClaim,
-    Wait,
-    WriteClaim,
-    WriteState,
-)
-from snapreplay.service.core.events import (
-    Advanced,
-    Begin,
-    ClaimAcknowledged,
-    ClaimHidden,
-    ClaimSeen,
-    DoubtResolved,
-    EffectFailed,
-    Event,
-    FenceDone,
-    InputsChecked,
-    InputsRefused,
-    ModeUnavailable,
-    Reentered,
-    RetainedUnusable,
-    SnapshotUnusable,
-    StartLoaded,
-    StartsRead,
-    StateWritten,
-    TopicIdsRead,
-    WindowRead,
-)
-from snapreplay.service.core.healing import Healing, settled
-from snapreplay.service.core.phase import Phase
+from snapreplay.service.core import custody, effects, events, refusals, search
+from snapreplay.service.core.custody import Healing, Verdict, settled
+from snapreplay.service.core.owners import Limits
+from snapreplay.service.core.phase import Phase, RestoreMode
 from snapreplay.service.core.refusals import Expected
-from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.retained import RetainedState, Warm, is_ahead, needs_inputs
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import Claim
@@ -105,7 +63,7 @@ class Recovery:
     base: Base | None = None
     unusable: tuple[tuple[str, str], ...] = ()
     refusal: StopError | None = None
-    unavailable_mode: ModeUnavailable | None = None
+    unavailable_mode: events.ModeUnavailable | None = None
     damage: str | None = None
     state_is_last: bool = False
 
@@ -116,8 +74,7 @@ class Recovery:
 
     @property
     def fallback_reason(self) -> str | None:
-        """The reason why the newest snapshot or the preferred mode was not used, and what could not be read; None:
-        nothing was damaged."""
+        """The reason for an older snapshot or the other mode, and what could not be read; None: nothing was damaged."""
         reasons = [reason for _, reason in self.unusable[:1]]
         if self.unavailable_mode is not None:
             reasons.append(self.unavailable_mode.error.message)
@@ -126,62 +83,71 @@ class Recovery:
         return "; ".join(dict.fromkeys(reasons)) or None
 
     @property
+    def is_older(self) -> bool:
+        """Whether the last increment's state is to be upgraded: this code cannot replay anything on it."""
+        return self.last is not None and bool(self.expected.upgrades_from(self.last.increment.origin.schema_version))
+
+    @property
     def chosen_mode(self) -> RestoreMode:
+        if self.is_older:
+            return RestoreMode.CHANGES
         return self.unavailable_mode.mode.other if self.unavailable_mode else self.mode
 
 
-def step(recovery: Recovery, event: Event) -> tuple[Recovery, Effect]:
+def step(recovery: Recovery, event: events.Event) -> tuple[Recovery, effects.Effect]:
     """Return the next state and what to do. Same input, same output."""
     match event:
-        case Begin():
+        case events.Begin():
             return _begin(recovery)
-        case FenceDone():
-            return _fenced(recovery, event), WriteClaim()
-        case ClaimAcknowledged(claim_id, offset):
+        case events.FenceDone():
+            return _fenced(recovery, event), effects.WriteClaim()
+        case events.ClaimAcknowledged(claim_id, offset):
             claimed = replace(recovery, phase=Phase.LOCATING, claim_id=claim_id, owner_epoch=offset)
-            return claimed, SeeClaim(claim_id, offset, fresh_client=False)
-        case ClaimHidden():
+            return claimed, effects.SeeClaim(claim_id, offset, fresh_client=False)
+        case events.ClaimHidden():
             return _claim_hidden(recovery, event)
-        case ClaimSeen(_, newer) if newer is not None:
+        case events.ClaimSeen(_, newer) if newer is not None:
             return _newer_owner(recovery, newer)
-        case ClaimSeen(log_start_offset):
+        case events.ClaimSeen(log_start_offset):
             return _search_from_claim(recovery, log_start_offset)
-        case WindowRead(found):
+        case events.WindowRead(found):
             return _window_read(recovery, found)
-        case TopicIdsRead():
+        case events.TopicIdsRead():
             return _judged(recovery, event)
-        case DoubtResolved():
+        case events.DoubtResolved():
             return _doubt_resolved(recovery, event)
-        case Reentered():
+        case events.Reentered():
             return _reentered(recovery)
-        case StateWritten(last):
+        case events.StateWritten(last) if recovery.kept is None:
+            return _live(replace(recovery, last=last))
+        case events.StateWritten(last):
             written = _some(recovery.kept).written(last)
-            checking = CheckInputs(last, in_memory=True)
+            checking = effects.CheckInputs(last, in_memory=True)
             return replace(recovery, last=last, kept=written, healing=None), checking
-        case RetainedUnusable():
+        case events.RetainedUnusable():
             return _without_kept(recovery)
-        case StartsRead(starts):
+        case events.StartsRead(starts):
             return _choose_start(replace(recovery, starts=starts))
-        case SnapshotUnusable():
+        case events.SnapshotUnusable():
             return _snapshot_unusable(recovery, event)
-        case StartLoaded(base):
+        case events.StartLoaded(base):
             return _advance(replace(recovery, base=base))
-        case ModeUnavailable():
+        case events.ModeUnavailable():
             return _mode_unavailable(recovery, event)
-        case Advanced(damage):
+        case events.Advanced(damage):
             advanced = replace(recovery, damage=damage, state_is_last=True)
-            return advanced, CheckInputs(_some(recovery.last))
-        case InputsChecked():
-            return _live(recovery)
-        case InputsRefused():
+            return advanced, effects.CheckInputs(_some(recovery.last))
+        case events.InputsChecked():
+            return (recovery, effects.Upgrade(_some(recovery.last))) if recovery.is_older else _live(recovery)
+        case events.InputsRefused():
             return _inputs_refused(recovery, event)
-        case EffectFailed(error):
+        case events.EffectFailed(error):
             return _failed(recovery, error)
         case _:
             assert_never(event)
 
 
-def _begin(recovery: Recovery) -> tuple[Recovery, Effect]:
+def _begin(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
     """Forget what this attempt's predecessor found: nothing read before a fence counts after it. What is in memory
     counts when the log leads to it again."""
     fresh = Recovery(
@@ -192,66 +158,64 @@ def _begin(recovery: Recovery) -> tuple[Recovery, Effect]:
         phase=Phase.FENCING,
         attempt=recovery.attempt + 1,
     )
-    return fresh, Fence()
+    return fresh, effects.Fence()
 
 
-def _fenced(recovery: Recovery, event: FenceDone) -> Recovery:
+def _fenced(recovery: Recovery, event: events.FenceDone) -> Recovery:
     kept = recovery.kept
     if kept is not None and event.lineage is not None:
         kept = kept.fenced(event.lineage, unbroken=event.unbroken)
     return replace(recovery, phase=Phase.CLAIMING, kept=kept)
 
 
-def _claim_hidden(recovery: Recovery, event: ClaimHidden) -> tuple[Recovery, Effect]:
+def _claim_hidden(recovery: Recovery, event: events.ClaimHidden) -> tuple[Recovery, effects.Effect]:
     if event.waited_ms > recovery.limits.pin_patience_ms:
         offsets = (recovery.owner_epoch, event.end_offset, event.high_watermark)
         return _failed(recovery, refusals.claim_hidden(recovery.expected, *offsets))
-    return recovery, SeeClaim(recovery.claim_id, recovery.owner_epoch, fresh_client=True)
+    return recovery, effects.SeeClaim(recovery.claim_id, recovery.owner_epoch, fresh_client=True)
 
 
-def _newer_owner(recovery: Recovery, newer: Claim) -> tuple[Recovery, Effect]:
+def _newer_owner(recovery: Recovery, newer: Claim) -> tuple[Recovery, effects.Effect]:
     duplicate = refusals.duplicate_instance(recovery.expected, newer)
     if duplicate is not None:
-        return recovery, Fail(duplicate)
-    return replace(recovery, phase=Phase.FENCED), GiveWay(newer)
+        return recovery, effects.Fail(duplicate)
+    return replace(recovery, phase=Phase.FENCED), effects.GiveWay(newer)
 
 
-def _search_from_claim(recovery: Recovery, log_start_offset: int) -> tuple[Recovery, Effect]:
+def _search_from_claim(recovery: Recovery, log_start_offset: int) -> tuple[Recovery, effects.Effect]:
     window = search.first_window(recovery.owner_epoch, log_start_offset)
     searching = replace(recovery, log_start_offset=log_start_offset, window=window)
     if window is None:
         return _nothing_found(searching)
-    return searching, ReadWindow(window)
+    return searching, effects.ReadWindow(window)
 
 
-def _window_read(recovery: Recovery, found: FoundIncrement | None) -> tuple[Recovery, Effect]:
+def _window_read(recovery: Recovery, found: FoundIncrement | None) -> tuple[Recovery, effects.Effect]:
     if found is not None:
         return _last_found(recovery, found)
-    window = search.next_window(
-        _some(recovery.window), recovery.owner_epoch, recovery.log_start_offset
-    )
+    window = search.next_window(_some(recovery.window), recovery.owner_epoch, recovery.log_start_offset)
     if window is None:
         return _nothing_found(recovery)
-    return replace(recovery, window=window), ReadWindow(window)
+    return replace(recovery, window=window), effects.ReadWindow(window)
 
 
-def _nothing_found(recovery: Recovery) -> tuple[Recovery, Effect]:
+def _nothing_found(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
     if recovery.kept is not None:
-        return recovery, ReadTopicIds(recovery.kept)
-    return recovery, Fail(refusals.no_genesis(recovery.expected))
+        return recovery, effects.ReadTopicIds(recovery.kept)
+    return recovery, effects.Fail(refusals.no_genesis(recovery.expected))
 
 
-def _last_found(recovery: Recovery, found: FoundIncrement) -> tuple[Recovery, Effect]:
+def _last_found(recovery: Recovery, found: FoundIncrement) -> tuple[Recovery, effects.Effect]:
     """Judge the last increment; a log that is shorter than it was may be no obstacle to a state that is in memory."""
     problem = refusals.refuse(recovery.expected, recovery.owner_epoch, found)
     shorter = recovery.kept is not None and isinstance(problem, refusals.LogShorter)
     if problem is not None and not shorter:
-        return recovery, Fail(problem)
+        return recovery, effects.Fail(problem)
     located, kept = replace(recovery, last=found), recovery.kept
-    return located, ReadStarts(found) if kept is None else ReadTopicIds(kept)
+    return located, effects.ReadStarts(found) if kept is None else effects.ReadTopicIds(kept)
 
 
-def _judged(recovery: Recovery, event: TopicIdsRead) -> tuple[Recovery, Effect]:
+def _judged(recovery: Recovery, event: events.TopicIdsRead) -> tuple[Recovery, effects.Effect]:
     """Judge whether the state in memory is the one that the log leads to, an older one, or the only copy."""
     topic_ids = event.topic_ids
     kept, found, expected = _some(recovery.kept), recovery.last, recovery.expected
@@ -263,131 +227,124 @@ def _judged(recovery: Recovery, event: TopicIdsRead) -> tuple[Recovery, Effect]:
             healing = Healing(found, increments, topic_ids)
             return _heal(replace(recovery, healing=healing), healing.doubt(kept, found))
         case Verdict.DISPUTED:
-            return recovery, Fail(custody.disputed(expected, kept, found))
+            return recovery, effects.Fail(custody.disputed(expected, kept, found))
         case outcome:
             last = _some(found)
             problem = refusals.refuse(expected, recovery.owner_epoch, last)
             if problem is not None:
-                return replace(recovery, last=None), Fail(problem)
+                return replace(recovery, last=None), effects.Fail(problem)
             warm = kept.warm(last) if outcome is Verdict.SAME else None
             judged = replace(recovery, restorable=event.restorable)
             if warm is None:
-                return judged, ReadStarts(last)
-            return judged, Reenter(last, warm, kept.unbroken)
+                return judged, effects.ReadStarts(last)
+            return judged, effects.Reenter(last, warm, kept.unbroken)
 
 
-def _heal(recovery: Recovery, doubt: Warm | None) -> tuple[Recovery, Effect]:
+def _heal(recovery: Recovery, doubt: Warm | None) -> tuple[Recovery, effects.Effect]:
     """Write the state again; `doubt`: what became of the batch in doubt; None when one of its outputs has to tell."""
     kept = _some(recovery.kept)
     if doubt is None and kept.ending is not None and kept.ending.output is not None:
-        return recovery, ResolveDoubt(kept.ending.output)
+        return recovery, effects.ResolveDoubt(kept.ending.output)
     last, warm, outputs = settled(kept, doubt or Warm.KEPT)
     healing = replace(_some(recovery.healing), outputs=outputs)
-    return replace(recovery, last=last, healing=healing), Reenter(last, warm)
+    return replace(recovery, last=last, healing=healing), effects.Reenter(last, warm)
 
 
-def _doubt_resolved(recovery: Recovery, event: DoubtResolved) -> tuple[Recovery, Effect]:
+def _doubt_resolved(recovery: Recovery, event: events.DoubtResolved) -> tuple[Recovery, effects.Effect]:
     if event.committed is None:
         kept = _some(recovery.kept)
-        return recovery, Fail(custody.unresolved(recovery.expected, kept, event.why))
+        return recovery, effects.Fail(custody.unresolved(recovery.expected, kept, event.why))
     return _heal(recovery, Warm.MERGED if event.committed else Warm.DROPPED)
 
 
-def _reentered(recovery: Recovery) -> tuple[Recovery, Effect]:
+def _reentered(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
     last, healing = _some(recovery.last), recovery.healing
     kept = _some(recovery.kept).after(last)
     reentered = replace(recovery, phase=Phase.ADVANCING, kept=kept)
     if healing is None and needs_inputs(kept.last) and not recovery.restorable:
-        return reentered, WriteState(
-            last, "snapshots and inputs do not lead to the last batch any more"
-        )
+        return reentered, effects.WriteState(last, "snapshots and inputs do not lead to the last batch any more")
     if healing is None:
-        return reentered, CheckInputs(last, in_memory=True)
+        return reentered, effects.CheckInputs(last, in_memory=True)
     kept = replace(kept, outputs=healing.outputs)  # until they are committed
     return replace(reentered, kept=kept), healing.begin(kept)
 
 
-def _without_kept(recovery: Recovery) -> tuple[Recovery, Effect]:
+def _without_kept(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
     """Give up the state in memory, which is unusable: only the log is left."""
     healing, cold = recovery.healing, replace(recovery, kept=None, healing=None)
     if healing is None:
-        return cold, ReadStarts(_some(recovery.last))
+        return cold, effects.ReadStarts(_some(recovery.last))
     cold = replace(cold, last=None)
     if healing.found is None:
         return _nothing_found(cold)
     return _last_found(cold, healing.found)
 
 
-def _snapshot_unusable(recovery: Recovery, event: SnapshotUnusable) -> tuple[Recovery, Effect]:
+def _snapshot_unusable(recovery: Recovery, event: events.SnapshotUnusable) -> tuple[Recovery, effects.Effect]:
     """Try an older one, which may lead to the same state, unless the state itself has what this code cannot use."""
     refusal = recovery.refusal or event.refusal
     worse = (*recovery.unusable, (event.snapshot_id, event.reason))
     if refusal is not None and refusals.concerns(refusal, _some(recovery.last).increment):
-        return recovery, Fail(refusal)
+        return recovery, effects.Fail(refusal)
     return _choose_start(replace(recovery, unusable=worse, refusal=refusal))
 
 
-def _choose_start(recovery: Recovery) -> tuple[Recovery, Effect]:
+def _choose_start(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
     last, starts, unusable = _some(recovery.last), _some(recovery.starts), dict(recovery.unusable)
     try:
         start = plan_start(last.increment, last.offset, starts, unusable)
     except StopError as error:
-        return recovery, Fail(recovery.refusal or error)
+        return recovery, effects.Fail(recovery.refusal or error)
     worse = tuple(passed_over(last.increment, starts, unusable).items())
     # What is in memory is given up for a state that the log leads to.
     loading = replace(recovery, phase=Phase.LOADING, start=start, unusable=worse, kept=None)
-    return loading, Load(start)
+    return loading, effects.Load(start)
 
 
-def _advance(recovery: Recovery) -> tuple[Recovery, Effect]:
-    advance = Advance(_some(recovery.base), _some(recovery.last), recovery.chosen_mode)
+def _advance(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
+    advance = effects.Advance(_some(recovery.base), _some(recovery.last), recovery.chosen_mode)
     return replace(recovery, phase=Phase.ADVANCING), advance
 
 
-def _mode_unavailable(recovery: Recovery, event: ModeUnavailable) -> tuple[Recovery, Effect]:
+def _mode_unavailable(recovery: Recovery, event: events.ModeUnavailable) -> tuple[Recovery, effects.Effect]:
     """Try the other mode once, from the same start. The state is half-way, so it is loaded again."""
+    if recovery.is_older:
+        return recovery, effects.Fail(
+            refusals.not_to_be_upgraded(recovery.expected, _some(recovery.last).increment, event.error)
+        )
     if recovery.unavailable_mode is not None:
         neither = refusals.no_mode(recovery.unavailable_mode.error, event.error)
-        return recovery, Fail(recovery.refusal or neither)
-    again = replace(recovery, phase=Phase.LOADING, unavailable_mode=event)
-    return again, Load(_start(recovery))
+        return recovery, effects.Fail(recovery.refusal or neither)
+    return _choose_start(replace(recovery, unavailable_mode=event))
 
 
-def _inputs_refused(recovery: Recovery, event: InputsRefused) -> tuple[Recovery, Effect]:
+def _inputs_refused(recovery: Recovery, event: events.InputsRefused) -> tuple[Recovery, effects.Effect]:
     """Write the state in memory first: without the input it may be impossible to restore, as changes may have been
     switched on after the newest snapshot, or that snapshot is lost. Once is enough."""
     kept, is_new = recovery.kept, recovery.restorable and not event.restorable
     if kept is not None and (is_ahead(kept.last) or is_new):
         told = replace(recovery, restorable=event.restorable)
-        return told, WriteState(_some(recovery.last), event.error.message)
+        return told, effects.WriteState(_some(recovery.last), event.error.message)
     return _failed(recovery, event.error)
 
 
-def _live(recovery: Recovery) -> tuple[Recovery, Effect]:
+def _live(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
     live, last, kept = replace(recovery, phase=Phase.LIVE), _some(recovery.last), recovery.kept
     if kept is not None:
-        return live, GoLive(last, recovery.owner_epoch, kept.fallback_from, kept.fell_back)
+        return live, effects.GoLive(last, recovery.owner_epoch, kept.fallback_from, kept.unpointed.fell_back)
     fell_back = recovery.fallback_reason is not None
-    return live, GoLive(last, recovery.owner_epoch, recovery.fallback_from, fell_back)
+    return live, effects.GoLive(last, recovery.owner_epoch, recovery.fallback_from, fell_back)
 
 
-def _failed(recovery: Recovery, error: SnapreplayError) -> tuple[Recovery, Effect]:
-    """Wait or fail. RELEASE here proves nothing: a stale coordinator refuses good epochs. Only a newer claim in the
-    log does."""
+def _failed(recovery: Recovery, error: SnapreplayError) -> tuple[Recovery, effects.Effect]:
+    """Wait or fail. RELEASE proves nothing: a stale coordinator refuses good epochs. Only a newer claim does."""
     if error.reaction in {Reaction.RETRY, Reaction.RELEASE}:
-        return recovery, Wait(recovery.limits.backoff_ms(recovery.attempt), error)
+        return recovery, effects.Wait(recovery.limits.backoff_ms(recovery.attempt), error)
     if error.reaction is Reaction.REBUILD:
         error = refusals.damaged(error)
     if recovery.refusal is not None and not recovery.state_is_last:
         error = refusals.beside(recovery.refusal, error)
-    return recovery, Fail(error)
-
-
-def _start(recovery: Recovery) -> Start:
-    """Return the start, as `_some` does, which the type checker cannot follow through the union that `Start` is."""
-    if recovery.start is None:
-        raise AssertionError("an event arrived before the one it follows")
-    return recovery.start
+    return recovery, effects.Fail(error)
 
 
 def _some(value: T | None) -> T:

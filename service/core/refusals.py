@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from snapreplay.app.upgrade import fields_read, upgraded_stores
 from snapreplay.app.ways import MODULE, look_again, new_app
 from snapreplay.errors import RetryableError, SnapreplayError, StopError
 from snapreplay.service.core.lineage import LastFence
@@ -22,7 +23,8 @@ from snapreplay.state.fields import StoredFields, StoreFields, in_entries, refus
 
 @dataclass(frozen=True)
 class Expected:
-    """The identity of this process, and the cluster as it is now; `app` is what a command takes."""
+    """The identity of this process, and the cluster as it is now; `app` is what a command takes. `upgrades`: the
+    schema_version and store that each upgrade of the app is from, with the fields that it reads."""
 
     app_id: str
     schema_version: int
@@ -36,6 +38,11 @@ class Expected:
     started_at_ms: int
     app: str = MODULE
     fields: Mapping[str, StoreFields] = field(default_factory=dict, hash=False)
+    upgrades: Mapping[tuple[int, str], StoreFields] = field(default_factory=dict, hash=False)
+
+    def upgrades_from(self, schema_version: int) -> frozenset[str]:
+        """Return the stores of a state of this schema_version that this process upgrades; see `upgraded_stores`."""
+        return upgraded_stores(self.upgrades, schema_version, self.schema_version)
 
 
 class NotInitialised(StopError):
@@ -71,6 +78,10 @@ class WrongLog(StopError):
 
 class SchemaDiffers(StopError):
     """The state was written with another `schema_version`: what is stored cannot be read as this one."""
+
+
+class NotUpgradable(StopError):
+    """The state has an older `schema_version`, and cannot be restored without the code that wrote it."""
 
 
 class LogShorter(StopError):
@@ -146,6 +157,18 @@ def schema_differs(what: str, recorded: int, now: int) -> SnapreplayError:
     )
 
 
+def not_to_be_upgraded(expected: Expected, last: Increment, cause: SnapreplayError) -> SnapreplayError:
+    """Make the error for a state that only a replay by the old code could restore."""
+    return NotUpgradable(
+        f"the state after batch {last.batch} was written with schema_version {last.origin.schema_version}, and only a"
+        f" replay by that version leads to it: {cause.message}",
+        hint="start the version that wrote it once more and stop it: the snapshot that it writes at its end"
+        " (snapshot.before_stop) is enough",
+        recorded=last.origin.schema_version,
+        found=expected.schema_version,
+    )
+
+
 def concerns(refusal: StopError, last: Increment) -> bool:
     """Say whether the state after the last increment has the store that a snapshot was refused for."""
     default = {DEFAULT_STORE} if last.digest is not None and last.digest.count else set()
@@ -171,9 +194,7 @@ def foreign_claim(increments: str, claim_offset: int, instead: str = "no record"
     )
 
 
-def claim_hidden(
-    expected: Expected, claim_offset: int, end_offset: int, high_watermark: int
-) -> SnapreplayError:
+def claim_hidden(expected: Expected, claim_offset: int, end_offset: int, high_watermark: int) -> SnapreplayError:
     """Make the error for a hidden claim; `end_offset` is the last stable one: behind the claim, it hides nothing. A
     log that ends before it was cut."""
     if end_offset > claim_offset or high_watermark <= claim_offset:
@@ -181,9 +202,7 @@ def claim_hidden(
     return pinned(expected, claim_offset, end_offset, high_watermark)
 
 
-def pinned(
-    expected: Expected, claim_offset: int, end_offset: int, high_watermark: int
-) -> SnapreplayError:
+def pinned(expected: Expected, claim_offset: int, end_offset: int, high_watermark: int) -> SnapreplayError:
     return HangingTransaction(
         f"our claim at offset {claim_offset} cannot be read: the last stable offset stays at {end_offset}, the"
         f" high watermark is {high_watermark}",
@@ -204,9 +223,7 @@ def beyond_an_older_disk(app_id: str) -> str:
     )
 
 
-def transaction_stuck(
-    expected: Expected, transactional_id: str, last: LastFence
-) -> TransactionStuck:
+def transaction_stuck(expected: Expected, transactional_id: str, last: LastFence) -> TransactionStuck:
     """Make the error for a transaction that does not end: until then the coordinator answers no fence."""
     return TransactionStuck(
         f"the coordinator cannot end the last transaction of {transactional_id} ({last.state}, epoch"
@@ -243,12 +260,9 @@ def duplicate_instance(expected: Expected, newer: Claim) -> DuplicateInstance | 
 
 
 def damaged(error: SnapreplayError) -> SnapreplayError:
-    """Make the error for what is damaged: it may be the last increment itself, so an older one must not be taken
-    for it."""
+    """Make the error for what is damaged: it may be the last increment, which no older one must be taken for."""
     return LogDamaged(
-        error.message,
-        hint=error.hint or "bring the topic back from a replica, backup or mirror",
-        **error.facts,
+        error.message, hint=error.hint or "bring the topic back from a replica, backup or mirror", **error.facts
     )
 
 
@@ -289,13 +303,13 @@ def refuse(expected: Expected, owner_epoch: int, found: FoundIncrement) -> Snapr
     wrong, increment = wrong_log(expected, found), found.increment
     if wrong is not None:
         return wrong
-    if increment.origin.schema_version != expected.schema_version:
+    recorded, fields = increment.origin.schema_version, fields_in(increment)
+    if recorded != expected.schema_version and not expected.upgrades_from(recorded):
         where = f"{expected.increments_topic}-{expected.partition} offset {found.offset}"
-        recorded_version = increment.origin.schema_version
-        return schema_differs(
-            f"batch {increment.batch} ({where})", recorded_version, expected.schema_version
-        )
-    unknown = refuse_fields(fields_in(increment), expected.fields, increment.origin.app_version)
+        return schema_differs(f"batch {increment.batch} ({where})", recorded, expected.schema_version)
+    unknown = refuse_fields(
+        fields, fields_read(expected.fields, expected.upgrades, recorded), increment.origin.app_version
+    )
     if unknown is not None:
         return unknown
     if increment.owner_epoch > owner_epoch:
@@ -317,9 +331,7 @@ def fields_in(increment: Increment) -> StoredFields:
     return in_entries(increment.fields, counts)
 
 
-def _held_against(
-    expected: Expected, increment: Increment
-) -> list[tuple[str, object, object, str]]:
+def _held_against(expected: Expected, increment: Increment) -> list[tuple[str, object, object, str]]:
     """Return what is compared: its name, as recorded, as it is now, and what helps when they differ."""
     genesis = increment.genesis
     return [

@@ -12,8 +12,7 @@ QUIET_SECONDS = 60.0
 
 @dataclass
 class Repeated:
-    """A repeated log line, met `times` since the first one at `since`; `left_out` of them after the last line,
-    which was said at `said_at`."""
+    """A log line, met `times` since the first one at `since`; `left_out` of them after the last one at `said_at`."""
 
     since: float
     said_at: float
@@ -24,9 +23,7 @@ class Repeated:
         """Return what to append to a repeated line: " (repeated 3 times in the last 60 s)"; "" for a new one."""
         if not self.left_out:
             return ""
-        return (
-            f" (repeated {counted(self.left_out, 'time')} in the last {now - self.said_at:.0f} s)"
-        )
+        return f" (repeated {counted(self.left_out, 'time')} in the last {now - self.said_at:.0f} s)"
 
 
 class Repeats:
@@ -66,7 +63,5 @@ class Repeats:
     def forget(self, now: float) -> None:
         """Forget causes that were quiet for a minute, and of which all is said."""
         self.causes = {
-            cause: each
-            for cause, each in self.causes.items()
-            if each.left_out or now - each.said_at < QUIET_SECONDS
+            cause: each for cause, each in self.causes.items() if each.left_out or now - each.said_at < QUIET_SECONDS
         }

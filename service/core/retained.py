@@ -6,13 +6,14 @@ not be read again: the batch in doubt, still on top of it, is merged or dropped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from snapreplay.app.record import Output
 from snapreplay.service.core.lineage import LastFence, Lineage, is_left_open
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.snapshot_policy import Unpointed
 from snapreplay.snapshots.format.records import NO_OFFSET, Increment
 
 
@@ -49,21 +50,15 @@ class RetainedState:
         lineage: what our last fence gave us; None when that is not known.
         unbroken: nobody else has fenced since we have been the owner, as far as that was looked at.
         replaced: the log that we wrote to is not the one of this name any more, or was cut.
-        records_since_snapshot: applied up to `last`; too many is harmless, too few is not.
-        seconds_since_snapshot: or since the partition was restored, if there was none since.
-        fallback_from, fell_back: of the recovery before, as long as no increment has recorded the one and no new
-            snapshot ended the other.
-        mended_from_batch: a snapshot of this batch or of a later one ends `fell_back`; an adopted one may be older.
+        fallback_from: of the recovery before, as long as no increment has recorded it.
+        unpointed: what no snapshot covers of the state after `last`.
     """
 
     last: Increment
     last_offset: int
     doubtful: Increment | None = None
-    records_since_snapshot: int = 0
     fallback_from: str | None = None
-    fell_back: bool = False
-    mended_from_batch: int = 0
-    seconds_since_snapshot: float = 0.0
+    unpointed: Unpointed = field(default_factory=Unpointed)
     ending: Ending | None = None
     outputs: tuple[Output, ...] = ()
     undoable: bool = True
@@ -90,8 +85,9 @@ class RetainedState:
             return replace(self, doubtful=None, outputs=())
         newest = found.increment.pointers[:1]
         # No pointer: the snapshots topic was created again, and what the last ones led to is gone.
-        pointed = bool(newest) and newest != self.last.pointers[:1]
-        mended = pointed and newest[0].batch >= self.mended_from_batch
+        unpointed = self.unpointed.applied(found.increment.record_count)
+        if newest and newest != self.last.pointers[:1]:
+            unpointed = replace(unpointed, marked_at=0.0).pointed(newest[0].batch)
         return replace(
             self,
             last=found.increment,
@@ -99,10 +95,8 @@ class RetainedState:
             doubtful=None,
             outputs=(),
             undoable=True,
-            records_since_snapshot=self.records_since_snapshot + found.increment.record_count,
             fallback_from=None,
-            fell_back=self.fell_back and not mended,
-            seconds_since_snapshot=0.0 if pointed else self.seconds_since_snapshot,
+            unpointed=unpointed,
         )
 
     def fenced(self, lineage: Lineage, *, unbroken: bool) -> RetainedState:

@@ -17,11 +17,10 @@ GROWTH = 8
 
 
 class SearchWindow(NamedTuple):
-    """Offsets to read, half-open; `reach` is how far before the claim it begins."""
+    """Offsets to read, half-open."""
 
     start_offset: int
     end_offset: int
-    reach: int
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,9 @@ def first_window(claim_offset: int, log_start_offset: int) -> SearchWindow | Non
     return _window(claim_offset, claim_offset, FIRST_REACH, log_start_offset)
 
 
-def next_window(
-    window: SearchWindow, claim_offset: int, log_start_offset: int
-) -> SearchWindow | None:
+def next_window(window: SearchWindow, claim_offset: int, log_start_offset: int) -> SearchWindow | None:
     """Return the window directly before `window`, reaching 8 times as far back; None at the log's start."""
-    return _window(claim_offset, window.start_offset, window.reach * GROWTH, log_start_offset)
+    return _window(claim_offset, window.start_offset, (claim_offset - window.start_offset) * GROWTH, log_start_offset)
 
 
 def windows(claim_offset: int, log_start_offset: int) -> Iterator[SearchWindow]:
@@ -56,8 +53,6 @@ def windows(claim_offset: int, log_start_offset: int) -> Iterator[SearchWindow]:
         window = next_window(window, claim_offset, log_start_offset)
 
 
-def _window(
-    claim_offset: int, end_offset: int, reach: int, log_start_offset: int
-) -> SearchWindow | None:
+def _window(claim_offset: int, end_offset: int, reach: int, log_start_offset: int) -> SearchWindow | None:
     start_offset = max(claim_offset - reach, log_start_offset, 0)
-    return SearchWindow(start_offset, end_offset, reach) if start_offset < end_offset else None
+    return SearchWindow(start_offset, end_offset) if start_offset < end_offset else None

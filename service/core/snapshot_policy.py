@@ -33,7 +33,8 @@ class SinceSnapshot:
 
 @dataclass(frozen=True)
 class Unpointed:
-    """The records and the time that no snapshot covers that is pointed to. Times are the loop's, in seconds.
+    """The records and the time that no snapshot covers that is pointed to. Times are the loop's, in seconds; between
+    two ownerships they count from the end of the first one: what lies between the two does not count.
 
     Attributes:
         records: applied since the newest snapshot was marked; too many is harmless, too few is not.
@@ -44,17 +45,20 @@ class Unpointed:
         marked: records that the newest snapshot covers, as long as nothing points to it.
     """
 
-    records: int
-    marked_at: float
-    pointed_at: float
-    fell_back: bool
-    mended_from_batch: int
+    records: int = 0
+    marked_at: float = 0.0
+    pointed_at: float = 0.0
+    fell_back: bool = False
+    mended_from_batch: int = 0
     marked: int = 0
 
-    @property
-    def total(self) -> int:
-        """All records that no snapshot covers that is pointed to."""
-        return self.records + self.marked
+    def shifted(self, seconds: float) -> Unpointed:
+        """Let times count from so many seconds earlier."""
+        return replace(self, marked_at=self.marked_at + seconds, pointed_at=self.pointed_at + seconds)
+
+    def left(self, now: float) -> Unpointed:
+        """Return what an ownership leaves that ends now: nothing will point to a snapshot that waits for it."""
+        return replace(self.unmarked(), marked_at=self.pointed_at).shifted(-now)
 
     def applied(self, records: int) -> Unpointed:
         return replace(self, records=self.records + records)
@@ -70,8 +74,7 @@ class Unpointed:
     def adopted(self, records: int, at: float) -> Unpointed:
         """Take a snapshot of another's as one that was marked then; `records` were applied since."""
         left = min(self.records, records)
-        marked_at = max(self.marked_at, at)
-        return replace(self, records=left, marked=self.records - left, marked_at=marked_at)
+        return replace(self, records=left, marked=self.records - left, marked_at=max(self.marked_at, at))
 
     def mends(self, batch: int) -> bool:
         """Say whether a snapshot of this batch lies behind all damage."""
@@ -87,9 +90,7 @@ class Unpointed:
         return replace(self, fell_back=True, mended_from_batch=batch)
 
 
-def snapshot_due(
-    policy: SnapshotPolicy, since: SinceSnapshot, app_id: str, partition: int
-) -> str | None:
+def snapshot_due(policy: SnapshotPolicy, since: SinceSnapshot, app_id: str, partition: int) -> str | None:
     """Return the reason ("records" or "interval"), or None. Never due when nothing was applied since."""
     if since.records == 0:
         return None
@@ -102,8 +103,7 @@ def snapshot_due(
 
 
 def safety_net(policy: SnapshotPolicy) -> SnapshotPolicy:
-    """Return the policy of an owner that leaves snapshots to jobs: it takes one itself when some of them failed to
-    come."""
+    """Return the policy of an owner that leaves snapshots to jobs: it takes one when some failed to come."""
     return replace(
         policy,
         every_records=policy.every_records and MISSED_MAX * policy.every_records,
@@ -111,9 +111,7 @@ def safety_net(policy: SnapshotPolicy) -> SnapshotPolicy:
     )
 
 
-def within_retention(
-    policy: SnapshotPolicy, retention_ms: int | None, snapshots_kept: int
-) -> SnapshotPolicy:
+def within_retention(policy: SnapshotPolicy, retention_ms: int | None, snapshots_kept: int) -> SnapshotPolicy:
     """Return the policy of an app that recovers by replay: the input must still hold everything since the oldest kept
     snapshot, so as many intervals as snapshots are kept, and one more, fit into what it retains. Also when the rule by
     time was switched off. `retention_ms`: of the shortest input, None when nothing is ever deleted by time.

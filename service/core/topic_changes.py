@@ -25,9 +25,7 @@ class TopicChange(NamedTuple):
         )
 
 
-def changes(
-    topics: Iterable[str], recorded: Mapping[str, str], found: Mapping[str, str]
-) -> tuple[TopicChange, ...]:
+def changes(topics: Iterable[str], recorded: Mapping[str, str], found: Mapping[str, str]) -> tuple[TopicChange, ...]:
     """Return the topics that have another id than recorded, or are missing. Without ids nothing is known to have
     changed."""
     return tuple(

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from snapreplay.app.app import App
-from snapreplay.errors import SnapreplayError, StopError, UsageError
+from snapreplay.errors import StopError, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.decisions.baseline import Baseline, ground_of
 from snapreplay.service.decisions.examine import Examiner, OnNews
 from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
-from snapreplay.service.publish.publish import by_whom, publish
-from snapreplay.service.publish.state import Begun
+from snapreplay.service.publish.state import Begun, by_whom, publish
 from snapreplay.service.recovery.acceptable_failures import command, findings_of
 from snapreplay.service.runtime.context import Context, Identity
 from snapreplay.state.contract import Store
@@ -40,9 +39,6 @@ class Acceptance:
     """The work of `carry_out`: `plan` in sentences, `decision` as it would be recorded. `store` holds the state of
     `ground`, `end_offset` is the end of the increments topic as far as it was examined."""
 
-    partition: int
-    finding_id: str
-    problem: str
     plan: tuple[str, ...]
     decision: dict[str, str]
     context: Context
@@ -66,16 +62,14 @@ async def propose(
         UsageError: no such partition, or no reason.
         NotTheFinding: another finding, or none, is the matter.
         NotAcceptable, NoBaseline: no acceptance would help.
+        OlderState: this version of the app upgrades the state first.
     """
     if not reason.strip():
-        raise UsageError(
-            "no reason was given", hint="give --reason TEXT: it is recorded in the log"
-        )
+        raise UsageError("no reason was given", hint="give --reason TEXT: it is recorded in the log")
     view = await inspect(app, settings, cluster)
     if not 0 <= partition < view.partition_count:
         raise UsageError(
-            f"partition {partition} does not exist: there are {view.partition_count}"
-            f" (0 to {view.partition_count - 1})"
+            f"partition {partition} does not exist: there are {view.partition_count} (0 to {view.partition_count - 1})"
         )
     identity = Identity.of_this_process(INSTANCE_ID)
     context = Context(app, settings, cluster, view, identity, partition, asyncio.Semaphore(1))
@@ -86,16 +80,14 @@ async def propose(
         await examiner.close()
 
 
-async def _acceptance(
-    context: Context, examiner: Examiner, finding_id: str, reason: str
-) -> Acceptance:
+async def _acceptance(context: Context, examiner: Examiner, finding_id: str, reason: str) -> Acceptance:
     error = await examiner.examine()
     if error is None:
         raise NotTheFinding(
-            f"partition {context.partition} has no finding, a recovery would go LIVE:"
-            f" {finding_id} cannot be accepted",
+            f"partition {context.partition} has no finding, a recovery would go LIVE: {finding_id} cannot be accepted",
             hint="restart the service, with the same settings as this command",
         )
+    examiner.refuse_older()
     findings = findings_of(error, context, examiner.last)
     if not findings:
         raise NotAcceptable(
@@ -103,9 +95,7 @@ async def _acceptance(
             hint=error.hint,
         )
     finding = next((each for each in findings if each.id == finding_id), findings[0])
-    ground = await ground_of(
-        context, examiner, finding
-    )  # before a command is printed that could not succeed
+    ground = await ground_of(context, examiner, finding)  # before a command is printed that could not succeed
     if finding.id != finding_id:
         raise NotTheFinding(
             f"partition {context.partition}: asked to accept {finding_id}, but the finding is {finding.id}:"
@@ -119,30 +109,14 @@ async def _acceptance(
         f"a full snapshot of this state is written, and increment {ground.increment.batch + 1} records the decision"
         " and points to it; a running owner of the partition is fenced",
     )
-    decision = _decision(finding_id, error, ground, reason)
-    return Acceptance(
-        context.partition,
-        finding_id,
-        f"{type(error).__name__}: {error.message}",
-        plan,
-        decision,
-        context,
-        examiner.store,
-        ground,
-        examiner.end_offset,
-    )
-
-
-def _decision(
-    finding_id: str, error: SnapreplayError, ground: Baseline, reason: str
-) -> dict[str, str]:
-    return {
+    decision = {
         "finding": finding_id,
         "problem": f"{type(error).__name__}: {error.message}",
         "decided": "; ".join(ground.plan),
         "reason": reason,
         "by": by_whom(),
     }
+    return Acceptance(plan, decision, context, examiner.store, ground, examiner.end_offset)
 
 
 async def carry_out(acceptance: Acceptance) -> Begun:
@@ -152,9 +126,5 @@ async def carry_out(acceptance: Acceptance) -> Begun:
         LogWentOn, Superseded, Fenced, CommitInDoubt, Unreachable: as `publish`.
     """
     return await publish(
-        acceptance.context,
-        acceptance.store,
-        acceptance.ground.increment,
-        acceptance.decision,
-        acceptance.end_offset,
+        acceptance.context, acceptance.store, acceptance.ground.increment, acceptance.decision, acceptance.end_offset
     )

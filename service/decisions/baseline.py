@@ -11,26 +11,29 @@ from snapreplay.app.ranges import anchor_of
 from snapreplay.app.ways import new_app
 from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError, StopError
-from snapreplay.service.core.chain import decided_at, ground_increment
+from snapreplay.service.core.chain import decided_at, ground_increment, read_positions, standing_for
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
-from snapreplay.service.core.read_positions import read_positions
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.decisions import places
-from snapreplay.service.decisions.common_prefix import moved_to, newest_common
 from snapreplay.service.decisions.examine import Examiner
+from snapreplay.service.decisions.places import moved_to, newest_common
 from snapreplay.service.ports import TopicPartition
-from snapreplay.service.recovery.acceptable_failures import Finding, Resolution, findings_of
-from snapreplay.service.recovery.acceptable_snapshot import newest_acceptable_snapshot
+from snapreplay.service.recovery.acceptable_failures import (
+    Finding,
+    Resolution,
+    findings_of,
+    newest_acceptable_snapshot,
+    nothing_left,
+)
 from snapreplay.service.recovery.anchors import was_cut
+from snapreplay.service.recovery.comparison import ReplayFailed
 from snapreplay.service.recovery.inputs import InputReplaced, InputShorter, InputTrimmed
-from snapreplay.service.recovery.mismatch import ReplayFailed
-from snapreplay.service.recovery.ways_out import nothing_left
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.witnesses import witness_of
 from snapreplay.service.topics.log_bounds import manifests_ahead
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.snapshots import load_manifest
-from snapreplay.snapshots.format.records import NO_OFFSET, Increment, Manifest, Pointer
+from snapreplay.snapshots.format.records import NO_OFFSET, Increment, Manifest
 from snapreplay.snapshots.plan import FromSnapshot
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import Digest
@@ -61,8 +64,7 @@ async def ground_of(context: Context, examiner: Examiner, finding: Finding) -> B
     if witness is None or witness.batch <= ground.increment.batch:
         return ground
     # The next batches are later than any that was committed: what was lost is not found missing again.
-    later = msgspec.structs.replace(ground.increment, batch=witness.batch)
-    return Baseline(later, ground.plan)
+    return Baseline(msgspec.structs.replace(ground.increment, batch=witness.batch), ground.plan)
 
 
 async def _ground(context: Context, examiner: Examiner, finding: Finding) -> Baseline:
@@ -81,7 +83,7 @@ async def _ground(context: Context, examiner: Examiner, finding: Finding) -> Bas
 
 async def _log_kept(context: Context, examiner: Examiner) -> Baseline:
     """Keep the log: the decision's snapshot lies behind the manifests, so that no recovery looks at them again."""
-    last = _last(examiner)
+    last = examiner.found
     lines = [
         f"snapshot {manifest.snapshot_id} of batch {manifest.batch} (manifest at offset {offset}, owner epoch"
         f" {manifest.owner_epoch}) is disregarded: if an owner wrote it after all, the batches after"
@@ -92,7 +94,7 @@ async def _log_kept(context: Context, examiner: Examiner) -> Baseline:
 
 
 async def _log_as_left(context: Context, examiner: Examiner, error: SnapreplayError) -> Baseline:
-    last, lost = _last(examiner).increment, error.facts["witness_batch"]
+    last, lost = examiner.found.increment, error.facts["witness_batch"]
     line = (
         f"batches {last.batch + 1} to {lost}, and any later ones, are lost: what they processed is processed again"
         f" ({_places(last.positions)}), outputs written a second time"
@@ -104,16 +106,10 @@ def _places(positions: Mapping[str, int]) -> str:
     return ", ".join(f"{topic} from offset {at} on" for topic, at in sorted(positions.items()))
 
 
-def _last(examiner: Examiner) -> FoundIncrement:
-    if examiner.last is None:
-        raise AssertionError("something is ahead of a last increment")
-    return examiner.last
-
-
 async def _log_alone(context: Context, examiner: Examiner, lines: Sequence[str]) -> Baseline:
     """Take the state that the log leads to."""
     problem = await examiner.examine_log_alone()
-    last = _last(examiner)
+    last = examiner.found
     if problem is None:
         kept = await _present_state(context, examiner)
     elif isinstance(problem, InputTrimmed | InputShorter | InputReplaced):
@@ -135,11 +131,8 @@ async def _input_moved(context: Context, examiner: Examiner, finding: Finding) -
     return await _placed(context, examiner, state, replaced)
 
 
-async def _placed(
-    context: Context, examiner: Examiner, state: Baseline, replaced: str = ""
-) -> Baseline:
-    """Set each input to the first record that exists and is not in the state; `replaced` names an input that is
-    another log."""
+async def _placed(context: Context, examiner: Examiner, state: Baseline, replaced: str = "") -> Baseline:
+    """Set each input to the first record that exists and is not in the state; `replaced`: an input, now another log."""
     last = examiner.last
     positions, anchors = dict(state.increment.positions), dict(state.increment.anchors)
     below = dict(state.increment.position_anchors)
@@ -164,9 +157,7 @@ async def _placed(
             below.pop(topic, None)
         positions[topic] = begin
         lines += [line] if line else []
-    moved = msgspec.structs.replace(
-        state.increment, positions=positions, anchors=anchors, position_anchors=below
-    )
+    moved = msgspec.structs.replace(state.increment, positions=positions, anchors=anchors, position_anchors=below)
     return Baseline(moved, (*state.plan, *lines))
 
 
@@ -177,12 +168,10 @@ async def _moved(context: Context, topic: str, last: FoundIncrement) -> tuple[in
 
 
 async def _present_state(context: Context, examiner: Examiner) -> Baseline:
-    last = examiner.last
-    if last is None:
-        raise AssertionError("an input is checked against the last increment")
+    last = examiner.found
     if await examiner.bring_forward():
         line = f"the state stays that of batch {last.increment.batch}{_digest(examiner.store)}"
-        return Baseline(_as_committed(last.increment, last.offset, examiner.store), (line,))
+        return Baseline(standing_for(last, examiner.store.digest, examiner.store.store_digests), (line,))
     if not isinstance(examiner.start, FromSnapshot):
         raise NoBaseline(
             f"partition {context.partition}: the state of batch {last.increment.batch} cannot be restored without the"
@@ -200,22 +189,19 @@ async def _as_replayed(context: Context, examiner: Examiner) -> Baseline:
         await examiner.replay()
     except ReplayFailed:
         return await _from_snapshot(context, examiner)
-    last = examiner.last
-    if last is None:
-        raise AssertionError("replaying leads to the last increment")
+    last = examiner.found
     line = (
         f"the state becomes what app version {context.app.version} makes of the records up to batch"
         f" {last.increment.batch}{_digest(examiner.store)}; the recorded digest is {last.increment.digest}."
         " Committed outputs stay as they are"
     )
-    return Baseline(_as_committed(last.increment, last.offset, examiner.store), (line,))
+    return Baseline(standing_for(last, examiner.store.digest, examiner.store.store_digests), (line,))
 
 
 async def _from_snapshot(context: Context, examiner: Examiner) -> Baseline:
     manifest, passed_over = await newest_acceptable_snapshot(context, examiner.store)
     if manifest is not None:
-        state = _snapshot_ground(context, examiner, manifest, passed_over)
-        return await _placed(context, examiner, state)
+        return await _placed(context, examiner, _snapshot_ground(context, examiner, manifest, passed_over))
     raise NoBaseline(
         f"partition {context.partition}: {context.snapshots} holds no whole snapshot"
         + "".join(f"; {line}" for line in passed_over),
@@ -248,21 +234,7 @@ def _snapshot_ground(
     return Baseline(increment, (*passed_over, state))
 
 
-def _as_committed(last: Increment, offset: int, store: Store) -> Increment:
-    pointers: list[Pointer] = []
-    return msgspec.structs.replace(
-        last,
-        pointers=pointers,
-        digest=store.digest,
-        store_digests=store.store_digests,
-        decision=None,
-        last_decision_offset=decided_at(last, offset),
-    )
-
-
-async def _is_other(
-    context: Context, topic: str, last: FoundIncrement | None, start_offset: int
-) -> bool:
+async def _is_other(context: Context, topic: str, last: FoundIncrement | None, start_offset: int) -> bool:
     """Say whether what was read last is not there any more. An input that only seems too short is not another one:
     a leader may be stale, and the next recovery asks for longer."""
     if last is None:

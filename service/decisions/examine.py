@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import assert_never
+from dataclasses import replace
+from typing import TypeVar, assert_never
 
-from snapreplay.errors import SnapreplayError, StopError
+from snapreplay.errors import SnapreplayError, StopError, UsageError
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
-from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.phase import Phase, RestoreMode
 from snapreplay.service.core.recovery import Recovery
-from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Bounds
 from snapreplay.service.recovery import inputs
-from snapreplay.service.recovery.attempt import attempt
+from snapreplay.service.recovery.acceptable_failures import with_way_out
 from snapreplay.service.recovery.driver import preferred_mode
-from snapreplay.service.recovery.executor import RecoveryExecutor
+from snapreplay.service.recovery.executor import RecoveryExecutor, attempt
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import NO_OFFSET
 from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import Start
 from snapreplay.state.contract import Store
+
+T = TypeVar("T")
 
 NEWS_SECONDS = 3.0
 
@@ -35,6 +37,10 @@ _LOOKING = {
     Phase.LOADING: "loading a state to start from",
     Phase.ADVANCING: "bringing the state forward, then checking the inputs",
 }
+
+
+class OlderState(UsageError):
+    """The state has an older `schema_version`, which this version of the app upgrades."""
 
 
 class _Teller(Reporter):
@@ -57,10 +63,7 @@ class _Teller(Reporter):
             self._tell(f"{self._looking}: {current - from_:,} of {target - from_:,} {unit}")
 
     def waiting_for(self, what: str) -> None:
-        if (
-            asyncio.get_running_loop().time() - self._told_at > NEWS_SECONDS
-            or what[:40] not in self._last
-        ):
+        if asyncio.get_running_loop().time() - self._told_at > NEWS_SECONDS or what[:40] not in self._last:
             self._tell(what)
 
     def _tell(self, news: str) -> None:
@@ -92,17 +95,16 @@ class Examiner:
         return self._recovery.last
 
     @property
+    def found(self) -> FoundIncrement:
+        """The last increment, where something was found or loaded."""
+        return _there(self.last)
+
+    @property
     def start(self) -> Start:
         """The start of the state; only after something was loaded."""
         if self._recovery.start is None:
             raise AssertionError("nothing was loaded")
         return self._recovery.start
-
-    @property
-    def _base(self) -> Base:
-        if self._recovery.base is None:
-            raise AssertionError("nothing was loaded")
-        return self._recovery.base
 
     async def examine(self) -> SnapreplayError | None:
         """Return what makes a recovery fail now; None when it would go LIVE.
@@ -137,7 +139,7 @@ class Examiner:
         if self._advanced or self.last is None:
             return self._advanced
         event = await self._executor.perform(
-            effects.Advance(self._base, self.last, RestoreMode.CHANGES)
+            effects.Advance(_there(self._recovery.base), self.last, RestoreMode.CHANGES)
         )
         if isinstance(event, events.Advanced):
             return True
@@ -151,19 +153,45 @@ class Examiner:
             StopError: a handler refuses a record that was processed, or an input is another log by now.
         """
         await self._load_start()
-        base, last, context = self._base, self.last, self._context
-        if last is None:
-            raise AssertionError("replaying comes after loading")
-        ids = (await inputs.check_inputs(context, last.increment)).topic_ids
-        await self._executor.follower.replay(base, last, ids)
+        base, last = _there(self._recovery.base), self.found
+        checked = await inputs.check_inputs(self._context, last.increment)
+        await self._executor.follower.replay(base, last, checked.topic_ids)
+
+    def refuse_older(self) -> None:
+        """Raise OlderState if the state is to be upgraded first: this code can write nothing of it."""
+        expected = self._context.expected
+        if self.last is None or not self._recovery.is_older:
+            return
+        recorded = self.last.increment.origin.schema_version
+        raise OlderState(
+            f"the state of partition {expected.partition} has schema_version {recorded}, and app"
+            f" {expected.app_id} upgrades it to {expected.schema_version} when it starts",
+            hint="start this version first; or run the command with the version that wrote the state",
+        )
+
+    async def hinted(self, error: SnapreplayError) -> SnapreplayError:
+        """Return what `examine` returned, with the hint of a FAILED partition."""
+        return await with_way_out(error, self._context, self._recovery)
+
+    async def follow(self, newer: FoundIncrement) -> None:
+        """Bring the state of the last increment to a later one by recorded changes, each digest compared.
+
+        Raises:
+            ChangesLost, DamagedError, BrokenChain: they do not lead there.
+        """
+        last = self.last
+        if last is None or not self._advanced:
+            raise AssertionError("the state of the last increment was restored")
+        base = Base.of_increment(last.increment, last.offset, is_sealed=self._context.seals.writes)
+        await self._executor.follower.advance(base, newer, RestoreMode.CHANGES)
+        self._recovery = replace(self._recovery, last=newer)
 
     async def close(self) -> None:
         self._executor.end_load()
-        await self._executor.close_reader()
+        await self._executor.follower.close_reader()
 
     async def _load_start(self) -> None:
-        event = await self._executor.perform(effects.Load(self.start))
-        match event:
+        match await self._executor.perform(effects.Load(self.start)):
             case events.SnapshotUnusable(snapshot_id=snapshot_id, reason=reason):
                 raise StopError(f"snapshot {snapshot_id} was usable a moment ago: {reason}")
             case _:
@@ -185,11 +213,18 @@ class Examiner:
                 return events.ClaimAcknowledged("", end_offset)
             case effects.SeeClaim():
                 return events.ClaimSeen((await self._bounds()).start_offset, None)
+            case effects.Upgrade(last):
+                return events.StateWritten(last)
             case effects.BeginAnew() | effects.WriteState():
                 raise AssertionError(f"{effect} needs a state in memory")
             case _:
                 return await self._executor.perform(effect)
 
     async def _bounds(self) -> Bounds:
-        reader = await self._executor.reader()
-        return await reader.bounds(self._context.increments)
+        return await (await self._executor.follower.reader()).bounds(self._context.increments)
+
+
+def _there(value: T | None) -> T:
+    if value is None:
+        raise AssertionError("nothing was found or loaded")
+    return value

@@ -11,13 +11,11 @@ from snapreplay.app.app import App
 from snapreplay.app.ways import app_name
 from snapreplay.errors import DamagedError, NotBegun, ReleaseError, StopError, UsageError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.beginning import PartitionTraces, StartFinding, beginning
 from snapreplay.service.core.kafka_errors import CommitInDoubt, OffsetTrimmed
-from snapreplay.service.core.lineage import Fencer
+from snapreplay.service.core.lineage import Fencer, PartitionTraces, StartFinding, beginning
 from snapreplay.service.core.refusals import wrong_log
+from snapreplay.service.decisions.before_init import StartFrom, fenced_before, never_owned
 from snapreplay.service.decisions.init import init_app
-from snapreplay.service.decisions.owned_before import fenced_before, never_owned
-from snapreplay.service.decisions.start_offsets import StartFrom
 from snapreplay.service.decisions.state_import import STATE_OF
 from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import OwnTopicsMissing, inspect
@@ -46,11 +44,7 @@ def check_first_start(first_start: object) -> None:
 
 
 async def begun(
-    app: App[Any],
-    settings: Settings,
-    cluster: Cluster,
-    first_start: FirstStart,
-    on_waiting: Callable[[NotBegun], None],
+    app: App[Any], settings: Settings, cluster: Cluster, first_start: FirstStart, on_waiting: Callable[[NotBegun], None]
 ) -> ClusterView:
     """Wait until the app has begun, or begin it; returns the inspected cluster.
 
@@ -93,9 +87,7 @@ async def begun(
         await (_until_begun(last) if last is not None else asyncio.sleep(LOOK_SECONDS))
 
 
-async def awaited_genesis(
-    app: App[Any], settings: Settings, cluster: Cluster, view: ClusterView
-) -> NotBegun | None:
+async def awaited_genesis(app: App[Any], settings: Settings, cluster: Cluster, view: ClusterView) -> NotBegun | None:
     """Return what the app waits for; None: it has begun, or ran before.
 
     The last partition is asked first, because `init` begins it last: a process of an app that runs asks no other.
@@ -126,9 +118,7 @@ async def _until_begun(last: Context) -> None:
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def awaited_topics(
-    app: App[Any], cluster: Cluster, missing: OwnTopicsMissing
-) -> NotBegun | None:
+async def awaited_topics(app: App[Any], cluster: Cluster, missing: OwnTopicsMissing) -> NotBegun | None:
     """Return the same for an app without its increments and snapshots topics.
 
     Raises:

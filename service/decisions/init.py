@@ -15,16 +15,14 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.chain import decided_at, genesis_increment
 from snapreplay.service.core.lineage import Fencer
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.decisions.owned_before import fenced_before, holds_ours
-from snapreplay.service.decisions.start_offsets import StartFrom, check_start, start_offsets
+from snapreplay.service.decisions.before_init import StartFrom, check_start, fenced_before, holds_ours, start_offsets
 from snapreplay.service.decisions.state_import import STATE_OF, BeginAt, check_source, takeover_of
 from snapreplay.service.ports import Cluster, Reader, TopicFacts, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.owned import owned
-from snapreplay.service.publish.publish import publish
+from snapreplay.service.publish.state import publish
 from snapreplay.service.runtime.context import Context, contexts_of
-from snapreplay.service.topics.decision_history import increment_at
-from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.increments import increment_at, last_increment
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import NO_OFFSET, Genesis
 
@@ -42,12 +40,7 @@ class AlreadyBegun(UsageError):
 
 
 async def init_app(
-    app: App[Any],
-    settings: Settings,
-    cluster: Cluster,
-    start: StartFrom = "earliest",
-    *,
-    state_is_lost: bool = False,
+    app: App[Any], settings: Settings, cluster: Cluster, start: StartFrom = "earliest", *, state_is_lost: bool = False
 ) -> list[str]:
     """Write the genesis of every partition that has none; repeating it changes nothing.
 
@@ -118,9 +111,7 @@ async def init_with_state(
         if found is None:
             await takeover_of(context, source_id, begin)
     return [
-        _already(context, found)
-        if found is not None
-        else await _take_over(context, source_id, begin)
+        _already(context, found) if found is not None else await _take_over(context, source_id, begin)
         for context, found in zip(contexts, existing, strict=True)
     ]
 
@@ -161,9 +152,7 @@ async def _take_over(context: Context, source_id: str, begin: BeginAt) -> str:
     async with reading(context.cluster) as reader:
         end_offset = (await reader.bounds(context.increments)).end_offset
     taken = await takeover_of(context, source_id, begin)
-    published = await publish(
-        context, taken.store, taken.before, taken.decision, end_offset, begins=True
-    )
+    published = await publish(context, taken.store, taken.before, taken.decision, end_offset, begins=True)
     return f"partition {context.partition}: {taken.decision['decided']}; snapshot {published.snapshot_id}"
 
 
@@ -174,26 +163,20 @@ def _already(context: Context, found: FoundIncrement) -> str:
 async def _refuse_lost(contexts: list[Context], existing: list[FoundIncrement | None]) -> None:
     """Refuse to begin where the log is lost: an interrupted `init` leaves partitions without genesis; but then none
     of the others has processed."""
-    ahead = {
-        c.partition: f
-        for c, f in zip(contexts, existing, strict=True)
-        if f is not None and f.increment.batch > 0
-    }
+    ahead = [(c, f) for c, f in zip(contexts, existing, strict=True) if f is not None and f.increment.batch > 0]
     empty = [c for c, f in zip(contexts, existing, strict=True) if f is None]
     if not ahead or not empty:
         return
-    number, found = next(iter(ahead.items()))
-    ran = next(each for each in contexts if each.partition == number)
+    (ran, found), lost = ahead[0], empty[0]
     source_id = await _source_of(ran, found)
     if source_id is not None:
         raise UsageError(
-            f"partition {number} began with the state of app {source_id}, but partition {empty[0].partition} is empty:"
-            " init was interrupted",
-            hint=f"`snapreplay init {app_name(empty[0].app)} --state-of {source_id}` completes it",
+            f"partition {ran.partition} began with the state of app {source_id}, but partition {lost.partition} is"
+            " empty: init was interrupted",
+            hint=f"`snapreplay init {app_name(lost.app)} --state-of {source_id}` completes it",
         )
-    lost = empty[0]
     raise PartitionLost(
-        f"{lost.increments} holds no increment, but partition {number} is at batch"
+        f"{lost.increments} holds no increment, but partition {ran.partition} is at batch"
         f" {found.increment.batch}: the increments of partition {lost.partition} were lost",
         hint="bring the increments topic back from a backup or mirror; or `snapreplay run"
         f" {app_name(lost.app)}`: its hint says what can be accepted; or begin anew under a new app id: {new_app()}",
@@ -201,9 +184,7 @@ async def _refuse_lost(contexts: list[Context], existing: list[FoundIncrement | 
     )
 
 
-async def _refuse_owned(
-    contexts: list[Context], existing: list[FoundIncrement | None], *, state_is_lost: bool
-) -> None:
+async def _refuse_owned(contexts: list[Context], existing: list[FoundIncrement | None], *, state_is_lost: bool) -> None:
     """Refuse to fence an owner that holds the only copy of a state: it would be cut off from the log.
 
     Whoever fences claims next. So if the log has no claim, and the coordinator knows more than a first fence, the log
@@ -216,8 +197,7 @@ async def _refuse_owned(
                 continue
             raise OwnedBefore(
                 f"{context.increments} holds no increment, but partition {context.partition} of app"
-                f" {context.app.app_id} "
-                + ("has an owner: init would fence it" if running else "had an owner"),
+                f" {context.app.app_id} " + ("has an owner: init would fence it" if running else "had an owner"),
                 hint=_owner_hint(context, running=bool(running)),
                 partition=context.partition,
             )
@@ -242,8 +222,7 @@ def _owner_hint(context: Context, *, running: bool) -> str:
 async def _last(context: Context) -> FoundIncrement | None:
     """Find the last increment without fencing anybody: a running owner must not notice `init`."""
     async with reading(context.cluster) as reader:
-        bounds = await reader.bounds(context.increments)
-        found = await last_increment(reader, context.increments, bounds)
+        found = await last_increment(reader, context.increments, await reader.bounds(context.increments))
         if found is not None:
             return found
         lost = await holds_ours(reader, context.snapshots, await reader.bounds(context.snapshots))
@@ -269,9 +248,7 @@ async def _write(context: Context, start: StartFrom) -> str:
         if found is not None:
             return _already(context, found)
         epoch, now_ms = ours.owner_epoch, wall_ms()
-        begun = genesis_increment(
-            context.origin, epoch, genesis, digest, now_ms, view.topic_ids, places.below
-        )
+        begun = genesis_increment(context.origin, epoch, genesis, digest, now_ms, view.topic_ids, places.below)
         await ours.give_up_later(begun)
         await ours.commit(begun)
     listed = ", ".join(f"{topic} from offset {offset}" for topic, offset in starts.items())

@@ -1,10 +1,21 @@
-"""The place in an input where an accepted state goes on, and in words what that means for the records around it. Pure.
+"""The place in an input where an accepted state goes on, in words what that means for the records around it, and the
+part of the input that still is the log that was processed: every increment keeps the last record of its batch.
 
 `position` is that of the accepted state, `reached` how far the input had been processed: behind `position` when the
 state is an older one, None when no increment is left that says so.
 """
 
 from __future__ import annotations
+
+from snapreplay.app.ranges import Anchor, anchor_of
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.core.search import SearchWindow, windows
+from snapreplay.service.ports import Reader, TopicPartition
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
+from snapreplay.snapshots.format.records import Increment
+from snapreplay.snapshots.log.place import decode_as
 
 AGAIN = "processed again, outputs written a second time"
 NO_EFFECT = "their outputs stay, their effect on the state is lost"
@@ -73,15 +84,90 @@ def other_log(
         parts.append(f"offsets {begin} to {common_end} are {AGAIN}")
     held_end = max(common_end, position)
     if common_end < position:
-        parts.append(
-            f"offsets {common_end} to {position} of the old log keep their effect on the state"
-        )
+        parts.append(f"offsets {common_end} to {position} of the old log keep their effect on the state")
     if held_end < reached:
         parts.append(f"offsets {held_end} to {reached} of the old log are gone: {NO_EFFECT}")
-    parts.append(
-        f"records of offsets {common_end} to {reached} that are still the same are processed again"
-    )
+    parts.append(f"records of offsets {common_end} to {reached} that are still the same are processed again")
     return begin, (
         f"{topic}: holds the records that were processed up to offset {common_end}, and other ones from there on: goes"
         f" on at offset {begin}; {'; '.join(parts)}"
     )
+
+
+MOVED_OFFSETS_MAX = 100_000
+"""How far from its old offset a record is looked for. A copy by a tool lacks markers and what was trimmed."""
+
+
+async def newest_common(context: Context, topic: str, last_offset: int) -> Anchor | None:
+    """Find the last anchor, of the increments up to `last_offset`, whose record the input still holds; None when it
+    holds none of them: then it is another log from its start.
+
+    A log that was cut and grew again agrees up to the cut; one that was created anew agrees nowhere.
+    """
+    async with reading(context.cluster) as reader:
+        anchors = await _anchors(reader, context.increments, topic, last_offset)
+        partition = TopicPartition(topic, context.partition)
+        start_offset, end_offset = await reader.bounds(partition)
+        held = [each for each in anchors if start_offset <= each.offset < end_offset]
+        low, high = 0, len(held)
+        while low < high:
+            middle = (low + high) // 2
+            record = await reader.read_at(partition, held[middle].offset)
+            if record is not None and anchor_of(record) == held[middle]:
+                low = middle + 1
+            else:
+                high = middle
+        return held[low - 1] if low else None
+
+
+async def moved_to(context: Context, topic: str, anchor: Anchor) -> int | None:
+    """Return where the input now holds the record of this anchor, by timestamp and hash, if near its old offset."""
+    partition = TopicPartition(topic, context.partition)
+    async with reading(context.cluster) as reader:
+        start_offset, end_offset = await reader.bounds(partition)
+        first = max(start_offset, anchor.offset - MOVED_OFFSETS_MAX)
+        last = min(end_offset, anchor.offset + MOVED_OFFSETS_MAX)
+        found = None
+        if first < last:
+            async for records in reader.read(partition, first, last):
+                for record in records:
+                    here = anchor_of(record)
+                    if (here.timestamp_ms, here.xxh64) == (anchor.timestamp_ms, anchor.xxh64):
+                        found = record.offset
+    return found
+
+
+async def _anchors(reader: Reader, log: TopicPartition, topic: str, last_offset: int) -> list[Anchor]:
+    """Return this topic's anchors by offset, since the chain began or an operator began a new one. An owner that
+    wrote its memory went on in the same log: what it had committed before counts."""
+    bounds = await reader.bounds(log)
+    found: dict[int, Anchor] = {}
+    for window in windows(last_offset + 1, bounds.start_offset):
+        increments = await _increments(reader, log, window)
+        begun = [index for index, each in enumerate(increments) if _is_cut(each)]
+        for increment in increments[begun[-1] :] if begun else increments:
+            anchor = increment.anchors.get(topic)
+            if anchor is not None:
+                found[anchor.offset] = anchor
+        if begun:
+            break
+    return [found[offset] for offset in sorted(found)]
+
+
+def _is_cut(increment: Increment) -> bool:
+    return increment.begins_anew and increment.is_accepted
+
+
+async def _increments(reader: Reader, log: TopicPartition, window: SearchWindow) -> list[Increment]:
+    """Read the increments that are readable: a missing anchor only makes the answer more careful."""
+    increments: list[Increment] = []
+    async for records in reader.read(log, window.start_offset, window.end_offset):
+        for record in records:
+            value = record.value or b""
+            if kind_of(value) is not RecordKind.INCREMENT:
+                continue
+            try:
+                increments.append(decode_as(Increment, value, log, record.offset))
+            except SnapreplayError:
+                continue
+    return increments

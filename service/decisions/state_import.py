@@ -21,12 +21,12 @@ from snapreplay.errors import RebuildError, SnapreplayError, StopError, UsageErr
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.chain import ground_increment
+from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.refusals import fields_in, schema_differs
-from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.decisions.start_offsets import Places, start_offsets
+from snapreplay.service.decisions.before_init import Places, start_offsets
 from snapreplay.service.ports import Cluster
-from snapreplay.service.publish.publish import by_whom
+from snapreplay.service.publish.state import by_whom
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.recovery.inputs import check_inputs
 from snapreplay.service.runtime.context import Context
@@ -57,8 +57,7 @@ class CannotTakeOver(StopError):
 
 @dataclass(frozen=True)
 class Takeover:
-    """The proven state of one partition. `before` stands for it as if it had been committed; `decision` names its
-    origin."""
+    """The proven state of one partition. `before` stands for it as if committed; `decision` names its origin."""
 
     store: Store
     before: Increment
@@ -116,7 +115,10 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> Takeo
     fields, by = fields_in(increment), increment.origin.app_version
     if unknown := refuse_fields(fields, context.app.stored_fields, by):
         raise unknown
-    places = await _begin(context, source, increment, begin)
+    if begin == "positions":
+        places = await _same_positions(context, source, increment)
+    else:
+        places = await start_offsets(context, begin)
     positions = places.positions
     genesis = Genesis(context.view.cluster_id, context.view.partition_count, positions)
     before = msgspec.structs.replace(
@@ -133,9 +135,7 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> Takeo
         begun_input=increment.begun_input if begin == "positions" else None,
     )
     listed = ", ".join(f"{topic} from offset {offset}" for topic, offset in positions.items())
-    proven = (
-        f" ({counted(store.digest.count, 'entry')}, digest {store.digest})" if store.digest else ""
-    )
+    proven = f" ({counted(store.digest.count, 'entry')}, digest {store.digest})" if store.digest else ""
     decision = {
         "finding": _finding(source, last),
         "problem": f"{context.app.app_id} is a new app id",
@@ -157,9 +157,8 @@ def _named(app: App[Any], app_id: str) -> App[Any]:
 async def _load(source: Context, store: Store) -> FoundIncrement:
     executor = RecoveryExecutor(source, store, Reporter(StatusBoard(), source.partition))
     try:
-        reader = await executor.reader()
-        bounds = await reader.bounds(source.increments)
-        last = await last_increment(reader, source.increments, bounds)
+        reader = await executor.follower.reader()
+        last = await last_increment(reader, source.increments, await reader.bounds(source.increments))
         if last is None:
             raise CannotTakeOver(f"{source.increments} holds no increment: there is no state")
         await _check_kind(source, store, last)
@@ -171,7 +170,7 @@ async def _load(source: Context, store: Store) -> FoundIncrement:
         return last
     finally:
         executor.end_load()
-        await executor.close_reader()
+        await executor.follower.close_reader()
 
 
 async def _bring_to(source: Context, executor: RecoveryExecutor, last: FoundIncrement) -> None:
@@ -203,8 +202,7 @@ async def _loaded(
         raise
     except Exception as error:  # restore() is the user's and may raise anything
         raise CannotTakeOver(
-            f"restore() of this app's state refuses a snapshot in {source.snapshots}:"
-            f" {type(error).__name__}: {error}"
+            f"restore() of this app's state refuses a snapshot in {source.snapshots}: {type(error).__name__}: {error}"
         ) from error
 
 
@@ -229,8 +227,7 @@ async def _check_kind(source: Context, store: Store, last: FoundIncrement) -> No
 
 
 async def _is_map(source: Context, last: Increment) -> bool | None:
-    """Say whether the state is a map; None: unknown. A map has a digest after every batch and many shards; another
-    state has one shard."""
+    """Say whether the state is a map; None: unknown. A map has a digest after every batch, and many shards, not one."""
     if last.changes is not None or last.digest is None:
         return last.changes is not None
     async with reading(source.cluster, read_committed=False, large=True) as reader:
@@ -243,8 +240,7 @@ async def _is_map(source: Context, last: Increment) -> bool | None:
 def _check_schema(source: Context, last: FoundIncrement) -> None:
     recorded, now = last.increment.origin.schema_version, source.app.schema_version
     if recorded != now:
-        what = f"the state of app {source.app.app_id} after batch {last.increment.batch}"
-        raise schema_differs(what, recorded, now)
+        raise schema_differs(f"the state of app {source.app.app_id} after batch {last.increment.batch}", recorded, now)
 
 
 def _check_entries(source: Context, store: Store) -> None:
@@ -259,14 +255,8 @@ def _check_entries(source: Context, store: Store) -> None:
         ) from error
 
 
-async def _begin(context: Context, source: Context, last: Increment, begin: BeginAt) -> Places:
-    """Say where to go on, and what shows whether the inputs are still the same logs."""
-    if begin == "positions":
-        return await _same_positions(context, source, last)
-    return await start_offsets(context, begin)
-
-
 async def _same_positions(context: Context, source: Context, last: Increment) -> Places:
+    """Go on where the other app stopped, if the inputs are still the same logs."""
     theirs, ours = sorted(last.positions), sorted(context.input_names)
     hint = "`--from earliest` goes on at the start of each input, `--from latest` at its end"
     if theirs != ours:

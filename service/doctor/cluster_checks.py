@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from snapreplay.app import names
 from snapreplay.counted import counted
-from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Facts
+from snapreplay.service.core.inspected import OpenTransaction
+from snapreplay.service.core.refusals import beyond_an_older_disk
+from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Facts, Log, partitions
 
 BROKERS_MIN = 3
 IDEMPOTENT_WRITES = "idempotent writes"
 CLOCK_SKEW_MS_MAX = 2000
 ID_EXPIRATION_MS_MIN = 3_600_000
-ENTRY_OVERHEAD_BYTES = (
-    170  # of a key and its value in the state: two bytes objects and their places (measured)
-)
+OPEN_MS_MAX = 60_000  # of a transaction in an input or output: its readers wait for that long
+ENTRY_OVERHEAD_BYTES = 170  # of a key and its value in the state: two bytes objects and their places (measured)
 
 
 def brokers(facts: Facts) -> Iterator[Diagnosis]:
@@ -159,17 +161,6 @@ def _mib(size_bytes: int) -> int:
     return round(size_bytes / 1024 / 1024)
 
 
-def refusals(facts: Facts) -> Iterator[Diagnosis]:
-    """Tell what could not be examined. The rest of the report is silent about it."""
-    for each in facts.refusals:
-        yield Diagnosis(
-            "access",
-            each.where,
-            f"{each.what}: {each.problem}",
-            each.hint or f"run `snapreplay doctor {facts.app_name}` again when the brokers answer",
-        )
-
-
 def writes(facts: Facts) -> Iterator[Diagnosis]:
     """Tell what the probe's transaction was not allowed."""
     if facts.probe is None:
@@ -185,9 +176,7 @@ def identities(facts: Facts) -> Iterator[Diagnosis]:
     for what, reason in facts.refused.items():
         if what == app_id:
             remedy = f"{_add(facts)} Read --group {app_id}"
-            yield Diagnosis(
-                "access", f"group {app_id}", f"this user may not join it: {reason}", remedy
-            )
+            yield Diagnosis("access", f"group {app_id}", f"this user may not join it: {reason}", remedy)
     ids = [what for what in facts.refused if what != app_id]
     if ids:
         more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
@@ -211,3 +200,74 @@ def _remedy(facts: Facts, what: str) -> str:
         return f"{add} Write --topic {what}"
     app_id = facts.app.app_id if facts.app else what
     return f"{add} Write --transactional-id {app_id} --resource-pattern-type prefixed"
+
+
+def pinned(facts: Facts) -> Iterator[Diagnosis]:
+    """Check that nothing committed is hidden behind somebody's open transaction (the last stable offset is below
+    the high watermark). In our own topics a foreign one is wrong at once: it hides our claims and increments."""
+    for log in facts.logs:
+        opened = log.pinned_by
+        if opened is None or log.held_back <= 0 or not _too_long(facts, log, opened):
+            continue
+        yield Diagnosis(
+            "open transaction",
+            str(log.partition),
+            f"last stable offset {log.last_stable_offset}, high watermark {log.high_watermark}: {log.held_back}"
+            f" offsets are held back by {_who(facts, opened)}",
+            _pin_remedy(facts, log, opened),
+        )
+
+
+def stuck(facts: Facts) -> Iterator[Diagnosis]:
+    """Check that the coordinators can end what the owners began. Until then nobody can fence."""
+    if facts.app is None or not facts.stuck:
+        return
+    app_id, first = facts.app.app_id, min(facts.stuck)
+    seen = facts.stuck[first]
+    yield Diagnosis(
+        "transactions",
+        partitions(sorted(facts.stuck)),
+        f"the coordinator cannot end the last transaction of {names.transactional_id(app_id, first)} ({seen.state},"
+        f" epoch {seen.producer_epoch}): until it has, there is no owner",
+        f"start the brokers that are away. If none is away, {beyond_an_older_disk(app_id)}",
+    )
+
+
+def _too_long(facts: Facts, log: Log, opened: OpenTransaction) -> bool:
+    if opened.transactional_id is None or opened.started_at_ms is None:
+        return True
+    ours = facts.app is not None and opened.transactional_id == names.transactional_id(
+        facts.app.app_id, log.partition.partition
+    )
+    if log.partition.topic in facts.own and not ours:
+        return True
+    longest_ms = facts.settings.timeouts.transaction_ms if ours else OPEN_MS_MAX
+    return facts.now_ms - opened.started_at_ms > longest_ms
+
+
+def _who(facts: Facts, opened: OpenTransaction) -> str:
+    if opened.transactional_id is None:
+        return (
+            f"a hanging transaction of producer id {opened.producer_id}, epoch {opened.producer_epoch}, from offset"
+            f" {opened.start_offset} on, which no coordinator knows"
+        )
+    text = f"transactional id {opened.transactional_id!r} (producer id {opened.producer_id})"
+    if opened.started_at_ms is None or opened.timeout_ms is None:
+        return text
+    open_s = (facts.now_ms - opened.started_at_ms) / 1000
+    return f"{text}, open for {open_s:.0f} s of at most {opened.timeout_ms / 1000:.0f} s"
+
+
+def _pin_remedy(facts: Facts, log: Log, opened: OpenTransaction) -> str:
+    if opened.transactional_id is None:
+        topic, partition = log.partition
+        return (
+            f"kafka-transactions.sh {facts.to_cluster} abort --topic {topic} --partition {partition}"
+            f" --start-offset {opened.start_offset}"
+        )
+    keep_out = " and revoke its permission to write here" if log.partition.topic in facts.own else ""
+    return (
+        f"stop the process that uses {opened.transactional_id}{keep_out}. Its transaction ends at its timeout, or when"
+        f" a producer of this id starts; to see it: kafka-transactions.sh {facts.to_cluster} describe"
+        f" --transactional-id {opened.transactional_id}"
+    )

@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from snapreplay.app import names
 from snapreplay.app.app import App
-from snapreplay.errors import SnapreplayError
+from snapreplay.errors import DamagedError, RebuildError, SnapreplayError, UnknownFormatError
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import EndingTransaction, OpenTransaction
-from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Facts, Log, Machine, Refusal
+from snapreplay.service.core.recoverability import Recoverability, outlook
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Facts, Log, Machine, SnapshotSeen, StateSeen
 from snapreplay.service.doctor.report import DoctorReport, report_of
-from snapreplay.service.doctor.states import StateReader
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.config import c_extension_loaded
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, missing_codecs
-from snapreplay.service.ports import Reader, TopicPartition
+from snapreplay.service.ports import Bounds, Reader, TopicPartition
+from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.log_bounds import way_back
 from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.snapshots import load_manifest, newest_of_owner
+from snapreplay.snapshots.format.chunks import open_chunk, unpacking
+from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
+from snapreplay.snapshots.plan import LogStarts
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 LOOK_AGAIN_SECONDS = 1.0
-"""A running owner has a transaction open most of the time, but never the same one for this long."""
+
+
+async def lasting(look: Callable[[Collection[K]], Awaitable[dict[K, T]]], among: Collection[K]) -> dict[K, T]:
+    """Return what `look` finds twice, a second apart: a running owner has a transaction open most of the time, but
+    never the same one for this long."""
+    first = await look(among)
+    if not first:
+        return {}
+    await asyncio.sleep(LOOK_AGAIN_SECONDS)
+    return {each: found for each, found in (await look(first)).items() if first[each] == found}
 
 
 async def examine(app: App[Any] | None, settings: Settings) -> DoctorReport:
@@ -56,7 +73,7 @@ class Collector:
     def __init__(self, app: App[Any] | None, settings: Settings, ask: KafkaDiagnostics) -> None:
         self._ask = ask
         self._cluster = KafkaCluster(impatient(settings))
-        self._refusals: list[Refusal] = []
+        self._refusals: list[Diagnosis] = []
         self._facts = Facts(settings, wall_ms(), (), app)
 
     async def collect(self) -> Facts:
@@ -84,19 +101,20 @@ class Collector:
         try:
             return await looking
         except SnapreplayError as error:
-            self._refusals.append(Refusal(what, where, error.message, error.hint))
+            found, app = f"{what}: {error.message}", self._facts.app_name
+            refusal = Diagnosis(
+                "access", where, found, error.hint or f"run `snapreplay doctor {app}` again when the brokers answer"
+            )
+            self._refusals.append(refusal)
             return None
 
     async def _permissions(self, app_id: str) -> None:
         """Try whatever the service does and that leaves no trace when it has no effect."""
         facts = self._facts
-        written = [
-            TopicPartition(topic.name, 0) for topic in facts.existing(*facts.outputs, *facts.own)
-        ]
+        written = [TopicPartition(topic.name, 0) for topic in facts.existing(*facts.outputs, *facts.own)]
         count = max((topic.partition_count for topic in facts.existing(*facts.own[:1])), default=0)
         owners = {
-            names.transactional_id(app_id, number): TopicPartition(facts.own[0], number)
-            for number in range(count)
+            names.transactional_id(app_id, number): TopicPartition(facts.own[0], number) for number in range(count)
         }
         asking = self._ask.refused(app_id, owners)
         refused = await self._try("asking for permissions", f"group {app_id}", asking)
@@ -112,25 +130,22 @@ class Collector:
 
     async def _stuck(self, ids: list[str]) -> dict[int, EndingTransaction]:
         """Return the partitions whose transaction is still ending a second later."""
-        what, where = "asking for the ends of transactions", "transactional ids"
-        first = await self._try(what, where, self._ask.ending(ids)) or {}
-        if not first:
-            return {}
-        await asyncio.sleep(LOOK_AGAIN_SECONDS)
-        second = await self._try(what, where, self._ask.ending(first)) or {}
-        return {ids.index(each): found for each, found in second.items() if first[each] == found}
+
+        async def ending(some: Collection[str]) -> dict[str, EndingTransaction]:
+            asking = self._ask.ending(some)
+            return await self._try("asking for the ends of transactions", "transactional ids", asking) or {}
+
+        return {ids.index(each): found for each, found in (await lasting(ending, ids)).items()}
 
     async def _read(self) -> None:
-        async with (
-            reading(self._cluster) as committed,
-            reading(self._cluster, read_committed=False) as plain,
-        ):
+        async with reading(self._cluster) as committed, reading(self._cluster, read_committed=False) as plain:
             logs = [
                 log
                 for partition in self._readable()
                 if (log := await self._look(committed, plain, partition)) is not None
             ]
-            self._know(logs=await self._with_pins(logs))
+            pins = await lasting(self._pins, [log.partition for log in logs if log.held_back > 0])
+            self._know(logs=tuple(replace(log, pinned_by=pins.get(log.partition)) for log in logs))
             await self._trimming()
             await self._states(committed, plain)
 
@@ -140,35 +155,22 @@ class Collector:
         names = {*facts.inputs, *facts.outputs, *facts.own}
         return sorted(p for p, r in facts.replicas.items() if p.topic in names and r.leader >= 0)
 
-    async def _look(
-        self, committed: Reader, plain: Reader, partition: TopicPartition
-    ) -> Log | None:
+    async def _look(self, committed: Reader, plain: Reader, partition: TopicPartition) -> Log | None:
         async def both() -> Log:
             start_offset, stable = await committed.bounds(partition)
             return Log(partition, start_offset, stable, (await plain.bounds(partition)).end_offset)
 
         return await self._try("asking for its offsets", str(partition), both())
 
-    async def _with_pins(self, logs: list[Log]) -> tuple[Log, ...]:
-        """Add the transaction that holds a log back, if it is still the same one a second later."""
-        first = await self._pins([log for log in logs if log.held_back > 0])
-        if not first:
-            return tuple(logs)
-        await asyncio.sleep(LOOK_AGAIN_SECONDS)
-        second = await self._pins([log for log in logs if log.partition in first])
-        lasting = {p: found for p, found in second.items() if first[p] == found}
-        return tuple(replace(log, pinned_by=lasting.get(log.partition)) for log in logs)
-
-    async def _pins(self, logs: list[Log]) -> dict[TopicPartition, OpenTransaction]:
+    async def _pins(self, held_back: Collection[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
+        """Return the transactions that hold these logs back."""
         nodes = [broker.node_id for broker in self._facts.brokers if broker.reachable]
         found = {}
-        for log in logs:
-            leader = self._facts.replicas[log.partition].leader
-            asking = self._ask.open_transaction(log.partition, leader, nodes)
-            what = "asking which transaction holds it back"
-            opened = await self._try(what, str(log.partition), asking)
+        for partition in held_back:
+            asking = self._ask.open_transaction(partition, self._facts.replicas[partition].leader, nodes)
+            opened = await self._try("asking which transaction holds it back", str(partition), asking)
             if opened is not None:
-                found[log.partition] = opened
+                found[partition] = opened
         return found
 
     async def _trimming(self) -> None:
@@ -186,6 +188,105 @@ class Collector:
             seen = await self._try(what, f"partition {number}", reader.state(number))
             states += [seen] if seen is not None else []
         self._know(states=tuple(states))
+
+
+class StateReader:
+    """A reader of states; `committed` reads the increments topic and the inputs, `plain` the snapshots topic."""
+
+    def __init__(self, facts: Facts, committed: Reader, plain: Reader) -> None:
+        self._facts = facts
+        self._committed = committed
+        self._plain = plain
+        self._bounds = {log.partition: Bounds(log.start_offset, log.last_stable_offset) for log in facts.logs}
+        app_id = facts.app.app_id if facts.app else ""
+        self._increments = names.increments_topic(app_id)
+        self._snapshots = names.snapshots_topic(app_id)
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions of which all topics can be read."""
+        needed = (self._increments, self._snapshots, *self._facts.inputs)
+        numbers = [p.partition for p in self._bounds if p.topic == self._increments]
+        return [n for n in numbers if all(TopicPartition(t, n) in self._bounds for t in needed)]
+
+    async def state(self, number: int) -> StateSeen:
+        """Return the end of this partition's chain, or raise RetryableError: it could not be read."""
+        try:
+            log = TopicPartition(self._increments, number)
+            found = await last_increment(self._committed, log, self._bounds[log])
+        except (DamagedError, UnknownFormatError) as error:
+            return StateSeen(number, None, missing=error.message)
+        if found is None:
+            return StateSeen(number, None, topic_ids=await self._in_newest_manifest(number))
+        last = found.increment
+        newest, unusable = None, None
+        for pointer in last.pointers[:1]:
+            try:
+                newest = await self._snapshot(pointer, number)
+            except (RebuildError, UnknownFormatError) as error:
+                unusable = f"snapshot {pointer.snapshot_id} cannot be used: {error.message}"
+        times = [(topic, await self._timestamp_ms(last, topic, number)) for topic in self._facts.inputs]
+        seen = await self._outlook(found, number)
+        return StateSeen(
+            number,
+            last.batch,
+            seen.missing,
+            snapshot_helps=seen.snapshot_now is not None,
+            unusable=unusable,
+            newest=newest,
+            timestamps_ms={topic: at_ms for topic, at_ms in times if at_ms is not None},
+            topic_ids=last.topic_ids,
+            cluster_id=last.genesis.cluster_id,
+        )
+
+    async def _in_newest_manifest(self, number: int) -> Mapping[str, str]:
+        """Return the topic ids of the newest manifest that an owner wrote."""
+        log = TopicPartition(self._snapshots, number)
+        manifest = await newest_of_owner(self._plain, log, self._bounds[log])
+        return manifest.topic_ids if manifest is not None else {}
+
+    async def _snapshot(self, pointer: Pointer, number: int) -> SnapshotSeen:
+        log = TopicPartition(self._snapshots, number)
+        manifest = await load_manifest(self._plain, log, pointer)
+        size_bytes = sum(ref.size_bytes for ref in manifest.chunks)
+        raw_bytes = round(size_bytes * await self._unpacked(manifest, log))
+        return SnapshotSeen(manifest.created_at_ms, manifest.entry_count, raw_bytes)
+
+    async def _unpacked(self, manifest: Manifest, log: TopicPartition) -> float:
+        """Return the bytes of keys and values per byte in the topic, as in the first chunk, or raise DamagedError: that
+        chunk cannot be read."""
+        for ref in manifest.chunks[:1]:
+            record = await self._plain.read_at(log, ref.offset)
+            body = open_chunk((record.value if record else b"") or b"", ref, manifest.snapshot_id)
+            parts = [each[1] for each in unpacking(body, ref, manifest.snapshot_id) if each]
+            entries = [entry for part in parts for entry in part.entries.items()]
+            return sum(len(key) + len(value) for key, value in entries) / ref.size_bytes
+        return 0.0
+
+    async def _timestamp_ms(self, last: Increment, topic: str, number: int) -> int | None:
+        source, anchor = TopicPartition(topic, number), last.anchors.get(topic)
+        start_offset, end_offset = self._bounds[source]
+        position = last.positions.get(topic, start_offset)
+        async for records in self._committed.read(source, max(position, start_offset), end_offset):
+            return records[0].timestamp
+        return anchor.timestamp_ms if anchor is not None else None
+
+    async def _outlook(self, found: FoundIncrement, number: int) -> Recoverability:
+        """Ask the planner, as a recovery does, with the present log starts."""
+        logs = {name: TopicPartition(name, number) for name in (self._increments, self._snapshots, *self._facts.inputs)}
+        increments, snapshots, *inputs = (self._bounds[log].start_offset for log in logs.values())
+        starts = LogStarts(increments, snapshots, dict(zip(self._facts.inputs, inputs, strict=True)))
+        return outlook(
+            await way_back(
+                logs[self._snapshots],
+                self._plain,
+                found.increment,
+                found.offset,
+                starts,
+                {},
+                by_replay=self._facts.by_replay,
+            )
+        )
 
 
 ROOT = Path("/")

@@ -11,16 +11,10 @@ from typing import Any
 import msgspec
 
 from snapreplay.app.app import App
-from snapreplay.app.kafka_commands import alter
+from snapreplay.app.names import alter
 from snapreplay.app.ways import MODULE, app_name
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.inspected import (
-    Broker,
-    EndingTransaction,
-    OpenTransaction,
-    Replicas,
-    WriteProbe,
-)
+from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas, WriteProbe
 from snapreplay.service.ports import TopicFacts, TopicPartition
 from snapreplay.service.topics.requirements import own_topics
 
@@ -57,21 +51,9 @@ class Log:
 class SnapshotSeen:
     """A full snapshot that is pointed to. `raw_bytes`: size of its keys and values, estimated from its first chunk."""
 
-    snapshot_id: str
     created_at_ms: int
     entries: int
-    size_bytes: int
     raw_bytes: int
-
-
-@dataclass(frozen=True)
-class InputSeen:
-    """An input as it was found. `timestamp_ms`: of the next record to process, else of the last processed one;
-    None: there is neither."""
-
-    topic: str
-    position: int
-    timestamp_ms: int | None
 
 
 @dataclass(frozen=True)
@@ -82,6 +64,7 @@ class StateSeen:
         batch: of the last increment; None: there is none.
         missing: why a recovery would fail now. With `snapshot_helps`, a snapshot by the owner mends that.
         unusable: why a recovery could not use the newest snapshot.
+        timestamps_ms: per input of the next record to process, else of the last processed one, if there is one.
         topic_ids: of the inputs and both own topics, as the last increment records them, else the newest manifest.
         cluster_id: of the cluster that the chain began in; "" if that is not known.
     """
@@ -92,19 +75,9 @@ class StateSeen:
     snapshot_helps: bool = True
     unusable: str | None = None
     newest: SnapshotSeen | None = None
-    inputs: tuple[InputSeen, ...] = ()
+    timestamps_ms: Mapping[str, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     cluster_id: str = ""
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Something that could not be examined, or is not allowed: `what` was tried, `where`."""
-
-    what: str
-    where: str
-    problem: str
-    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,6 +99,7 @@ class Facts:
         owned: partitions that the group has assigned to a process.
         stuck: partitions whose last transaction has been ending for more than a moment.
         members: number of processes in the group, including those without a partition.
+        refusals: what could not be examined, or is not allowed. The rest of the facts is silent about it.
     """
 
     settings: Settings
@@ -143,7 +117,7 @@ class Facts:
     owned: frozenset[int] = frozenset()
     stuck: Mapping[int, EndingTransaction] = field(default_factory=dict)
     members: int = 0
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[Diagnosis, ...] = ()
     machine: Machine = Machine()
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from snapreplay.service.doctor import cluster_checks, state_checks, topic_checks, transaction_checks
+from snapreplay.service.doctor import cluster_checks, state_checks, topic_checks
 from snapreplay.service.doctor.facts import Diagnosis, Facts
 
 CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
@@ -15,7 +15,6 @@ CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
     cluster_checks.transaction_log,
     cluster_checks.accidental_topics,
     cluster_checks.clock,
-    cluster_checks.refusals,
     cluster_checks.writes,
     cluster_checks.identities,
     topic_checks.existence,
@@ -25,8 +24,8 @@ CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
     topic_checks.durability,
     topic_checks.replicas,
     topic_checks.record_sizes,
-    transaction_checks.pinned,
-    transaction_checks.stuck,
+    cluster_checks.pinned,
+    cluster_checks.stuck,
     state_checks.recoverable,
     state_checks.same_cluster,
     state_checks.same_topics,
@@ -56,6 +55,6 @@ def report_of(facts: Facts, seconds: float) -> DoctorReport:
             "partitions": len(facts.logs),
             "states": len(facts.states),
         },
-        [finding for check in CHECKS for finding in check(facts)],
+        [*facts.refusals, *(finding for check in CHECKS for finding in check(facts))],
         round(seconds, 3),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from snapreplay.service.core.topic_changes import TopicChange, changes
-from snapreplay.service.doctor.facts import Diagnosis, Facts, InputSeen, StateSeen, partitions
+from snapreplay.service.doctor.facts import Diagnosis, Facts, StateSeen, partitions
 from snapreplay.service.ports import TopicFacts
 
 AGE_SHARE_MAX = 0.5  # how old the newest snapshot may be, as a share of the input's retention
@@ -16,9 +16,7 @@ def recoverable(facts: Facts) -> Iterator[Diagnosis]:
     for state in facts.states:
         where = f"partition {state.partition}"
         if state.missing is not None:
-            yield Diagnosis(
-                "recovery", where, f"a recovery would fail: {state.missing}", _remedy(facts, state)
-            )
+            yield Diagnosis("recovery", where, f"a recovery would fail: {state.missing}", _remedy(facts, state))
         elif state.batch is None:
             yield Diagnosis(
                 "recovery",
@@ -79,9 +77,10 @@ def same_topics(facts: Facts) -> Iterator[Diagnosis]:
 
 def _remade(facts: Facts, topic: str) -> str:
     if topic in facts.inputs:
+        hints = "snapreplay restore-status" if facts.members else f"snapreplay run {facts.app_name}"
         return (
             "if it holds the same records at the same offsets, do nothing: the next batch records the new id. Otherwise"
-            f" the partitions stop, and their hint says what can be accepted: {_hints(facts)}"
+            f" the partitions stop, and their hint says what can be accepted: `{hints}`"
         )
     if facts.members:
         return (
@@ -92,10 +91,6 @@ def _remade(facts: Facts, topic: str) -> str:
         "bring its records back, with their offsets, from a backup or mirror; or"
         f" `snapreplay run {facts.app_name}`, whose hint says what can be accepted"
     )
-
-
-def _hints(facts: Facts) -> str:
-    return "`snapreplay restore-status`" if facts.members else f"`snapreplay run {facts.app_name}`"
 
 
 def snapshot_age(facts: Facts) -> Iterator[Diagnosis]:
@@ -146,18 +141,21 @@ def _trigger(partition: int) -> str:
 def record_times(facts: Facts) -> Iterator[Diagnosis]:
     """Check that records are not deleted early, as Kafka goes by their own timestamps: what is older than
     retention.ms goes at the next check."""
+    seen = [(at_ms, name) for state in facts.states for name, at_ms in state.timestamps_ms.items()]
+    if not seen:
+        return
+    oldest_ms, oldest_input = min(seen)
+    age_ms = facts.now_ms - oldest_ms
     for topic in facts.existing(*facts.inputs, *facts.outputs):
         retained_ms = _retained_ms(topic)
-        old = _oldest(facts)
-        if retained_ms is None or old is None or _own_time(topic):
+        if retained_ms is None or topic.config.get("message.timestamp.type") == "LogAppendTime":
             continue
-        age_ms = facts.now_ms - (old.timestamp_ms or 0)
-        if age_ms <= retained_ms or (topic.name in facts.inputs and topic.name != old.topic):
+        if age_ms <= retained_ms or (topic.name in facts.inputs and topic.name != oldest_input):
             continue
         yield Diagnosis(
             "record times",
             topic.name,
-            f"input {old.topic} is at records that are {_hours(age_ms)} old, but {topic.name} keeps"
+            f"input {oldest_input} is at records that are {_hours(age_ms)} old, but {topic.name} keeps"
             f" {_hours(retained_ms)} (retention.ms={retained_ms}): "
             + (
                 "they are deleted before they are read"
@@ -167,17 +165,6 @@ def record_times(facts: Facts) -> Iterator[Diagnosis]:
             facts.alter(topic.name, "retention.ms=-1")
             + "; or set message.timestamp.type=LogAppendTime before the records are written",
         )
-
-
-def _oldest(facts: Facts) -> InputSeen | None:
-    seen = [
-        each for state in facts.states for each in state.inputs if each.timestamp_ms is not None
-    ]
-    return min(seen, key=lambda each: each.timestamp_ms or 0, default=None)
-
-
-def _own_time(topic: TopicFacts) -> bool:
-    return topic.config.get("message.timestamp.type") == "LogAppendTime"
 
 
 def _retained_ms(topic: TopicFacts) -> int | None:

@@ -66,10 +66,7 @@ def partition_counts(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def _counts_remedy(facts: Facts, counts: Mapping[str, int]) -> str:
-    app_id, needed = (
-        facts.app.app_id if facts.app else "",
-        "inputs and own topics need the same number; ",
-    )
+    app_id, needed = (facts.app.app_id if facts.app else "", "inputs and own topics need the same number; ")
     of_inputs = {counts[name] for name in facts.inputs if name in counts}
     if len(of_inputs) > 1 or facts.own[0] not in counts:
         return "copy an input to a topic with as many partitions as the others, and name that in App(inputs=[…])"
@@ -135,15 +132,11 @@ def _in_sync_minimum(facts: Facts, topic: TopicFacts) -> Iterator[Diagnosis]:
     elif least >= factor > 1:
         problem = f"min.insync.replicas={least} of {counted(factor, 'replica')}: without one broker every write fails"
     elif least > factor:
-        problem = (
-            f"min.insync.replicas={least} with {counted(factor, 'replica')}: nothing can be written"
-        )
+        problem = f"min.insync.replicas={least} with {counted(factor, 'replica')}: nothing can be written"
     else:
         return
     wanted = max(1, factor - 1)
-    yield Diagnosis(
-        "replication", topic.name, problem, facts.alter(topic.name, f"min.insync.replicas={wanted}")
-    )
+    yield Diagnosis("replication", topic.name, problem, facts.alter(topic.name, f"min.insync.replicas={wanted}"))
 
 
 def replicas(facts: Facts) -> Iterator[Diagnosis]:

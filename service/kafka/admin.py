@@ -16,16 +16,11 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.admin import NewTopic as ClientNewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.protocol import ConsumerProtocol
-from aiokafka.errors import (
-    OffsetOutOfRangeError,
-    PolicyViolationError,
-    TopicAuthorizationFailedError,
-    for_code,
-)
+from aiokafka.errors import OffsetOutOfRangeError, PolicyViolationError, TopicAuthorizationFailedError, for_code
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
-from snapreplay.app.kafka_commands import alter
+from snapreplay.app.names import alter
 from snapreplay.errors import StopError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
@@ -58,8 +53,6 @@ class GroupMember:
 
     member_id: str
     instance_id: str
-    client_id: str
-    host: str
     partitions: frozenset[TopicPartition]
 
 
@@ -104,23 +97,18 @@ class KafkaAdmin:
         if not topics:
             return
         async with self._client("creating topics", "Create") as client:
-            factor = await self._default_replication(client, topics)
-            request = [
-                ClientNewTopic(
-                    topic.name,
-                    topic.partition_count,
-                    factor if topic.replication_factor == -1 else topic.replication_factor,
-                    topic_configs=topic.config,
-                )
-                for topic in topics
-            ]
-            answer = await client.create_topics(request)
+            answer = await client.create_topics([_client_topic(topic) for topic in topics])
             for name, code, reason in answer.topic_errors:
                 if code == _FORBIDDEN:
                     raise TopicAuthorizationFailedError(name)
                 if code:
                     raise _not_created(name, code, reason)
             await self._await_leaders(client, topics)
+
+    async def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete those that exist."""
+        async with self._client("deleting topics", "Delete") as client:
+            await client.delete_topics(list(names))
 
     async def facts(self) -> ClusterFacts:
         async with self._client("asking for cluster facts", "DescribeConfigs") as client:
@@ -158,8 +146,7 @@ class KafkaAdmin:
         return int(starts[source])
 
     async def group_members(self, group_id: str) -> list[GroupMember]:
-        """Return the members and their partitions, from the group's coordinator; empty when the group does not
-        exist."""
+        """Return the members and their partitions, from the group's coordinator; empty if there is no such group."""
         async with self._client(f"describing group {group_id}") as client:
             node = await client.find_coordinator(group_id)
             answer = await client._send_request_to_node(node, DescribeGroup(group_id))
@@ -167,14 +154,8 @@ class KafkaAdmin:
             if code:
                 raise for_code(code)(group_id)
         return [
-            GroupMember(
-                member_id,
-                instance_id or "",
-                client_id,
-                host.removeprefix("/"),
-                _assigned(assignment),
-            )
-            for member_id, instance_id, client_id, host, _, assignment in members
+            GroupMember(member_id, instance_id or "", _assigned(assignment))
+            for member_id, instance_id, _, _, _, assignment, _ in members
         ]
 
     @asynccontextmanager
@@ -218,22 +199,12 @@ class KafkaAdmin:
         for entry in answer.to_object()["topics"]:
             if entry["error_code"] == _FORBIDDEN:
                 error = TopicAuthorizationFailedError(entry["topic"])
-                doing = (
-                    "looking for it (without this permission Kafka does not say whether it exists)"
-                )
+                doing = "looking for it (without this permission Kafka does not say whether it exists)"
                 raise client_error(error, doing, Asked(self._settings, "Describe"))
 
     async def _listing(self, client: AIOKafkaAdminClient) -> list[dict[str, Any]]:
         """List all topics: asking for one by name would create it on a cluster that still auto-creates."""
         return [entry for entry in await client.describe_topics() if not entry["error_code"]]
-
-    async def _default_replication(
-        self, client: AIOKafkaAdminClient, topics: Sequence[NewTopic]
-    ) -> int:
-        if all(topic.replication_factor != -1 for topic in topics):
-            return -1
-        config = await _broker_config(client)
-        return int(config.get("default.replication.factor", "1"))
 
     async def _await_leaders(self, client: AIOKafkaAdminClient, topics: Sequence[NewTopic]) -> None:
         """Wait until all brokers that answer know the topics, within the client's deadline: they learn of a new one
@@ -243,15 +214,18 @@ class KafkaAdmin:
                 await _until_known(client, broker["node_id"], topics)
 
 
-async def _until_known(
-    client: AIOKafkaAdminClient, node_id: int, topics: Sequence[NewTopic]
-) -> None:
+def _client_topic(topic: NewTopic) -> ClientNewTopic:
+    made = ClientNewTopic(topic.name, topic.partition_count, 1, topic_configs=topic.config)
+    made.replication_factor = topic.replication_factor  # the constructor refuses -1, the cluster's default
+    return made
+
+
+async def _until_known(client: AIOKafkaAdminClient, node_id: int, topics: Sequence[NewTopic]) -> None:
     """Wait until this broker names a leader for every partition of all of them."""
     while True:
         answer = await client._send_request_to_node(node_id, MetadataRequest(None))
         leaders = {
-            entry["topic"]: [partition["leader"] for partition in entry["partitions"]]
-            for entry in _known(answer)
+            entry["topic"]: [partition["leader"] for partition in entry["partitions"]] for entry in _known(answer)
         }
         if all(all_led(leaders.get(topic.name, []), topic.partition_count) for topic in topics):
             return
@@ -270,16 +244,11 @@ def all_led(leaders: Sequence[int], partition_count: int) -> bool:
     return len(leaders) == partition_count and all(leader >= 0 for leader in leaders)
 
 
-async def _topic_config(
-    client: AIOKafkaAdminClient, names: Sequence[str]
-) -> Mapping[str, dict[str, str]]:
+async def _topic_config(client: AIOKafkaAdminClient, names: Sequence[str]) -> Mapping[str, dict[str, str]]:
     if not names:
         return {}
     full = await _config(client, ConfigResourceType.TOPIC, names)
-    return {
-        name: {key: config[key] for key in TOPIC_CONFIG if key in config}
-        for name, config in full.items()
-    }
+    return {name: {key: config[key] for key in TOPIC_CONFIG if key in config} for name, config in full.items()}
 
 
 async def _topic_ids(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, str]:

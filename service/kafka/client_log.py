@@ -100,7 +100,6 @@ class Summary(logging.Handler):
 
 
 def _cause(record: logging.LogRecord) -> str:
-    """Return the text with its exception: some texts are always the same, and only the traceback says what
-    happened."""
+    """Return the text with its exception: some texts are always the same, and only that says what happened."""
     error = record.exc_info[1] if record.exc_info else None
     return record.getMessage() if error is None else f"{record.getMessage()}: {error!r}"

@@ -76,21 +76,18 @@ async def anybody(client: AIOKafkaClient) -> int:
 
 
 def consumer_client(arguments: dict[str, Any]) -> AIOKafkaConsumer:
-    """Make a consumer, not started."""
     consumer = AIOKafkaConsumer(**arguments)
     consumer._client.__class__ = BareClient  # it makes its client itself, like the other two
     return consumer
 
 
 def producer_client(arguments: dict[str, Any]) -> AIOKafkaProducer:
-    """Make a producer, not started."""
     producer = AIOKafkaProducer(**arguments)
     producer.client.__class__ = BareClient
     return producer
 
 
 def admin_client(arguments: dict[str, Any]) -> AIOKafkaAdminClient:
-    """Make an admin client, not started."""
     admin = _AdminClient(**arguments)
     admin._client.__class__ = BareClient
     return admin

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import for_code
-from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 
@@ -20,7 +19,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import RefusedTopic, Unreachable
 from snapreplay.service.core.lineage import LastFence, Lineage
 from snapreplay.service.kafka.admin import KafkaAdmin
-from snapreplay.service.kafka.clients import BareClient, admin_client, anybody
+from snapreplay.service.kafka.clients import BareClient, admin_client
 from snapreplay.service.kafka.config import MIB, c_extension_loaded, client_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, translated
 from snapreplay.service.kafka.feeding import KafkaAppender
@@ -68,19 +67,13 @@ class KafkaCluster(KafkaAdmin):
         topic_ids: Mapping[str, str] = NO_IDS,
     ) -> KafkaReader:
         reader = KafkaReader(
-            self._settings,
-            read_committed=read_committed,
-            large=large,
-            patient=patient,
-            topic_ids=topic_ids,
+            self._settings, read_committed=read_committed, large=large, patient=patient, topic_ids=topic_ids
         )
         await reader.start()
         return reader
 
     async def fence(self, transactional_id: str) -> KafkaProducer:
-        producer = KafkaProducer(
-            self._settings, transactional_id, self.limits_of, self._limits.clear
-        )
+        producer = KafkaProducer(self._settings, transactional_id, self.limits_of, self._limits.clear)
         await producer.start(self._settings.timeouts.fence_ms / 1000)
         return producer
 
@@ -162,12 +155,8 @@ def _no_topic(topic: str) -> RefusedTopic:
 
 
 async def _asked(client: AIOKafkaAdminClient, transactional_id: str) -> LastFence | None:
-    anywhere = await anybody(client._client)
-    find = FindCoordinatorRequest(transactional_id, _COORDINATOR_OF_TRANSACTIONS)
-    found = await client._client.send(anywhere, find)
-    if found.error_code:
-        raise for_code(found.error_code)(transactional_id)
-    answer = await client._client.send(found.coordinator_id, DescribeTransactions(transactional_id))
+    node = await client.find_coordinator(transactional_id, _COORDINATOR_OF_TRANSACTIONS)
+    answer = await client._client.send(node, DescribeTransactions(transactional_id))
     ((code, _, state, _, _, producer_id, epoch, *_),) = answer.transaction_states
     if code == _NO_SUCH_ID:
         return None
@@ -194,9 +183,7 @@ async def _agreed_end_offset(client: AIOKafkaClient, partition: TopicPartition) 
     (view, *others) = set(views.values())
     if others or view is None or not view.replicas <= set(views) or view.leader not in views:
         return None
-    request = OffsetRequest(
-        -1, _READ_UNCOMMITTED, [(partition.topic, [(partition.partition, _LATEST)])]
-    )
+    request = OffsetRequest(-1, _READ_UNCOMMITTED, [(partition.topic, [(partition.partition, _LATEST)])])
     answer = await client.send(view.leader, request)
     ((_, ((_, code, _, end_offset),)),) = answer.topics
     return int(end_offset) if code == _NO_ERROR else None
@@ -206,16 +193,12 @@ async def leader_view(
     client: AIOKafkaClient, node: int, partition: TopicPartition
 ) -> tuple[LeaderView | None, set[int]]:
     """Ask a broker; also return the brokers that it knows, and make them known to the client."""
-    answer = await client.send(
-        node, MetadataRequest([partition.topic], allow_auto_topic_creation=False)
-    )
+    answer = await client.send(node, MetadataRequest([partition.topic], allow_auto_topic_creation=False))
     told: dict[str, Any] = answer.to_object()
     client.cluster.update_metadata(answer)
     known = {broker["node_id"] for broker in told["brokers"]}
     for topic in told["topics"]:
         for each in topic["partitions"]:
             if topic["topic"] == partition.topic and each["partition"] == partition.partition:
-                return LeaderView(
-                    each["leader"], frozenset(each["replicas"]), frozenset(each["isr"])
-                ), known
+                return LeaderView(each["leader"], frozenset(each["replicas"]), frozenset(each["isr"])), known
     return None, known

@@ -25,11 +25,7 @@ MIB = 1024 * 1024
 FETCH_BYTES = MIB
 LARGE_FETCH_BYTES = 2 * MIB
 HASTY_FETCH_WAIT_MS = 10
-_DEFAULTS: dict[str, object] = {
-    "client.id": "snapreplay",
-    "retry.backoff.ms": 20,
-    "metadata.max.age.ms": 30_000,
-}
+_DEFAULTS: dict[str, object] = {"client.id": "snapreplay", "retry.backoff.ms": 20, "metadata.max.age.ms": 30_000}
 
 
 class _Loaded(NamedTuple):
@@ -74,8 +70,7 @@ def consumer_arguments(
 
 
 def membership_arguments(settings: Settings, group_id: str) -> dict[str, Any]:
-    """Return the arguments of the paused member of the group. Its requests must outlive a rebalance: JoinGroup
-    waits for all."""
+    """Return the arguments of the paused member. Its requests must outlive a rebalance: JoinGroup waits for all."""
     group = settings.group
     return {
         **client_arguments(settings),
@@ -92,8 +87,7 @@ def membership_arguments(settings: Settings, group_id: str) -> dict[str, Any]:
 
 
 def producer_arguments(settings: Settings, transactional_id: str | None) -> dict[str, Any]:
-    """Return the arguments of a partition's transactional producer, or without an id of an idempotent one for
-    snapshots."""
+    """Return the arguments of a partition's transactional producer; without an id of an idempotent one."""
     arguments = {
         "max_batch_size": MIB,
         **client_arguments(settings),
@@ -117,11 +111,7 @@ def c_extension_loaded() -> bool:
 
 def _arguments(settings: Settings, client: str) -> dict[str, Any]:
     values = _DEFAULTS | settings.kafka
-    return {
-        name.replace(".", "_"): value
-        for name, value in values.items()
-        if PROPERTIES[name].client == client
-    }
+    return {name.replace(".", "_"): value for name, value in values.items() if PROPERTIES[name].client == client}
 
 
 def _ssl_context(properties: tuple[tuple[str, object], ...]) -> ssl.SSLContext:

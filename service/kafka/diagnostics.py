@@ -6,16 +6,14 @@ Reads, except for `probe`, whose transaction holds no record and is aborted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Any, Self
 
 from aiokafka import codec
 from aiokafka.conn import AIOKafkaConnection
-from aiokafka.errors import (
-    GroupAuthorizationFailedError,
-    TransactionalIdAuthorizationFailed,
-    for_code,
-)
+from aiokafka.errors import GroupAuthorizationFailedError, TransactionalIdAuthorizationFailed, for_code
 from aiokafka.protocol import admin as admin_requests
 from aiokafka.protocol import group as group_requests
 from aiokafka.protocol.api import Request
@@ -25,21 +23,11 @@ from aiokafka.protocol.group import HeartbeatRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.protocol.produce import ProduceRequest
-from aiokafka.protocol.transaction import (
-    AddPartitionsToTxnRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
-)
+from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.inspected import (
-    Broker,
-    EndingTransaction,
-    OpenTransaction,
-    Replicas,
-    WriteProbe,
-)
+from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas, WriteProbe
 from snapreplay.service.core.lineage import ENDING
 from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
@@ -55,8 +43,6 @@ from snapreplay.service.kafka.requests import (
 )
 from snapreplay.service.kafka.shutdown import close_client
 from snapreplay.service.ports import TopicPartition
-
-T = TypeVar("T")
 
 NEEDED: tuple[type[Request[Any]], ...] = (
     *(ProduceRequest, FetchRequest, OffsetRequest, MetadataRequest, FindCoordinatorRequest),
@@ -82,12 +68,7 @@ _PAUSE_S = 0.05
 
 def missing_codecs() -> tuple[str, ...]:
     """Return the compressions of records that this installation cannot read."""
-    known = {
-        "gzip": codec.has_gzip,
-        "snappy": codec.has_snappy,
-        "lz4": codec.has_lz4,
-        "zstd": codec.has_zstd,
-    }
+    known = {"gzip": codec.has_gzip, "snappy": codec.has_snappy, "lz4": codec.has_lz4, "zstd": codec.has_zstd}
     return tuple(name for name, has in known.items() if not has())
 
 
@@ -102,7 +83,8 @@ class KafkaDiagnostics:
 
     async def __aenter__(self) -> Self:
         try:
-            await self._in_time("connecting", entered(self._client.start(), self._settings))
+            async with self._asking("connecting"):
+                await entered(self._client.start(), self._settings)
         except BaseException:
             await close_client(self._client._client)
             raise
@@ -113,12 +95,14 @@ class KafkaDiagnostics:
 
     async def brokers(self) -> list[Broker]:
         """Return all brokers that the cluster advertises, each connected to."""
-        cluster = await self._in_time("listing brokers", self._client.describe_cluster())
+        async with self._asking("listing brokers"):
+            cluster = await self._client.describe_cluster()
         return [await self.broker(each) for each in cluster["brokers"]]
 
     async def replicas(self, topics: Collection[str]) -> dict[TopicPartition, Replicas]:
         """Return the replicas of those topics that exist."""
-        listing = await self._in_time("describing topics", self._client.describe_topics())
+        async with self._asking("describing topics"):
+            listing = await self._client.describe_topics()
         return {
             TopicPartition(entry["topic"], each["partition"]): Replicas(
                 each["leader"], tuple(each["replicas"]), tuple(each["isr"])
@@ -131,25 +115,73 @@ class KafkaDiagnostics:
     async def open_transaction(
         self, partition: TopicPartition, leader: int, brokers: Sequence[int]
     ) -> OpenTransaction | None:
-        """Return the open transaction that began first; None: there is none. `brokers` are asked which one
-        coordinates it."""
-        what = f"describing the producers of {partition}"
-        return await self._in_time(what, self._open_transaction(partition, leader, brokers))
+        """Return the open transaction that began first, None: none. `brokers`: those of which one coordinates it."""
+        async with self._asking(f"describing the producers of {partition}"):
+            answer = await self._send(leader, DescribeProducers(*partition))
+            ((_, ((_, code, message, producers, _),), _),) = answer.topics
+            if code:
+                raise for_code(code)(f"no description of the producers of {partition}: {message}")
+            opened = [each for each in producers if each[5] >= 0]
+            if not opened:
+                return None
+            producer_id, epoch, _, _, _, start_offset, _ = min(opened, key=lambda each: each[5])
+            found = OpenTransaction(producer_id, epoch, start_offset)
+            for node in brokers:
+                answer = await self._send(node, ListTransactions([producer_id]))
+                for transactional_id, _, _, _ in answer.transaction_states:
+                    return await self._described(found, node, transactional_id)
+            return found
 
     async def ending(self, transactional_ids: Collection[str]) -> dict[str, EndingTransaction]:
         """Return those of the ids whose coordinator is ending a transaction now."""
-        return await self._in_time(
-            "asking for the ends of transactions", self._ending(transactional_ids)
-        )
+        async with self._asking("asking for the ends of transactions"):
+            found = {}
+            anywhere = await anybody(self._client._client)
+            for each in transactional_ids:
+                find = FindCoordinatorRequest(each, _COORDINATOR_OF_TRANSACTIONS)
+                code, at = await self._asked(anywhere, find)
+                if code:
+                    continue  # `refused` says why
+                answer = await self._send(at.coordinator_id, DescribeTransactions(each))
+                ((code, _, state, _, started_at_ms, _, epoch, *_),) = answer.transaction_states
+                if not code and state in ENDING:
+                    found[each] = EndingTransaction(state, epoch, started_at_ms)
+            return found
 
-    async def probe(
-        self, transactional_id: str, partitions: Sequence[TopicPartition]
-    ) -> WriteProbe:
+    async def probe(self, transactional_id: str, partitions: Sequence[TopicPartition]) -> WriteProbe:
         """Ask whether we may write there, with a transaction on these partitions, without a record, aborted at once.
 
         `transactional_id` is fenced: it must be nobody's.
         """
-        return await self._in_time("probing", self._probe(transactional_id, partitions))
+        async with self._asking("probing"):
+            refused: dict[str, str] = {}
+            anywhere = await anybody(self._client._client)
+            code, _ = await self._asked(anywhere, InitProducerIdRequest(None, 0))
+            _note(refused, "idempotent writes", code)
+            find = FindCoordinatorRequest(transactional_id, _COORDINATOR_OF_TRANSACTIONS)
+            code, found = await self._asked(anywhere, find)
+            if _note(refused, transactional_id, code):
+                return WriteProbe(refused)
+            node, timeout_ms = found.coordinator_id, self._settings.timeouts.transaction_ms
+            request = InitProducerIdRequest(transactional_id, timeout_ms)
+            code, answer = await self._asked(node, request)
+            if _note(refused, transactional_id, code):
+                return WriteProbe(refused)
+            us = (transactional_id, answer.producer_id, answer.producer_epoch)
+            before_ms, after_ms = wall_ms(), 0
+            for topic, number in partitions:
+                request = AddPartitionsToTxnRequest(*us, [(topic, [number])])
+                code, _ = await self._asked(node, request)
+                if not _note(refused, topic, code):
+                    after_ms = after_ms or wall_ms()  # the first one begins the transaction
+            if not after_ms:
+                return WriteProbe(refused)
+            try:
+                known = await self._send(node, DescribeTransactions(transactional_id))
+            finally:
+                await self._asked(node, EndTxnRequest(*us, _ABORT))
+            ((_, _, _, _, started_at_ms, *_),) = known.transaction_states
+            return WriteProbe(refused, before_ms, after_ms, started_at_ms)
 
     async def refused(self, group_id: str, owners: Mapping[str, TopicPartition]) -> dict[str, str]:
         """Return the group and transactional ids of `owners` that may not be used → the broker's reason.
@@ -157,13 +189,19 @@ class KafkaDiagnostics:
         Asks as a member and a producer that never existed (an owner writes to its partition): the broker checks the
         permission first, and the refusal after it changes nothing and fences nobody.
         """
-        doing = "asking for the permissions of its group and transactional ids"
-        return await self._in_time(doing, self._refused(group_id, owners))
+        async with self._asking("asking for the permissions of its group and transactional ids"):
+            refused: dict[str, str] = {}
+            beat = HeartbeatRequest(group_id, -1, "")
+            code = await self._at_coordinator(_COORDINATOR_OF_GROUPS, group_id, beat)
+            _note(refused, group_id, code if code in _FORBIDDEN else _NO_ERROR)
+            for owner, (topic, number) in owners.items():
+                add = AddPartitionsToTxnRequest(owner, _NOBODY, 0, [(topic, [number])])
+                code = await self._at_coordinator(_COORDINATOR_OF_TRANSACTIONS, owner, add)
+                _note(refused, owner, code if code in _FORBIDDEN else _NO_ERROR)
+            return refused
 
-    async def _in_time(self, doing: str, asking: Awaitable[T]) -> T:
-        asked = Asked(self._settings, "Describe")
-        async with translated(doing, asked, within_s=self._deadline_s):
-            return await asking
+    def _asking(self, doing: str) -> AbstractAsyncContextManager[None]:
+        return translated(doing, Asked(self._settings, "Describe"), within_s=self._deadline_s)
 
     async def broker(self, described: Mapping[str, Any]) -> Broker:
         node, address = described["node_id"], f"{described['host']}:{described['port']}"
@@ -180,116 +218,30 @@ class KafkaDiagnostics:
         except TimeoutError:
             return None
 
-    async def _open_transaction(
-        self, partition: TopicPartition, leader: int, brokers: Sequence[int]
-    ) -> OpenTransaction | None:
-        answer = await self._client._client.send(leader, DescribeProducers(*partition))
-        ((_, ((_, code, message, producers, _),), _),) = answer.topics
-        if code:
-            raise for_code(code)(f"no description of the producers of {partition}: {message}")
-        opened = [each for each in producers if each[5] >= 0]
-        if not opened:
-            return None
-        producer_id, epoch, _, _, _, start_offset, _ = min(opened, key=lambda each: each[5])
-        found = OpenTransaction(producer_id, epoch, start_offset)
-        for node in brokers:
-            answer = await self._client._client.send(node, ListTransactions([producer_id]))
-            for transactional_id, _, _, _ in answer.transaction_states:
-                return await self._described(found, node, transactional_id)
-        return found
-
-    async def _described(
-        self, found: OpenTransaction, node: int, transactional_id: str
-    ) -> OpenTransaction:
-        answer = await self._client._client.send(node, DescribeTransactions(transactional_id))
+    async def _described(self, found: OpenTransaction, node: int, transactional_id: str) -> OpenTransaction:
+        answer = await self._send(node, DescribeTransactions(transactional_id))
         ((code, _, _, timeout_ms, started_at_ms, *_),) = answer.transaction_states
-        known = (timeout_ms, started_at_ms) if code == _NO_ERROR else (None, None)
-        return OpenTransaction(
-            found.producer_id,
-            found.producer_epoch,
-            found.start_offset,
-            transactional_id,
-            started_at_ms=known[1],
-            timeout_ms=known[0],
-        )
+        if code:
+            return replace(found, transactional_id=transactional_id)
+        return replace(found, transactional_id=transactional_id, started_at_ms=started_at_ms, timeout_ms=timeout_ms)
 
-    async def _probe(
-        self, transactional_id: str, partitions: Sequence[TopicPartition]
-    ) -> WriteProbe:
-        refused: dict[str, str] = {}
-        anywhere = await anybody(self._client._client)
-        code, _ = await self._asked(anywhere, InitProducerIdRequest(None, 0), _error_code)
-        _note(refused, "idempotent writes", code)
-        find = FindCoordinatorRequest(transactional_id, _COORDINATOR_OF_TRANSACTIONS)
-        code, found = await self._asked(anywhere, find, _error_code)
-        if _note(refused, transactional_id, code):
-            return WriteProbe(refused)
-        node, timeout_ms = found.coordinator_id, self._settings.timeouts.transaction_ms
-        request = InitProducerIdRequest(transactional_id, timeout_ms)
-        code, answer = await self._asked(node, request, _error_code)
-        if _note(refused, transactional_id, code):
-            return WriteProbe(refused)
-        us = (transactional_id, answer.producer_id, answer.producer_epoch)
-        before_ms, after_ms = wall_ms(), 0
-        for topic, number in partitions:
-            request = AddPartitionsToTxnRequest(*us, [(topic, [number])])
-            code, _ = await self._asked(node, request, _partition_code)
-            if not _note(refused, topic, code):
-                after_ms = after_ms or wall_ms()  # the first one begins the transaction
-        if not after_ms:
-            return WriteProbe(refused)
-        try:
-            known = await self._client._client.send(node, DescribeTransactions(transactional_id))
-        finally:
-            await self._asked(node, EndTxnRequest(*us, _ABORT), _error_code)
-        ((_, _, _, _, started_at_ms, *_),) = known.transaction_states
-        return WriteProbe(refused, before_ms, after_ms, started_at_ms)
+    async def _send(self, node: int, request: Request[Any]) -> Any:
+        return await self._client._client.send(node, request)
 
-    async def _ending(self, transactional_ids: Collection[str]) -> dict[str, EndingTransaction]:
-        found = {}
-        anywhere = await anybody(self._client._client)
-        for each in transactional_ids:
-            find = FindCoordinatorRequest(each, _COORDINATOR_OF_TRANSACTIONS)
-            code, at = await self._asked(anywhere, find, _error_code)
-            if code:
-                continue  # `refused` says why
-            answer = await self._client._client.send(at.coordinator_id, DescribeTransactions(each))
-            ((code, _, state, _, started_at_ms, _, epoch, *_),) = answer.transaction_states
-            if not code and state in ENDING:
-                found[each] = EndingTransaction(state, epoch, started_at_ms)
-        return found
-
-    async def _refused(self, group_id: str, owners: Mapping[str, TopicPartition]) -> dict[str, str]:
-        refused: dict[str, str] = {}
-        beat = HeartbeatRequest(group_id, -1, "")
-        code = await self._at_coordinator(_COORDINATOR_OF_GROUPS, group_id, beat, _error_code)
-        _note(refused, group_id, code if code in _FORBIDDEN else _NO_ERROR)
-        for owner, (topic, number) in owners.items():
-            add = AddPartitionsToTxnRequest(owner, _NOBODY, 0, [(topic, [number])])
-            code = await self._at_coordinator(
-                _COORDINATOR_OF_TRANSACTIONS, owner, add, _partition_code
-            )
-            _note(refused, owner, code if code in _FORBIDDEN else _NO_ERROR)
-        return refused
-
-    async def _at_coordinator(
-        self, kind: int, name: str, request: Request[Any], code_of: Callable[[Any], int]
-    ) -> int:
+    async def _at_coordinator(self, kind: int, name: str, request: Request[Any]) -> int:
         """Return the error code of finding the coordinator, else of asking it."""
         anywhere = await anybody(self._client._client)
         find = FindCoordinatorRequest(name, kind)
-        code, found = await self._asked(anywhere, find, _error_code)
+        code, found = await self._asked(anywhere, find)
         if not code:
-            code, _ = await self._asked(found.coordinator_id, request, code_of)
+            code, _ = await self._asked(found.coordinator_id, request)
         return code
 
-    async def _asked(
-        self, node: int, request: Request[Any], code_of: Callable[[Any], int]
-    ) -> tuple[int, Any]:
+    async def _asked(self, node: int, request: Request[Any]) -> tuple[int, Any]:
         """Ask; return the error code and the answer. Ask again for codes that only mean "not yet"."""
         while True:
-            answer = await self._client._client.send(node, request)
-            code = code_of(answer)
+            answer = await self._send(node, request)
+            code = _error_code(answer)
             if code not in _AGAIN:
                 return code, answer
             await asyncio.sleep(_PAUSE_S)
@@ -309,12 +261,10 @@ def _speaks(apis: Mapping[int, tuple[int, int]], key: int, version: int) -> bool
 
 
 def _error_code(answer: Any) -> int:
+    if hasattr(answer, "errors"):  # of one partition
+        ((_, ((_, code),)),) = answer.errors
+        return int(code)
     return int(answer.error_code)
-
-
-def _partition_code(answer: Any) -> int:
-    ((_, ((_, code),)),) = answer.errors
-    return int(code)
 
 
 def _note(refused: dict[str, str], what: str, code: int) -> bool:

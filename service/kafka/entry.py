@@ -26,11 +26,7 @@ from snapreplay.service.kafka.shutdown import finish_despite_cancel
 KNOCK_S, ALL_S = 2.0, 6.0  # one address; all of them
 _PARAMETERS = frozenset(inspect.signature(create_conn).parameters)
 _NAME_DIFFERS = {62, 64}  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and …_IP_ADDRESS_MISMATCH
-_BAD_LOGIN = (
-    kafka.SaslAuthenticationFailed,
-    kafka.AuthenticationFailedError,
-    kafka.AuthenticationMethodNotSupported,
-)
+_BAD_LOGIN = (kafka.SaslAuthenticationFailed, kafka.AuthenticationFailedError, kafka.AuthenticationMethodNotSupported)
 
 
 async def entered(start: Coroutine[Any, Any, object], settings: Settings) -> None:
@@ -70,9 +66,7 @@ class Door:
 
     def __init__(self, settings: Settings) -> None:
         given = client_arguments(settings)
-        self._places = [
-            Place(host, port) for host, port, _ in collect_hosts(given["bootstrap_servers"])
-        ]
+        self._places = [Place(host, port) for host, port, _ in collect_hosts(given["bootstrap_servers"])]
         self._arguments = {name: given[name] for name in _PARAMETERS & given.keys()}
         self._arguments["request_timeout_ms"] = int(KNOCK_S * 1000)
         self._protocol = str(settings.kafka.get("security.protocol", "PLAINTEXT"))
@@ -91,8 +85,7 @@ class Door:
             return None
 
     async def refusal(self) -> NotAuthenticated | None:
-        """Return the first refusal; if an address accepts us, the first one of the brokers that the cluster
-        advertises."""
+        """Return the first refusal; if an address accepts us, the first of the brokers that it advertises."""
         refused = None
         for place in self._places:
             try:
@@ -177,9 +170,7 @@ class Door:
 
     def bad_login(self, place: Place, error: BaseException) -> NotAuthenticated:
         said = error.args[0] if error.args and error.args[0] else describe(error)
-        if (
-            self._mechanism == "GSSAPI"
-        ):  # there is no name or password of ours: a ticket says who we are
+        if self._mechanism == "GSSAPI":  # there is no name or password of ours: a ticket says who we are
             return _refused(
                 place,
                 f"it refuses the principal of our Kerberos ticket: {said}",
@@ -207,9 +198,7 @@ class Door:
         sasl = self._protocol.startswith("SASL") if sasl is None else sasl
         transport = "SSL" if tls else "PLAINTEXT"
         wanted = f"SASL_{transport}" if sasl else transport
-        credentials = (
-            ", with kafka.sasl.mechanism, .plain.username and .plain.password" if sasl else ""
-        )
+        credentials = ", with kafka.sasl.mechanism, .plain.username and .plain.password" if sasl else ""
         return _refused(
             place,
             f"it {said}, but kafka.security.protocol is {self._protocol}",
@@ -271,6 +260,4 @@ async def _speaks_tls(place: Place) -> bool:
 
 
 def _refused(place: Place, why: str, hint: str, **facts: object) -> NotAuthenticated:
-    return NotAuthenticated(
-        f"the broker at {place} denies access: {why}", hint=hint, address=str(place), **facts
-    )
+    return NotAuthenticated(f"the broker at {place} denies access: {why}", hint=hint, address=str(place), **facts)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from aiokafka import errors as kafka
 
-from snapreplay.app.kafka_commands import alter
+from snapreplay.app.names import alter
 from snapreplay.errors import AccessError, SnapreplayError, StopError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import (

@@ -18,13 +18,7 @@ from snapreplay.service.core.kafka_errors import CommitInDoubt, RefusedRecord
 from snapreplay.service.kafka.clients import producer_client
 from snapreplay.service.kafka.config import producer_arguments
 from snapreplay.service.kafka.entry import entered
-from snapreplay.service.kafka.errors import (
-    CLIENT_ERRORS,
-    Asked,
-    client_error,
-    commit_error,
-    translated,
-)
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, commit_error, translated
 from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, cut_producer
 from snapreplay.service.ports import LogRecord, TopicPartition
 
@@ -33,8 +27,6 @@ QUEUED = 1000
 
 
 class _Unowned:
-    """A producer that owns no partition."""
-
     def __init__(self, settings: Settings, transactional_id: str | None = None) -> None:
         self._settings = settings
         self._producer = producer_client(producer_arguments(settings, transactional_id))
@@ -93,9 +85,7 @@ class KafkaAppender(_Unowned):
 
     async def _append(self, record: LogRecord, partition: int) -> int:
         batch = self._producer.create_batch()
-        batch.append(
-            timestamp=None, key=record.key, value=record.value, headers=list(record.headers)
-        )
+        batch.append(timestamp=None, key=record.key, value=record.value, headers=list(record.headers))
         sent = await self._producer.send_batch(batch, record.topic, partition=partition)
         answer = await sent
         return int(answer.offset)
@@ -110,8 +100,7 @@ class KafkaFeeder(_Unowned):
         self._transactional = transactional_id is not None
 
     async def start(self) -> None:
-        """Start, or raise Unreachable, NotAuthenticated or NotAuthorized within timeouts.fence_ms; then it is
-        closed."""
+        """Start; after Unreachable, NotAuthenticated or NotAuthorized, within timeouts.fence_ms, it is closed."""
         await self._start("starting a producer", self._settings.timeouts.fence_ms, self._name)
 
     async def feed(self, outputs: Sequence[Output]) -> list[tuple[TopicPartition, int]]:

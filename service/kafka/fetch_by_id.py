@@ -21,8 +21,7 @@ from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.app.record import RawRecord
 from snapreplay.service.kafka.clients import BareClient
-from snapreplay.service.kafka.fetch_requests import FetchById
-from snapreplay.service.kafka.fetched_batches import FetchedBatches
+from snapreplay.service.kafka.fetches import FetchById, FetchedBatches
 from snapreplay.service.ports import EpochEnd, TopicPartition
 
 _NO_ERROR = 0
@@ -71,19 +70,13 @@ class FetchWatch:
     def diverged(self, ends: Mapping[Source, EpochEnd]) -> None:
         """Note that a broker has another log than the one that was read."""
         for (topic, partition), (epoch, end_offset) in ends.items():
-            self._doubted(
-                f"the log of {topic}-{partition} has leader epoch {epoch} up to offset"
-                f" {end_offset} only"
-            )
+            self._doubted(f"the log of {topic}-{partition} has leader epoch {epoch} up to offset {end_offset} only")
 
     def refused(self, partition: TopicPartition) -> None:
-        """Note that an offset within the log was refused: the broker does not know the leader epoch of what was
-        read."""
+        """Note that an offset within the log was refused: the broker does not know the epoch of what was read."""
         batches = self.batches.get((partition.topic, partition.partition))
         if batches is not None and batches.latest_epoch >= 0:
-            self._doubted(
-                f"the log of {partition} does not know leader epoch {batches.latest_epoch}"
-            )
+            self._doubted(f"the log of {partition} does not know leader epoch {batches.latest_epoch}")
 
     def _doubted(self, why: str) -> None:
         """Count a doubt once, however often the client's fetcher asks again."""
@@ -135,9 +128,7 @@ class FetchWatch:
 class _WatchedClient(BareClient):
     watch: FetchWatch
 
-    async def send(
-        self, node_id: Any, request: Any, *, group: int = ConnectionGroup.DEFAULT
-    ) -> Any:
+    async def send(self, node_id: Any, request: Any, *, group: int = ConnectionGroup.DEFAULT) -> Any:
         if not isinstance(request, FetchRequest):
             return await super().send(node_id, request, group=group)
         asked, batches = self.watch.asked(request), self.watch.batches
@@ -174,8 +165,7 @@ def fetch_by_id(consumer: AIOKafkaConsumer, before: FetchWatch) -> FetchWatch:
 
 
 def slim_records(consumer: AIOKafkaConsumer) -> None:
-    """Make this consumer return `RawRecord`s. Call it after `fetch_by_id`, before anything is assigned to the
-    consumer."""
+    """Make this consumer return `RawRecord`s. Call it after `fetch_by_id`, before anything is assigned."""
     # The client makes its fetcher itself, and another one in its place would have to be closed with it.
     consumer._fetcher.__class__ = _SlimFetcher
 
@@ -193,9 +183,7 @@ class _SlimFetcher(Fetcher):
         try:
             has_new_data: bool = await super()._proc_fetch_request(assignment, node_id, request)
         except Exception as error:  # noqa: BLE001 - whoever polls is told
-            asked = [
-                (topic, each[0]) for topic, partitions in request.topics for each in partitions
-            ]
+            asked = [(topic, each[0]) for topic, partitions in request.topics for each in partitions]
             errors, has_new_data = dict.fromkeys(asked, error), True
         unreadable = self._client.watch.unreadable
         while unreadable:
@@ -214,11 +202,5 @@ def _slim(source: ClientPartition, record: Any) -> RawRecord:
     topic, partition = source
     headers = record.headers
     return RawRecord(
-        topic,
-        partition,
-        record.offset,
-        record.timestamp,
-        record.key,
-        record.value,
-        tuple(headers) if headers else (),
+        topic, partition, record.offset, record.timestamp, record.key, record.value, tuple(headers) if headers else ()
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -26,8 +26,9 @@ from snapreplay.service.kafka.clients import KeptAdmin
 from snapreplay.service.kafka.errors import Asked, translated
 from snapreplay.service.ports import CommittedOffset, TopicPartition
 
-_NO_MEMBER, _NO_GENERATION, _BROKERS_RETENTION = "", -1, -1
-_TEN_YEARS_MS = 10 * 365 * 24 * 3600 * 1000
+BROKERS_RETENTION_MS = -1
+TEN_YEARS_MS = 10 * 365 * 24 * 3600 * 1000
+_NO_MEMBER, _NO_GENERATION = "", -1
 # The coordinator loads, is being found, or has moved.
 _AGAIN = {14, 15, 16}
 _PAUSE_S = 0.05
@@ -39,9 +40,8 @@ async def committed_offsets(
 ) -> dict[TopicPartition, CommittedOffset]:
     """Ask as `ports.Cluster.committed_offsets` says."""
     request = OffsetFetchRequest(group_id, _by_topic((each, each.partition) for each in partitions))
-    async with KafkaAdmin(settings)._client(
-        f"reading the committed offsets of group {group_id}", name=group_id
-    ) as client:
+    doing = f"reading the committed offsets of group {group_id}"
+    async with KafkaAdmin(settings)._client(doing, name=group_id) as client:
         answer = await _asked(client, group_id, request, _fetch_codes)
     return {
         TopicPartition(topic, number): CommittedOffset(offset, metadata or "")
@@ -51,46 +51,20 @@ async def committed_offsets(
     }
 
 
-async def commit_offsets(
-    settings: Settings, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
-) -> None:
-    """Commit as an administrator does: the group must have no members.
-
-    Raises:
-        NotAuthorized: Read on the group and on the topic is needed.
-        StopError: the group has members, or a broker takes no text of this length.
-        Unreachable: no answer; some may be committed.
-    """
-    request = _commit_request(group_id, offsets, _BROKERS_RETENTION)
-    async with KafkaAdmin(settings)._client(
-        f"committing offsets of group {group_id}", "Read", group_id
-    ) as client:
-        await _asked(client, group_id, request, _commit_codes)
-
-
 class KafkaOffsetCommitter(KeptAdmin):
     """A committer, `ports.OffsetCommitter`. Connects with the first commit, and again after one without an answer."""
 
-    def __init__(self, settings: Settings, group_id: str) -> None:
+    def __init__(self, settings: Settings, group_id: str, retention_ms: int = TEN_YEARS_MS) -> None:
         super().__init__(settings)
-        self._group_id = group_id
+        self._group_id, self._retention_ms = group_id, retention_ms
 
     async def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         group_id = self._group_id
-        request = _commit_request(group_id, offsets, _TEN_YEARS_MS)
-        doing, asked = (
-            f"committing offsets of group {group_id}",
-            Asked(self._settings, "Read", group_id),
-        )
+        topics = _by_topic((each, (each.partition, *offset)) for each, offset in offsets.items())
+        request = OffsetCommitRequest(group_id, _NO_GENERATION, _NO_MEMBER, self._retention_ms, topics)
+        doing, asked = f"committing offsets of group {group_id}", Asked(self._settings, "Read", group_id)
         async with translated(doing, asked, within_s=self._deadline_s, give_up=self.close):
             await _asked(await self._connected(), group_id, request, _commit_codes)
-
-
-def _commit_request(
-    group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], retention_ms: int
-) -> OffsetCommitRequest:
-    topics = _by_topic((each, (each.partition, *offset)) for each, offset in offsets.items())
-    return OffsetCommitRequest(group_id, _NO_GENERATION, _NO_MEMBER, retention_ms, topics)
 
 
 def _by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[tuple[str, list[Any]]]:
@@ -107,7 +81,7 @@ Codes = Callable[[Any], Iterator[tuple[str, int]]]
 async def _asked(client: AIOKafkaAdminClient, group_id: str, request: Any, codes_of: Codes) -> Any:
     while True:
         node = await _coordinator(client, group_id)
-        answer = await _sent(client, node, request)
+        answer = await client._send_request_to_node(node, request)
         found = {(topic, code) for topic, code in codes_of(answer) if code}
         if not any(code in _AGAIN for _, code in found):
             for topic, code in found:
@@ -123,11 +97,6 @@ async def _coordinator(client: AIOKafkaAdminClient, group_id: str) -> int:
             return int(await client.find_coordinator(group_id))
         except tuple(for_code(code) for code in _AGAIN):
             await asyncio.sleep(_PAUSE_S)
-
-
-def _sent(client: AIOKafkaAdminClient, node: int, request: Any) -> Awaitable[Any]:
-    sent: Awaitable[Any] = client._send_request_to_node(node, request)
-    return sent
 
 
 def _fetch_codes(answer: Any) -> Iterator[tuple[str, int]]:

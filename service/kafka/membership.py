@@ -15,7 +15,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
@@ -26,7 +26,7 @@ from aiokafka.structs import TopicPartition as ClientPartition
 from snapreplay.errors import AccessError, SnapreplayError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import NotAuthenticated
-from snapreplay.service.core.step_down import SteppedDown
+from snapreplay.service.core.owners import SteppedDown
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.config import membership_arguments
@@ -38,7 +38,7 @@ from snapreplay.service.ports import TopicPartition
 
 log = logging.getLogger(__name__)
 
-Callback = Callable[[set[int]], Awaitable[None]]
+Callback = Callable[[set[int]], Coroutine[Any, Any, None]]
 
 EVICTIONS_SUSPECT = 3
 LEAVE_SECONDS = 5 * CLOSE_S  # the default; a stop with less time says so
@@ -59,12 +59,7 @@ class Membership:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        app_id: str,
-        increments_topic: str,
-        on_assigned: Callback,
-        on_revoked: Callback,
+        self, settings: Settings, app_id: str, increments_topic: str, on_assigned: Callback, on_revoked: Callback
     ) -> None:
         self._settings = settings
         self._group_id = app_id
@@ -137,9 +132,7 @@ class Membership:
         if self.stepped_down is not None or self._loop is None:
             return False
         self._aside_for, self._looks_at = for_whom, time.monotonic()
-        self.stepped_down = SteppedDown(
-            return_seconds=self._settings.group.session_timeout_ms / 1000
-        )
+        self.stepped_down = SteppedDown(return_seconds=self._settings.group.session_timeout_ms / 1000)
         self._loop.call_soon_threadsafe(self._interrupted.set)
         return True
 
@@ -178,16 +171,13 @@ class Membership:
             self._ended.set()
 
     async def is_assigned_to_us(self, partition: int) -> bool:
-        """Ask the coordinator as `ports.Group.is_assigned_to_us` says. From any loop: the question has a client of
-        its own."""
+        """Ask as `ports.ConsumerGroup` says. From any loop: the question has a client of its own."""
         member_id = self.member_id
         if not member_id:
             return False
         wanted = TopicPartition(self._topic, partition)
         members = await KafkaAdmin(self._settings).group_members(self._group_id)
-        return any(
-            member.member_id == member_id and wanted in member.partitions for member in members
-        )
+        return any(member.member_id == member_id and wanted in member.partitions for member in members)
 
     async def leave(self, within_seconds: float = LEAVE_SECONDS) -> None:
         """Leave for a planned stop: the others get our partitions within a heartbeat, not a session timeout.
@@ -241,9 +231,7 @@ class Membership:
         while True:
             await consumer.getmany(timeout_ms=_POLL_MS)
 
-    async def _until_leaving(
-        self, polling: asyncio.Task[None], looking: asyncio.Task[None]
-    ) -> None:
+    async def _until_leaving(self, polling: asyncio.Task[None], looking: asyncio.Task[None]) -> None:
         ends = {asyncio.create_task(each.wait()) for each in (self._leaving, self._interrupted)}
         try:
             await asyncio.wait({polling, *ends}, return_when=asyncio.FIRST_COMPLETED)
@@ -266,22 +254,14 @@ class Membership:
             self.stepped_down = None if aside.over else aside
         self._known_member_id = ""
         self._evictions.clear()
-        log.info(
-            "back in group %s, because the other process has left: %s",
-            self._group_id,
-            self._aside_for,
-        )
+        log.info("back in group %s, because the other process has left: %s", self._group_id, self._aside_for)
 
     async def _instance_id_taken(self) -> bool | None:
         """Say whether a member has our instance id; None: no answer."""
         try:
             members = await KafkaAdmin(self._settings).group_members(self._group_id)
         except SnapreplayError as error:
-            log.warning(
-                "cannot find out which member of group %s has our instance id: %s",
-                self._group_id,
-                error,
-            )
+            log.warning("cannot find out which member of group %s has our instance id: %s", self._group_id, error)
             return None
         return any(member.instance_id == self._settings.instance_id for member in members)
 
@@ -296,13 +276,11 @@ class Membership:
         request = LeaveGroup(self._group_id, member_id, instance_id)
         try:
             async with asyncio.timeout(CLOSE_S):
-                answer = await consumer._client.send(
-                    node, request, group=ConnectionGroup.COORDINATION
-                )
+                answer = await consumer._client.send(node, request, group=ConnectionGroup.COORDINATION)
         except CLIENT_ERRORS as error:
             log.warning("cannot send LeaveGroup for %s: %s", self._group_id, describe(error))
             return
-        codes = [answer.error_code, *(code for _, _, code in answer.members)]
+        codes = [answer.error_code, *(code for _, _, code, _ in answer.members)]
         expected = {0} if instance_id else {0, _UNKNOWN_MEMBER_ID}
         if not expected.issuperset(codes):
             log.warning("LeaveGroup of %s was answered with codes %s", self._group_id, codes)
@@ -338,7 +316,7 @@ class Membership:
 
     async def _call(self, callback: Callback, partitions: set[int], limit_s: float) -> None:
         """Wait for it, but not for ever, and never cancel it: it may be in the middle of a snapshot."""
-        task = asyncio.create_task(_as_coroutine(callback, partitions))
+        task = asyncio.create_task(callback(partitions))
         self._callbacks.add(task)
         task.add_done_callback(self._callbacks.discard)
         done, _ = await asyncio.wait({task}, timeout=limit_s)
@@ -372,7 +350,3 @@ class _Listener(ConsumerRebalanceListener):
         # The first line of all: 50 ms later everything would have been fetched.
         self._consumer.pause(*assigned)
         await self._membership._assigned({source.partition for source in assigned})
-
-
-async def _as_coroutine(callback: Callback, partitions: set[int]) -> None:
-    await callback(partitions)

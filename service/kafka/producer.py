@@ -9,7 +9,6 @@ every wait has our deadline. It repeats an unanswered request silently, and the 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -104,9 +103,7 @@ class KafkaProducer:
         async with translated(doing, asked, within_s=deadline_s, give_up=self.discard):
             await entered(self._producer.start(), self._settings)
 
-    async def commit(
-        self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]
-    ) -> tuple[int, ...]:
+    async def commit(self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]) -> tuple[int, ...]:
         """Commit as `ports.Producer.commit` says. `records` is never empty."""
         self._ending = Ending(asked=False)
         if self.needs_renewal:
@@ -138,12 +135,8 @@ class KafkaProducer:
         self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]
     ) -> tuple[int, ...]:
         state_topic = records[-1].topic
-        await self._learn(
-            ({o.topic for o in outputs} | {r.topic for r in records}) - self._shapes.keys()
-        )
-        batches = TransactionBatches(
-            self._shapes, self._producer._message_accumulator._compression_type
-        )
+        await self._learn(({o.topic for o in outputs} | {r.topic for r in records}) - self._shapes.keys())
+        batches = TransactionBatches(self._shapes, self._producer._message_accumulator._compression_type)
         for start in range(0, len(outputs), BATCHED_OUTPUTS):
             if start:
                 await asyncio.sleep(0)
@@ -169,20 +162,16 @@ class KafkaProducer:
             for row in zip_longest(*runs.values()):
                 for target, batch in zip(runs, row, strict=True):
                     if batch is not None:
-                        sent = await self._producer.send_batch(
-                            batch, target.topic, partition=target.partition
-                        )
+                        sent = await self._producer.send_batch(batch, target.topic, partition=target.partition)
                         pending.append((target, sent))
             for target, sent in pending:
                 bases[target].append(await self._acknowledged(target, sent))
         finally:
-            for _, sent in pending:
-                _look_at(sent)
+            for _, sent in pending:  # one that failed and is awaited by nobody would be reported as an error at exit
+                sent.add_done_callback(lambda done: done.cancelled() or done.exception())
         return bases
 
-    async def _acknowledged(
-        self, target: TopicPartition, sent: asyncio.Future[RecordMetadata | None]
-    ) -> int:
+    async def _acknowledged(self, target: TopicPartition, sent: asyncio.Future[RecordMetadata | None]) -> int:
         try:
             answer = await sent
         except CLIENT_ERRORS as error:
@@ -191,8 +180,7 @@ class KafkaProducer:
         # A duplicate sequence is answered with -1: stored at an unknown offset.
         if answer is None or answer.offset < 0 or answer.partition != target.partition:
             raise CommitInDoubt(
-                f"a batch for {target} was answered with {answer}",
-                transactional_id=self.transactional_id,
+                f"a batch for {target} was answered with {answer}", transactional_id=self.transactional_id
             )
         return int(answer.offset)
 
@@ -227,25 +215,13 @@ class KafkaProducer:
         client.send = watched
 
 
-def _look_at(sent: asyncio.Future[Any]) -> None:
-    """Look at a future that nobody awaits any more: if failed, it would be reported as an error at exit."""
-
-    def look(done: asyncio.Future[Any]) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            done.exception()
-
-    sent.add_done_callback(look)
-
-
 SKEW_MS_MIN = 10_000
 """A smaller difference may be a slow network."""
 
 _ASK_S = 2.0
 
 
-async def clock_refused(
-    client: AIOKafkaClient, transactional_id: str, began_ms: int
-) -> ClockRefused | None:
+async def clock_refused(client: AIOKafkaClient, transactional_id: str, began_ms: int) -> ClockRefused | None:
     """Compare the clocks; None when they agree, or the coordinator does not say. Call while the transaction is
     open; `began_ms` is our time when it began."""
     try:

@@ -1,15 +1,86 @@
-"""The errors of a partition that cannot be read on, with the facts."""
+"""The ends of reading a partition: what is gone, out of range or stalled, with the facts, and record batches that are
+damaged: tried again with other clients, then reported, never read for ever."""
 
 from __future__ import annotations
 
-from snapreplay.app.ways import MODULE
-from snapreplay.service.core.kafka_errors import (
-    OffsetBeyondEnd,
-    OffsetTrimmed,
-    ReadStalled,
-    TopicGone,
-)
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import CorruptRecordException
+from aiokafka.structs import TopicPartition as ClientPartition
+
+from snapreplay.app.record import InputRecord
+from snapreplay.app.ways import MODULE, look_again
+from snapreplay.errors import DamagedError
+from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed, ReadStalled, TopicGone
 from snapreplay.service.ports import Bounds, TopicPartition
+
+ATTEMPTS_MAX = 3
+# More than one fetch of the smallest records holds.
+WARY_RECORDS = 30_000
+
+
+class CorruptBatches:
+    """The damaged batches that a reader has met.
+
+    The client raises before it returns what lay before a damaged batch in the same fetch, and does not say where the
+    batch is. So after the first one, records are taken one by one for a while: the good ones come out, and then the
+    position is that of the damaged batch.
+    """
+
+    def __init__(self) -> None:
+        self._wary_records = 0
+        self._at: tuple[TopicPartition, int] | None = None
+        self._attempts = 0
+
+    @property
+    def wary(self) -> bool:
+        """Whether to take records one by one, with `one`."""
+        return self._wary_records > 0
+
+    def met(self) -> None:
+        """Note that a poll of many records met a damaged batch."""
+        self._wary_records = WARY_RECORDS
+
+    async def one(
+        self, consumer: AIOKafkaConsumer, partition: TopicPartition, position: int, timeout_ms: int
+    ) -> list[InputRecord] | None:
+        """Return the next record of a partition, or none; None when its batch is damaged, and a new client is to try.
+
+        Raises:
+            DamagedError: that was the last attempt.
+        """
+        source = ClientPartition(*partition)
+        try:
+            fetched = await consumer.getmany(source, timeout_ms=timeout_ms, max_records=1)
+        except CorruptRecordException as error:
+            self._count(partition, position, error, _leader_of(consumer, source))
+            return None
+        self._wary_records -= 1
+        records: list[InputRecord] = fetched.get(source, [])
+        return records
+
+    def _count(self, partition: TopicPartition, position: int, error: Exception, leader: str) -> None:
+        again = self._at == (partition, position)
+        self._at, self._attempts = (partition, position), self._attempts + 1 if again else 1
+        self._wary_records = WARY_RECORDS
+        if self._attempts >= ATTEMPTS_MAX:
+            raise DamagedError(
+                f"{partition} offset {position}: the record batch was damaged {self._attempts} times in a row",
+                hint=f"the copy of the leader, {leader}, is damaged. Stop that broker, so that an intact replica leads,"
+                " then"
+                f" {look_again(partition.partition)}. Before the broker is started again, remove the directory"
+                f" {partition} from its log.dirs: the broker then copies the partition again",
+                topic=partition.topic,
+                partition=partition.partition,
+                offset=position,
+            ) from error
+
+
+def _leader_of(consumer: AIOKafkaConsumer, source: ClientPartition) -> str:
+    """Name the broker whose bytes the client got, as far as it knows."""
+    cluster = consumer._client.cluster
+    node_id = cluster.leader_for_partition(source)
+    node = None if node_id is None else cluster.broker_metadata(node_id)
+    return f"broker {node_id}" + ("" if node is None else f" at {node.host}:{node.port}")
 
 
 def trimmed(partition: TopicPartition, offset: int, bounds: Bounds) -> OffsetTrimmed:
@@ -38,9 +109,7 @@ def gone(partition: TopicPartition, topic_id: str) -> TopicGone:
     return TopicGone(f"{which} does not exist any more", topic=partition.topic, topic_id=topic_id)
 
 
-def stalled(
-    partition: TopicPartition, position: int, end_offset: int, seconds: float
-) -> ReadStalled:
+def stalled(partition: TopicPartition, position: int, end_offset: int, seconds: float) -> ReadStalled:
     return ReadStalled(
         f"reading {partition} has not moved from offset {position} of {end_offset} for {seconds:.0f} s",
         hint=f"`snapreplay doctor {MODULE}` shows which partitions have no leader",

@@ -13,12 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import (
-    CorruptRecordException,
-    KafkaError,
-    OffsetOutOfRangeError,
-    TopicAuthorizationFailedError,
-)
+from aiokafka.errors import CorruptRecordException, KafkaError, OffsetOutOfRangeError, TopicAuthorizationFailedError
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.app.ranges import PositionAnchor
@@ -28,12 +23,10 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka import read_errors
 from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.config import consumer_arguments
-from snapreplay.service.kafka.corrupt_batches import CorruptBatches
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import Asked, client_error, translated
 from snapreplay.service.kafka.fetch_by_id import FetchWatch, fetch_by_id, slim_records
-from snapreplay.service.kafka.fetched_batches import FetchedBatches, LogBatch
-from snapreplay.service.kafka.log_history import batch_at, epoch_end
+from snapreplay.service.kafka.fetches import FetchedBatches, LogBatch, batch_at, epoch_end
 from snapreplay.service.kafka.shutdown import close_consumer
 from snapreplay.service.ports import NO_ANCHORS, NO_IDS, Bounds, EpochEnd, TopicPartition
 
@@ -74,7 +67,7 @@ class KafkaReader:
         self._consumer: AIOKafkaConsumer | None = None
         self._positions: dict[TopicPartition, int] = {}
         self._closed = False
-        self._damaged = CorruptBatches()
+        self._damaged = read_errors.CorruptBatches()
 
     async def start(self) -> None:
         """Connect, once, and assign what is followed.
@@ -161,15 +154,12 @@ class KafkaReader:
         return found
 
     async def follow(
-        self,
-        positions: Mapping[TopicPartition, int],
-        anchors: Mapping[TopicPartition, PositionAnchor] = NO_ANCHORS,
+        self, positions: Mapping[TopicPartition, int], anchors: Mapping[TopicPartition, PositionAnchor] = NO_ANCHORS
     ) -> None:
         await self._seek(positions)
         self._watch.doubt = ""
         self._watch.batches = {
-            (each.topic, each.partition): FetchedBatches(at, anchors.get(each))
-            for each, at in positions.items()
+            (each.topic, each.partition): FetchedBatches(at, anchors.get(each)) for each, at in positions.items()
         }
 
     def anchor_below(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
@@ -189,9 +179,7 @@ class KafkaReader:
         else:
             self._assign(self._consumer)
 
-    async def poll(
-        self, records_max: int, timeout_ms: int
-    ) -> Mapping[TopicPartition, Sequence[InputRecord]]:
+    async def poll(self, records_max: int, timeout_ms: int) -> Mapping[TopicPartition, Sequence[InputRecord]]:
         consumer = await self._connected()
         try:
             if self._damaged.wary:
@@ -239,9 +227,7 @@ class KafkaReader:
         if self._consumer is None:
             return None
         end: int | None = (
-            self._consumer.last_stable_offset(source)
-            if self._read_committed
-            else self._consumer.highwater(source)
+            self._consumer.last_stable_offset(source) if self._read_committed else self._consumer.highwater(source)
         )
         return end
 
@@ -251,9 +237,7 @@ class KafkaReader:
         if consumer is not None:
             await close_consumer(consumer)
 
-    async def _poll_patiently(
-        self, partition: TopicPartition, poll_ms: int
-    ) -> Sequence[InputRecord]:
+    async def _poll_patiently(self, partition: TopicPartition, poll_ms: int) -> Sequence[InputRecord]:
         """Poll; an absent broker only means no progress: the progress timeout decides."""
         try:
             return (await self.poll(SLICE_RECORDS, poll_ms)).get(partition, ())
@@ -274,10 +258,7 @@ class KafkaReader:
     async def _connect(self) -> AIOKafkaConsumer:
         consumer = consumer_client(
             consumer_arguments(
-                self._settings,
-                read_committed=self._read_committed,
-                large=self._large,
-                patient=self._patient,
+                self._settings, read_committed=self._read_committed, large=self._large, patient=self._patient
             )
         )
         async with translated("connecting a reader", give_up=partial(close_consumer, consumer)):
@@ -300,8 +281,7 @@ class KafkaReader:
         return self._consumer
 
     async def _renew(self) -> None:
-        """Connect a new client, with another address first, at the same positions. If nobody answers, the next call
-        tries again."""
+        """Connect a new client at the same positions, another address first; else the next call tries again."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await close_consumer(consumer)

@@ -1,32 +1,86 @@
-"""Requests that aiokafka 0.14.0 lacks: topic ids (KIP-516, Kafka 2.8), open transactions (KIP-664, Kafka 3.0), leader
-epochs (KIP-320), static members (KIP-345)."""
+"""Requests that aiokafka 0.14.0 lacks, and the parts that they are made of: flexible versions (KIP-482), topic ids
+(KIP-516, Kafka 2.8), open transactions (KIP-664, Kafka 3.0), leader epochs (KIP-320), static members (KIP-345)."""
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
+from io import BytesIO
+from typing import Any, ClassVar
 
+from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
-    Array,
+    AbstractType,
     Boolean,
-    Bytes,
     CompactArray,
+    CompactBytes,
+    CompactString,
     Int16,
     Int32,
     Int64,
     Schema,
-    String,
+    TaggedFields,
 )
 
-from snapreplay.service.kafka.protocol_fields import (
-    NO_TAGS,
-    TEXT,
-    OwnRequest,
-    TopicId,
-    array_of,
-    flexible,
-)
+TEXT = CompactString("utf-8")
+NO_TAGS: dict[int, bytes] = {}
+"""The value of the last field of every structure, in a request."""
 
-_OLD_TEXT = String("utf-8")  # of a version that is not flexible
+_END = ("tags", TaggedFields)
+_NO_TOPIC_ID = bytes(16)
+
+
+class TopicId(AbstractType[str]):
+    """Sixteen bytes, as the text that Kafka's tools print; the zero id, which means none, as ""."""
+
+    @classmethod
+    def encode(cls, value: str) -> bytes:
+        return urlsafe_b64decode(value + "==") if value else _NO_TOPIC_ID
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> str:
+        raw = data.read(16)
+        return urlsafe_b64encode(raw).decode().rstrip("=") if any(raw) else ""
+
+
+def flexible(**fields: Any) -> Schema:
+    """Return the schema of a flexible structure with these fields, in this order."""
+    return Schema(*fields.items(), _END)
+
+
+def array_of(**fields: Any) -> CompactArray:
+    """Return an array of flexible structures with these fields, in this order."""
+    return CompactArray(*fields.items(), _END)
+
+
+def struct_of(name: str, key: int, version: int, asked: Schema, answered: Schema) -> type[RequestStruct]:
+    """Make the struct of one flexible version of a request, with the struct of its answer."""
+    numbers = {"API_KEY": key, "API_VERSION": version}
+    answer = type(f"{name}Response_v{version}", (Response,), numbers | {"SCHEMA": answered})
+    more = {"SCHEMA": asked, "RESPONSE_TYPE": answer, "FLEXIBLE_VERSION": True}
+    return type(f"{name}Request_v{version}", (RequestStruct,), numbers | more)
+
+
+class OwnRequest(Request[RequestStruct]):
+    """A request in the versions that we know, the newest last. All of them are flexible and have the same fields."""
+
+    API_KEY = -1
+    VERSIONS: ClassVar[tuple[int, ...]] = (0,)
+    ASKED: ClassVar[Schema]
+    ANSWERED: ClassVar[Schema]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._CLASSES = tuple(
+            struct_of(cls.__name__, cls.API_KEY, each, cls.ASKED, cls.ANSWERED) for each in cls.VERSIONS
+        )
+
+    def __init__(self, *values: Any) -> None:
+        """Take the values of the fields, in their order, without the tags."""
+        self._values = values
+
+    def build(self, request_struct_class: type[RequestStruct]) -> RequestStruct:
+        return request_struct_class(*self._values, NO_TAGS)
 
 
 class TopicIds(OwnRequest):
@@ -66,14 +120,13 @@ class TopicIds(OwnRequest):
     )
 
     def __init__(self, names: Sequence[str]) -> None:
-        super().__init__([("", name, NO_TAGS) for name in names], False, False, NO_TAGS)
+        super().__init__([("", name, NO_TAGS) for name in names], False, False)
 
 
 class DescribeProducers(OwnRequest):
     """The recent producers of a partition, and where their open transactions begin. To the partition's leader."""
 
     API_KEY = 61
-    VERSIONS = (0,)
     ASKED = flexible(topics=array_of(name=TEXT, partition_indexes=CompactArray(Int32)))
     ANSWERED = flexible(
         throttle_time_ms=Int32,
@@ -96,14 +149,13 @@ class DescribeProducers(OwnRequest):
     )
 
     def __init__(self, topic: str, partition: int) -> None:
-        super().__init__([(topic, [partition], NO_TAGS)], NO_TAGS)
+        super().__init__([(topic, [partition], NO_TAGS)])
 
 
 class DescribeTransactions(OwnRequest):
     """A question when the open transaction of a transactional id began, and its timeout. To its coordinator."""
 
     API_KEY = 65
-    VERSIONS = (0,)
     ASKED = flexible(transactional_ids=CompactArray(TEXT))
     ANSWERED = flexible(
         throttle_time_ms=Int32,
@@ -120,86 +172,71 @@ class DescribeTransactions(OwnRequest):
     )
 
     def __init__(self, transactional_id: str) -> None:
-        super().__init__([transactional_id], NO_TAGS)
+        super().__init__([transactional_id])
 
 
 class ListTransactions(OwnRequest):
     """The transactional ids behind producer ids, of those that this broker coordinates."""
 
     API_KEY = 66
-    VERSIONS = (0,)
     ASKED = flexible(state_filters=CompactArray(TEXT), producer_id_filters=CompactArray(Int64))
     ANSWERED = flexible(
         throttle_time_ms=Int32,
         error_code=Int16,
         unknown_state_filters=CompactArray(TEXT),
-        transaction_states=array_of(
-            transactional_id=TEXT, producer_id=Int64, transaction_state=TEXT
-        ),
+        transaction_states=array_of(transactional_id=TEXT, producer_id=Int64, transaction_state=TEXT),
     )
 
     def __init__(self, producer_ids: Sequence[int]) -> None:
-        super().__init__([], list(producer_ids), NO_TAGS)
+        super().__init__([], list(producer_ids))
 
 
 class LeaderEpochEnds(OwnRequest):
-    """A question where a partition's log has the last offset of a leader epoch (OffsetForLeaderEpoch). To the
-    partition's leader."""
+    """A question to a partition's leader where its log has the last offset of a leader epoch."""
 
     API_KEY = 23
     VERSIONS = (4,)
     ASKED = flexible(
         replica_id=Int32,
         topics=array_of(
-            topic=TEXT,
-            partitions=array_of(partition=Int32, current_leader_epoch=Int32, leader_epoch=Int32),
+            topic=TEXT, partitions=array_of(partition=Int32, current_leader_epoch=Int32, leader_epoch=Int32)
         ),
     )
     ANSWERED = flexible(
         throttle_time_ms=Int32,
         topics=array_of(
-            topic=TEXT,
-            partitions=array_of(
-                error_code=Int16, partition=Int32, leader_epoch=Int32, end_offset=Int64
-            ),
+            topic=TEXT, partitions=array_of(error_code=Int16, partition=Int32, leader_epoch=Int32, end_offset=Int64)
         ),
     )
 
     def __init__(self, topic: str, partition: int, leader_epoch: int) -> None:
-        super().__init__(-1, [(topic, [(partition, -1, leader_epoch, NO_TAGS)], NO_TAGS)], NO_TAGS)
+        super().__init__(-1, [(topic, [(partition, -1, leader_epoch, NO_TAGS)], NO_TAGS)])
 
 
 class DescribeGroup(OwnRequest):
-    """One group with the instance ids of its static members, None for a dynamic one: version 4 (Kafka 2.4), while
+    """One group with the instance ids of its static members, None for a dynamic one: version 5 (Kafka 2.4), while
     aiokafka ends at 3. To its coordinator."""
 
     API_KEY = 15
-    VERSIONS = (4,)
-    FLEXIBLE = False
-    ASKED = Schema(("groups", Array(_OLD_TEXT)), ("include_authorized_operations", Boolean))
-    ANSWERED = Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "groups",
-            Array(
-                ("error_code", Int16),
-                ("group", _OLD_TEXT),
-                ("state", _OLD_TEXT),
-                ("protocol_type", _OLD_TEXT),
-                ("protocol", _OLD_TEXT),
-                (
-                    "members",
-                    Array(
-                        ("member_id", _OLD_TEXT),
-                        ("group_instance_id", _OLD_TEXT),
-                        ("client_id", _OLD_TEXT),
-                        ("client_host", _OLD_TEXT),
-                        ("member_metadata", Bytes),
-                        ("member_assignment", Bytes),
-                    ),
-                ),
-                ("authorized_operations", Int32),
+    VERSIONS = (5,)
+    ASKED = flexible(groups=CompactArray(TEXT), include_authorized_operations=Boolean)
+    ANSWERED = flexible(
+        throttle_time_ms=Int32,
+        groups=array_of(
+            error_code=Int16,
+            group=TEXT,
+            state=TEXT,
+            protocol_type=TEXT,
+            protocol=TEXT,
+            members=array_of(
+                member_id=TEXT,
+                group_instance_id=TEXT,
+                client_id=TEXT,
+                client_host=TEXT,
+                member_metadata=CompactBytes,
+                member_assignment=CompactBytes,
             ),
+            authorized_operations=Int32,
         ),
     )
 
@@ -209,29 +246,20 @@ class DescribeGroup(OwnRequest):
 
 class LeaveGroup(OwnRequest):
     """A request to leave with the member id, so that a newer process of the same instance id is not thrown out. A
-    static member gives its instance id, too, a dynamic one None.
+    static member gives its instance id, too, a dynamic one None. Version 4 (Kafka 2.4).
 
     aiokafka does not send it for a static member, so after a planned stop the others would wait a whole session timeout
     for the partitions. The answer has codes of the request and of each member; 0 = left.
     """
 
     API_KEY = 13
-    VERSIONS = (3,)
-    FLEXIBLE = False
-    ASKED = Schema(
-        ("group_id", _OLD_TEXT),
-        ("members", Array(("member_id", _OLD_TEXT), ("group_instance_id", _OLD_TEXT))),
-    )
-    ANSWERED = Schema(
-        ("throttle_time_ms", Int32),
-        ("error_code", Int16),
-        (
-            "members",
-            Array(
-                ("member_id", _OLD_TEXT), ("group_instance_id", _OLD_TEXT), ("error_code", Int16)
-            ),
-        ),
+    VERSIONS = (4,)
+    ASKED = flexible(group_id=TEXT, members=array_of(member_id=TEXT, group_instance_id=TEXT))
+    ANSWERED = flexible(
+        throttle_time_ms=Int32,
+        error_code=Int16,
+        members=array_of(member_id=TEXT, group_instance_id=TEXT, error_code=Int16),
     )
 
     def __init__(self, group_id: str, member_id: str, instance_id: str | None) -> None:
-        super().__init__(group_id, [(member_id, instance_id)])
+        super().__init__(group_id, [(member_id, instance_id, NO_TAGS)])

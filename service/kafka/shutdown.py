@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -59,44 +59,31 @@ async def finish_despite_cancel(work: Coroutine[Any, Any, object]) -> None:
 
 
 def _connections(work: Any) -> Iterator[AIOKafkaConnection]:
-    """Find the connections that a coroutine, or what it awaits, has in its hands: nobody else knows of a client's
-    first one."""
+    """Find the connections in the hands of a coroutine or what it awaits: nobody else knows of the first one."""
     while (frame := getattr(work, "cr_frame", None)) is not None:
-        yield from (
-            each for each in frame.f_locals.values() if isinstance(each, AIOKafkaConnection)
-        )
+        yield from (each for each in frame.f_locals.values() if isinstance(each, AIOKafkaConnection))
         work = work.cr_await
 
 
 async def close_consumer(consumer: AIOKafkaConsumer) -> None:
     """Stop the consumer, then cut what is left. Bounded by about twice CLOSE_S, never raises."""
-    await finish_despite_cancel(_close_consumer(consumer))
-
-
-async def _close_consumer(consumer: AIOKafkaConsumer) -> None:
-    synchroniser = consumer._client._sync_task
-    await asyncio.sleep(0)
-    await bounded(consumer.stop(), CLOSE_S)
-    await _cut_client(consumer._client, synchroniser)
+    await finish_despite_cancel(_close(consumer._client, consumer.stop))
 
 
 async def close_client(client: AIOKafkaClient) -> None:
     """Close it within about twice CLOSE_S; never raises."""
-    await finish_despite_cancel(_close_client(client))
+    await finish_despite_cancel(_close(client, client.close))
 
 
-async def _close_client(client: AIOKafkaClient) -> None:
-    synchroniser = client._sync_task
-    await bounded(client.close(), CLOSE_S)
-    await _cut_client(client, synchroniser)
+async def _close(client: AIOKafkaClient, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """End it, and what `close` may leave behind.
 
-
-async def _cut_client(client: AIOKafkaClient, synchroniser: asyncio.Task[Any] | None) -> None:
-    """End what `close` may leave behind.
-
-    It cancels the metadata synchroniser, which can swallow that (seen under request timeouts on Python 3.11,
+    That cancels the metadata synchroniser, which can swallow it (seen under request timeouts on Python 3.11,
     whose `wait_for` does so), live on and connect again.
     """
+    synchroniser = client._sync_task
+    await asyncio.sleep(0)
+    await bounded(close(), CLOSE_S)
     if synchroniser is not None:
         await _end({synchroniser})
     for connection in list(client._conns.values()):
@@ -115,7 +102,7 @@ async def _cut_producer(producer: AIOKafkaProducer) -> None:
     producer._closed = True
     await _end(_tasks(producer._sender.sender_task))
     _fail_waiters(producer, KafkaError("this producer was discarded"))
-    await _close_client(producer.client)
+    await _close(producer.client, producer.client.close)
 
 
 def _fail_waiters(producer: AIOKafkaProducer, reason: KafkaError) -> None:
@@ -136,8 +123,7 @@ def _fail_waiters(producer: AIOKafkaProducer, reason: KafkaError) -> None:
 
 
 def _tasks(sender: asyncio.Task[Any] | None) -> set[asyncio.Task[Any]]:
-    """Return the sender and its requests under way: if only the sender were cancelled, it would wait for them for
-    ever."""
+    """Return the sender and its requests under way: cancelled alone, it would wait for them for ever."""
     if sender is None:
         return set()
     frame = getattr(sender.get_coro(), "cr_frame", None)

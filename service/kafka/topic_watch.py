@@ -57,17 +57,11 @@ class KafkaTopicWatch(KeptAdmin):
         said = self._repeats.met(error.message, now)
         if said is not None:
             again = counted(said.left_out, "time")
-            more = (
-                f" (repeated {again} in the last {now - said.said_at:.0f} s)"
-                if said.left_out
-                else ""
-            )
+            more = f" (repeated {again} in the last {now - said.said_at:.0f} s)" if said.left_out else ""
             log.warning("a topic cannot be watched: %s%s", error, more)
 
 
-async def told_ids(
-    client: AIOKafkaAdminClient, names: Sequence[str], before: Mapping[str, str]
-) -> Told:
+async def told_ids(client: AIOKafkaAdminClient, names: Sequence[str], before: Mapping[str, str]) -> Told:
     """Ask a broker; one that lags behind the controllers does not know the newest topics, or still names an old id.
     If the first one does not name a topic, or names another id than `before`, the others are asked."""
     first = await anybody(client._client)
@@ -86,9 +80,7 @@ async def told_ids(
                 told.get(name, []).append(topic_id)
                 found.setdefault(name, topic_id)
     believed = {name: _believed(before[name], ids) for name, ids in told.items()}
-    return Told(
-        found | believed, {name: error for name, error in hidden.items() if name not in found}
-    )
+    return Told(found | believed, {name: error for name, error in hidden.items() if name not in found})
 
 
 def _believed(before: str, told: list[str]) -> str:

@@ -15,15 +15,15 @@ from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.status import RejectedProposal
 from snapreplay.service.core.adoption import NOT_FINAL, Reason, Rejection, refuse_manifest
-from snapreplay.service.core.log_cut import shows_cut
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.witness import shows_cut
 from snapreplay.service.ports import Bounds, Reader
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait
-from snapreplay.service.topics.manifests import manifest_in
 from snapreplay.service.topics.proposals import Examined, StandingNow, examine
 from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.snapshots import manifest_in
 from snapreplay.snapshots.format.records import Manifest
 
 log = logging.getLogger("snapreplay.partition")
@@ -42,12 +42,7 @@ class Adopter:
     """Lives and dies with one LIVE incarnation."""
 
     def __init__(
-        self,
-        context: Context,
-        reporter: Reporter,
-        standing: StandingNow,
-        adopt: Adopt,
-        outdate: Outdate,
+        self, context: Context, reporter: Reporter, standing: StandingNow, adopt: Adopt, outdate: Outdate
     ) -> None:
         self._context, self._reporter = context, reporter
         self._standing, self._adopt, self._outdate = standing, adopt, outdate
@@ -83,7 +78,7 @@ class Adopter:
         """Forget the old snapshots topic, whose offsets mean nothing any more."""
         self._looked_to, self._unseen = 0, None
         self._topics_before += 1
-        self._reporter.rejected(())
+        self._reporter.note(rejected_proposals=())
 
     async def close(self) -> None:
         """Leave everything as it is, and tell everybody who waits."""
@@ -108,9 +103,7 @@ class Adopter:
                 await self._with_readers()
             except SnapreplayError as error:
                 self._give_up(error.message)
-                log.warning(
-                    "partition %d: proposals cannot be read: %s", self._context.partition, error
-                )
+                log.warning("partition %d: proposals cannot be read: %s", self._context.partition, error)
             except Exception as error:  # a defect here must not end the partition
                 self._give_up(repr(error))
                 log.exception("partition %d: unexpected error", self._context.partition)
@@ -177,9 +170,7 @@ class Adopter:
         self._outdate()
         return True
 
-    async def _judge(
-        self, snapshots: Reader, increments: Reader, offset: int, done: OnDone
-    ) -> Rejection | None:
+    async def _judge(self, snapshots: Reader, increments: Reader, offset: int, done: OnDone) -> Rejection | None:
         """Say why the proposal is not adopted; None: it is adopted, or was judged before."""
         for known in self._reporter.status.rejected_proposals:
             if known.manifest_offset == offset:
@@ -216,7 +207,7 @@ class Adopter:
         self._context.metrics.proposal_ended(rejection.reason)
         told = RejectedProposal(offset, rejection.reason, rejection.detail, wall_time())
         kept = self._reporter.status.rejected_proposals[: REJECTIONS_KEPT - 1]
-        self._reporter.rejected((told, *kept))
+        self._reporter.note(rejected_proposals=(told, *kept))
 
     def _when_pointed(self, found: Examined, done: OnDone) -> OnDone:
         manifest = found.manifest

@@ -33,7 +33,7 @@ class AuditWatch:
     async def close(self) -> None:
         """Withdraw what was seen: the partition may have another owner now."""
         await cancel_and_wait(self._task)
-        self._reporter.audited(None)
+        self._reporter.note(audited=None)
 
     async def _watch(self) -> None:
         """Watch what audits prove; an answer that does not come is shown as such, and nothing depends on it."""
@@ -43,9 +43,9 @@ class AuditWatch:
             await asyncio.sleep(wait_seconds)
             wait_seconds = WATCH_SECONDS
             try:
-                self._reporter.audited(await self._proofs())
+                self._reporter.note(audited=await self._proofs())
             except SnapreplayError as error:
-                self._reporter.audited(None)
+                self._reporter.note(audited=None)
                 log.debug("partition %d: not known what audits have proved: %s", number, error)
             except Exception:  # a defect here must not end the watch, nor the partition
                 log.exception("partition %d: unexpected error", number)

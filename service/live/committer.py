@@ -15,7 +15,7 @@ from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import Output
 from snapreplay.errors import RetryableError
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.core.bisection import NO_EVENTS, Events
+from snapreplay.service.core.batch_failures import NO_EVENTS, Events
 from snapreplay.service.core.chain import NO_ANCHORS, Chain
 from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.kafka_errors import CommitInDoubt
@@ -103,10 +103,7 @@ class Committer:
         return self._pending is not None and self._pending.task.done()
 
     def start(
-        self,
-        applied: Applied | None,
-        digest: Digest | None = None,
-        below: Mapping[str, PositionAnchor] = NO_ANCHORS,
+        self, applied: Applied | None, digest: Digest | None = None, below: Mapping[str, PositionAnchor] = NO_ANCHORS
     ) -> None:
         """Begin the transaction of a sealed batch; None commits an empty increment (a pointer, or `digest`). `below`:
         what its inputs hold directly below its positions.
@@ -190,7 +187,7 @@ class Committer:
         self._is_cut = True
         await self._producer.discard()
 
-    def kept(self, unpointed: Unpointed, now: float) -> RetainedState | None:
+    def kept(self, unpointed: Unpointed) -> RetainedState | None:
         """Return what the store holds, after `discard`, and what Kafka said of it. None when a part of a batch is
         in it for good. A doubt does not begin the interval of snapshots anew: frequent ones would put off the next
         one for ever."""
@@ -208,10 +205,7 @@ class Committer:
             undoable=undoable,
             lineage=self._producer.lineage,
             replaced=self.replaced is not None,
-            records_since_snapshot=unpointed.total,
-            seconds_since_snapshot=now - unpointed.pointed_at,
-            fell_back=unpointed.fell_back,
-            mended_from_batch=unpointed.mended_from_batch,
+            unpointed=unpointed,
         )
 
     def _check_offset(self, increment: Increment, first_offset: int) -> None:
@@ -239,19 +233,12 @@ class Committer:
         self.doubt = Doubt(pending.increment, ending, pending.outputs, events)
 
     def _records(
-        self,
-        applied: Applied | None,
-        digest: Digest | None,
-        below: Mapping[str, PositionAnchor] = NO_ANCHORS,
+        self, applied: Applied | None, digest: Digest | None, below: Mapping[str, PositionAnchor] = NO_ANCHORS
     ) -> tuple[list[LogRecord], Increment]:
         topic = self._context.increments.topic
         values: list[bytes] = []
         ref = None
-        if (
-            applied is not None
-            and self._store.keeps_changes
-            and self._context.settings.changelog.enabled
-        ):
+        if applied is not None and self._store.keeps_changes and self._context.settings.changelog.enabled:
             batch = self.chain.batch + 1
             values, ref = split_changes(batch, applied.sealed.changes)
             if values:

@@ -1,4 +1,4 @@
-"""Tells status, metrics and log what a LIVE partition has committed."""
+"""Tells status, metrics and log what a LIVE partition has committed, and stops one that skips too many records."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from snapreplay.app.batch import Applied
+from snapreplay.app.ways import go_on
 from snapreplay.counted import counted
-from snapreplay.errors import RecordError
+from snapreplay.errors import RecordError, StopError
 from snapreplay.service.clock import wall_ms
+from snapreplay.service.core.batch_failures import DeadLetterGauge, DeadLetterLimits
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.live.committer import Committed
 from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.state.contract import Store
-from snapreplay.state.sizes import largest_entries
+from snapreplay.state.contract import Store, largest_entries
+
+log = logging.getLogger("snapreplay.partition")
 
 
 class LiveReport:
     """The report of one ownership to metrics and status."""
 
-    def __init__(
-        self, context: Context, store: Store, reporter: Reporter, fetcher: Fetcher
-    ) -> None:
+    def __init__(self, context: Context, store: Store, reporter: Reporter, fetcher: Fetcher) -> None:
         self._metrics = context.metrics
         self._store, self._reporter, self._fetcher = store, reporter, fetcher
         self._dead_letters = DeadLetterLog(context.partition)
@@ -38,9 +39,7 @@ class LiveReport:
         applied = committed.applied
         if applied is not None:
             skipped = len(applied.dead_letters)
-            self._reporter.count(
-                applied.record_count, skipped, applied.timers_count, applied.expired_count
-            )
+            self._reporter.count(applied.record_count, skipped, applied.timers_count, applied.expired_count)
             self._dead_letters.committed(applied.errors)
             self._stream_time.committed(applied, committed.increment.batch)
             self._reporter.entries(largest_entries(applied.sealed.changes))
@@ -60,15 +59,11 @@ class LiveReport:
 
     def ends(self, positions: Mapping[str, int]) -> None:
         """Show where the inputs end, as far as the reader has heard. Without records no commit would show it."""
-        self._reporter.ends(self._fetcher.status(positions))
-
-
-log = logging.getLogger("snapreplay.partition")
+        self._reporter.note(inputs=self._fetcher.status(positions))
 
 
 class DeadLetterLog:
-    """The log lines about the dead letters of one ownership. A kind is an input topic and the class of the
-    exception."""
+    """The log lines about dead letters in one ownership. A kind is an input topic and the exception's class."""
 
     def __init__(self, partition: int) -> None:
         self._partition = partition
@@ -80,17 +75,40 @@ class DeadLetterLog:
         for error in errors:
             said = self._said.met(_kind(error), now)
             if said is not None:
-                log.warning(
-                    "partition %d: dead letter: %s%s",
-                    self._partition,
-                    error.message,
-                    said.more(now),
-                )
+                log.warning("partition %d: dead letter: %s%s", self._partition, error.message, said.more(now))
 
 
 def _kind(error: RecordError) -> tuple[str, str]:
     topic = error.record_id.topic if error.record_id is not None else ""
     return topic, str(error.facts.get("exception") or type(error).__name__)
+
+
+class DeadLetterLimitReached(StopError):
+    """An end of processing because too many records were dead-lettered."""
+
+
+class DeadLetterCheck:
+    """Counts from the beginning of an ownership."""
+
+    def __init__(self, context: Context) -> None:
+        errors = context.settings.errors
+        self._partition = context.partition
+        self._gauge = DeadLetterGauge()
+        self._limits = DeadLetterLimits(
+            errors.dead_letters_consecutive_max, errors.dead_letters_percent_max, errors.window_records
+        )
+
+    def check(self, applied: Applied) -> None:
+        """Raise DeadLetterLimitReached if with this committed batch it is too many."""
+        skipped = len(applied.dead_letters)
+        self._gauge = self._gauge.after(applied.record_count, skipped, self._limits)
+        flood = self._gauge.flooded(self._limits)
+        if flood is not None:
+            raise DeadLetterLimitReached(
+                f"partition {self._partition}: {flood}",
+                hint="see the headers in the dead-letter topic for the reason, deploy a fixed handler, then"
+                f" {go_on(self._partition)}. Until then no more input is drained",
+            )
 
 
 AHEAD_MS = 3_600_000

@@ -1,17 +1,25 @@
-"""The number of records that the next batch may have, and whether a transaction may be under way beside it. Pure."""
+"""The pace of a LIVE partition: how large the next batch may be, and what is due when there is none to commit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 
-from snapreplay.service.core.bisection import BatchBisection
+from snapreplay.service.clock import wall_ms
+from snapreplay.service.core.batch_failures import BatchBisection
+from snapreplay.service.runtime.cooperative import run_cooperatively
+from snapreplay.state.contract import Store
+from snapreplay.state.digest import Digest
 
 SLOW_SECONDS = 1.0  # applied for longer: the next batch could outlast the deadline of a commit
 ALONE_BATCHES = 16  # after a doubt
+QUIET_SECONDS = 1.0
+PART_OF_TIME = 0.02
+"""Hashing takes at most this part of the time, however large the state and however small the batches."""
 
 
 class Pace:
-    """The pace of one LIVE partition: slower after a failure, and back to the settings as batches are committed.
+    """The size of batches: slower after a failure, and back to the settings as batches are committed.
 
     Attributes:
         records_max: of the next batch.
@@ -27,9 +35,7 @@ class Pace:
         """No transaction is to be under way beside a handler."""
         return self._alone_batches > 0
 
-    def careful(
-        self, caution: BatchBisection, positions: Mapping[str, int], next_batch: int
-    ) -> None:
+    def careful(self, caution: BatchBisection, positions: Mapping[str, int], next_batch: int) -> None:
         """Slow down after a commit that failed, perhaps because of the batch."""
         self._alone_batches = ALONE_BATCHES
         self._caution = caution
@@ -45,3 +51,87 @@ class Pace:
         self._alone_batches = max(0, self._alone_batches - 1)
         careful_limit = self._caution.limit_at(positions, next_batch)
         self.records_max = careful_limit or min(2 * self.records_max, self._limit)
+
+
+class AtWork:
+    """Tells once that a batch was committed, or that there was none to commit for a second. LIVE alone proves little:
+    a partition that failed at a record meets it again in its first turn."""
+
+    def __init__(self, batch: int) -> None:
+        """Take `batch`, the last one that was committed before."""
+        self._batch, self._began = batch, asyncio.get_running_loop().time()
+        self._tell: Callable[[], None] | None = None
+
+    def then(self, tell: Callable[[], None]) -> None:
+        """Call `tell` when the partition is at work."""
+        self._tell = tell
+
+    def look(self, batch: int, *, idle: bool) -> None:
+        """Look after each turn; `batch` was committed last, and no transaction is under way if `idle`."""
+        if self._tell is None:
+            return
+        quiet = asyncio.get_running_loop().time() - self._began > QUIET_SECONDS
+        if batch > self._batch or (quiet and idle):
+            tell, self._tell = self._tell, None
+            tell()
+
+
+class IdleTime:
+    """Stream time on quiet input: it follows the clock of this machine at a distance, and only where something is due:
+    what is recorded is what happened."""
+
+    def __init__(self, store: Store, idle_advance_ms: int) -> None:
+        """Take `idle_advance_ms`: the distance, and how long the input must have been quiet; 0: stream time stands."""
+        self._store = store
+        self._distance_ms = idle_advance_ms if store.timetable is not None else 0
+        self.heard()
+
+    def heard(self) -> None:
+        """Note that there was a record, or that there may be one that was not fetched yet."""
+        self._quiet_since = asyncio.get_running_loop().time()
+
+    async def reached(self) -> int | None:
+        """Return the time up to which something is due; None: nothing, or not yet."""
+        timetable, store = self._store.timetable, self._store
+        quiet_seconds = asyncio.get_running_loop().time() - self._quiet_since
+        if not self._distance_ms or timetable is None or store.stream_time_ms < 0:
+            return None
+        if quiet_seconds * 1000 < self._distance_ms:
+            return None
+        to_ms = max(wall_ms() - self._distance_ms, store.stream_time_ms)
+        not_before_ms = timetable.not_before_ms
+        if not_before_ms is None or not_before_ms > to_ms:
+            return None
+        event = await run_cooperatively(timetable.finding(to_ms))
+        return None if event is None else to_ms
+
+
+class StateDigests:
+    """The times at which a state that keeps no digest is hashed as a whole, so that a replay has something to arrive
+    at. Never takes the digest of a map, which keeps one of its own."""
+
+    def __init__(self, store: Store, every_batches: int) -> None:
+        """Take `every_batches`; 0: only when asked."""
+        self._store = store
+        self._every_batches = every_batches
+        self._batches = 0
+        self._not_before = 0.0
+
+    async def after_batch(self) -> Digest | None:
+        """Return the digest of the state with the batch that was just sealed; None: none is due."""
+        self._batches += 1
+        due = 0 < self._every_batches <= self._batches
+        if not due or asyncio.get_running_loop().time() < self._not_before:
+            return None
+        return await self.taken()
+
+    async def taken(self) -> Digest | None:
+        """Return the digest of the state as it is; nothing may be applied meanwhile."""
+        if self._store.digest is not None:
+            return None
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        digest = await run_cooperatively(self._store.digesting())
+        took = loop.time() - began
+        self._batches, self._not_before = 0, loop.time() + took / PART_OF_TIME
+        return digest

@@ -15,25 +15,19 @@ from snapreplay.app.fold import Fold
 from snapreplay.app.ranges import Anchor, PositionAnchor, anchor_of
 from snapreplay.app.record import InputRecord, id_of
 from snapreplay.errors import RecordError, SnapreplayError
-from snapreplay.service.core.batch_failures import HalfApplied, HandlerFailed, handler_failed
-from snapreplay.service.core.bisection import BatchBisection
+from snapreplay.service.core.batch_failures import BatchBisection, HalfApplied, HandlerFailed, handler_failed
+from snapreplay.service.core.chain import positions_after
 from snapreplay.service.core.lineage import Lineage
-from snapreplay.service.core.read_positions import positions_after
 from snapreplay.service.core.retained import RetainedState
-from snapreplay.service.live.at_work import AtWork
 from snapreplay.service.live.audit_watch import AuditWatch
 from snapreplay.service.live.committer import Committed, Committer, Doubt
-from snapreplay.service.live.dead_letter_check import DeadLetterCheck, DeadLetterLimitReached
-from snapreplay.service.live.fetcher import Fetcher
-from snapreplay.service.live.idle_time import IdleTime
-from snapreplay.service.live.input_guard import InputGuard
-from snapreplay.service.live.live_report import LiveReport
-from snapreplay.service.live.pace import Pace
+from snapreplay.service.live.fetcher import Fetcher, InputGuard
+from snapreplay.service.live.live_report import DeadLetterCheck, DeadLetterLimitReached, LiveReport
+from snapreplay.service.live.pace import AtWork, IdleTime, Pace, StateDigests
 from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler
-from snapreplay.service.live.state_digests import StateDigests
 from snapreplay.service.recovery.driver import Recovered
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.runtime.cooperative import apply, pause, run_cooperatively
+from snapreplay.service.runtime.cooperative import feeding, pause, run_cooperatively
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment
 
@@ -46,11 +40,7 @@ class Live:
     """One LIVE partition. `run()` returns after `stop()`, or raises what ended it."""
 
     def __init__(
-        self,
-        context: Context,
-        recovered: Recovered,
-        reporter: Reporter,
-        stop_at: HalfApplied | None = None,
+        self, context: Context, recovered: Recovered, reporter: Reporter, stop_at: HalfApplied | None = None
     ) -> None:
         """Take `stop_at`: process what is before this record, then fail with its failure."""
         store = recovered.store
@@ -100,9 +90,7 @@ class Live:
         """Finish the batch under way, then let `run` return."""
         self._stopping = True
 
-    def careful(
-        self, caution: BatchBisection, refused: RecordError | None, anchor: Anchor | None
-    ) -> None:
+    def careful(self, caution: BatchBisection, refused: RecordError | None, anchor: Anchor | None) -> None:
         """Go on carefully after a commit that failed, perhaps because of the batch: no transaction is under way
         beside a handler, and batches are as small as `caution` says. `refused`: of a record or timer that the
         broker does not take, `anchor` of that record."""
@@ -136,18 +124,14 @@ class Live:
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
-        """The topic ids of the inputs and both own topics, as the recovery found them and the next increment has
-        them."""
+        """The topic ids of the inputs and own topics, as the recovery found and the next increment has them."""
         return self._committer.chain.expected_ids
 
     @property
     def reached(self) -> dict[str, int]:
         """Input → all records before this offset are committed."""
-        return {**self._committer.chain.last.positions, **self._passed_since()}
-
-    def _passed_since(self) -> dict[str, int]:
         committed = self._committer.chain.last.positions
-        return {name: at for name, at in self._passed.items() if at > committed[name]}
+        return {name: max(at, self._passed.get(name, at)) for name, at in committed.items()}
 
     def doubt_inputs(self, reason: str) -> None:
         """Commit nothing before the inputs were compared: the cluster names another topic of an input, or none."""
@@ -155,8 +139,7 @@ class Live:
 
     def kept(self) -> RetainedState | None:
         """Return what the store holds, after `close`. None when a part of a batch is in it for good."""
-        now = asyncio.get_running_loop().time()
-        return self._committer.kept(self.snapshots.unpointed, now)
+        return self._committer.kept(self.snapshots.unpointed.left(asyncio.get_running_loop().time()))
 
     async def run(self) -> None:
         """Process until stopped.
@@ -183,8 +166,7 @@ class Live:
             await self._fetcher.close()
 
     async def leave_digest(self) -> None:
-        """Record the digest of the state after `run` returned: the next owner may have to replay what we did,
-        perhaps with other code."""
+        """Record the digest after `run`: the next owner may have to replay what we did, perhaps with other code."""
         if self._committer.chain.last.digest is None:
             self._committer.start(None, await self._digests.taken())
             self._settled(await self._committer.settle())
@@ -284,8 +266,7 @@ class Live:
             await self._apply_and_commit(self._portion((), to_ms))
 
     async def _pass_markers(self) -> None:
-        """Move the position behind markers and aborted records, by a batch of none, or their deletion would look
-        like that of records."""
+        """Pass markers and aborted records by a batch of none, or their deletion would look like that of records."""
         ends = {} if self._left else self._fetcher.beyond(self._positions)
         if ends:
             self._fold.begin(self._positions)
@@ -312,7 +293,7 @@ class Live:
         began = loop.time()
         self._fold.begin(self._positions, portion)
         try:
-            await apply(self._fold, portion)
+            await run_cooperatively(feeding(self._fold, portion))
             await run_cooperatively(self._fold.staging())
         except RecordError as error:
             self._fold.abandon()

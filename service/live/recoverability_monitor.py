@@ -20,8 +20,8 @@ from snapreplay.service.ports import Bounds, TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait, within
+from snapreplay.service.topics.log_bounds import way_back
 from snapreplay.service.topics.reading import reading
-from snapreplay.service.topics.way_back import way_back
 from snapreplay.snapshots.plan import LogStarts
 
 log = logging.getLogger("snapreplay.partition")
@@ -98,7 +98,7 @@ class RecoverabilityMonitor:
     async def close(self) -> None:
         """Withdraw what was seen: the partition may have another owner now."""
         await cancel_and_wait(self._task)
-        self._reporter.outlook(recoverable=None, reason="", blocked=())
+        self._reporter.note(recoverable=None, unrecoverable_reason="", blocked_by_open_transaction=())
 
     async def _watch(self) -> None:
         wait_seconds = WATCH_SECONDS * spread(self._context.app.app_id, self._context.partition)
@@ -110,11 +110,7 @@ class RecoverabilityMonitor:
             try:
                 await self._look()
             except SnapreplayError as error:
-                log.warning(
-                    "partition %d: cannot check whether it is recoverable: %s",
-                    self._context.partition,
-                    error,
-                )
+                log.warning("partition %d: cannot check whether it is recoverable: %s", self._context.partition, error)
             except Exception:  # a defect here must not end the watch, nor the partition
                 log.exception("partition %d: unexpected error", self._context.partition)
             finally:
@@ -134,7 +130,7 @@ class RecoverabilityMonitor:
             }
             chain = self._committer.chain
             seen = await way_back(
-                self._context,
+                self._context.snapshots,
                 plain,
                 chain.last,
                 chain.last_offset,
@@ -176,8 +172,10 @@ class RecoverabilityMonitor:
         elif found.missing is None and self._missing is not None:
             log.info("partition %d is recoverable again", number)
         self._missing = found.missing
-        self._reporter.outlook(
-            recoverable=found.missing is None, reason=found.missing or "", blocked=blocked
+        self._reporter.note(
+            recoverable=found.missing is None,
+            unrecoverable_reason=found.missing or "",
+            blocked_by_open_transaction=blocked,
         )
         if found.snapshot_now is not None and self._want(found):
             log.warning("partition %d: a snapshot is taken now: %s", number, found.snapshot_now)

@@ -1,5 +1,4 @@
-"""The choice of full snapshots that a LIVE partition takes, one at a time, and of those who hear when one is
-pointed to."""
+"""The full snapshots that a LIVE partition takes, one at a time, and those who hear when one is pointed to."""
 
 from __future__ import annotations
 
@@ -18,7 +17,6 @@ from snapreplay.service.core.recoverability import Recoverability
 from snapreplay.service.core.snapshot_policy import (
     SinceSnapshot,
     SnapshotPolicy,
-    Unpointed,
     safety_net,
     snapshot_due,
     within_retention,
@@ -27,7 +25,6 @@ from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.service.live.adopter import Adopter
 from snapreplay.service.live.committer import Committer
 from snapreplay.service.live.recoverability_monitor import RecoverabilityMonitor
-from snapreplay.service.live.snapshot_requests import SnapshotRequests
 from snapreplay.service.live.trimming import Trimmer
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.recovery.driver import Recovered
@@ -48,12 +45,7 @@ class SnapshotScheduler:
     from a dead one can never reach the chain."""
 
     def __init__(
-        self,
-        context: Context,
-        store: Store,
-        committer: Committer,
-        reporter: Reporter,
-        recovered: Recovered,
+        self, context: Context, store: Store, committer: Committer, reporter: Reporter, recovered: Recovered
     ) -> None:
         self._context = context
         self._store = store
@@ -66,10 +58,8 @@ class SnapshotScheduler:
             context, committer, reporter, self._want, self._adopter.seen, by_replay=by_replay
         )
         self._trimmer = Trimmer(context)
-        since = asyncio.get_running_loop().time() - recovered.seconds_since_snapshot
-        records, fell_back = recovered.records_since_snapshot, recovered.snapshot_now
-        self.unpointed = Unpointed(records, since, since, fell_back, committer.chain.batch)
-        self._requests = SnapshotRequests()
+        self.unpointed = recovered.unpointed.shifted(asyncio.get_running_loop().time())
+        self._requests = _Requests()
         self._not_before = 0.0
         self._missing = ""  # why there is no snapshots topic
         self._unsaved = ""  # why nothing is in the snapshots topic yet
@@ -93,9 +83,9 @@ class SnapshotScheduler:
         return looked
 
     def request(self, reason: str, done: OnDone) -> None:
-        """Take a snapshot on demand. `done` is called once the snapshot is pointed to, is not needed, or has
-        failed."""
-        self._requests.await_next(reason, done)
+        """Take a snapshot on demand. `done` is called once it is pointed to, is not needed, or has failed."""
+        self._requests.want(reason)
+        self._requests.waiting.append(done)
         if not self.changed:
             self._watch.look_at_once()
 
@@ -120,7 +110,7 @@ class SnapshotScheduler:
         if reason is None:
             return
         needed = self.changed or unpointed.fell_back or requests.is_needed
-        if requests.is_awaited and not needed:
+        if requests.waiting and not needed:
             if not self._watch.is_to_look:
                 self._skip()
             return
@@ -151,9 +141,7 @@ class SnapshotScheduler:
             self._watch.topic_missing(self._missing)
             return
         log.warning(
-            "partition %d: %s: the snapshots in it are gone, a new one is written",
-            self._context.partition,
-            change,
+            "partition %d: %s: the snapshots in it are gone, a new one is written", self._context.partition, change
         )
         self._missing = ""
         self._adopter.topic_replaced()
@@ -235,7 +223,7 @@ class SnapshotScheduler:
         self._requests.end(OperationState.SKIPPED, newest, why)
 
     def _mark(self, reason: str) -> snapshot_writer.SnapshotMark:
-        self._requests.marked()
+        self._requests.reason, self._requests.is_needed = None, False
         self.unpointed = self.unpointed.mark(asyncio.get_running_loop().time())
         return snapshot_writer.mark(self._store, self._committer.chain, reason)
 
@@ -248,7 +236,7 @@ class SnapshotScheduler:
             if error.reaction is Reaction.STOP:
                 raise
         except BaseException:
-            self._requests.take_back(waiting)  # `close` tells them
+            self._requests.waiting += waiting  # `close` tells them
             raise
         else:
             self._pointer_ready(pointer, waiting)
@@ -274,12 +262,12 @@ class SnapshotScheduler:
         at = asyncio.get_running_loop().time() - age_seconds
         since = records_between(increment.positions, positions)
         self.unpointed = self.unpointed.adopted(since, at)
-        self._reporter.snapshot(_adopted(self._context.partition, found))
+        self._reporter.update(snapshot=_adopted(self._context.partition, found))
         self._pointer_ready(pointer_to(found.manifest, found.offset), [done])
 
     def _pointer_ready(self, pointer: Pointer, waiting: list[OnDone]) -> None:
         self._committer.chain = self._committer.chain.pointing_to(pointer)
-        self._requests.pointing(pointer, waiting)
+        self._requests.pointing.append((pointer, waiting))
 
     def _failed(self, error: SnapreplayError, waiting: list[OnDone]) -> None:
         """Count what was applied before the mark as unsaved again: at least one record, so that it is due later."""
@@ -299,6 +287,48 @@ class SnapshotScheduler:
         if status is not None and status.snapshot_id == pointer.snapshot_id:
             pointed = msgspec.structs.replace(status, state=SnapshotState.POINTED)
             self._reporter.update(snapshot=pointed, last_pointed_snapshot_at=wall_time())
+
+
+class _Requests:
+    """The wish for a full snapshot.
+
+    Attributes:
+        reason: why one is wanted; None: it is not.
+        is_needed: also if nothing was applied: the newest one cannot be used any more.
+        waiting: those who hear of the next snapshot.
+        pointing: those who hear once an increment with this pointer is committed.
+    """
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.is_needed = False
+        self.waiting: list[OnDone] = []
+        self.pointing: list[tuple[Pointer, list[OnDone]]] = []
+
+    def want(self, reason: str, *, is_needed: bool = False) -> None:
+        self.reason, self.is_needed = self.reason or reason, self.is_needed or is_needed
+
+    def take(self) -> list[OnDone]:
+        """Hand over who waits."""
+        waiting, self.waiting = self.waiting, []
+        return waiting
+
+    def point_anew(self) -> None:
+        """Let whoever waits for a pointer wait for the next snapshot: no pointer leads to what was written."""
+        self.waiting += [done for _, dones in self.pointing for done in dones]
+        self.pointing = []
+
+    def pointed(self, pointers: list[Pointer]) -> list[tuple[Pointer, list[OnDone]]]:
+        """Return those that exist for everybody now, and who waits for them."""
+        found = [each for each in self.pointing if each[0] in pointers]
+        self.pointing = [each for each in self.pointing if each not in found]
+        return found
+
+    def end(self, state: OperationState, snapshot_id: str | None, detail: str) -> None:
+        """Withdraw the wish, and tell everybody who waits."""
+        self.reason = None
+        for done in self.take():
+            done(state, snapshot_id, detail)
 
 
 def _adopted(partition: int, found: Examined) -> SnapshotStatus:
@@ -324,9 +354,7 @@ def _policy(context: Context, *, by_replay: bool) -> SnapshotPolicy:
     """Return the policy as set; more often where a recovery must replay an input that is deleted by time."""
     settings = context.settings.snapshot
     given = SnapshotPolicy(
-        settings.every_records or None,
-        int(settings.every_seconds * 1000) or None,
-        settings.jitter_ratio,
+        settings.every_records or None, int(settings.every_seconds * 1000) or None, settings.jitter_ratio
     )
     if settings.by == "jobs":
         given = safety_net(given)

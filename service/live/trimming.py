@@ -59,8 +59,4 @@ class Trimmer:
                         return  # the next snapshot tries again
                     await context.cluster.delete_records(partition, offset)
         except SnapreplayError as error:
-            log.warning(
-                "partition %d: not trimmed, the next snapshot tries again: %s",
-                context.partition,
-                error,
-            )
+            log.warning("partition %d: not trimmed, the next snapshot tries again: %s", context.partition, error)

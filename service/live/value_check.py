@@ -15,7 +15,7 @@ from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.status import ValuesRead
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.runtime.cooperative import YIELD_AFTER_SECONDS, pause
+from snapreplay.service.runtime.cooperative import YIELD_AFTER_SECONDS, Pauses
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.state.contract import Store
@@ -29,32 +29,35 @@ TELL_SECONDS = 0.5
 
 
 class ValueCheck:
-    """Checks one restored state: `sample`, then `begin` and `end` whenever the partition is LIVE with it."""
+    """Checks restored states, one per runner: `sample`, then `begin` and `end` whenever the partition is LIVE. A state
+    that was still in memory continues its check."""
 
-    def __init__(self, context: Context, store: Store, reporter: Reporter) -> None:
+    def __init__(self, context: Context, reporter: Reporter) -> None:
         self._context = context
-        self._store = store
         self._reporter = reporter
-        self._rest: Iterator[int] = store.checking()
+        self._rest: Iterator[int] | None = None
         self._read = 0
         self._task: asyncio.Task[None] | None = None
-        digest = store.digest
-        self._entries = digest.count if digest is not None and store.keeps_changes else None
+        self._entries: int | None = None
         self._told_at = 0.0
 
-    async def sample(self) -> None:
-        """Read a sample, or raise StoredValueUnreadable: the partition must not be LIVE."""
-        loop = asyncio.get_running_loop()
-        resumed = loop.time()
-        for _ in self._store.checking(SAMPLE_EACH_SHARD):
-            if loop.time() - resumed > YIELD_AFTER_SECONDS:
-                await pause()
-                resumed = loop.time()
+    async def sample(self, store: Store) -> None:
+        """Read a sample of a restored state, or raise StoredValueUnreadable: the partition must not be LIVE."""
+        restore = self._reporter.status.restore
+        if self._rest is not None and restore is not None and restore.warm is not None:
+            return
+        self._reporter.note(values_read=None)
+        digest = store.digest
+        self._rest, self._read = store.checking(), 0
+        self._entries = digest.count if digest is not None and store.keeps_changes else None
+        pauses = Pauses()
+        for _ in store.checking(SAMPLE_EACH_SHARD):
+            await pauses.when_due()
 
     def begin(self, unreadable: Callable[[SnapreplayError], None]) -> None:
         """Read on from where it stopped. `unreadable` gets the error of the first value that cannot be read."""
-        if self._entries is not None:
-            self._task = asyncio.get_running_loop().create_task(self._read_rest(unreadable))
+        if self._rest is not None and self._entries is not None:
+            self._task = asyncio.get_running_loop().create_task(self._read_on(self._rest, unreadable))
 
     async def end(self) -> None:
         """Stop, because the partition is not LIVE any more; nothing is forgotten."""
@@ -62,11 +65,11 @@ class ValueCheck:
         if task is not None:
             await cancel_and_wait(task)
 
-    async def _read_rest(self, unreadable: Callable[[SnapreplayError], None]) -> None:
+    async def _read_on(self, rest: Iterator[int], unreadable: Callable[[SnapreplayError], None]) -> None:
         loop = asyncio.get_running_loop()
         resumed = self._told_at = loop.time()
         try:
-            for count in self._rest:
+            for count in rest:
                 self._read += count
                 worked = loop.time() - resumed
                 if worked > YIELD_AFTER_SECONDS:
@@ -86,13 +89,11 @@ class ValueCheck:
         before = self._reporter.status.values_read
         if all_read and before is not None and not before.all_read:
             log.info(
-                "partition %d: the app can read all of %s",
-                self._context.partition,
-                counted(self._read, "stored value"),
+                "partition %d: the app can read all of %s", self._context.partition, counted(self._read, "stored value")
             )
         self._told_at = now
         entries = self._read if all_read else max(self._read, self._entries or 0)
-        self._reporter.values_read(ValuesRead(self._read, entries, all_read))
+        self._reporter.note(values_read=ValuesRead(self._read, entries, all_read))
 
 
 def named(error: StoredValueUnreadable, context: Context) -> StoredValueUnreadable:
@@ -104,30 +105,3 @@ def named(error: StoredValueUnreadable, context: Context) -> StoredValueUnreadab
         hint=error.hint,
         **error.facts,
     )
-
-
-class ValueChecks:
-    """One per runner. A state that was still in memory continues its check."""
-
-    def __init__(self, context: Context, reporter: Reporter) -> None:
-        self._context = context
-        self._reporter = reporter
-        self._check: ValueCheck | None = None
-
-    async def sample(self, store: Store) -> None:
-        """Sample a restored state as `ValueCheck.sample` does."""
-        restore = self._reporter.status.restore
-        if self._check is None or restore is None or restore.warm is None:
-            self._reporter.values_read(None)
-            self._check = ValueCheck(self._context, store, self._reporter)
-            await self._check.sample()
-
-    def begin(self, unreadable: Callable[[SnapreplayError], None]) -> None:
-        """Begin the check of the state that was sampled last, as `ValueCheck.begin` does."""
-        if self._check is not None:
-            self._check.begin(unreadable)
-
-    async def end(self) -> None:
-        """Stop, because the partition is not LIVE any more."""
-        if self._check is not None:
-            await self._check.end()

@@ -13,23 +13,57 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import refusals
 from snapreplay.service.core.batch_failures import HalfApplied
 from snapreplay.service.core.custody import lost
-from snapreplay.service.core.outcomes import Ended
 from snapreplay.service.core.owners import Superseded
+from snapreplay.service.core.ownership import Ended
+from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.live.pipeline import Live
-from snapreplay.service.live.value_check import ValueChecks, named
-from snapreplay.service.partition.lifecycle import Lifecycle
-from snapreplay.service.partition.retry import RetryRequest
+from snapreplay.service.live.value_check import ValueCheck, named
+from snapreplay.service.partition.lifecycle import Lifecycle, RetryRequest
 from snapreplay.service.partition.standstill import Standstill
-from snapreplay.service.partition.topics_seen import TopicChanges, TopicsSeen
 from snapreplay.service.recovery.driver import Recovered, RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import asked_to_end
-from snapreplay.service.topics.limits import limits_now
+from snapreplay.service.topics.requirements import limits_now
 from snapreplay.snapshots.format.records import Claim
 from snapreplay.state.contract import Store
 from snapreplay.state.values import StoredValueUnreadable
+
+TopicChanges = tuple[TopicChange, ...]
+
+
+class TopicsSeen:
+    """One per runner. Compares what is seen with the ids that the chain records.
+
+    Changes of inputs are reported each time, since looking again costs little. Changes of own topics are reported when
+    two looks in a row agree: a broker that lags behind the controllers may not know a new topic yet.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        inputs_changed: Callable[[TopicChanges], None],
+        own_topics_changed: Callable[[TopicChanges], None],
+    ) -> None:
+        self._inputs = context.input_names
+        self._own = (context.increments.topic, context.snapshots.topic)
+        self._inputs_changed = inputs_changed
+        self._own_topics_changed = own_topics_changed
+        self._told: TopicChanges = ()
+        self._before: TopicChanges = ()
+
+    def seen(self, recorded: Mapping[str, str], found: Mapping[str, str]) -> None:
+        """Compare `found` with `recorded`, topic → id of the newest committed increment; tell of what differs."""
+        inputs = changes(self._inputs, recorded, found)
+        if inputs:
+            self._inputs_changed(inputs)
+        own = changes(self._own, recorded, found)
+        if own == self._before and own != self._told:
+            self._told = own
+            self._own_topics_changed(own)
+        self._before = own
+
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -47,7 +81,7 @@ class Incarnation:
         reporter: Reporter,
         lifecycle: Lifecycle,
         memory: Memory,
-        values: ValueChecks,
+        values: ValueCheck,
         retry: RetryRequest,
         refuse: Callable[[SnapreplayError], None],
     ) -> None:
@@ -147,8 +181,7 @@ class Incarnation:
         failures = ownership.failures.recovered(live.topic_ids)
         self._lifecycle.update(failures=failures)
         if failures.bisection.times:
-            left_out = failures.left_out_at(live.last.batch + 1)
-            live.careful(failures.bisection, left_out, failures.anchor)
+            live.careful(failures.bisection, failures.left_out_at(live.last.batch + 1), failures.anchor)
         return live
 
     async def _process_in_time(self, live: Live, store: Store) -> None:
@@ -201,10 +234,7 @@ class Incarnation:
             finally:  # cancelled or not: it is the state that counts
                 self._memory.kept, doubt = live.kept(), live.doubt
                 self._end = replace(
-                    self._end,
-                    batch=live.last.batch,
-                    failed=doubt.increment,
-                    failed_events=doubt.events,
+                    self._end, batch=live.last.batch, failed=doubt.increment, failed_events=doubt.events
                 )
 
     def _end_with(self, found: SnapreplayError) -> None:

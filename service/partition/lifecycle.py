@@ -1,16 +1,32 @@
-"""The knowledge of a partition from one ownership to the next, and whether anything may still be waited for."""
+"""The knowledge of a partition from one ownership to the next, and what its runner waits for: an operator's retry, or
+that the group gives it the partition.
+
+Only the log decides whether somebody is fenced at all: it is the only thing that two owners share. But a process that
+is cut off from the coordinator still believes that it owns the partition. If the log shows another claim, it fences
+that process in return only when the coordinator gives it the partition.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
 from snapreplay.errors import SnapreplayError
+from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.core.batch_failures import BatchFailures
+from snapreplay.service.core.owners import fenced_pause_seconds
 from snapreplay.service.core.ownership import Ownership
 from snapreplay.service.core.refusals import DuplicateInstance
-from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.context import ClusterView, Context
+from snapreplay.service.runtime.tasks import cancel_and_wait
+
+log = logging.getLogger("snapreplay.partition")
+
+LookedAt = ClusterView | SnapreplayError
+"""What the cluster looks like now, or why every partition is still refused."""
 
 
 class Lifecycle:
@@ -18,35 +34,28 @@ class Lifecycle:
 
     Attributes:
         stopped: the partition is to be released.
+        ownership: as it was left last; `update` replaces it.
         interrupted: stopped or refused: nothing is waited for any more.
         final_snapshot: whether a LIVE partition writes one before it is released.
     """
 
     def __init__(self, context: Context) -> None:
         restore = context.settings.restore
-        self._ownership = Ownership(
-            context.expected,
-            restore.retry_backoff_ms,
-            restore.retry_backoff_max_ms,
-            BatchFailures(context.partition),
+        self.ownership = Ownership(
+            context.expected, restore.retry_backoff_ms, restore.retry_backoff_max_ms, BatchFailures(context.partition)
         )
         self.stopped = asyncio.Event()
         self.interrupted = asyncio.Event()
         self.final_snapshot = False
 
     @property
-    def ownership(self) -> Ownership:
-        """The ownership as it was left last; `update` replaces it."""
-        return self._ownership
-
-    @property
     def is_holding(self) -> bool:
-        return self._ownership.is_holding
+        return self.ownership.is_holding
 
     def update(self, ownership: Ownership | None = None, **known: Any) -> None:
         """Update what is known. Stopped or refused, nothing is waited for; but what is held is written first."""
-        self._ownership = replace(ownership or self._ownership, **known)
-        ends = self.stopped.is_set() or self._ownership.refused is not None
+        self.ownership = replace(ownership or self.ownership, **known)
+        ends = self.stopped.is_set() or self.ownership.refused is not None
         if ends and not self.is_holding:
             self.interrupted.set()
         else:
@@ -63,12 +72,114 @@ class Lifecycle:
 
     def refuse(self, error: SnapreplayError) -> None:
         """Refuse to go on. When a process of our name has gone, what else refuses us is still true."""
-        known = self._ownership.refused
+        known = self.ownership.refused
         is_new = known is None or isinstance(known, DuplicateInstance)
         self.update(refused=error if is_new else known)
 
     def raise_refused(self) -> None:
         """Raise the reason why the partition must not process, unless it is held."""
-        refused = self._ownership.refused
+        refused = self.ownership.refused
         if refused is not None and not self.is_holding:
             raise refused
+
+
+class RetryRequest:
+    """One per partition and process; its runner waits, the supervisor asks, in the same loop."""
+
+    def __init__(self) -> None:
+        self._asked = asyncio.Event()
+        self._found: LookedAt | None = None
+        self._done: OnDone | None = None
+
+    def ask(self, found: LookedAt, done: OnDone) -> None:
+        """Ask for a retry. `done` hears how it ended: LIVE and at work, or not."""
+        self._found, self._done = found, done
+        self._asked.set()
+
+    async def until_asked(
+        self, stopped: asyncio.Event, other: Coroutine[Any, Any, None] | None = None
+    ) -> LookedAt | None:
+        """Wait for `ask`; None: `stopped` was set, or `other` ended, first."""
+        loop = asyncio.get_running_loop()
+        waits: list[Coroutine[Any, Any, object]] = [stopped.wait(), self._asked.wait()]
+        waiting = [loop.create_task(each) for each in (*waits, *([other] if other else []))]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                await cancel_and_wait(task)
+        asked = self._asked.is_set() and not stopped.is_set()
+        self._asked.clear()
+        return self._found if asked else None
+
+    @property
+    def under_way(self) -> bool:
+        """Somebody waits for the answer."""
+        return self._done is not None
+
+    def succeeded(self) -> None:
+        self.answer(OperationState.SUCCEEDED)
+
+    def answer(self, state: OperationState, detail: str = "") -> None:
+        """Answer whoever asked last, once."""
+        done, self._done = self._done, None
+        if done is not None:
+            done(state, None, detail)
+
+
+class TakeoverBackoff:
+    """The conduct of a process when another one has claimed its partition. One per partition and process."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._reassigned = asyncio.Event()
+
+    def on_reassigned(self) -> None:
+        """Wait no longer: the group has had a rebalance and we have the partition."""
+        self._reassigned.set()
+
+    def forget_assignment(self) -> None:
+        """Count only a later assignment: we are no member any more."""
+        self._reassigned.clear()
+
+    async def until_assigned(self, stopped: asyncio.Event) -> None:
+        """Wait for an assignment that holds the partition, since `forget_assignment`, or until `stopped` is set."""
+        await self._either(stopped, None)
+
+    async def until_given(self, times: int, stopped: asyncio.Event) -> None:
+        """Wait, then ask the coordinator, ever more slowly, until it gives us the partition or `stopped` is set. The
+        partition was taken `times` times in a row.
+
+        No answer means no: a process that cannot reach the coordinator is not the owner for long.
+        """
+        self._reassigned.clear()
+        while not stopped.is_set():
+            seconds = fenced_pause_seconds(times, self._context.identity.process_id, self._context.partition)
+            await self._either(stopped, seconds)
+            if stopped.is_set() or await self._given():
+                return
+            times += 1
+
+    async def _given(self) -> bool:
+        group, number = self._context.group, self._context.partition
+        if group is None:
+            return True
+        try:
+            given = await group.is_assigned_to_us(number)
+        except SnapreplayError as error:
+            log.warning("partition %d: cannot ask the group who has it: %s", number, error)
+            return False
+        if not given:
+            log.info("partition %d: the group does not give it to us now", number)
+        return given
+
+    async def _either(self, stopped: asyncio.Event, seconds: float | None) -> None:
+        """Wait until stopped, given again, or for `seconds`."""
+        loop = asyncio.get_running_loop()
+        waiting = [loop.create_task(each.wait()) for each in (stopped, self._reassigned)]
+        try:
+            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                await cancel_and_wait(task)
+        self._reassigned.clear()

@@ -11,43 +11,21 @@ from typing import assert_never
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core import ownership as machine
 from snapreplay.service.core.custody import IncrementsReplaced
-from snapreplay.service.core.next_steps import (
-    AskForLoss,
-    AskForOwner,
-    Fail,
-    Lose,
-    Next,
-    Own,
-    Pause,
-    StandAside,
-    StandBack,
-)
-from snapreplay.service.core.outcomes import (
-    Done,
-    Ended,
-    Interrupted,
-    LossAnswered,
-    Outcome,
-    OwnerAnswered,
-    OwnerUnknown,
-    Retried,
-)
-from snapreplay.service.core.ownership import Ownership, is_defect, step
+from snapreplay.service.core.ownership import Ownership
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.live.pipeline import Live
-from snapreplay.service.live.value_check import ValueChecks
+from snapreplay.service.live.value_check import ValueCheck
 from snapreplay.service.partition.incarnation import Incarnation
-from snapreplay.service.partition.lifecycle import Lifecycle
-from snapreplay.service.partition.retry import LookedAt, RetryRequest
-from snapreplay.service.partition.suspicion import Suspicion
-from snapreplay.service.partition.takeover_backoff import TakeoverBackoff
+from snapreplay.service.partition.lifecycle import Lifecycle, LookedAt, RetryRequest, TakeoverBackoff
+from snapreplay.service.partition.standstill import Suspicion
 from snapreplay.service.recovery.memory import OTHERS_SECONDS, Memory
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter, problem_of
 from snapreplay.service.runtime.tasks import unless, within
-from snapreplay.service.topics.claims import newer_owner
+from snapreplay.service.topics.increments import newer_owner
 from snapreplay.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
@@ -60,16 +38,14 @@ class EndedUnasked(RuntimeError):
 class PartitionRunner:
     """Owns everything of one partition. `run` is its only task; the other methods are called from the same loop."""
 
-    def __init__(
-        self, context: Context, board: StatusBoard, on_failed: Callable[[BaseException], None]
-    ) -> None:
+    def __init__(self, context: Context, board: StatusBoard, on_failed: Callable[[BaseException], None]) -> None:
         """Take `on_failed`, which hears what made the partition FAILED, or a DuplicateInstance."""
         self._context = context
         self._reporter = Reporter(board, context.partition)
         self._on_failed = on_failed
         self._lifecycle = Lifecycle(context)
         self._memory = Memory(context)
-        self._values = ValueChecks(context, self._reporter)
+        self._values = ValueCheck(context, self._reporter)
         self._retry = RetryRequest()
         self._takeover = TakeoverBackoff(context)
         self._suspicion = Suspicion(context, self.refuse)
@@ -157,11 +133,7 @@ class PartitionRunner:
         """Let a FAILED partition recover again in the cluster as it is now, because a person has acted. `done`
         hears what became of it: LIVE, or FAILED again."""
         if self._dead:
-            done(
-                OperationState.FAILED,
-                None,
-                "a defect ended the partition: restart the process",
-            )
+            done(OperationState.FAILED, None, "a defect ended the partition: restart the process")
         elif self.phase is not Phase.FAILED or self._lifecycle.stopped.is_set():
             done(OperationState.FAILED, None, f"the partition is {self.phase.value} by now")
         else:
@@ -172,15 +144,13 @@ class PartitionRunner:
         self._takeover.on_reassigned()
 
     def topics_seen(self, ids: Mapping[str, str]) -> None:
-        """Look at topic → id, of the inputs and both own topics, as the cluster names them now; a missing one is
-        absent."""
+        """Look at topic → id, of the inputs and both own topics, as they are now; a missing one is absent."""
         awaited = {self._context.increments.topic, *self._context.input_names}
         appeared, self._absent = self._absent & set(ids), awaited - set(ids)
         self._incarnation.topics_seen(ids, appeared=bool(appeared))
 
     def died(self, error: BaseException) -> None:
-        """Report that `run` ended with a defect in what decides about an end: nobody processes the partition any
-        more."""
+        """Report that `run` ended with a defect: nobody processes the partition any more."""
         log.error("partition %d: unexpected error", self._context.partition, exc_info=error)
         self._dead = True
         self._reporter.died(error)
@@ -212,9 +182,7 @@ class PartitionRunner:
             self._lifecycle.update(is_holding=False)
         finally:
             await self._suspicion.end()
-            self._retry.answer(
-                OperationState.FAILED, "the partition was stopped, or another process has it now"
-            )
+            self._retry.answer(OperationState.FAILED, "the partition was stopped, or another process has it now")
             self._reporter.phase(Phase.CLOSED)
 
     @property
@@ -227,13 +195,7 @@ class PartitionRunner:
 
     def _next_incarnation(self) -> Incarnation:
         return Incarnation(
-            self._context,
-            self._reporter,
-            self._lifecycle,
-            self._memory,
-            self._values,
-            self._retry,
-            self.refuse,
+            self._context, self._reporter, self._lifecycle, self._memory, self._values, self._retry, self.refuse
         )
 
     async def _hold(self) -> None:
@@ -250,53 +212,53 @@ class PartitionRunner:
         """Run one ownership, and do what its end asks for."""
         self._incarnation = self._next_incarnation()
         ended = await self._incarnation.run()
-        outcome: Outcome = ended
+        outcome: machine.Outcome = ended
         while True:
             try:
-                ownership, following = step(self._ownership, outcome)
+                ownership, following = machine.step(self._ownership, outcome)
                 self._lifecycle.update(ownership)
-                if isinstance(following, Own):
+                if isinstance(following, machine.Own):
                     return
                 outcome = await self._perform(following)
             except Exception as error:  # else nobody would process the partition any more
-                if isinstance(outcome, Ended) and is_defect(outcome.error):
+                if isinstance(outcome, machine.Ended) and machine.is_defect(outcome.error):
                     raise  # the second one in a row
                 log.exception("partition %d: unexpected error", self._context.partition)
                 # Without its traceback, whose frames hold the state.
                 outcome = replace(ended, error=error.with_traceback(None))
 
-    async def _perform(self, following: Next) -> Outcome:
+    async def _perform(self, following: machine.Next) -> machine.Outcome:
         match following:
-            case AskForLoss():
+            case machine.AskForLoss():
                 self._not_live_any_more()
-                return LossAnswered(await self._memory.loss())
-            case AskForOwner():
+                return machine.LossAnswered(await self._memory.loss())
+            case machine.AskForOwner():
                 return await self._ask_for_owner()
-            case Lose(error):
+            case machine.Lose(error):
                 self._lose(error)
-                return Done()
-            case Pause():
+                return machine.Done()
+            case machine.Pause():
                 return await self._pause(following)
-            case StandBack():
+            case machine.StandBack():
                 return await self._stand_back(following)
-            case StandAside():
+            case machine.StandAside():
                 return await self._stand_aside(following)
-            case Fail():
+            case machine.Fail():
                 return await self._fail(following)
-            case Own():
+            case machine.Own():
                 raise AssertionError("an ownership is no part of the end of another one")
             case _:
                 assert_never(following)
 
-    async def _ask_for_owner(self) -> Outcome:
+    async def _ask_for_owner(self) -> machine.Outcome:
         """Ask who owns the partition; who is stopped meanwhile does not wait for the answer."""
         epoch, newer = self._ownership.owner_epoch, None
         try:
             if epoch is not None:
                 newer = await unless(self._lifecycle.interrupted, newer_owner(self._context, epoch))
         except SnapreplayError as unknown:
-            return OwnerUnknown(unknown)
-        return OwnerAnswered(newer, asyncio.get_running_loop().time())
+            return machine.OwnerUnknown(unknown)
+        return machine.OwnerAnswered(newer, asyncio.get_running_loop().time())
 
     def _lose(self, error: SnapreplayError) -> None:
         log.error("partition %d: %s", self._context.partition, error)
@@ -306,16 +268,15 @@ class PartitionRunner:
         if isinstance(error, IncrementsReplaced):
             self._memory.replaced()
 
-    async def _pause(self, pause: Pause) -> Outcome:
+    async def _pause(self, pause: machine.Pause) -> machine.Outcome:
         """Back off, but end at once when stopped or refused."""
         self._not_live_any_more()
         self._reporter.retrying(pause.error)
         await within(pause.seconds, self._lifecycle.interrupted)
-        return Interrupted() if self._lifecycle.interrupted.is_set() else Done()
+        return machine.Interrupted() if self._lifecycle.interrupted.is_set() else machine.Done()
 
-    async def _stand_back(self, taken: StandBack) -> Outcome:
-        """Wait until the group gives us the partition. The supervisor ends us when our own view of the group says
-        that it is another's."""
+    async def _stand_back(self, taken: machine.StandBack) -> machine.Outcome:
+        """Wait until the group gives us the partition. The supervisor ends us when it is another's by our own view."""
         self._context.witnesses.forget(self._context.increments)
         await self._memory.forget_if_proven()  # it will be another one when it is ours again
         self._context.metrics.fenced()
@@ -326,9 +287,9 @@ class PartitionRunner:
         await self._until_proven_if_held()
         if not self._ownership.is_holding:
             await self._takeover.until_given(taken.times, self._lifecycle.interrupted)
-        return Done()
+        return machine.Done()
 
-    async def _stand_aside(self, aside: StandAside) -> Outcome:
+    async def _stand_aside(self, aside: machine.StandAside) -> machine.Outcome:
         """Wait as a refused one. Its log line is the service's, one for all partitions."""
         if aside.is_new:
             self._takeover.forget_assignment()
@@ -346,9 +307,9 @@ class PartitionRunner:
             await self._memory.until_proven(OTHERS_SECONDS)
         else:
             await self._takeover.until_assigned(self._lifecycle.stopped)
-        return Done()
+        return machine.Done()
 
-    async def _fail(self, failed: Fail) -> Outcome:
+    async def _fail(self, failed: machine.Fail) -> machine.Outcome:
         error, problem = failed.error, problem_of(failed.error)
         self._context.metrics.failed(problem.kind, problem.reaction)
         self._reporter.failed(error)
@@ -361,23 +322,21 @@ class PartitionRunner:
             await self._memory.forget_if_proven()
         self._retry.answer(OperationState.FAILED, problem.message)
         await self._until_proven_if_held()
-        return Done() if self._ownership.is_holding else await self._until_retried(failed)
+        return machine.Done() if self._ownership.is_holding else await self._until_retried(failed)
 
-    async def _until_retried(self, failed: Fail) -> Outcome:
+    async def _until_retried(self, failed: machine.Fail) -> machine.Outcome:
         """Wait until `stop`, or until somebody who has acted says `retry`; where another process may write what
         this one could not go on from, until it has."""
-        written = (
-            self._memory.until_written(self._lifecycle.stopped) if failed.may_be_written else None
-        )
+        written = self._memory.until_written(self._lifecycle.stopped) if failed.may_be_written else None
         found = await self._retry.until_asked(self._lifecycle.stopped, written)
         if found is None:
-            return Interrupted()
+            return machine.Interrupted()
         if isinstance(found, SnapreplayError):
-            return Retried(found)
+            return machine.Retried(found)
         log.info("partition %d: recovers again, as an operator asked", self._context.partition)
         self._context = replace(self._context, view=found)
         self._reporter.update(error=None)
-        return Retried(None)
+        return machine.Retried(None)
 
     async def _until_proven_if_held(self) -> None:
         """Wait until the state is proven, or until the partition is ours again: then it is not held any more."""

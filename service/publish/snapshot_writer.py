@@ -22,30 +22,16 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.chunks import ChunkWriter, open_chunk, reading_back
-from snapreplay.snapshots.format.envelope import (
-    RecordKind,
-    encode,
-    enveloped,
-    headers_for,
-    headers_of,
-)
+from snapreplay.snapshots.format.envelope import RecordKind, encode, enveloped, headers_for, headers_of
 from snapreplay.snapshots.format.records import NO_OFFSET, ChunkRef, Manifest, Pointer
 from snapreplay.state.contract import Cursor, Image, ShardSlice
-from snapreplay.state.digest import (
-    DEFAULT_STORE,
-    EMPTY,
-    Digest,
-    digest_of_stores,
-    recorded_digests,
-)
+from snapreplay.state.digest import DEFAULT_STORE, EMPTY, Digest, digest_of_stores, recorded_digests
 
 OBJECT_HINT = (
     "make snapshot() give the same entries for the same state, byte for byte: sort what has no order, and leave out"
     " what is not state. Then restart the process"
 )
-DEFECT_HINT = (
-    "please report this, and restart the process: the recovery proves the state from the log"
-)
+DEFECT_HINT = "please report this, and restart the process: the recovery proves the state from the log"
 
 
 class ImageDiffers(StopError):
@@ -74,12 +60,9 @@ class SnapshotMark:
 
 
 def mark(image: Image, chain: Chain, reason: str) -> SnapshotMark:
-    """Begin a snapshot: the image is frozen, and writes go on top of it until `release`. Only while no batch is
-    sealed."""
+    """Begin a snapshot, while no batch is sealed: the image is frozen, and writes go on top of it until `release`."""
     hint = OBJECT_HINT if image.digest is None else DEFECT_HINT
-    return SnapshotMark(
-        image.mark(), chain, reason, uuid.uuid4().hex, wall_time(), image.shard_count, hint
-    )
+    return SnapshotMark(image.mark(), chain, reason, uuid.uuid4().hex, wall_time(), image.shard_count, hint)
 
 
 async def write(context: Context, marked: SnapshotMark, reporter: Reporter) -> Pointer:
@@ -90,23 +73,14 @@ async def write(context: Context, marked: SnapshotMark, reporter: Reporter) -> P
         ImageDiffers: STOP.
     """
     status = SnapshotStatus(
-        context.partition,
-        marked.snapshot_id,
-        SnapshotState.WRITING,
-        marked.reason,
-        marked.chain.batch,
-        marked.began_at,
+        context.partition, marked.snapshot_id, SnapshotState.WRITING, marked.reason, marked.chain.batch, marked.began_at
     )
-    reporter.snapshot(status)
+    reporter.update(snapshot=status)
     writer = _Writer(context, marked)
     try:
         pointer = await writer.write()
     except SnapreplayError as error:
-        _ended(
-            context,
-            reporter,
-            msgspec.structs.replace(status, state=SnapshotState.FAILED, error=error.message),
-        )
+        _ended(context, reporter, msgspec.structs.replace(status, state=SnapshotState.FAILED, error=error.message))
         raise
     except BaseException:
         context.metrics.snapshot_ended(Result.ABANDONED)
@@ -129,7 +103,7 @@ async def write(context: Context, marked: SnapshotMark, reporter: Reporter) -> P
 
 def _ended(context: Context, reporter: Reporter, status: SnapshotStatus) -> None:
     ended = msgspec.structs.replace(status, finished_at=wall_time())
-    reporter.snapshot(ended)
+    reporter.update(snapshot=ended)
     context.metrics.snapshot_ended(
         Result.FAILED if ended.error else Result.SUCCEEDED,
         seconds=(wall_time() - ended.started_at).total_seconds(),
@@ -173,15 +147,13 @@ class _Writer:
                 await self._write_chunk(appender, value)
 
     async def _write_chunk(self, appender: Appender, value: bytes) -> None:
-        """Write a chunk and compute its digest from the bytes that are sent: what they were meant to hold proves
-        nothing."""
+        """Write a chunk; its digest is that of the bytes that are sent: what they were meant to hold proves nothing."""
         sha256 = await asyncio.to_thread(self._context.seals.sha256, [value])
         ref = ChunkRef(NO_OFFSET, len(self.refs), len(value), zlib.crc32(value), sha256)
         store, digest = await self._read_back(value, ref)
         self._sums[store] = self._sums.get(store, EMPTY).plus(digest)
         headers = headers_for(RecordKind.CHUNK, self._marked.snapshot_id)
-        record = LogRecord(self._context.snapshots.topic, value, headers=headers)
-        offset = await self._append(appender, record)
+        offset = await self._append(appender, LogRecord(self._context.snapshots.topic, value, headers=headers))
         self.refs.append(msgspec.structs.replace(ref, offset=offset))
 
     async def _read_back(self, value: bytes, ref: ChunkRef) -> tuple[str, Digest]:
@@ -197,9 +169,7 @@ class _Writer:
     async def _append(self, appender: Appender, record: LogRecord) -> int:
         offset = await appender.append(record, self._context.partition)
         if offset < 0:
-            raise OffsetUnknown(
-                f"{record.topic}-{self._context.partition}: a record was appended at an unknown offset"
-            )
+            raise OffsetUnknown(f"{record.topic}-{self._context.partition}: a record was appended at an unknown offset")
         if self.refs and offset <= self.refs[-1].offset:  # a log only grows
             raise SnapshotTorn(
                 f"{self._context.snapshots}: a record appended after offset {self.refs[-1].offset} lies at {offset}:"
@@ -237,9 +207,7 @@ class _Writer:
         )
 
 
-async def encoded(
-    writer: ChunkWriter, slices: Sequence[ShardSlice], store: str = DEFAULT_STORE
-) -> list[bytes]:
+async def encoded(writer: ChunkWriter, slices: Sequence[ShardSlice], store: str = DEFAULT_STORE) -> list[bytes]:
     """Encode chunk records of one store within the limit, in order of their sequence numbers.
 
     One of them when about `raw_bytes` were passed; more when the slices compress worse than those before.

@@ -2,10 +2,14 @@
 begins a chain, and its increment says why.
 
 `previous_offset` and the manifest's `increment_offset` are those of the claim: no recovery walks over what was before.
+Nothing changes before the increment is committed.
 """
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +17,14 @@ from dataclasses import dataclass
 import msgspec
 
 from snapreplay.app.record import Output
+from snapreplay.errors import ReleaseError
 from snapreplay.service.clock import wall_ms
+from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Producer
 from snapreplay.service.publish import snapshot_writer
-from snapreplay.service.publish.owned import commit_increment
+from snapreplay.service.publish.owned import commit_increment, owned
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment, Pointer
@@ -36,13 +42,12 @@ class Begun:
 
 def own_decision(context: Context, finding: str, problem: str) -> dict[str, str]:
     """Record a decision that a process takes by itself: nothing else can be done, and nothing is lost by it."""
-    identity = context.identity
     return {
         "finding": finding,
         "problem": problem,
         "decided": "the state in the memory of its owner is written, and the chain begins anew with it",
         "reason": "no other process has owned the partition since: this state was the only copy",
-        "by": f"process {identity.pid} ({identity.process_id})@{identity.host}",
+        "by": by_process(context),
     }
 
 
@@ -72,19 +77,13 @@ async def begin_anew(  # noqa: PLR0913 - an ownership, a state and what is said 
         ImageDiffers: the state is not the one of `standing`.
     """
     chain = Chain(
-        context.origin,
-        owner_epoch,
-        standing,
-        owner_epoch,
-        pointers_max=1,
-        fields=context.fields_after(standing),
+        context.origin, owner_epoch, standing, owner_epoch, pointers_max=1, fields=context.fields_after(standing)
     )
     pointer = await _written(context, chain, image, "decision", reporter)
     empty = chain.pointing_to(pointer).next_increment(None, None, wall_ms())
     counts = dict(Counter(output.topic for output in outputs))
     increment = msgspec.structs.replace(empty, decision=dict(decision), outputs=counts)
-    offset = await commit_increment(context, producer, increment, outputs)
-    return Begun(increment, offset, pointer.snapshot_id)
+    return Begun(increment, await commit_increment(context, producer, increment, outputs), pointer.snapshot_id)
 
 
 async def write_state(
@@ -104,9 +103,63 @@ async def write_state(
     return FoundIncrement(increment, await commit_increment(context, producer, increment))
 
 
-async def _written(
-    context: Context, chain: Chain, image: Image, reason: str, reporter: Reporter
-) -> Pointer:
-    return await snapshot_writer.write(
-        context, snapshot_writer.mark(image, chain, reason), reporter
-    )
+async def _written(context: Context, chain: Chain, image: Image, reason: str, reporter: Reporter) -> Pointer:
+    return await snapshot_writer.write(context, snapshot_writer.mark(image, chain, reason), reporter)
+
+
+class LogWentOn(ReleaseError):
+    """Somebody has committed to the partition since it was examined."""
+
+
+async def publish(
+    context: Context,
+    image: Image,
+    before: Increment,
+    decision: dict[str, str],
+    end_offset: int,
+    *,
+    begins: bool = False,
+) -> Begun:
+    """Make this state the partition's.
+
+    Args:
+        image: a store, or the entries of a state that no process holds.
+        before: stands for that state as if it had been committed: batch number, positions, anchors, digest. The
+            increment that is written has the number after it.
+        decision: who decided what, and why; kept in the increment.
+        end_offset: of the increments topic, up to which it was examined.
+        begins: for `init`; see `owned`.
+
+    Raises:
+        LogWentOn, Superseded, Fenced: another owner was quicker; nothing was decided.
+        CommitInDoubt, Unreachable: only the log shows what happened.
+        ImageDiffers: the entries do not have the digest in `before`; nothing was decided.
+    """
+    async with owned(context, begins=begins) as ours:
+        newer = await ours.last_increment(end_offset)
+        if newer is not None:
+            raise LogWentOn(
+                f"partition {context.partition} went on to batch {newer.increment.batch} since it was examined:"
+                " nothing was decided",
+                hint="`snapreplay restore-status` shows whether there is still an error",
+            )
+        standing = msgspec.structs.replace(before, topic_ids=dict(context.view.topic_ids))
+        if begins:  # else the log has an increment, and a decision is numbered behind the witness
+            await ours.give_up_later(standing)
+        reporter = Reporter(StatusBoard(), context.partition)
+        return await begin_anew(context, ours.producer, ours.owner_epoch, image, standing, decision, reporter)
+
+
+def by_process(context: Context) -> str:
+    """Name this process, for what it decides by itself."""
+    identity = context.identity
+    return f"process {identity.pid} ({identity.process_id})@{identity.host}"
+
+
+def by_whom() -> str:
+    """Name us as user@host; a container may have no name for its user."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

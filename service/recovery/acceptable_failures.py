@@ -1,42 +1,48 @@
-"""The failures of a recovery that an operator may accept, under which id, and to what effect.
+"""The failures of a recovery that an operator may accept, under which id, and to what effect; and the ways out that
+the hint of a failed recovery may recommend: only what can succeed, so that is checked before it is printed.
 
 The id binds an acceptance to what was seen. The same finding has the same id on every start; another gap, batch or end
-of the log has another id.
+of the log has another id. The snapshot that `accept` can begin with is the newest whole one, pointed to or not, as the
+pointers may be lost.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from snapreplay.app.ways import app_name
-from snapreplay.errors import SnapreplayError
+from snapreplay.app.ways import app_name, look_again, new_app
+from snapreplay.errors import RebuildError, SnapreplayError
+from snapreplay.service.core.phase import RestoreMode
+from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.refusals import (
+    LEADS_NOWHERE,
     LogCut,
     LogDamaged,
     LogShorter,
     NoRestoreMode,
     NotInitialised,
     OffsetsShifted,
+    SchemaDiffers,
 )
-from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.core.witness import IncrementsBehind
+from snapreplay.service.ports import Reader
+from snapreplay.service.recovery.comparison import CodeChanged, DigestMismatch, OutputsDiffer, ReplayFailed
 from snapreplay.service.recovery.inputs import InputReplaced, InputShorter, InputTrimmed
-from snapreplay.service.recovery.mismatch import (
-    CodeChanged,
-    DigestMismatch,
-    OutputsDiffer,
-    ReplayFailed,
-)
 from snapreplay.service.runtime.context import Context
-from snapreplay.snapshots.format.records import NO_OFFSET
+from snapreplay.service.topics.log_bounds import read_starts
+from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.snapshots import load_state, newest_first, newest_of_owner
+from snapreplay.snapshots.format.records import NO_OFFSET, Manifest
 from snapreplay.snapshots.log.batches import BrokenChain
 from snapreplay.snapshots.log.by_replay import InputDiffers
-from snapreplay.snapshots.plan import NoUsableSnapshot
+from snapreplay.snapshots.log.loading import Nowhere, Sink
+from snapreplay.snapshots.plan import FromSnapshot, NoUsableSnapshot, plan_start
 
 
 class Resolution(StrEnum):
@@ -80,48 +86,34 @@ KINDS: dict[type[SnapreplayError], _Kind] = {
     InputShorter: _REPLACED,
     InputReplaced: _REPLACED,
     CodeChanged: _Kind("code-changed", Resolution.AS_REPLAYED, ("recorded_version", "version")),
-    OutputsDiffer: _Kind(
-        "outputs-differ", Resolution.AS_REPLAYED, ("batch", "topic", "recorded", "computed")
-    ),
-    DigestMismatch: _Kind(
-        "digest-mismatch", Resolution.FROM_SNAPSHOT, ("batch", "recorded", "computed")
-    ),
+    OutputsDiffer: _Kind("outputs-differ", Resolution.AS_REPLAYED, ("batch", "topic", "recorded", "computed")),
+    DigestMismatch: _Kind("digest-mismatch", Resolution.FROM_SNAPSHOT, ("batch", "recorded", "computed")),
     InputDiffers: _Kind("input-differs", Resolution.FROM_SNAPSHOT, ("recorded", "found")),
     ReplayFailed: _Kind("replay-failed", Resolution.FROM_SNAPSHOT, ("record_id", "batch")),
     NotInitialised: _Kind("increments-lost", Resolution.FROM_SNAPSHOT),
     LogShorter: _Kind("increments-cut", Resolution.FROM_SNAPSHOT, ("recorded",)),
     LogCut: _Kind("increments-cut", Resolution.FROM_SNAPSHOT, ("manifest_batch", "last_batch")),
     OffsetsShifted: _Kind("offsets-shifted", Resolution.FROM_SNAPSHOT, ("batch", "offset")),
-    IncrementsBehind: _Kind(
-        "increments-behind", Resolution.FROM_LAST, ("witness_batch", "last_batch")
-    ),
+    IncrementsBehind: _Kind("increments-behind", Resolution.FROM_LAST, ("witness_batch", "last_batch")),
     BrokenChain: _Kind("chain-broken", Resolution.FROM_SNAPSHOT, ("expected_batch", "found_batch")),
     LogDamaged: _Kind("log-damaged", Resolution.FROM_SNAPSHOT, ("topic", "partition", "offset")),
-    NoRestoreMode: _Kind(
-        "no-restore-mode", Resolution.FROM_SNAPSHOT, ("topic", "partition", "offset")
-    ),
+    NoRestoreMode: _Kind("no-restore-mode", Resolution.FROM_SNAPSHOT, ("topic", "partition", "offset")),
     NoUsableSnapshot: _Kind("no-usable-snapshot", Resolution.FROM_SNAPSHOT),
 }
 ALSO: dict[type[SnapreplayError], _Kind] = {
-    LogCut: _Kind(
-        "manifest-ahead", Resolution.KEEP_LOG, ("manifest_offset", "manifest_batch", "last_batch")
-    ),
+    LogCut: _Kind("manifest-ahead", Resolution.KEEP_LOG, ("manifest_offset", "manifest_batch", "last_batch"))
 }
 """A second way to go on: a person knows which of the two is true."""
 
 
-def findings_of(
-    error: SnapreplayError, context: Context, last: FoundIncrement | None
-) -> tuple[Finding, ...]:
+def findings_of(error: SnapreplayError, context: Context, last: FoundIncrement | None) -> tuple[Finding, ...]:
     """Return one for each way to go on; none when accepting it would not help: its own hint then says what does.
     `last` is the last increment, None when there is none that can be read."""
     kinds = (KINDS.get(type(error)), ALSO.get(type(error)))
     return tuple(_finding(kind, error, context, last) for kind in kinds if kind is not None)
 
 
-def _finding(
-    kind: _Kind, error: SnapreplayError, context: Context, last: FoundIncrement | None
-) -> Finding:
+def _finding(kind: _Kind, error: SnapreplayError, context: Context, last: FoundIncrement | None) -> Finding:
     way = kind.way
     if isinstance(error, DigestMismatch) and error.facts.get("mode") == RestoreMode.REPLAY:
         way = Resolution.AS_REPLAYED
@@ -135,8 +127,7 @@ def _finding(
 
 def fingerprint_of(context: Context, facts: Mapping[str, object]) -> str:
     """Return the end of a finding's id: what a process decides by itself has one, too."""
-    what = {"log": str(context.increments), **{name: str(fact) for name, fact in facts.items()}}
-    return _hashed(what)
+    return _hashed({"log": str(context.increments), **{name: str(fact) for name, fact in facts.items()}})
 
 
 def _hashed(what: Mapping[str, object]) -> str:
@@ -155,3 +146,193 @@ def command(finding: Finding, context: Context) -> str:
     if RestoreMode(settings.restore.mode) is not RestoreMode.CHANGES:
         text += f" --set restore.mode={settings.restore.mode}"
     return text
+
+
+async def with_way_out(error: SnapreplayError, context: Context, recovery: Recovery) -> SnapreplayError:
+    """Return the same error. Its hint also holds the exact command to accept it where that leads to a state; where
+    none is left, it says what remains.
+
+    Raises:
+        Unreachable, ReadStalled: it could not be found out.
+    """
+    findings = findings_of(error, context, recovery.last)
+    if not findings:
+        return error
+    before = f"{error.hint}; or " if error.hint else ""
+    try:
+        offered = [each for each in findings if await _leads_to_a_state(each, context, recovery)]
+    except SchemaDiffers as other:
+        error.hint = f"{before}{other.message}: {other.hint}"
+        return error
+    if offered:
+        ways = "; or ".join(f"`{command(each, context)}`: {each.way}" for each in offered)
+        error.hint = f"{before}accept it: {ways}; then {look_again(context.partition)}"
+        if offered[0].way in {Resolution.SKIP, Resolution.REREAD} and _has_changes(context, recovery):
+            options = f" --state-of {context.app.app_id} --from earliest"
+            error.hint += f"; or take the state along to a new app id: {new_app(options)}"
+    elif not isinstance(error, NoUsableSnapshot):  # which has looked for the same
+        error.hint = f"{before}{nothing_left()}"
+    return error
+
+
+def nothing_left() -> str:
+    """Name the ways out if no snapshot is whole and the log does not lead from its beginning to its end."""
+    return (
+        "bring the topics back from a backup or mirror (no snapshot is whole, so there is no state to accept);"
+        f" or process the input again under a new app id: {new_app()}"
+    )
+
+
+async def _leads_to_a_state(finding: Finding, context: Context, recovery: Recovery) -> bool:
+    from_snapshot = isinstance(recovery.start, FromSnapshot)
+    if recovery.start is None and recovery.last is not None:  # the state in memory, or the search for a start failed
+        from_snapshot = recovery.kept is not None and bool(recovery.last.increment.pointers)
+    match finding.way:
+        case Resolution.SKIP | Resolution.REREAD:
+            return from_snapshot or recovery.state_is_last or _has_changes(context, recovery)
+        case Resolution.AS_REPLAYED if not _refuses_records(finding.error):
+            return True
+        case Resolution.KEEP_LOG | Resolution.FROM_LAST:
+            return await _log_leads_to_a_state(context, recovery)
+        case _:
+            return from_snapshot or (await newest_acceptable_snapshot(context, Nowhere()))[0] is not None
+
+
+async def _log_leads_to_a_state(context: Context, recovery: Recovery) -> bool:
+    last = recovery.last
+    if last is None:
+        return False
+    starts = await read_starts(context, last, disregard_manifests=True)
+    try:
+        plan_start(last.increment, last.offset, starts, {})
+    except NoUsableSnapshot:
+        return False
+    return True
+
+
+def _refuses_records(error: SnapreplayError) -> bool:
+    """Say whether nothing can be replayed, so that only a snapshot helps."""
+    return isinstance(error, CodeChanged) and isinstance(error.__cause__, ReplayFailed)
+
+
+def _has_changes(context: Context, recovery: Recovery) -> bool:
+    """Say whether the last batches can be restored without the input."""
+    last, closed = recovery.last, recovery.unavailable_mode
+    if last is None or (closed is not None and closed.mode is RestoreMode.CHANGES):
+        return False
+    if not context.app.new_store().keeps_changes:
+        return False
+    return last.increment.changes is not None or last.increment.is_empty
+
+
+HINT = "the former records are gone with the old topic: bring them back, with their offsets, from a backup or mirror"
+
+
+async def with_cause(error: SnapreplayError, context: Context, last: FoundIncrement | None) -> SnapreplayError:
+    """Return the same error. If an own topic was created again, its message says so first."""
+    if not isinstance(error, LEADS_NOWHERE):
+        return error
+    try:
+        remade = await _remade(context, last)
+    except SnapreplayError:
+        return error  # the cluster does not answer: the error stays without a cause
+    if not remade:
+        return error
+    error.message = "; ".join((*map(str, remade), error.message))
+    if not isinstance(error, NoUsableSnapshot):  # which names what is left as well
+        error.hint = HINT
+    return error
+
+
+async def _remade(context: Context, last: FoundIncrement | None) -> tuple[TopicChange, ...]:
+    own = (context.increments.topic, context.snapshots.topic)
+    recorded = last.increment.topic_ids if last is not None else await _in_newest_manifest(context)
+    return changes(own, recorded, await context.cluster.topic_ids(own))
+
+
+async def _in_newest_manifest(context: Context) -> Mapping[str, str]:
+    """Return the topic ids, if no increment is left that records them."""
+    async with reading(context.cluster, read_committed=False) as reader:
+        manifest = await newest_of_owner(reader, context.snapshots, await reader.bounds(context.snapshots))
+    return manifest.topic_ids if manifest is not None else {}
+
+
+async def newest_acceptable_snapshot(context: Context, store: Sink) -> tuple[Manifest | None, tuple[str, ...]]:
+    """Load the newest whole snapshot of the snapshots topic into `store`.
+
+    Returns:
+        Its manifest, None when there is none; and why each newer one was passed over.
+
+    Raises:
+        SchemaDiffers: the newest one is of another schema_version; an older one would be another state.
+        Unreachable, ReadStalled: it could not be found out.
+    """
+    passed_over: list[str] = []
+    async with reading(context.cluster, read_committed=False, large=True) as reader:
+        found = newest_first(reader, context.snapshots, await reader.bounds(context.snapshots))
+        async for offset, manifest in _newest_state_first(found, context.increments.topic):
+            reason = await _unusable(context, reader, manifest, store)
+            if reason is None:
+                return manifest, tuple(passed_over)
+            passed_over.append(f"snapshot {manifest.snapshot_id} (manifest at offset {offset}) is skipped: {reason}")
+    return None, tuple(passed_over)
+
+
+async def _newest_state_first(
+    found: AsyncIterator[tuple[int, Manifest]], increments: str
+) -> AsyncIterator[tuple[int, Manifest]]:
+    """Yield the newest state first: a job may have written its proposal behind an owner's snapshot of a later
+    batch. So a proposal comes directly before the first owner's snapshot, from the end, than which its state is
+    newer."""
+    held: list[tuple[int, Manifest]] = []
+    async for each in found:
+        if each[1].proposed_by is not None:
+            held.append(each)
+            continue
+        newer = [one for one in held if _is_newer(one[1], each[1], increments)]
+        held = [one for one in held if one not in newer]
+        for one in (*_by_state(newer), each):
+            yield one
+    for one in _by_state(held):
+        yield one
+
+
+def _is_newer(proposal: Manifest, owners: Manifest, increments: str) -> bool:
+    """Compare; a proposal of another topic is older: an owner begins in a new one with a snapshot of its own."""
+    same_log = proposal.topic_ids.get(increments) == owners.topic_ids.get(increments)
+    return same_log and _place(proposal) > _place(owners)
+
+
+def _by_state(found: Iterable[tuple[int, Manifest]]) -> list[tuple[int, Manifest]]:
+    return sorted(found, key=lambda one: _place(one[1]), reverse=True)
+
+
+def _place(manifest: Manifest) -> tuple[int, int]:
+    """Return what rises in a log, also over a decision; the epoch of the next owner rises over a cut, too."""
+    return manifest.owner_epoch, manifest.increment_offset
+
+
+async def _unusable(context: Context, reader: Reader, manifest: Manifest, store: Sink) -> str | None:
+    """Say why it is unusable, or None: then the store holds its state."""
+    expected, genesis = context.expected, manifest.genesis
+    said = (manifest.origin.app_id, genesis.cluster_id, genesis.partition_count)
+    ours = (expected.app_id, expected.cluster_id, expected.partition_count)
+    if said != ours or set(genesis.start_offsets) != expected.inputs:
+        return f"its app, cluster and partition count are {said}, its inputs {sorted(genesis.start_offsets)}"
+    try:
+        await load_state(
+            reader,
+            context.snapshots,
+            manifest,
+            context.app.schema_version,
+            store,
+            _no_report,
+            verify_sums=manifest.proposed_by is not None,
+        )
+    except RebuildError as error:
+        return error.message
+    return None
+
+
+def _no_report(done: int, total: int) -> None:
+    del done, total  # nobody watches

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from snapreplay.app.ranges import Anchor, PositionAnchor, anchor_of
+from snapreplay.service.core.chain import ReadPosition
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
-from snapreplay.service.core.read_positions import ReadPosition
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
 
@@ -22,20 +22,16 @@ class Match(Enum):
 
 @dataclass(frozen=True)
 class Below:
-    """The answer of the log about a position's anchor. `anchor`: what lies there now; what lay there, if it is
-    gone."""
+    """The answer of the log about a position's anchor. `anchor`: what lies there now, or what lay there."""
 
     match: Match
     anchor: PositionAnchor | None = None
     rewritten: bool = False
 
 
-async def was_cut(
-    context: Context, reader: Reader, partition: TopicPartition, read_position: ReadPosition
-) -> bool:
+async def was_cut(context: Context, reader: Reader, partition: TopicPartition, read_position: ReadPosition) -> bool:
     """Say whether the log, which has the same topic id, holds other things below the position than it did."""
-    below = await below_or_copied(context, reader, partition, read_position)
-    return below.match is Match.OTHER
+    return (await below_or_copied(context, reader, partition, read_position)).match is Match.OTHER
 
 
 async def below_or_copied(
@@ -57,11 +53,7 @@ async def below_position(
 
     If the batch is gone, the broker may still know how far its leader epoch reached.
     """
-    found = (
-        await reader.anchor_at(partition, read_position.position)
-        if read_position.position
-        else None
-    )
+    found = await reader.anchor_at(partition, read_position.position) if read_position.position else None
     expected = read_position.below
     if expected is None:
         return Below(Match.NONE, found)
@@ -85,11 +77,7 @@ async def goes_on(reader: Reader, partition: TopicPartition, read_position: Read
     if expected is None:
         return False
     end = await reader.epoch_end(partition, expected.leader_epoch)
-    return (
-        end is not None
-        and end.leader_epoch == expected.leader_epoch
-        and end.end_offset >= read_position.position
-    )
+    return end is not None and end.leader_epoch == expected.leader_epoch and end.end_offset >= read_position.position
 
 
 async def _is_compacted(context: Context, topic: str) -> bool:
@@ -98,9 +86,7 @@ async def _is_compacted(context: Context, topic: str) -> bool:
     return topic in facts and "compact" in facts[topic].config.get("cleanup.policy", "")
 
 
-async def record_at_anchor(
-    reader: Reader, partition: TopicPartition, anchor: Anchor
-) -> tuple[Match, Anchor | None]:
+async def record_at_anchor(reader: Reader, partition: TopicPartition, anchor: Anchor) -> tuple[Match, Anchor | None]:
     """Compare the record; a trimmed or compacted anchor proves nothing either way; only another record there does."""
     try:
         record = await reader.read_at(partition, anchor.offset)

@@ -1,15 +1,136 @@
-"""Compares each batch that was advanced over with its increment: outputs and state."""
+"""Compares each batch that was advanced over with its increment, outputs and state, and has the errors of a recovery
+that does not arrive at what was committed, with their ways out."""
 
 from __future__ import annotations
 
-from snapreplay.errors import SnapreplayError
-from snapreplay.service.core.restore_mode import RestoreMode
-from snapreplay.service.recovery import mismatch
-from snapreplay.service.recovery.mismatch import AdvancedBatch
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from snapreplay.app.ways import go_on
+from snapreplay.errors import SnapreplayError, StopError
+from snapreplay.service.core.phase import RestoreMode
+from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.log.batches import Step
 from snapreplay.state.contract import Store
-from snapreplay.state.digest import Digest
+from snapreplay.state.digest import Digest, wrong_stores
 from snapreplay.state.steps import Steps
+
+UNCOVERED = (
+    "the app is not deterministic (`snapreplay.testing.check` names the first record), or something changed that its"
+    " version does not cover (an installed package, a file, the environment)"
+)
+OLD_VERSION_FIRST = (
+    "start the version that processed it and stop it: the snapshot that it writes at its end (snapshot.before_stop)"
+    " needs no replay. Then start the new version"
+)
+
+
+class DigestMismatch(StopError):
+    """The state after a batch is not the one that was committed, though every record read is intact."""
+
+
+class ReplayFailed(StopError):
+    """A failure of a replay: a handler refused a record that was processed."""
+
+
+class OutputsDiffer(StopError):
+    """A failure: replayed by the same app version, a batch sends something else than was committed."""
+
+
+class CodeChanged(StopError):
+    """A replay under another app version gives another state or other outputs, or nothing shows that it does not."""
+
+
+@dataclass(frozen=True)
+class AdvancedBatch:
+    """A batch of a state partition that was advanced over; `offset` is that of its increment."""
+
+    increment: Increment
+    offset: int
+    partition: int
+    mode: RestoreMode
+    version: str
+
+    @property
+    def code_changed(self) -> bool:
+        return self.mode is RestoreMode.REPLAY and self.increment.origin.app_version != self.version
+
+    def __str__(self) -> str:
+        return f"batch {self.increment.batch} (increment at offset {self.offset})"
+
+
+def outputs_differ(place: AdvancedBatch, computed: dict[str, int]) -> SnapreplayError:
+    """Make the error for other outputs; `computed`: output topic → hash, as replayed; at least one is not the
+    recorded one."""
+    recorded = place.increment.outputs_xxh64
+    topic = next(name for name in (*recorded, *computed) if recorded.get(name) != computed.get(name))
+    facts: dict[str, object] = {
+        "batch": place.increment.batch,
+        "offset": place.offset,
+        "topic": topic,
+        "recorded": _shown(recorded.get(topic)),
+        "computed": _shown(computed.get(topic)),
+    }
+    what = (
+        f"{place}: its outputs to {topic} have fingerprint {facts['recorded']}, but {facts['computed']} when replayed"
+    )
+    if place.code_changed:
+        return _code_changed(f"{what}: replaying with changed code gives other outputs", place, facts)
+    return OutputsDiffer(
+        f"{what}; app version {place.version} then and now, written by {place.increment.origin.fingerprint}:"
+        f" {UNCOVERED}",
+        hint=OLD_VERSION_FIRST,
+        **facts,
+    )
+
+
+def state_differs(place: AdvancedBatch, computed: Digest | None, stores: Mapping[str, Digest]) -> SnapreplayError:
+    """Make the error for another digest than `computed`; `stores`: the digests of the stores as computed."""
+    increment = place.increment
+    facts: dict[str, object] = {
+        "batch": increment.batch,
+        "offset": place.offset,
+        "recorded": str(increment.digest),
+        "computed": str(computed),
+        "mode": place.mode.value,
+    }
+    what = f"{place}: digest {computed} by {place.mode.value}, but {increment.digest} was recorded"
+    what += wrong_stores(increment.store_digests, stores)
+    if place.code_changed:
+        return _code_changed(f"{what}: replaying with changed code gives another state", place, facts)
+    what += f"; written by {increment.origin.fingerprint}"
+    if place.mode is RestoreMode.REPLAY:
+        return DigestMismatch(f"{what}: {UNCOVERED}", hint=OLD_VERSION_FIRST, **facts)
+    return DigestMismatch(what, hint=f"`--set restore.mode=replay`, then {go_on(place.partition)}", **facts)
+
+
+def replay_refused(place: AdvancedBatch, error: SnapreplayError) -> SnapreplayError:
+    """Make the error for changed code that cannot process a record that was processed."""
+    return _code_changed(error.message, place, {"batch": place.increment.batch})
+
+
+def not_proven(place: AdvancedBatch) -> SnapreplayError:
+    """Make the error for changed code that replayed batches from `place` on, with no digest behind them."""
+    return _code_changed(
+        f"{place}: no digest of the state follows, so nothing proves that replaying with changed code gives the same",
+        place,
+        {"batch": place.increment.batch, "offset": place.offset},
+    )
+
+
+def _code_changed(what: str, place: AdvancedBatch, facts: dict[str, object]) -> CodeChanged:
+    recorded = place.increment.origin.app_version
+    return CodeChanged(
+        f"{what}; it was processed by app version {recorded}, this is {place.version}",
+        hint=OLD_VERSION_FIRST,
+        recorded_version=recorded,
+        version=place.version,
+        **facts,
+    )
+
+
+def _shown(hashed: int | None) -> str:
+    return "none" if hashed is None else f"{hashed:016x}"
 
 
 class Comparison:
@@ -57,18 +178,16 @@ class Comparison:
         for each in step.unread:  # nothing else proves that nothing of them is missing
             raise each.error
         if recorded is not None:
-            raise self._differs or mismatch.state_differs(
-                place, self.computed, self._store.store_digests
-            )
+            raise self._differs or state_differs(place, self.computed, self._store.store_digests)
         if place.code_changed and (increment.record_count or increment.fired_count):
-            self._unproven = self._unproven or mismatch.not_proven(place)
+            self._unproven = self._unproven or not_proven(place)
 
     def refused(self, step: Step, error: SnapreplayError) -> SnapreplayError:
         """Say what it means that a processed record cannot be replayed."""
         place = self._place_of(step)
         if not place.code_changed:
             return error
-        return self._differs or mismatch.replay_refused(place, error)
+        return self._differs or replay_refused(place, error)
 
     def end(self) -> None:
         """Raise CodeChanged if changed code replayed batches behind the last digest."""
@@ -79,12 +198,10 @@ class Comparison:
     def _compare_outputs(self, place: AdvancedBatch, computed: dict[str, int]) -> None:
         if computed == place.increment.outputs_xxh64:
             return
-        error = mismatch.outputs_differ(place, computed)
+        error = outputs_differ(place, computed)
         if not place.code_changed:
             raise error
         self._differs = self._differs or error
 
     def _place_of(self, step: Step) -> AdvancedBatch:
-        return AdvancedBatch(
-            step.increment, step.offset, self._partition, self._mode, self._version
-        )
+        return AdvancedBatch(step.increment, step.offset, self._partition, self._mode, self._version)

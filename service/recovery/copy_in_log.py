@@ -11,9 +11,9 @@ import msgspec
 
 from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError
 from snapreplay.service.core import custody, events
+from snapreplay.service.core.chain import read_positions
 from snapreplay.service.core.custody import Verdict
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
-from snapreplay.service.core.read_positions import read_positions
 from snapreplay.service.core.recoverability import start_of
 from snapreplay.service.core.retained import RetainedState, needs_inputs
 from snapreplay.service.core.search import FoundIncrement
@@ -22,9 +22,8 @@ from snapreplay.service.ports import TopicPartition
 from snapreplay.service.recovery.anchors import was_cut
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.increments import last_increment
-from snapreplay.service.topics.log_bounds import log_starts
+from snapreplay.service.topics.log_bounds import log_starts, way_back
 from snapreplay.service.topics.reading import reading
-from snapreplay.service.topics.way_back import way_back
 from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import NO_OFFSET, Increment
 from snapreplay.snapshots.plan import FromSnapshot
@@ -70,9 +69,7 @@ async def resolved(context: Context, output: tuple[str, int, int]) -> events.Dou
                         f" the output at {offset} is undecided",
                         hint="wait: an open transaction lies before it and ends at its timeout",
                     )
-                return events.DoubtResolved(
-                    None, f"{target} ends at {end_offset}, but the output was at {offset}"
-                )
+                return events.DoubtResolved(None, f"{target} ends at {end_offset}, but the output was at {offset}")
             record = await reader.read_at(target, offset)
         except (OffsetTrimmed, OffsetBeyondEnd) as error:
             return events.DoubtResolved(None, error.message)
@@ -154,7 +151,7 @@ async def _restorable(context: Context, last: Increment, topic_ids: Mapping[str,
     there = {*topic_ids, *await context.cluster.topic_ids(context.input_names)}
     async with reading(context.cluster, read_committed=False) as reader:
         starts = await log_starts(context, reader, there)
-        seen = await way_back(context, reader, last, NO_OFFSET, starts, {}, by_replay=by_replay)
+        seen = await way_back(context.snapshots, reader, last, NO_OFFSET, starts, {}, by_replay=by_replay)
     try:
         start = start_of(seen)
     except StopError:
@@ -165,8 +162,7 @@ async def _restorable(context: Context, last: Increment, topic_ids: Mapping[str,
 
 
 async def _inputs_are_there(context: Context, last: Increment) -> bool:
-    """Say whether the inputs are those that were processed, and as long. Only a recovery can tell that one is a
-    copy."""
+    """Say whether the inputs are those that were processed, and as long. Only a recovery can tell a copy."""
     ids = await context.cluster.topic_ids(context.input_names)
     if changes(context.input_names, last.topic_ids, ids):
         return False
@@ -198,5 +194,4 @@ async def _found(context: Context, kept: RetainedState) -> FoundIncrement | None
 
 async def _last(context: Context) -> FoundIncrement | None:
     async with reading(context.cluster) as reader:
-        bounds = await reader.bounds(context.increments)
-        return await last_increment(reader, context.increments, bounds)
+        return await last_increment(reader, context.increments, await reader.bounds(context.increments))

@@ -12,33 +12,27 @@ from typing import assert_never
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import custody, effects, events
-from snapreplay.service.core.backoff import Limits
 from snapreplay.service.core.chain import Chain
-from snapreplay.service.core.owners import Superseded
-from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.owners import Limits, Superseded
+from snapreplay.service.core.phase import Phase, RestoreMode
 from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.refusals import DuplicateInstance, HangingTransaction, LogCut
-from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.snapshot_policy import Unpointed
 from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.ports import Producer
-from snapreplay.service.publish.claim import await_claim, claim_record
-from snapreplay.service.publish.fence import fenced_by_owner
-from snapreplay.service.publish.state import begin_anew, own_decision, write_state
-from snapreplay.service.recovery.acceptable_failures import fingerprint_of
-from snapreplay.service.recovery.attempt import attempt
-from snapreplay.service.recovery.before_fence import nobody_else_fenced
-from snapreplay.service.recovery.executor import RecoveryExecutor
-from snapreplay.service.recovery.memory import Memory
-from snapreplay.service.recovery.recreated_topic import with_cause
-from snapreplay.service.recovery.ways_out import with_way_out
+from snapreplay.service.publish.owned import await_claim, claim_record, fenced_by_owner
+from snapreplay.service.publish.state import Begun, begin_anew, own_decision, write_state
+from snapreplay.service.recovery.acceptable_failures import fingerprint_of, with_cause, with_way_out
+from snapreplay.service.recovery.executor import RecoveryExecutor, attempt
+from snapreplay.service.recovery.memory import Memory, nobody_else_fenced
+from snapreplay.service.recovery.upgrade import upgraded
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait, within
 from snapreplay.service.runtime.witnesses import witness_ahead
-from snapreplay.service.topics.claims import newer_owner
-from snapreplay.service.topics.decision_history import decision_of
+from snapreplay.service.topics.increments import decision_of, newer_owner
 from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND
 from snapreplay.state.contract import Store
 
@@ -51,32 +45,21 @@ PIN_SLACK_MS = 15_000  # brokers look for transactions over their timeout every 
 class Recovered:
     """A LIVE partition: its producer has fenced every older one, its store is the last committed state.
 
-    `records_since_snapshot` were applied after the snapshot it started from; `snapshot_now` when that snapshot
-    was not the newest, or the mode not the preferred one, so that the next recovery need not find the same damage; or
-    when the seal is switched on or off, so that it needs nothing from before.
-    `seconds_since_snapshot`: of a state that was still in memory; else 0.
+    `unpointed.fell_back`: a snapshot is wanted at once. The one it started from was not the newest, or the mode not the
+    preferred one, so that the next recovery need not find the same damage; or the seal is switched on or off, so that
+    it needs nothing from before.
     """
 
     producer: Producer
     store: Store
     chain: Chain
-    records_since_snapshot: int
-    snapshot_now: bool
-    seconds_since_snapshot: float = 0.0
+    unpointed: Unpointed
 
 
 class RecoveryDriver:
-    """A recovery from a fence on; use it once. `recover()` ends with a `Recovered`, or raises what only others can
-    solve."""
+    """A recovery from a fence on; use it once. `recover()` returns, or raises what only others can solve."""
 
-    def __init__(
-        self,
-        context: Context,
-        memory: Memory,
-        reporter: Reporter,
-        *,
-        insists: bool = False,
-    ) -> None:
+    def __init__(self, context: Context, memory: Memory, reporter: Reporter, *, insists: bool = False) -> None:
         """Take `insists`: what `memory` holds is the only copy, and nobody else could restore it."""
         self._insists = insists
         self._context = context
@@ -129,22 +112,19 @@ class RecoveryDriver:
             backoff.retry_backoff_max_ms,
         )
         recovery = Recovery(
-            self._context.expected,
-            preferred_mode(self._context, self._store),
-            limits,
-            self._memory.kept,
+            self._context.expected, preferred_mode(self._context, self._store), limits, self._memory.kept
         )
         self._reporter.restore_started()
         self._began_at = asyncio.get_running_loop().time()
         try:
             recovered = await self._run(recovery)
-            await self._executor.close_reader()
+            await self._executor.follower.close_reader()
             self._producer = None  # handed over: from here on it is not ours to discard
             return recovered
         finally:
             self._executor.end_load()
             await self._discard_producer()
-            await self._executor.close_reader()
+            await self._executor.follower.close_reader()
 
     async def _run(self, recovery: Recovery) -> Recovered:
         while True:
@@ -163,7 +143,8 @@ class RecoveryDriver:
                 case effects.Wait(delay_ms, error):
                     self._reporter.retrying(error)
                     self._executor.end_load()
-                    await self._pause(delay_ms / 1000)
+                    self._woken.clear()
+                    await within(delay_ms / 1000, self._woken)
                 case _:
                     assert_never(end)
 
@@ -183,10 +164,6 @@ class RecoveryDriver:
         if newer is not None:
             raise Superseded(newer, self._context.partition) from error
 
-    async def _pause(self, seconds: float) -> None:
-        self._woken.clear()
-        await within(seconds, self._woken)
-
     async def _perform(self, effect: effects.Action) -> events.Event:
         match effect:
             case effects.Fence():
@@ -199,31 +176,29 @@ class RecoveryDriver:
                 return await self._begin_anew(effect)
             case effects.WriteState():
                 return await self._write_state(effect)
+            case effects.Upgrade(last):
+                return await self._upgrade(last)
             case _:
                 return await self._executor.perform(effect)
 
     async def _fence(self) -> events.Event:
         await self._discard_producer()
-        await self._executor.close_reader()
-        nobody_else = await nobody_else_fenced(
-            self._context, self._memory, self._began_at, insists=self._insists
-        )
+        await self._executor.follower.close_reader()
+        nobody_else = await nobody_else_fenced(self._context, self._memory, self._began_at, insists=self._insists)
         self._producer = await fenced_by_owner(self._context)
         return events.FenceDone(self._producer.lineage, nobody_else)
 
     async def _claim(self) -> events.Event:
         claim_id = uuid.uuid4().hex
-        record = claim_record(self._context, claim_id)
-        offsets = await self._owned().commit(self._context.partition, (), (record,))
+        offsets = await self._owned().commit(self._context.partition, (), (claim_record(self._context, claim_id),))
         self._claimed_at = asyncio.get_running_loop().time()
         self._owner_epoch = offsets[0]
         return events.ClaimAcknowledged(claim_id, offsets[0])
 
     async def _see_claim(self, effect: effects.SeeClaim) -> events.Event:
         if effect.fresh_client:
-            await self._executor.close_reader()
-        reader = await self._executor.reader()
-        return await await_claim(self._context, reader, effect, self._claimed_at)
+            await self._executor.follower.close_reader()
+        return await await_claim(self._context, await self._executor.follower.reader(), effect, self._claimed_at)
 
     async def _begin_anew(self, effect: effects.BeginAnew) -> events.Event:
         """Write the state, unless the witness tells of a later one: the coordinator may have lost a fence."""
@@ -232,36 +207,42 @@ class RecoveryDriver:
         if kept and await witness_ahead(context.cluster, app_id, increments, kept.held):
             raise custody.disputed(context.expected, kept, self._memory.last)
         finding = f"{OWN_KIND}-{fingerprint_of(context, effect.facts)}"
-        log.error(
-            "partition %d: %s and is written now (%s)", context.partition, effect.problem, finding
-        )
-        decision = own_decision(context, finding, effect.problem)
+        log.error("partition %d: %s and is written now (%s)", context.partition, effect.problem, finding)
         begun = await begin_anew(
             context,
             self._owned(),
             self._owner_epoch,
             self._store,
             effect.standing,
-            decision,
+            own_decision(context, finding, effect.problem),
             self._reporter,
             outputs=effect.outputs,
         )
-        told = decision_of(begun.increment, begun.offset)
-        self._reporter.update(decisions=(told, *self._reporter.status.decisions))
-        return events.StateWritten(FoundIncrement(begun.increment, begun.offset))
+        return self._decided(begun)
 
     async def _write_state(self, effect: effects.WriteState) -> events.Event:
         """Write the state in the chain as it is: it still has the ids of the inputs that were processed."""
         context, last = self._context, effect.last
-        log.error(
-            "partition %d: %s; the state in memory is written now", context.partition, effect.why
-        )
+        log.error("partition %d: %s; the state in memory is written now", context.partition, effect.why)
         topic = context.snapshots.topic
         moved = _moved(topic, last, await context.cluster.topic_ids([topic]))
         kept = self._memory.kept
         chain = self._chain(last, kept.fallback_from if kept is not None else None, moved)
-        found = await write_state(context, self._owned(), chain, self._store, self._reporter)
-        return events.StateWritten(found)
+        return events.StateWritten(await write_state(context, self._owned(), chain, self._store, self._reporter))
+
+    async def _upgrade(self, last: FoundIncrement) -> events.Event:
+        """Write the upgraded state. If that fails, the log still leads to the one before."""
+        context, reporter = self._context, self._reporter
+        standing, decision = await upgraded(context, self._store, last, self._executor.topic_ids)
+        log.warning("partition %d: %s", context.partition, decision["decided"])
+        begun = await begin_anew(context, self._owned(), self._owner_epoch, self._store, standing, decision, reporter)
+        self._executor.records_since_snapshot = 0
+        return self._decided(begun)
+
+    def _decided(self, begun: Begun) -> events.Event:
+        told = decision_of(begun.increment, begun.offset)
+        self._reporter.update(decisions=(told, *self._reporter.status.decisions))
+        return events.StateWritten(FoundIncrement(begun.increment, begun.offset))
 
     def _owned(self) -> Producer:
         if self._producer is None:
@@ -276,8 +257,7 @@ class RecoveryDriver:
         topic_ids: Mapping[str, str] | None = None,
         position_anchors: Mapping[str, PositionAnchor] | None = None,
     ) -> Chain:
-        """Continue the chain; `moved`: the new id of the snapshots topic, when nothing shows that the pointers are
-        valid in it."""
+        """Continue the chain; `moved`: the new id of the snapshots topic, if the pointers may not be valid in it."""
         context = self._context
         chain = Chain(
             context.origin,
@@ -296,17 +276,12 @@ class RecoveryDriver:
         topic_ids, moved, kept = self._executor.topic_ids, None, self._memory.kept
         if kept is not None:  # nothing was loaded from it
             moved = _moved(self._context.snapshots.topic, live.last, topic_ids)
-        anchors = self._executor.position_anchors
-        chain = self._chain(live.last, live.fallback_from, moved, topic_ids, anchors)
+        chain = self._chain(live.last, live.fallback_from, moved, topic_ids, self._executor.position_anchors)
         self._tell_version(live.last)
-        return Recovered(
-            self._owned(),
-            self._store,
-            chain,
-            kept.records_since_snapshot if kept else self._executor.records_since_snapshot,
-            live.fell_back or moved is not None or self._context.seals.is_changing,
-            kept.seconds_since_snapshot if kept else 0.0,
-        )
+        fell_back = live.fell_back or moved is not None or self._context.seals.is_changing
+        unpointed = kept.unpointed if kept else Unpointed(self._executor.records_since_snapshot)
+        unpointed = replace(unpointed, fell_back=fell_back, mended_from_batch=chain.batch)
+        return Recovered(self._owned(), self._store, chain, unpointed)
 
     def _tell_version(self, last: FoundIncrement) -> None:
         context, before = self._context, last.increment.origin.app_version
@@ -326,9 +301,7 @@ class RecoveryDriver:
         if recovery.phase is not Phase.LIVE:  # the runner enters it, when all of it is there
             self._reporter.phase(recovery.phase)
         self._reporter.restore(
-            attempts=recovery.attempt,
-            fallback_from=recovery.fallback_from,
-            fallback_reason=recovery.fallback_reason,
+            attempts=recovery.attempt, fallback_from=recovery.fallback_from, fallback_reason=recovery.fallback_reason
         )
 
     async def _discard_producer(self) -> None:
@@ -345,8 +318,7 @@ async def _given_up(recovery: asyncio.Task[Recovered]) -> None:
 
 
 def preferred_mode(context: Context, store: Store) -> RestoreMode:
-    """Return the preferred mode; without changes in the log there is only replay; a state that is no map never
-    writes any."""
+    """Return the preferred mode. Without changes in the log, as of a state that is no map, there is only replay."""
     if context.settings.changelog.enabled and store.keeps_changes:
         return RestoreMode(context.settings.restore.mode)
     return RestoreMode.REPLAY

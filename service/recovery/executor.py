@@ -6,30 +6,32 @@ They need no ownership: a `RecoveryDriver` has one, an examination (`service/dec
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import assert_never
 
 from snapreplay.app.ranges import PositionAnchor
-from snapreplay.errors import DamagedError, StopError
+from snapreplay.errors import DamagedError, SnapreplayError, StopError
 from snapreplay.service.clock import time_of
 from snapreplay.service.control.status import SnapshotUsed
 from snapreplay.service.core import effects, events
-from snapreplay.service.core.bisection import records_in
+from snapreplay.service.core.batch_failures import records_in
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
-from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.service.core.owners import NotAssigned
+from snapreplay.service.core.phase import RestoreMode
+from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.retained import Warm
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.ports import NO_IDS, Reader
+from snapreplay.service.ports import NO_IDS
 from snapreplay.service.recovery import inputs
+from snapreplay.service.recovery.comparison import DigestMismatch
 from snapreplay.service.recovery.copy_in_log import resolved, restorable, topic_ids_for
 from snapreplay.service.recovery.follower import Follower, Tally, prove
-from snapreplay.service.recovery.mismatch import DigestMismatch
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics import increments, log_bounds
-from snapreplay.service.topics.decision_history import decisions_of
+from snapreplay.service.topics.increments import decisions_of
 from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_state, reader_reaching
 from snapreplay.service.topics.targets import check_last, check_snapshot
 from snapreplay.snapshots.format.records import Pointer
@@ -38,6 +40,31 @@ from snapreplay.snapshots.log.by_changes import ChangesLost
 from snapreplay.snapshots.plan import FromGenesis, FromSnapshot, LogStarts
 from snapreplay.state.contract import Store
 from snapreplay.state.values import StoredValueUnreadable
+
+Perform = Callable[[effects.Action], Awaitable[events.Event]]
+Seen = Callable[[Recovery, events.Event], None]
+"""Called after every event, with what has become of the recovery."""
+
+
+async def attempt(recovery: Recovery, perform: Perform, seen: Seen) -> tuple[Recovery, effects.End]:
+    """Recover from the fence to what ends it. What `perform` raises is an event, too: the core says what it means.
+
+    Raises:
+        NotAssigned: nobody knows for how long.
+    """
+    event: events.Event = events.Begin()
+    while True:
+        recovery, effect = step(recovery, event)
+        seen(recovery, event)
+        if isinstance(effect, effects.Wait | effects.GoLive | effects.GiveWay | effects.Fail):
+            return recovery, effect
+        try:
+            event = await perform(effect)
+        except NotAssigned:
+            raise
+        except SnapreplayError as error:
+            event = events.EffectFailed(error)
+
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -67,18 +94,16 @@ class RecoveryExecutor:
         """Perform an effect, or raise SnapreplayError: it failed; what that means is the core's to say."""
         match effect:
             case effects.ReadWindow(window):
-                reader = await self.reader()
-                found = await increments.last_in_window(reader, self._context.increments, window)
+                found = await increments.last_in_window(await self.follower.reader(), self._context.increments, window)
                 return events.WindowRead(found)
             case effects.ReadTopicIds(kept):
                 return await topic_ids_for(self._context, kept)
             case effects.ResolveDoubt(output):
                 return await resolved(self._context, output)
             case effects.ReadStarts(last):
-                log_reader = await self.reader()
+                log_reader = await self.follower.reader()
                 await check_last(log_reader, self._context.increments, last)
-                decisions = await decisions_of(log_reader, self._context.increments, last)
-                self._reporter.update(decisions=decisions)
+                self._reporter.update(decisions=await decisions_of(log_reader, self._context.increments, last))
                 return events.StartsRead(await self._starts(last))
             case effects.Reenter():
                 return await self._reenter(effect)
@@ -88,9 +113,7 @@ class RecoveryExecutor:
                 return await self._advance(effect)
             case effects.CheckInputs(last, in_memory):
                 try:
-                    checked = await inputs.check_inputs(
-                        self._context, last.increment, self._reporter.waiting_for
-                    )
+                    checked = await inputs.check_inputs(self._context, last.increment, self._reporter.waiting_for)
                 except inputs.REFUSALS as error:
                     way = await restorable(self._context, last.increment) if in_memory else None
                     return events.InputsRefused(error, restorable=way is not False)
@@ -101,14 +124,6 @@ class RecoveryExecutor:
             case _:
                 assert_never(effect)
 
-    async def reader(self) -> Reader:
-        """Return that of the follower."""
-        return await self.follower.reader()
-
-    async def close_reader(self) -> None:
-        """Close it; the next effect gets a new client."""
-        await self.follower.close_reader()
-
     def end_load(self) -> None:
         """Give the place among `restore.concurrency` back, if one was taken."""
         if self._loading:
@@ -116,9 +131,7 @@ class RecoveryExecutor:
             self._loading = False
 
     async def _starts(self, last: FoundIncrement) -> LogStarts:
-        return await log_bounds.read_starts(
-            self._context, last, disregard_manifests=self.disregard_manifests
-        )
+        return await log_bounds.read_starts(self._context, last, disregard_manifests=self.disregard_manifests)
 
     async def _reenter(self, effect: effects.Reenter) -> events.Event:
         store, last = self._store, effect.last
@@ -143,7 +156,7 @@ class RecoveryExecutor:
             self._reporter.count(applied, records_in(last.increment) - applied)
         self._reporter.warm(effect.warm, store.digest.count if store.digest else 0)
         if proof is not None:
-            self._reporter.proven(proof)
+            self._reporter.restore(proof=proof)
         return events.Reentered()
 
     async def load(self, effect: effects.Load) -> events.StartLoaded | events.SnapshotUnusable:
@@ -160,17 +173,15 @@ class RecoveryExecutor:
             case _:
                 assert_never(effect.start)
 
-    async def _load_snapshot(
-        self, pointer: Pointer
-    ) -> events.StartLoaded | events.SnapshotUnusable:
+    async def _load_snapshot(self, pointer: Pointer) -> events.StartLoaded | events.SnapshotUnusable:
         context = self._context
         reader = await reader_reaching(context, pointer, self._reporter.waiting_for)
         try:
             manifest = await load_manifest(reader, context.snapshots, pointer)
-            is_sealed = await check_snapshot(await self.reader(), context.increments, manifest)
+            is_sealed = await check_snapshot(await self.follower.reader(), context.increments, manifest)
             size_bytes = sum(ref.size_bytes for ref in manifest.chunks)
-            self._reporter.snapshot_used(
-                SnapshotUsed(
+            self._reporter.restore(
+                snapshot=SnapshotUsed(
                     manifest.snapshot_id,
                     manifest.batch,
                     pointer.manifest_offset,
@@ -180,11 +191,12 @@ class RecoveryExecutor:
                     len(manifest.chunks),
                 )
             )
+            recorded, older = manifest.origin.schema_version, context.expected.upgrades_from
             largest = await load_state(
                 reader,
                 context.snapshots,
                 manifest,
-                context.app.schema_version,
+                recorded if older(recorded) else context.app.schema_version,
                 self._store,
                 lambda done, total: self._reporter.progress("bytes", 0, done, total),
             )
@@ -203,12 +215,8 @@ class RecoveryExecutor:
         topic_ids = NO_IDS
         if base.batch < last.increment.batch:
             self._reporter.restore(mode=effect.mode.value)
-            if (
-                effect.mode is RestoreMode.REPLAY
-            ):  # an input that ends too early would be waited for
-                checked = await inputs.check_inputs(
-                    context, last.increment, self._reporter.waiting_for
-                )
+            if effect.mode is RestoreMode.REPLAY:  # an input that ends too early would be waited for
+                checked = await inputs.check_inputs(context, last.increment, self._reporter.waiting_for)
                 topic_ids = checked.topic_ids
                 await inputs.check_policies(context)
         if effect.mode is RestoreMode.REPLAY:
@@ -216,13 +224,11 @@ class RecoveryExecutor:
         try:
             tally = await self.follower.advance(base, last, effect.mode, topic_ids)
         except (ChangesLost, DamagedError, OffsetTrimmed) as error:
-            log.warning(
-                "partition %d: cannot advance by %s: %s", context.partition, effect.mode, error
-            )
+            log.warning("partition %d: cannot advance by %s: %s", context.partition, effect.mode, error)
             return events.ModeUnavailable(effect.mode, error)
         proof = await prove(self._store, last.increment, tally)
         if proof is not None:
-            self._reporter.proven(proof)
+            self._reporter.restore(proof=proof)
         await self._index()  # at the end: before, each change would have to find its place
         self.records_since_snapshot = tally.records
         return events.Advanced(tally.damage)

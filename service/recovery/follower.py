@@ -12,16 +12,10 @@ from dataclasses import dataclass
 from snapreplay.app.ways import go_on
 from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.service.control.status import DigestProof
-from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import NO_IDS, Reader, TopicPartition
-from snapreplay.service.recovery.comparison import Comparison
-from snapreplay.service.recovery.mismatch import (
-    CodeChanged,
-    DigestMismatch,
-    OutputsDiffer,
-    ReplayFailed,
-)
+from snapreplay.service.recovery.comparison import CodeChanged, Comparison, DigestMismatch, OutputsDiffer, ReplayFailed
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import Read, feeding, run_cooperatively
 from snapreplay.service.runtime.report import Reporter
@@ -81,11 +75,7 @@ class Follower:
             await reader.close()
 
     async def advance(
-        self,
-        base: Base,
-        last: FoundIncrement,
-        mode: RestoreMode,
-        topic_ids: Mapping[str, str] = NO_IDS,
+        self, base: Base, last: FoundIncrement, mode: RestoreMode, topic_ids: Mapping[str, str] = NO_IDS
     ) -> Tally:
         """Bring the store from the state of `base` to that after `last`. A replay reads the inputs by `topic_ids`.
 
@@ -159,10 +149,7 @@ def replayed(replay: Replay, step: Step) -> Reading[dict[str, int]]:
     except RecordError as error:
         batch = step.increment.batch
         raise ReplayFailed(
-            f"replaying batch {batch}: {error.message}",
-            hint=error.hint,
-            record_id=error.record_id,
-            batch=batch,
+            f"replaying batch {batch}: {error.message}", hint=error.hint, record_id=error.record_id, batch=batch
         ) from error
     return applied.outputs_xxh64 if applied is not None else {}
 
@@ -171,13 +158,7 @@ class _Way:
     """One advance by one mode."""
 
     def __init__(
-        self,
-        context: Context,
-        store: Store,
-        reporter: Reporter,
-        base: Base,
-        last: FoundIncrement,
-        mode: RestoreMode,
+        self, context: Context, store: Store, reporter: Reporter, base: Base, last: FoundIncrement, mode: RestoreMode
     ) -> None:
         self._context = context
         self._store = store
@@ -206,7 +187,8 @@ class _Way:
 
     def _batch(self, step: Step) -> Reading[None]:
         tally = self._tally
-        tally.has_changes = tally.has_changes and _has_changes(step)
+        if step.increment.changes is None and not step.increment.is_empty:
+            tally.has_changes = False
         if self._failure is None:
             try:
                 yield from self._applied(step)
@@ -233,7 +215,8 @@ class _Way:
             sum(self._last.increment.positions.values()),
         )
         self._reporter.restore(
-            records_replayed=tally.records if self._replay else 0, entries=_entries(store)
+            records_replayed=tally.records if self._replay else 0,
+            entries=store.digest.count if store.digest is not None else 0,
         )
 
     def _replayed(self, replay: Replay, step: Step) -> Reading[dict[str, int]]:
@@ -245,10 +228,6 @@ class _Way:
             if meaning is error:
                 raise
             raise meaning from error
-
-
-def _has_changes(step: Step) -> bool:
-    return step.increment.changes is not None or step.increment.is_empty
 
 
 def _with_changes(context: Context, store: Store, hint: str, tally: Tally) -> str:
@@ -282,8 +261,3 @@ async def prove(store: Store, last: Increment, tally: Tally) -> DigestProof | No
             computed=str(computed),
         )
     return DigestProof(str(last.digest), str(computed), max(1, tally.digests))
-
-
-def _entries(store: Store) -> int:
-    digest = store.digest
-    return digest.count if digest is not None else 0

@@ -15,22 +15,14 @@ from dataclasses import dataclass
 from snapreplay.app.ranges import Anchor, PositionAnchor
 from snapreplay.counted import counted_are
 from snapreplay.errors import RetryableError, StopError
+from snapreplay.service.core.chain import ReadPosition, read_positions
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
-from snapreplay.service.core.read_positions import ReadPosition, read_positions
 from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
-from snapreplay.service.recovery.anchors import (
-    Below,
-    Match,
-    below_or_copied,
-    below_position,
-    goes_on,
-    record_at_anchor,
-)
+from snapreplay.service.recovery.anchors import Below, Match, below_or_copied, below_position, goes_on, record_at_anchor
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.reading import OnWaiting, Patience, reading
 from snapreplay.service.topics.requirements import check_replayable
-from snapreplay.service.topics.stale_leader import OnWaiting, Patience
 from snapreplay.snapshots.format.records import Increment
 
 log = logging.getLogger("snapreplay.partition")
@@ -88,8 +80,7 @@ async def topic_ids(context: Context) -> dict[str, str]:
         InputMissing: an input is not there.
         Unreachable: the cluster could not be asked.
     """
-    names = (*context.input_names, context.increments.topic, context.snapshots.topic)
-    ids = await context.cluster.topic_ids(names)
+    ids = await context.cluster.topic_ids((*context.input_names, context.increments.topic, context.snapshots.topic))
     for name in context.input_names:
         if name not in ids:
             raise InputMissing(
@@ -112,9 +103,7 @@ async def check_policies(context: Context) -> None:
     check_replayable(context.app, context.settings, list(facts.values()))
 
 
-async def check_inputs(
-    context: Context, last: Increment, on_waiting: OnWaiting = lambda _: None
-) -> Checked:
+async def check_inputs(context: Context, last: Increment, on_waiting: OnWaiting = lambda _: None) -> Checked:
     """Compare every input with the last increment. An input that ends too early is asked for again, because a broker
     may be behind, but not for long if all brokers agree on its end.
 
@@ -128,9 +117,7 @@ async def check_inputs(
     patience = Patience()
     while True:
         ids = await topic_ids(context)
-        changed = {
-            change.topic: change for change in changes(context.input_names, last.topic_ids, ids)
-        }
+        changed = {change.topic: change for change in changes(context.input_names, last.topic_ids, ids)}
         try:
             found = await _check_once(context, last, ids, changed)
         except OffsetBeyondEnd as error:
@@ -145,9 +132,7 @@ async def check_inputs(
                 raise InputShorter(_with(text, change), hint=error.hint, **error.facts) from error
             on_waiting(f"{error.message}; asking all brokers, {patience.left_seconds:.0f} s left")
         else:
-            anchors = {
-                topic: each.anchor for topic, each in found.items() if each.anchor is not None
-            }
+            anchors = {topic: each.anchor for topic, each in found.items() if each.anchor is not None}
             rewritten = tuple(topic for topic, each in found.items() if each.rewritten)
             return Checked(ids, tuple(changed.values()), anchors, rewritten)
         await patience.pause()
@@ -202,30 +187,23 @@ async def compare_while_live(
         raise InputDoubtful(str(change), topic=change.topic)
     async with reading(context.cluster, topic_ids=ids) as reader:
         found = {
-            topic: await _compare(
-                context, reader, TopicPartition(topic, context.partition), read_position
-            )
+            topic: await _compare(context, reader, TopicPartition(topic, context.partition), read_position)
             for topic, read_position in read
         }
     return {topic for topic, is_known in found.items() if is_known}
 
 
-async def _compare(
-    context: Context, reader: Reader, partition: TopicPartition, read_position: ReadPosition
-) -> bool:
+async def _compare(context: Context, reader: Reader, partition: TopicPartition, read_position: ReadPosition) -> bool:
     """Say whether a fetch from the position, with the leader epoch below it, would go on in this log."""
     position, record = read_position.position, read_position.record
     bounds = await reader.bounds(partition)
     if position > bounds.end_offset:
         raise InputDoubtful(
-            f"input {partition} ends at {bounds.end_offset}, but it was read up to {position}",
-            topic=partition.topic,
+            f"input {partition} ends at {bounds.end_offset}, but it was read up to {position}", topic=partition.topic
         )
-    below = await below_position(context, reader, partition, read_position)
-    if below.match is Match.OTHER:
+    if (await below_position(context, reader, partition, read_position)).match is Match.OTHER:
         raise InputDoubtful(
-            f"input {partition} no longer holds what was read directly below offset {position}",
-            topic=partition.topic,
+            f"input {partition} no longer holds what was read directly below offset {position}", topic=partition.topic
         )
     if record is not None and (await record_at_anchor(reader, partition, record))[0] is Match.OTHER:
         raise InputDoubtful(
@@ -241,19 +219,13 @@ async def _check_once(
     """Check with a new client each time: another broker may know better than a stale leader."""
     async with reading(context.cluster, topic_ids=ids) as reader:
         return {
-            topic: await _check_one(
-                context, reader, TopicPartition(topic, context.partition), each, changed.get(topic)
-            )
+            topic: await _check_one(context, reader, TopicPartition(topic, context.partition), each, changed.get(topic))
             for topic, each in read_positions(last).items()
         }
 
 
 async def _check_one(
-    context: Context,
-    reader: Reader,
-    partition: TopicPartition,
-    read_position: ReadPosition,
-    change: TopicChange | None,
+    context: Context, reader: Reader, partition: TopicPartition, read_position: ReadPosition, change: TopicChange | None
 ) -> Below:
     position, anchor = read_position.position, read_position.record
     bounds = await reader.bounds(partition)
@@ -318,11 +290,7 @@ async def _check_between(
 
 
 async def _rewritten(
-    reader: Reader,
-    partition: TopicPartition,
-    read_position: ReadPosition,
-    below: Below,
-    bounds: Bounds,
+    reader: Reader, partition: TopicPartition, read_position: ReadPosition, below: Below, bounds: Bounds
 ) -> InputReplaced:
     """Make the error for a log that was cut below the position and has grown again. The broker tells where, unless
     it has forgotten its leader epochs together with its records."""
@@ -356,11 +324,7 @@ async def _rewritten(
 
 
 def _other_record(
-    partition: TopicPartition,
-    position: int,
-    anchor: Anchor,
-    found: Anchor,
-    change: TopicChange | None,
+    partition: TopicPartition, position: int, anchor: Anchor, found: Anchor, change: TopicChange | None
 ) -> InputReplaced:
     return InputReplaced(
         _with(
@@ -376,9 +340,7 @@ def _other_record(
     )
 
 
-def _other_topic(
-    partition: TopicPartition, position: int, change: TopicChange, how: str
-) -> InputReplaced:
+def _other_topic(partition: TopicPartition, position: int, change: TopicChange, how: str) -> InputReplaced:
     """Make the error for another topic; `how`: what shows it, as a sentence without its full stop."""
     return InputReplaced(
         f"input {partition}: {change}. {how}",

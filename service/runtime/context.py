@@ -129,12 +129,11 @@ class Context:
             started_at_ms=self.identity.started_at_ms,
             app=app_name(self.app),
             fields=self.app.stored_fields,
+            upgrades=self.app.upgraded_fields,
         )
 
 
-def contexts_of(
-    app: App[Any], settings: Settings, cluster: Cluster, view: ClusterView
-) -> list[Context]:
+def contexts_of(app: App[Any], settings: Settings, cluster: Cluster, view: ClusterView) -> list[Context]:
     """Make the context of every partition, in order; never empty."""
     identity = Identity.of_this_process(settings.instance_id)
     return [

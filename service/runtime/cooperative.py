@@ -66,9 +66,7 @@ async def run_cooperatively(steps: Reading[T], read: Read | None = None) -> T:
 
 
 async def _answered(
-    wanted: Source | Callable[[], Any],
-    cursors: dict[Source, AsyncGenerator[Slice, None]],
-    read: Read | None,
+    wanted: Source | Callable[[], Any], cursors: dict[Source, AsyncGenerator[Slice, None]], read: Read | None
 ) -> Any:
     if not isinstance(wanted, Source):
         return await asyncio.to_thread(wanted)
@@ -77,15 +75,6 @@ async def _answered(
             raise AssertionError(f"nobody reads {wanted}")
         cursors[wanted] = read(wanted)
     return await anext(cursors[wanted], None) or ()  # a tuple as the default: CPython #128078
-
-
-async def apply(fold: Fold, portion: Portion) -> None:
-    """Apply what a batch is to apply, as far as it has room.
-
-    Raises:
-        RecordError: as `Fold.applying`; the batch must be abandoned.
-    """
-    await run_cooperatively(feeding(fold, portion))
 
 
 def feeding(fold: Fold, portion: Portion) -> Steps[None]:

@@ -14,28 +14,19 @@ from snapreplay.errors import AccessError, RecordError, SnapreplayError
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.metrics import PartitionMetrics, Result
 from snapreplay.service.control.status import (
-    AuditProof,
-    BlockedTopic,
-    DigestProof,
-    InputStatus,
     PartitionError,
     PartitionStatus,
     Progress,
     Recovery,
-    RejectedProposal,
-    SnapshotStatus,
-    SnapshotUsed,
     StatusBoard,
     StoreStatus,
-    ValuesRead,
 )
 from snapreplay.service.core.kafka_errors import ClockRefused
 from snapreplay.service.core.phase import RECOVERING, Phase, may_follow
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.retained import Warm
-from snapreplay.state.contract import Store, StoreSize
+from snapreplay.state.contract import Store, StoreSize, larger_of
 from snapreplay.state.digest import DEFAULT_STORE, Digest
-from snapreplay.state.sizes import larger_of
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -87,9 +78,7 @@ class Reporter:
         if restore is not None and before in RECOVERING:
             spent = restore.seconds_per_phase.get(before.value, 0.0) + now - self._phase_since
             seconds = {**restore.seconds_per_phase, before.value: spent}
-            restore = msgspec.structs.replace(
-                restore, seconds_per_phase=seconds, progress=None, waiting_for=""
-            )
+            restore = msgspec.structs.replace(restore, seconds_per_phase=seconds, progress=None, waiting_for="")
         self._phase_since = now
         doubt = self.status.ownership_doubt if phase is Phase.LIVE else ""
         self.update(phase=phase, restore=restore, ownership_doubt=doubt)
@@ -144,45 +133,10 @@ class Reporter:
             log.warning("partition %d: %s", self.status.partition, what)
         self.restore(waiting_for=what)
 
-    def values_read(self, values: ValuesRead | None) -> None:
-        """Show how many stored values could be read so far. Does not count as progress: `updated_at` stays."""
-        self.status = msgspec.structs.replace(self.status, values_read=values)
-        self._board.publish(self.status)
-
-    def outlook(
-        self, *, recoverable: bool | None, reason: str, blocked: tuple[BlockedTopic, ...]
-    ) -> None:
-        """Show what the recoverability monitor saw. Does not count as progress: `updated_at` stays."""
-        self.status = msgspec.structs.replace(
-            self.status,
-            recoverable=recoverable,
-            unrecoverable_reason=reason,
-            blocked_by_open_transaction=blocked,
-        )
-        self._board.publish(self.status)
-
-    def rejected(self, proposals: tuple[RejectedProposal, ...]) -> None:
-        """Show the proposals that were not adopted, newest first. Not progress either."""
-        self.status = msgspec.structs.replace(self.status, rejected_proposals=proposals)
-        self._board.publish(self.status)
-
-    def audited(self, proofs: tuple[AuditProof, ...] | None) -> None:
-        """Show what audits have proved; None: not known. Not progress either."""
-        if proofs != self.status.audited:
-            self.status = msgspec.structs.replace(self.status, audited=proofs)
-            self._board.publish(self.status)
-
-    def ends(self, inputs: tuple[InputStatus, ...]) -> None:
-        """Show where the inputs end, at positions that were shown before. Not progress either."""
-        if inputs != self.status.inputs:
-            self.status = msgspec.structs.replace(self.status, inputs=inputs)
-            self._board.publish(self.status)
-
-    def doubt(self, reason: str) -> None:
-        """Show why it is not known whether the partition is still ours; empty when it is known. Not progress
-        either."""
-        if reason != self.status.ownership_doubt:
-            self.status = msgspec.structs.replace(self.status, ownership_doubt=reason)
+    def note(self, **changes: Any) -> None:
+        """Publish with these fields changed, but not as progress: `updated_at` stays."""
+        before, self.status = self.status, msgspec.structs.replace(self.status, **changes)
+        if self.status != before:
             self._board.publish(self.status)
 
     @property
@@ -201,8 +155,7 @@ class Reporter:
         )
 
     def entries(self, largest: Mapping[str, int]) -> None:
-        """Note entries that were loaded or committed, the largest of each store with so many bytes; published with
-        the next change."""
+        """Note the bytes of the largest entry of each store, loaded or committed; published with the next change."""
         self._largest = larger_of(self._largest, largest)
 
     def state(self, store: Store, digest: Digest | None) -> None:
@@ -218,34 +171,18 @@ class Reporter:
             state_bytes=store.size_bytes,
             state_largest_entry_bytes=max(largest.values(), default=0),
             stores=tuple(
-                StoreStatus(
-                    one.name,
-                    one.entries,
-                    one.size_bytes,
-                    largest.get(one.name, 0),
-                    due.get(one.name),
-                )
+                StoreStatus(one.name, one.entries, one.size_bytes, largest.get(one.name, 0), due.get(one.name))
                 for one in sizes
             ),
             timers_pending=timetable.pending_timers if timetable is not None else 0,
             next_due_ms=min(due.values(), default=None),
         )
 
-    def snapshot_used(self, used: SnapshotUsed) -> None:
-        self.restore(snapshot=used)
-
-    def proven(self, proof: DigestProof) -> None:
-        self.restore(proof=proof)
-
     def warm(self, outcome: Warm, entries: int) -> None:
-        """Show that the state was still in memory. Of several attempts the first one says what became of the batch
-        in doubt."""
+        """Show that the state was still in memory. The first of several attempts tells of the batch in doubt."""
         restore = self.status.restore
         if restore is not None:
             self.restore(warm=restore.warm or outcome.value, entries=entries)
-
-    def snapshot(self, status: SnapshotStatus) -> None:
-        self.update(snapshot=status)
 
     def failed(self, error: BaseException) -> None:
         self.update(error=problem_of(error))

@@ -23,8 +23,7 @@ READ_SECONDS = 5.0
 
 
 class Witnesses:
-    """One per process. What was committed is noted at once, and written together every few seconds if it has
-    changed."""
+    """One per process. What was committed is noted at once, and what has changed is written every few seconds."""
 
     def __init__(self) -> None:
         self._reached: dict[TopicPartition, Witness] = {}
@@ -36,13 +35,12 @@ class Witnesses:
         self._reached[source] = Witness.of(source.topic, last, offset)
 
     def forget(self, source: TopicPartition) -> None:
-        """Forget what was reached, because another process may own it by now: what it writes is newer."""
+        """Forget it, because another process may own it by now: what it writes is newer."""
         self._reached.pop(source, None)
         self._written.pop(source, None)
 
     async def keep_writing(self, committer: OffsetCommitter) -> None:
-        """Write what has changed until it is cancelled. After a standstill not at once: the partitions hear first who
-        owns them."""
+        """Write what has changed until cancelled. After a standstill the partitions hear first who owns them."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + WRITE_SECONDS
@@ -67,11 +65,7 @@ class Witnesses:
             await committer.close()
 
     async def _write(self, committer: OffsetCommitter) -> None:
-        new = {
-            source: witness
-            for source, witness in self._reached.items()
-            if self._written.get(source) != witness
-        }
+        new = {source: witness for source, witness in self._reached.items() if self._written.get(source) != witness}
         if not new:
             return
         try:
@@ -100,9 +94,7 @@ def _committed(witness: Witness) -> CommittedOffset:
     return CommittedOffset(witness.increment_offset + 1, witness.metadata)
 
 
-async def give_up_later(
-    cluster: Cluster, app_id: str, source: TopicPartition, begun: FoundIncrement
-) -> None:
+async def give_up_later(cluster: Cluster, app_id: str, source: TopicPartition, begun: FoundIncrement) -> None:
     """Take back what the witness says of batches after `begun`, which is about to begin a chain: they were given up.
 
     Raises:
@@ -137,9 +129,7 @@ async def witness_of(cluster: Cluster, app_id: str, source: TopicPartition) -> W
     return Witness.from_metadata(found[source].metadata) if source in found else None
 
 
-async def witness_ahead(
-    cluster: Cluster, app_id: str, source: TopicPartition, last: FoundIncrement
-) -> Witness | None:
+async def witness_ahead(cluster: Cluster, app_id: str, source: TopicPartition, last: FoundIncrement) -> Witness | None:
     """Return the witness, if the log has lost the batch that it names."""
     witness = await witness_of(cluster, app_id, source)
     return witness if witness is not None and witness.is_ahead(source.topic, last) else None

@@ -1,20 +1,27 @@
-"""Reads the increments topic backwards: the last increment, and the newest claim."""
+"""Reads the increments topic backwards: the last increment, the newest claim and whether it is another owner's, and the
+decisions in the chain, each of which names the one before it."""
 
 from __future__ import annotations
 
 from snapreplay.app.record import InputRecord
-from snapreplay.errors import DamagedError
+from snapreplay.errors import DamagedError, Reaction, SnapreplayError
+from snapreplay.service.clock import time_of
+from snapreplay.service.control.status import Decision
+from snapreplay.service.core.chain import decided_at
+from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
 from snapreplay.service.core.search import FoundIncrement, SearchWindow, windows
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.topics.reading import Patience, reading
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
-from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment
+from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRecord, Claim, Increment
 from snapreplay.snapshots.log.batches import kind_in, named_kind
 from snapreplay.snapshots.log.place import decode_as, is_ours, seals_of
 
+SHOWN_MAX = 100  # decisions
 
-async def last_in_window(
-    reader: Reader, log: TopicPartition, window: SearchWindow
-) -> FoundIncrement | None:
+
+async def last_in_window(reader: Reader, log: TopicPartition, window: SearchWindow) -> FoundIncrement | None:
     """Return the last increment in the window, None when it holds none.
 
     Raises:
@@ -36,9 +43,7 @@ async def last_in_window(
     return FoundIncrement(increment, candidate.offset, foreign)
 
 
-async def last_increment(
-    reader: Reader, log: TopicPartition, within: Bounds
-) -> FoundIncrement | None:
+async def last_increment(reader: Reader, log: TopicPartition, within: Bounds) -> FoundIncrement | None:
     """Return the last increment within these bounds, None when they hold none. For readers without a claim, or with a
     claim that was seen.
 
@@ -70,16 +75,11 @@ def _foreign(log: TopicPartition, record: InputRecord) -> bool:
     else:
         return False
     raise DamagedError(
-        f"{log} offset {record.offset} holds {problem}",
-        topic=log.topic,
-        partition=log.partition,
-        offset=record.offset,
+        f"{log} offset {record.offset} holds {problem}", topic=log.topic, partition=log.partition, offset=record.offset
     )
 
 
-async def newer_claim(
-    reader: Reader, log: TopicPartition, after_offset: int, end_offset: int
-) -> Claim | None:
+async def newer_claim(reader: Reader, log: TopicPartition, after_offset: int, end_offset: int) -> Claim | None:
     """Return the newest claim in (after_offset, end_offset), None when nobody claimed after us."""
     newest: Claim | None = None
     async for records in reader.read(log, after_offset + 1, end_offset):
@@ -87,3 +87,109 @@ async def newer_claim(
             if kind_in(record, seals_of(log)) is RecordKind.CLAIM:
                 newest = decode_as(Claim, record.value or b"", log, record.offset)
     return newest
+
+
+async def decisions_of(reader: Reader, log: TopicPartition, last: FoundIncrement) -> tuple[Decision, ...]:
+    """List the decisions, newest first, as far as the log reaches back; at most 100."""
+    found: list[Decision] = []
+    offset = decided_at(last.increment, last.offset)
+    while offset != NO_OFFSET and len(found) < SHOWN_MAX:
+        increment = await increment_at(reader, log, offset)
+        if increment is None:
+            break
+        found.append(decision_of(increment, offset))
+        # Falls with each step: a forged offset must not lead in circles.
+        offset = min(increment.last_decision_offset, offset - 1)
+    return tuple(found)
+
+
+async def increment_at(reader: Reader, log: TopicPartition, offset: int) -> Increment | None:
+    """Read an increment; None if it was trimmed or cannot be read: missing history never stops a recovery."""
+    try:
+        record = await reader.read_at(log, offset)
+        return decode_as(Increment, record.value or b"", log, offset) if record else None
+    except OffsetTrimmed:
+        return None
+    except SnapreplayError as error:
+        if error.reaction is Reaction.RETRY:
+            raise
+        return None
+
+
+def decision_of(increment: Increment, offset: int) -> Decision:
+    """Return what the increment at this offset records."""
+    said = increment.decision or {}
+    return Decision(
+        offset=offset,
+        batch=increment.batch,
+        finding=said.get("finding", ""),
+        problem=said.get("problem", ""),
+        decided=said.get("decided", ""),
+        reason=said.get("reason", ""),
+        by=said.get("by", ""),
+        at=time_of(increment.written_at_ms),
+    )
+
+
+async def newer_owner(context: Context, owner_epoch: int, known_offset: int = NO_OFFSET) -> Claim | None:
+    """Return the newest claim after ours, None when nobody claimed since. A claim that was trimmed meanwhile counts,
+    too: what its owner committed has its epoch.
+
+    A fence and a transaction timeout raise the same error; only a newer claim tells them apart. A leader that does not
+    even know our own claim is stale: others are asked.
+
+    Args:
+        known_offset: another log says that something was committed here after our claim. A leader that does not know
+            it is stale, too; if no other one is found in time, that record is gone.
+
+    Raises:
+        Unreachable, ReadStalled, OffsetBeyondEnd: the log could not be asked.
+    """
+    patience = Patience()
+    while True:
+        late = patience.is_over
+        try:
+            newer, end_offset = await _newer_owner(context, owner_epoch)
+            if newer is not None or end_offset > known_offset or late:
+                return newer
+        except OffsetBeyondEnd:
+            if late:
+                raise
+        await patience.pause()
+
+
+async def _newer_owner(context: Context, owner_epoch: int) -> tuple[Claim | None, int]:
+    """Find the newest claim after ours; also return where the log ends, according to the leader that was asked."""
+    async with reading(context.cluster) as reader:
+        bounds = await reader.bounds(context.increments)
+        if bounds.end_offset <= owner_epoch:
+            raise OffsetBeyondEnd(
+                f"{context.increments} ends at {bounds.end_offset}, but our claim is at {owner_epoch}: the leader is"
+                " stale, or the log is shorter than it was",
+                end_offset=bounds.end_offset,
+                owner_epoch=owner_epoch,
+            )
+        after = max(owner_epoch, bounds.start_offset - 1)
+        if bounds.end_offset <= after + 1:
+            return None, bounds.end_offset
+        newer = await newer_claim(reader, context.increments, after, bounds.end_offset)
+        if newer is None and bounds.start_offset > owner_epoch:
+            newer = await _trimmed_claim(context, reader, owner_epoch, bounds)
+        return newer, bounds.end_offset
+
+
+async def _trimmed_claim(context: Context, reader: Reader, owner_epoch: int, bounds: Bounds) -> Claim | None:
+    found = await last_in_window(reader, context.increments, SearchWindow(*bounds))
+    if found is None or found.increment.owner_epoch <= owner_epoch:
+        return None
+    expected = context.expected
+    return Claim(
+        claim_id="",
+        app_id=expected.app_id,
+        cluster_id=expected.cluster_id,
+        process_id="",
+        instance_id="",
+        host="unknown (its claim is trimmed)",
+        pid=0,
+        started_at_ms=0,
+    )

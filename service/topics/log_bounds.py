@@ -1,30 +1,30 @@
-"""The offsets where our logs begin now, and whether the snapshots topic proves that the increments topic was cut."""
+"""Asks the logs for what a recovery would need: where they begin, whether the snapshots topic proves that the
+increments topic was cut, and whether there is a way back to the last increment."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Container
+from collections.abc import Container, MutableMapping
 
 from snapreplay.app import names
 from snapreplay.counted import counted
-from snapreplay.service.core.log_cut import is_recent, shows_cut
+from snapreplay.errors import StopError
+from snapreplay.service.core.recoverability import Seen, start_of
 from snapreplay.service.core.refusals import LogCut
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.witness import behind
+from snapreplay.service.core.witness import behind, is_recent, shows_cut
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.witnesses import witness_ahead
-from snapreplay.service.topics.manifests import TAIL_OFFSETS_MAX, newest_first
 from snapreplay.service.topics.reading import reading
-from snapreplay.snapshots.format.records import Increment, Manifest
-from snapreplay.snapshots.plan import LogStarts
+from snapreplay.service.topics.snapshots import TAIL_OFFSETS_MAX, UNUSABLE, load_manifest, newest_first
+from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
+from snapreplay.snapshots.plan import FromGenesis, LogStarts
 
 log = logging.getLogger("snapreplay.partition")
 
 
-async def read_starts(
-    context: Context, last: FoundIncrement, *, disregard_manifests: bool = False
-) -> LogStarts:
+async def read_starts(context: Context, last: FoundIncrement, *, disregard_manifests: bool = False) -> LogStarts:
     """Log starts of our two topics and of every input, asked afresh.
 
     Args:
@@ -39,8 +39,7 @@ async def read_starts(
     async with reading(context.cluster, read_committed=False) as reader:
         starts = await log_starts(context, reader)
         if not disregard_manifests:
-            snapshots = await reader.bounds(context.snapshots)
-            ahead = await _ahead(context, reader, last, snapshots)
+            ahead = await _ahead(context, reader, last, await reader.bounds(context.snapshots))
             if ahead:
                 raise _cut(context, ahead, last.increment)
             await _check_witness(context, last)
@@ -54,11 +53,8 @@ async def _check_witness(context: Context, last: FoundIncrement) -> None:
         raise behind(names.witness_group(app_id), str(source), witness, last)
 
 
-async def log_starts(
-    context: Context, reader: Reader, there: Container[str] | None = None
-) -> LogStarts:
-    """Find where both own topics and the inputs begin now. One that is not among `there` does not exist: nothing of
-    it is trimmed."""
+async def log_starts(context: Context, reader: Reader, there: Container[str] | None = None) -> LogStarts:
+    """Find where both own topics and the inputs begin. One that is not `there` does not exist: nothing is trimmed."""
 
     async def start_offset(log: TopicPartition) -> int:
         missing = there is not None and log.topic not in there
@@ -75,13 +71,10 @@ async def log_starts(
 async def manifests_ahead(context: Context, last: FoundIncrement) -> list[tuple[int, Manifest]]:
     """Return the manifests that show a cut log, the newest first, with their offsets."""
     async with reading(context.cluster, read_committed=False) as reader:
-        bounds = await reader.bounds(context.snapshots)
-        return await _ahead(context, reader, last, bounds)
+        return await _ahead(context, reader, last, await reader.bounds(context.snapshots))
 
 
-async def _ahead(
-    context: Context, reader: Reader, last: FoundIncrement, bounds: Bounds
-) -> list[tuple[int, Manifest]]:
+async def _ahead(context: Context, reader: Reader, last: FoundIncrement, bounds: Bounds) -> list[tuple[int, Manifest]]:
     """Look back to the newest pointer, or to the newest manifest of the last owner: what nothing points to, however
     much of it there is, hides neither."""
     start_offset = max(bounds.start_offset, bounds.end_offset - TAIL_OFFSETS_MAX)
@@ -121,3 +114,58 @@ def _cut(context: Context, ahead: list[tuple[int, Manifest]], last: Increment) -
         last_batch=last.batch,
         increment_offset=manifest.increment_offset,
     )
+
+
+Pointed = MutableMapping[str, dict[str, int]]
+"""Input positions of snapshots, by id."""
+
+
+async def way_back(
+    snapshots: TopicPartition,
+    reader: Reader,
+    last: Increment,
+    last_offset: int,
+    starts: LogStarts,
+    pointed: Pointed,
+    *,
+    by_replay: bool,
+) -> Seen:
+    """Look at the logs, and read the manifest that a recovery would start from: a pointer whose target is gone leads
+    nowhere.
+
+    Args:
+        reader: of all records, also those that are not committed.
+        pointed: what is known from an earlier look; kept up to date.
+
+    Raises:
+        Unreachable, ReadStalled: it could not be found out.
+    """
+    for gone in set(pointed) - {pointer.snapshot_id for pointer in last.pointers}:
+        del pointed[gone]
+    unusable: dict[str, str] = {}
+    for pointer in last.pointers if by_replay else ():
+        if pointer.snapshot_id not in pointed:
+            await _read(snapshots, reader, pointer, pointed, unusable)
+    while True:
+        seen = Seen(last, last_offset, starts, dict(pointed), by_replay, dict(unusable))
+        try:
+            start = start_of(seen)
+        except StopError:
+            return seen
+        if isinstance(start, FromGenesis):
+            return seen
+        if await _read(snapshots, reader, start.pointer, pointed, unusable):
+            return seen
+
+
+async def _read(
+    snapshots: TopicPartition, reader: Reader, pointer: Pointer, pointed: Pointed, unusable: MutableMapping[str, str]
+) -> bool:
+    """Say whether the manifest is where the pointer says. A log that lost its end has lost it, too."""
+    try:
+        manifest = await load_manifest(reader, snapshots, pointer)
+    except UNUSABLE as error:
+        unusable[pointer.snapshot_id] = error.message
+        return False
+    pointed[pointer.snapshot_id] = manifest.positions
+    return True

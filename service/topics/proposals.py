@@ -59,9 +59,7 @@ async def examine(
         manifest, value = await _manifest(snapshots, context.snapshots, offset)
         start_offset = (await snapshots.bounds(context.snapshots)).start_offset
         _raise(adoption.refuse_manifest(manifest, offset, standing(start_offset)))
-        increment, has_seal = await _increment(
-            increments, context.increments, manifest.increment_offset
-        )
+        increment, has_seal = await _increment(increments, context.increments, manifest.increment_offset)
         where = f"{context.snapshots} offset {offset}"
         context.seals.check_order(value, where, follows_sealed=has_seal)
         _raise(adoption.refuse_increment(manifest, increment, wall_ms()))
@@ -86,15 +84,11 @@ async def _manifest(reader: Reader, log: TopicPartition, offset: int) -> tuple[M
     value = record.value or b""
     if len(value) > RECORD_BYTES_MAX:
         raise Rejected(
-            Reason.OUT_OF_BOUNDS,
-            f"its manifest has {len(value)} bytes, but a writer makes at most {RECORD_BYTES_MAX}",
+            Reason.OUT_OF_BOUNDS, f"its manifest has {len(value)} bytes, but a writer makes at most {RECORD_BYTES_MAX}"
         )
     try:
         if kind_of(value) not in {RecordKind.MANIFEST, None}:
-            raise Rejected(
-                Reason.NOT_A_MANIFEST,
-                f"{log} has no manifest but another record at offset {offset}",
-            )
+            raise Rejected(Reason.NOT_A_MANIFEST, f"{log} has no manifest but another record at offset {offset}")
         return decode_as(Manifest, value, log, offset), value
     except UnknownFormatError as error:
         raise Rejected(Reason.UNKNOWN_FORMAT, error.message) from error
@@ -109,8 +103,7 @@ async def _increment(reader: Reader, log: TopicPartition, offset: int) -> tuple[
     record = await _at(reader, log, offset)
     if record is None:
         raise Rejected(
-            Reason.INCREMENT_DIFFERS,
-            f"{log} has no committed record at offset {offset}, where its increment should be",
+            Reason.INCREMENT_DIFFERS, f"{log} has no committed record at offset {offset}, where its increment should be"
         )
     value = record.value or b""
     try:
@@ -126,9 +119,7 @@ async def _at(reader: Reader, log: TopicPartition, offset: int) -> InputRecord |
         return None
 
 
-async def hashed_digests(
-    reader: Reader, log: TopicPartition, manifest: Manifest
-) -> dict[str, Digest]:
+async def hashed_digests(reader: Reader, log: TopicPartition, manifest: Manifest) -> dict[str, Digest]:
     """Return the digest of the entries by store, whatever the chunks themselves say about it."""
     found: dict[str, Digest] = {}
     missing = {ref.offset: ref for ref in manifest.chunks}
@@ -143,10 +134,7 @@ async def hashed_digests(
                 steps = reading_back(body, ref, snapshot_id, manifest.shard_count)
                 store, digest = await run_cooperatively(steps)
                 if not digest.count:
-                    raise Rejected(
-                        Reason.INCONSISTENT,
-                        f"its chunk {ref.sequence}, of store {store!r}, has no entries",
-                    )
+                    raise Rejected(Reason.INCONSISTENT, f"its chunk {ref.sequence}, of store {store!r}, has no entries")
                 found[store] = found.get(store, EMPTY).plus(digest)
     except (DamagedError, UnknownFormatError) as error:
         raise Rejected(Reason.CHUNK_DAMAGED, error.message) from error
@@ -155,7 +143,6 @@ async def hashed_digests(
     if missing:
         chunks = counted(len(manifest.chunks), "chunk")
         raise Rejected(
-            Reason.CHUNK_MISSING,
-            f"{log} lacks {len(missing)} of {chunks}, the first at offset {min(missing)}",
+            Reason.CHUNK_MISSING, f"{log} lacks {len(missing)} of {chunks}, the first at offset {min(missing)}"
         )
     return found

@@ -1,21 +1,20 @@
-"""Readers that are closed at the end of a block."""
+"""Readers that are closed at the end of a block, and patience with a log that seems too short: the broker that says so
+may be a leader that its peers have replaced."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from snapreplay.app.record import InputRecord
+from snapreplay.service.core.search import windows
 from snapreplay.service.ports import NO_IDS, Cluster, Reader, TopicPartition
 
 
 @asynccontextmanager
 async def reading(
-    cluster: Cluster,
-    *,
-    read_committed: bool = True,
-    large: bool = False,
-    topic_ids: Mapping[str, str] = NO_IDS,
+    cluster: Cluster, *, read_committed: bool = True, large: bool = False, topic_ids: Mapping[str, str] = NO_IDS
 ) -> AsyncIterator[Reader]:
     """Provide a reader for the length of the block; `Cluster.reader` says what the arguments mean."""
     reader = await cluster.reader(read_committed=read_committed, large=large, topic_ids=topic_ids)
@@ -25,22 +24,60 @@ async def reading(
         await reader.close()
 
 
-GROWTH = 8
-
-
 async def newest(reader: Reader, partition: TopicPartition, count: int) -> list[InputRecord]:
-    """Return the last `count` records in order, fewer if there are fewer. Reads windows that grow backwards from the
-    end.
+    """Return the last `count` records in order, fewer if there are fewer.
 
     Raises:
         Unreachable, ReadStalled, TopicGone: as `ports.Reader`.
     """
     start, end = await reader.bounds(partition)
     found: list[InputRecord] = []
-    window_end, size = end, count
-    while len(found) < count and window_end > start:
-        window_start = max(start, window_end - size)
-        slices = [each async for each in reader.read(partition, window_start, window_end)]
+    for window in windows(end, start):
+        slices = [each async for each in reader.read(partition, window.start_offset, window.end_offset)]
         found = [record for each in slices for record in each] + found
-        window_end, size = window_start, size * GROWTH
+        if len(found) >= count:
+            break
     return found[max(0, len(found) - count) :]
+
+
+# A leader cut off from its peers was believed for up to 11 s after healing (measured).
+PATIENCE_SECONDS = 15.0
+ASK_AGAIN_SECONDS = 0.5
+AGREED_TIMES = 3  # all brokers, half a second apart: an election may be under way
+
+
+def may_be_stale(since: float) -> bool:
+    """Say whether what was asked `since` then, by the loop's clock, may have been answered by a stale leader."""
+    return asyncio.get_running_loop().time() - since < PATIENCE_SECONDS
+
+
+OnWaiting = Callable[[str], None]
+"""Called with a sentence without its full stop."""
+
+
+class Patience:
+    """The time that a log that seems too short is asked for again, with new clients. Begins when it is made."""
+
+    def __init__(self) -> None:
+        self._deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        self._agreed = 0
+
+    @property
+    def left_seconds(self) -> float:
+        """Negative once it is over."""
+        return self._deadline - asyncio.get_running_loop().time()
+
+    @property
+    def is_over(self) -> bool:
+        """Nobody is expected to know more: all brokers agree, or the time is up."""
+        return self.left_seconds < 0 or self._agreed >= AGREED_TIMES
+
+    async def ask_all(self, cluster: Cluster, log: TopicPartition, end_offset: int) -> None:
+        """Ask all brokers whether the log ends before `end_offset`."""
+        known = await cluster.agreed_end_offset(log)
+        is_shorter = known is not None and known < end_offset
+        self._agreed = self._agreed + 1 if is_shorter else 0
+
+    async def pause(self) -> None:
+        """Wait until the next try."""
+        await asyncio.sleep(ASK_AGAIN_SECONDS)

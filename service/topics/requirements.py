@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from snapreplay.app import names
 from snapreplay.app.app import App
-from snapreplay.app.kafka_commands import alter
+from snapreplay.app.names import alter
+from snapreplay.app.out import DEFAULT_LIMIT_BYTES
 from snapreplay.app.ways import app_name, new_app
 from snapreplay.counted import counted
 from snapreplay.errors import StopError, UsageError
@@ -79,22 +81,17 @@ async def ensure_topics(
     lines = []
     if create_io_partitions is not None:
         lines += await _create_missing(cluster, _io_topics(app), create_io_partitions, {})
-    return lines + await _create_missing(
-        cluster, [increments, snapshots, *others], count, KEPT_FOR_EVER
-    )
+    return lines + await _create_missing(cluster, [increments, snapshots, *others], count, KEPT_FOR_EVER)
 
 
 def _check_count(partitions: object) -> None:
     if partitions is not None and (type(partitions) is not int or partitions < 1):
         raise UsageError(
-            f"{partitions!r} is not a number of partitions",
-            hint="pass an int of at least 1, or leave it out",
+            f"{partitions!r} is not a number of partitions", hint="pass an int of at least 1, or leave it out"
         )
 
 
-def _to_be_created(
-    app: App[Any], found: dict[str, TopicFacts], partitions: int | None
-) -> dict[str, TopicFacts]:
+def _to_be_created(app: App[Any], found: dict[str, TopicFacts], partitions: int | None) -> dict[str, TopicFacts]:
     """Return the missing inputs and outputs, as they will be; none unless they are to be created."""
     if partitions is None:
         return {}
@@ -102,21 +99,14 @@ def _to_be_created(
     return {name: TopicFacts(name, partitions, -1, {}) for name in missing}
 
 
-async def _create_missing(
-    cluster: Cluster, wanted: list[str], count: int, config: dict[str, str]
-) -> list[str]:
+async def _create_missing(cluster: Cluster, wanted: list[str], count: int, config: dict[str, str]) -> list[str]:
     existing = await cluster.topics(wanted)
     missing = [name for name in wanted if name not in existing]
     await cluster.create_topics([NewTopic(name, count, config=config) for name in missing])
-    return [
-        f"created {name} ({counted(count, 'partition')})" if name in missing else f"ok {name}"
-        for name in wanted
-    ]
+    return [f"created {name} ({counted(count, 'partition')})" if name in missing else f"ok {name}" for name in wanted]
 
 
-async def _known(
-    cluster: Cluster, app: App[Any], facts: dict[str, TopicFacts]
-) -> dict[str, TopicFacts]:
+async def _known(cluster: Cluster, app: App[Any], facts: dict[str, TopicFacts]) -> dict[str, TopicFacts]:
     for name in _io_topics(app):
         if name not in facts:
             raise await missing_topic(cluster, app, name)
@@ -135,9 +125,7 @@ def partition_count(app: App[Any], facts: dict[str, TopicFacts]) -> int:
     """
     counts = {topic.name: facts[topic.name].partition_count for topic in app.inputs}
     if len(set(counts.values())) > 1:
-        listed = ", ".join(
-            f"{name} has {counted(count, 'partition')}" for name, count in counts.items()
-        )
+        listed = ", ".join(f"{name} has {counted(count, 'partition')}" for name, count in counts.items())
         raise UsageError(
             f"inputs of app {app.app_id!r} are not co-partitioned: {listed}",
             hint="a key must have the same partition number in each input: copy one of them to a topic with as many"
@@ -222,9 +210,7 @@ def check_replayable(app: App[Any], settings: Settings, inputs: list[TopicFacts]
         hint = f"a state that is no map recovers by replay only: {deleted}; or use MapState under a new app id"
     elif settings.changelog.enabled and settings.restore.mode == "changes":
         return
-    raise UsageError(
-        f"input {compacted[0]} is compacted: it cannot be replayed", hint=hint, topic=compacted[0]
-    )
+    raise UsageError(f"input {compacted[0]} is compacted: it cannot be replayed", hint=hint, topic=compacted[0])
 
 
 def check_dead_letters(app: App[Any], settings: Settings) -> None:
@@ -236,3 +222,19 @@ def check_dead_letters(app: App[Any], settings: Settings) -> None:
         " a part of a failed record's effects would stay",
         hint="give the state begin() and rollback(), or use MapState, or set errors.policy = fail",
     )
+
+
+def limits_of(names: Collection[str], facts: Mapping[str, TopicFacts]) -> dict[str, int]:
+    """Map topic → max.message.bytes; without those that do not exist."""
+    return {
+        name: int(facts[name].config.get("max.message.bytes", DEFAULT_LIMIT_BYTES)) for name in names if name in facts
+    }
+
+
+async def limits_now(cluster: Cluster, known: Mapping[str, int]) -> dict[str, int]:
+    """Ask afresh for the limits of the same topics; a topic that does not exist now keeps its own.
+
+    Raises:
+        NotAuthenticated, NotAuthorized, Unreachable: as `ports.Cluster.topics`.
+    """
+    return {**known, **limits_of(known, await cluster.topics(known))}

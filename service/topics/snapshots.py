@@ -1,23 +1,61 @@
-"""Loads a full snapshot from a log that may be trimmed, or that a stale leader shows."""
+"""Finds manifests in the snapshots topic, and loads full snapshots: it may be trimmed, or the leader stale."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from snapreplay.errors import RebuildError, SnapreplayError, UnknownFormatError
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
 from snapreplay.service.core.refusals import SchemaDiffers, schema_differs
-from snapreplay.service.ports import Reader, TopicPartition
+from snapreplay.service.core.search import windows
+from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively
-from snapreplay.service.topics.stale_leader import OnWaiting, Patience
+from snapreplay.service.topics.reading import OnWaiting, Patience
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import Manifest, Pointer
 from snapreplay.snapshots.format.seal import SealRefused
 from snapreplay.snapshots.log.loading import Sink, SnapshotMissing, loading, named_manifest
+from snapreplay.snapshots.log.place import decode_as, is_ours
 from snapreplay.snapshots.log.reading import Slice, Source
-from snapreplay.state.contract import ShardSlice
-from snapreplay.state.sizes import larger_of, largest_entry_bytes
-from snapreplay.state.unknown_store import UnknownStore
+from snapreplay.state.contract import ShardSlice, UnknownStore, larger_of, largest_entry_bytes
+
+TAIL_OFFSETS_MAX = 16_384
+"""How far back the newest manifest of an owner is looked for. Snapshots that were never finished may lie behind it: a
+million keys are 20 to 200 records each."""
+
+
+def manifest_in(value: bytes, log: TopicPartition, offset: int) -> Manifest | None:
+    """Return the manifest, if it can be read and its seal is right; garbage that nothing points to is ignored."""
+    try:
+        if not is_ours(value, ()) or kind_of(value) is not RecordKind.MANIFEST:
+            return None
+        return decode_as(Manifest, value, log, offset)
+    except SnapreplayError:
+        return None
+
+
+async def newest_first(reader: Reader, log: TopicPartition, bounds: Bounds) -> AsyncIterator[tuple[int, Manifest]]:
+    """Yield the manifests within `bounds` with their offsets, by windows that grow backwards from the end."""
+    for window in windows(bounds.end_offset, bounds.start_offset):
+        found: list[tuple[int, Manifest]] = []
+        async for records in reader.read(log, window.start_offset, window.end_offset):
+            for record in records:
+                manifest = manifest_in(record.value or b"", log, record.offset)
+                if manifest is not None:
+                    found.append((record.offset, manifest))
+        for each in reversed(found):
+            yield each
+
+
+async def newest_of_owner(reader: Reader, log: TopicPartition, bounds: Bounds) -> Manifest | None:
+    """Return the newest manifest in the tail that an owner wrote; a proposal says nothing about today's topics."""
+    start_offset = max(bounds.start_offset, bounds.end_offset - TAIL_OFFSETS_MAX)
+    async for _, manifest in newest_first(reader, log, Bounds(start_offset, bounds.end_offset)):
+        if manifest.proposed_by is None:
+            return manifest
+    return None
+
 
 UNUSABLE = (RebuildError, UnknownStore, SchemaDiffers, UnknownFormatError, SealRefused)
 """What is raised of a snapshot that cannot be used: an older one may lead to the same state."""
@@ -95,8 +133,7 @@ async def load_state(
         SchemaDiffers: the app's state schema is another one.
     """
     if manifest.origin.schema_version != schema_version:
-        what = f"snapshot {manifest.snapshot_id}"
-        raise schema_differs(what, manifest.origin.schema_version, schema_version)
+        raise schema_differs(f"snapshot {manifest.snapshot_id}", manifest.origin.schema_version, schema_version)
     largest: dict[str, int] = {}
     loaded, total = 0, sum(ref.size_bytes for ref in manifest.chunks)
 
@@ -118,12 +155,7 @@ async def load_state(
 
     on_bytes(0, total)
     steps = loading(
-        str(log),
-        manifest,
-        store,
-        verify_sums=verify_sums or manifest.digest is None,
-        on_slice=seen,
-        on_chunk=opened,
+        str(log), manifest, store, verify_sums=verify_sums or manifest.digest is None, on_slice=seen, on_chunk=opened
     )
     await run_cooperatively(steps, read)
     return largest

@@ -58,8 +58,7 @@ async def _check_predecessor(reader: Reader, log: TopicPartition, last: FoundInc
     if batch == increment.batch - 1:
         seals, record = seals_of(log), await reader.read_at(log, last.offset)
         if seals is not None and record is not None:
-            where = f"{log} offset {last.offset}"
-            seals.check_order(record.value or b"", where, follows_sealed=has_seal)
+            seals.check_order(record.value or b"", f"{log} offset {last.offset}", follows_sealed=has_seal)
         return
     raise BrokenChain(
         f"{log} offset {last.offset}: batch {increment.batch} names offset {offset} as its predecessor, but"
@@ -80,9 +79,7 @@ async def check_snapshot(reader: Reader, log: TopicPartition, manifest: Manifest
     """
     offset = manifest.increment_offset
     entry, has_seal = await _entry_and_seal(reader, log, offset)
-    named = (
-        f"snapshot {manifest.snapshot_id} is of batch {manifest.batch} at offset {offset} of {log}"
-    )
+    named = f"snapshot {manifest.snapshot_id} is of batch {manifest.batch} at offset {offset} of {log}"
     if entry is None or isinstance(entry, Claim):  # of a state that a decision began with
         return False
     if not isinstance(entry, Increment) or entry.batch != manifest.batch:
@@ -95,9 +92,7 @@ async def check_snapshot(reader: Reader, log: TopicPartition, manifest: Manifest
     return has_seal
 
 
-async def _entry_before(
-    reader: Reader, log: TopicPartition, last: FoundIncrement, offset: int
-) -> tuple[object, bool]:
+async def _entry_before(reader: Reader, log: TopicPartition, last: FoundIncrement, offset: int) -> tuple[object, bool]:
     """Read what is before the last increment, as `_entry_and_seal`. If nothing is there, the leader may be stale.
 
     Raises:

@@ -21,17 +21,30 @@ from snapreplay.app.out import Out
 from snapreplay.app.record import Record
 from snapreplay.app.timer import TimerHandler, TimerSpec, period_ms
 from snapreplay.app.topic import Topic
+from snapreplay.app.upgrade import (
+    Upgrade,
+    UpgradeFunction,
+    check_leads_on,
+    check_upgrade_function,
+    check_upgrades,
+    fields_read,
+    upgraded_stores,
+)
 from snapreplay.errors import UsageError
 from snapreplay.state.contract import Store
-from snapreplay.state.fields import StoreFields
+from snapreplay.state.digest import DEFAULT_STORE
+from snapreplay.state.fields import StoreFields, check_dropped
+from snapreplay.state.keys import KeyCodec
 from snapreplay.state.map import MapState
 from snapreplay.state.shards import SHARD_COUNT
-from snapreplay.state.store import store_of
-from snapreplay.state.stores import fields_of, maps_of
+from snapreplay.state.stores import fields_of, maps_of, store_of
+from snapreplay.state.values import ValueCodec
 
 K = TypeVar("K")
 V = TypeVar("V")
 S = TypeVar("S")
+OK = TypeVar("OK", bound=Any)
+OV = TypeVar("OV")
 
 Handler = Callable[[Record[K, V], S, Out], None]
 
@@ -56,8 +69,9 @@ class App(Generic[S]):
             `snapshot` and `restore`.
         handlers: input topic to its handler.
         timers: name to what was declared with `timer`.
-        schema_version: version of the layout of the state's values; a snapshot with another version
-            is not loaded.
+        upgrades: what was declared with `upgrade`, by `from_schema` and store.
+        schema_version: version of the layout of the state's values; a state with another version
+            is upgraded, or refused.
     """
 
     def __init__(
@@ -86,6 +100,7 @@ class App(Generic[S]):
         self.schema_version = schema_version
         self.handlers: dict[Topic[Any, Any], Handler[Any, Any, S]] = {}
         self.timers: dict[str, TimerSpec] = {}
+        self.upgrades: dict[tuple[int, str], Upgrade] = {}
         self._version = version
         self._made_in = str(sys._getframe(1).f_globals.get("__name__", ""))  # noqa: SLF001 - CPython's, and public by its documentation
         _check_app_id(app_id)
@@ -98,12 +113,12 @@ class App(Generic[S]):
         """The version of the app, "code:" and 8 hex digits that change with the code. If a version was given, it
         stands in front: "7+code:0a1b2c3d". Increments and snapshots record it.
 
-        It covers the handlers, the state and every module of the user that the app imports, see
-        `code_version`.
+        It covers the handlers, the state and every module of the user that the app imports, see `code_version`.
         """
         handlers = [self.handlers[topic] for topic in self.inputs if topic in self.handlers]
         timers = [self.timers[name].function for name in sorted(self.timers)]
-        code = code_version([*handlers, *timers, self.state], [self._made_in])
+        upgrades = [self.upgrades[place].function for place in sorted(self.upgrades)]
+        code = code_version([*handlers, *timers, *upgrades, self.state], [self._made_in])
         return code if self._version is None else f"{self._version}+{code}"
 
     @cached_property
@@ -186,6 +201,66 @@ class App(Generic[S]):
 
         return register
 
+    def upgrade(
+        self,
+        from_schema: int,
+        value: type[OV],
+        *,
+        key: type[OK] | None = None,
+        store: str = DEFAULT_STORE,
+        dropped: Sequence[str] = (),
+    ) -> Callable[[UpgradeFunction[OK, OV]], UpgradeFunction[OK, OV]]:
+        """Decorate the function to call with (key, value) for each stored entry of an older `schema_version`.
+
+        It returns None, an entry, or an iterable of entries. An entry is (key, value), or (store, key, value). A
+        partition is upgraded once, when a process with this version recovers it. An upgrade from 1 leads to 2; those
+        of several versions are carried out one after the other.
+
+        Args:
+            from_schema: the schema_version of the stored entries; lower than that of the app.
+            value: the type of the stored values.
+            key: the type of the stored keys; may be left out if the state still has a store of this name with keys of
+                the same type.
+            store: the store whose entries are upgraded; may be left out in a state of one map. Stores without an
+                upgrade stay as they are.
+            dropped: fields that older values have, and that `value` leaves out on purpose; as of `MapState`.
+
+        Raises:
+            UsageError: `from_schema` is not lower than `schema_version`, the store already has an upgrade from
+                `from_schema`, or the function cannot be called.
+        """
+        _check_versions(None, from_schema)
+        check_leads_on(self.app_id, from_schema, self.schema_version)
+        keys, values = None if key is None else KeyCodec(key), ValueCodec(value, check_dropped(dropped))
+
+        def register(function: UpgradeFunction[OK, OV]) -> UpgradeFunction[OK, OV]:
+            check_upgrade_function(function)
+            twin = self.upgrades.get((from_schema, store))
+            if twin is not None:
+                raise UsageError(
+                    f"{self.app_id}: store {store} has two upgrades from schema_version {from_schema},"
+                    f" {place_of(twin.function)} and {place_of(function)}"
+                )
+            self.__dict__.pop("version", None)
+            self.upgrades[from_schema, store] = Upgrade(from_schema, store, keys, values, function)
+            return function
+
+        return register
+
+    def upgrades_from(self, schema_version: int) -> frozenset[str]:
+        """Return the stores whose entries are upgraded if they were written with `schema_version`; see
+        `upgraded_stores`."""
+        return upgraded_stores(self.upgrades, schema_version, self.schema_version)
+
+    @property
+    def upgraded_fields(self) -> Mapping[tuple[int, str], StoreFields]:
+        """The fields that each upgrade reads, by schema_version and store."""
+        return {place: each.values.fields for place, each in self.upgrades.items()}
+
+    def fields_read(self, schema_version: int) -> Mapping[str, StoreFields]:
+        """Return the fields, by store, that the app reads in a state of this schema_version."""
+        return fields_read(self.stored_fields, self.upgraded_fields, schema_version)
+
     def new_store(self, *, shards: int = SHARD_COUNT) -> Store:
         """Return the store of a new, empty state.
 
@@ -219,6 +294,7 @@ class App(Generic[S]):
                 " but each partition needs its own",
                 hint="return a new object each time: `state=lambda: MapState(…)`",
             )
+        check_upgrades(self.app_id, self.upgrades.values(), first)
         _ = self.version  # computed now, because files may be replaced while it runs
 
 
@@ -248,10 +324,7 @@ def check_handler(function: Callable[..., object], arguments: str = "(record, st
     if not callable(function):
         raise UsageError(f"handler {function!r} is not callable")
     called = function if inspect.isroutine(function) else type(function).__call__
-    if any(
-        inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
-        for one in (function, called)
-    ):
+    if any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in (function, called)):
         raise UsageError(
             f"handler {place_of(function)} is async, and what it awaits would differ in a replay",
             hint="use def, not async def: enrich the records upstream into their own topic, or send"
@@ -265,9 +338,7 @@ def check_handler(function: Callable[..., object], arguments: str = "(record, st
     try:
         inspect.signature(function).bind(None, None, None)
     except (TypeError, ValueError) as error:
-        raise UsageError(
-            f"handler {place_of(function)} cannot be called with {arguments}: {error}"
-        ) from error
+        raise UsageError(f"handler {place_of(function)} cannot be called with {arguments}: {error}") from error
 
 
 def _check_app_id(app_id: object) -> None:
@@ -281,9 +352,7 @@ def _check_app_id(app_id: object) -> None:
 
 def _check_versions(version: object, schema_version: object) -> None:
     if version is not None and (not isinstance(version, str) or not version):
-        raise UsageError(
-            f"version={version!r} is not a text", hint='use version="2026-11-3", or leave it out'
-        )
+        raise UsageError(f"version={version!r} is not a text", hint='use version="2026-11-3", or leave it out')
     if type(schema_version) is not int or schema_version < 1:
         raise UsageError(f"schema_version={schema_version!r} is not an integer ≥ 1")
 
@@ -291,13 +360,9 @@ def _check_versions(version: object, schema_version: object) -> None:
 def _check_topics(app: App[Any]) -> None:
     for topic in (*app.inputs, *app.outputs):
         if not isinstance(topic, Topic):
-            raise UsageError(
-                f"{app.app_id}: {topic!r} is not a Topic", hint=f"use Topic({topic!r})"
-            )
+            raise UsageError(f"{app.app_id}: {topic!r} is not a Topic", hint=f"use Topic({topic!r})")
     if not app.inputs:
-        raise UsageError(
-            f"{app.app_id}: the app has no inputs", hint='name at least one: `inputs=[Topic("…")]`'
-        )
+        raise UsageError(f"{app.app_id}: the app has no inputs", hint='name at least one: `inputs=[Topic("…")]`')
     _refuse(app, _twice(app.inputs), "named twice in inputs")
     _refuse(app, _twice(app.outputs), "named twice in outputs")
     inputs = {topic.name for topic in app.inputs}
@@ -308,13 +373,9 @@ def _check_topics(app: App[Any]) -> None:
     _refuse(app, taken, "one of the app's own topics, which only the service writes")
 
 
-def _all_of(
-    app_id: str, side: str, topics: Sequence[Topic[Any, Any]]
-) -> tuple[Topic[Any, Any], ...]:
+def _all_of(app_id: str, side: str, topics: Sequence[Topic[Any, Any]]) -> tuple[Topic[Any, Any], ...]:
     if isinstance(topics, (Topic, str)):
-        raise UsageError(
-            f"{app_id}: {side}={topics!r} is not a list of topics", hint=f"use {side}=[Topic(…)]"
-        )
+        raise UsageError(f"{app_id}: {side}={topics!r} is not a list of topics", hint=f"use {side}=[Topic(…)]")
     return tuple(topics)
 
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from json import JSONEncoder
 from typing import Any, Generic, NamedTuple, TypeVar, cast, overload
 
 import msgspec
 
 from snapreplay.errors import UsageError
-from snapreplay.state.unwritable import unwritable
+from snapreplay.state.round_trip import parts_in, unwritable
 from snapreplay.state.values import unsupported_type
 
 T = TypeVar("T")
@@ -94,8 +94,7 @@ def unencoded(name: str, codec: Codec[Any], value: object, cause: BaseException)
     given = type(value).__name__
     if value is None:
         return Unencoded(
-            f"{text} cannot be written as {codec.name}",
-            f"declare the topic with {name}=nullable({codec.name})",
+            f"{text} cannot be written as {codec.name}", f"declare the topic with {name}=nullable({codec.name})"
         )
     if codec.encode in _SCALARS and not isinstance(value, _SCALARS[codec.encode][1]):
         taken = _SCALARS[codec.encode][1].__name__
@@ -107,8 +106,7 @@ def unencoded(name: str, codec: Codec[Any], value: object, cause: BaseException)
     found = unwritable(value, cause)
     if found is None:
         return Unencoded(
-            f"{text} is {given}, which {codec.name} does not encode: {str(cause) or type(cause).__name__}",
-            "",
+            f"{text} is {given}, which {codec.name} does not encode: {str(cause) or type(cause).__name__}", ""
         )
     why = f"{text} cannot be written as {codec.name}: {name}{found.path} {found.why}"
     return Unencoded(why, found.hint)
@@ -156,14 +154,13 @@ def msgpack(type_: Any = Any, /) -> Codec[Any]:
 
 
 def _codec(kind: str, type_: Any, module: Any) -> Codec[Any]:
-    name = f"{kind}({_type_name(type_)})"
+    name = type_.__name__ if isinstance(type_, type) else str(type_).removeprefix("typing.")
+    name = f"{kind}({name})"
     try:
         decode: Callable[[bytes], Any] = module.Decoder(type_).decode
         takes_none = _takes_none(type_)
     except (TypeError, ValueError, NameError) as error:
-        raise UsageError(
-            f"{name} cannot be decoded: {error}", hint=unsupported_type(type_)
-        ) from error
+        raise UsageError(f"{name} cannot be decoded: {error}", hint=unsupported_type(type_)) from error
     encode = module.Encoder(order="deterministic").encode
     if module is msgspec.json:
         encode = _refusing_non_finite(encode)
@@ -201,16 +198,7 @@ def _non_finite(value: Any, path: str = "") -> str | None:
     """Name the place and the number that is not finite: "['rate']: nan"."""
     if isinstance(value, float):
         return None if math.isfinite(value) else f"{value} at value{path}"
-    inner: Iterable[tuple[str, Any]] = ()
-    if isinstance(value, dict):
-        inner = ((f"[{key!r}]", each) for key, each in value.items())
-    elif isinstance(value, list | tuple | set | frozenset):
-        inner = ((f"[{number}]", each) for number, each in enumerate(value))
-    elif isinstance(value, msgspec.Struct):
-        inner = ((f".{name}", getattr(value, name)) for name in value.__struct_fields__)
-    elif is_dataclass(value):
-        inner = ((f".{field.name}", getattr(value, field.name)) for field in fields(value))
-    found = (_non_finite(each, path + place) for place, each in inner)
+    found = (_non_finite(each, path + place) for place, each in parts_in(value))
     return next((each for each in found if each is not None), None)
 
 
@@ -220,7 +208,3 @@ def _takes_none(type_: object) -> bool:
     except msgspec.ValidationError:
         return False
     return True
-
-
-def _type_name(type_: object) -> str:
-    return type_.__name__ if isinstance(type_, type) else str(type_).removeprefix("typing.")

@@ -1,4 +1,9 @@
-"""Turns an exception raised while a record was applied into an error that names record, cause and place. Pure."""
+"""Turns an exception raised while a record was applied into an error that names record, cause and place, and into the
+record for `<app_id>-dead-letters` that tells of it. Pure.
+
+A dead letter has the record's key, value and headers, and the reason in headers named `__snapreplay.errors.*`
+(Kafka Streams has `__streams.errors.*`, KIP-1034).
+"""
 
 from __future__ import annotations
 
@@ -8,16 +13,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from snapreplay.app.code_version import place_of
+from snapreplay.app.code_version import is_own, place_of
 from snapreplay.app.codecs import Codec
-from snapreplay.app.record import InputRecord, id_of
+from snapreplay.app.names import dead_letters_topic
+from snapreplay.app.out import headers_upper_bound, size_upper_bound
+from snapreplay.app.ranges import anchor_of
+from snapreplay.app.record import InputRecord, Output, id_of
 from snapreplay.app.timer import Timer
 from snapreplay.app.topic import Topic
-from snapreplay.app.user_modules import is_own
 from snapreplay.errors import RecordError, RecordId, SnapreplayError, StopError
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.keys import MissingKey
 
+PREFIX = "__snapreplay.errors."
+
+_MESSAGE_MAX = 2000  # characters: enough for a person, small against any record limit
 _SHOWN_BYTES = 32
 _TRACEBACK_LINES = 12
 
@@ -29,40 +39,40 @@ def passes(error: BaseException) -> bool:
 
 
 def record_error(
-    record: InputRecord,
-    topic: Topic[Any, Any],
-    handler: Callable[..., object],
-    error: BaseException,
+    record: InputRecord, topic: Topic[Any, Any], handler: Callable[..., object], error: BaseException
 ) -> RecordError:
     """Return the error for `record`: that of a codec if key or value cannot be decoded, else the handler's."""
-    undecodable = _undecodable(record, topic)
-    if undecodable is not None:
-        return undecodable
-    if isinstance(error, RecordError):
-        return _located(record, handler, error)
-    return _raised(record, handler, error)
+    found = _undecodable(record, topic)
+    if found is None:
+        record_id = id_of(record)
+        found = _located(str(record_id), handler, error)
+        found.record_id = found.record_id or record_id
+    return found
 
 
-def timer_error(
-    timer: Timer[Any], handler: Callable[..., object] | None, error: BaseException
-) -> RecordError:
+def timer_error(timer: Timer[Any], handler: Callable[..., object] | None, error: BaseException) -> RecordError:
     """Return the error for a timer; `handler`: None where the app has none for it."""
+    found = _located(f"timer {timer.id}", handler, error)
+    found.timer_id = found.timer_id or timer.id
+    return found
+
+
+def _located(subject: str, handler: Callable[..., object] | None, error: BaseException) -> RecordError:
+    """Say at which record or timer: `out.send` and the state, which raise a RecordError, do not know it."""
     if isinstance(error, RecordError):
-        if error.timer_id is None:
-            error.timer_id = timer.id
-            error.message = f"timer {timer.id}: {error.message}{_line_of(error, handler)}"
+        if error.record_id is None and error.timer_id is None:
+            error.message = f"{subject}: {error.message}{_line_of(error, handler)}"
             error.args = (error.message,)
         return error
     place = "" if handler is None else f" {place_of(handler)}"
     said, hint = _said(error)
-    raised = f"raised {type(error).__name__}: {said}{_line_of(error, handler)}"
+    kind = type(error).__name__
     found = RecordError(
-        f"timer {timer.id}: handler{place} {raised}",
+        f"{subject}: handler{place} raised {kind}: {said}{_line_of(error, handler)}",
         hint=hint,
-        exception=type(error).__name__,
+        exception=kind,
         traceback="".join(traceback.format_exception(error)[-_TRACEBACK_LINES:]),
     )
-    found.timer_id = timer.id
     found.__cause__ = error
     return found
 
@@ -103,45 +113,14 @@ def _bad_bytes(
     cut = "…" if data is not None and len(data) > _SHOWN_BYTES else ""
     hint = f"declare {side}=nullable({codec.name}) in its Topic" if data is None else ""
     return RecordError(
-        f"{record_id}: {side} cannot be read as {codec.name}: {str(cause) or type(cause).__name__};"
-        f" it {size}{cut}",
+        f"{record_id}: {side} cannot be read as {codec.name}: {str(cause) or type(cause).__name__}; it {size}{cut}",
         record_id=record_id,
         hint=hint,
         exception=type(cause).__name__,
     )
 
 
-def _located(
-    record: InputRecord, handler: Callable[..., object], error: RecordError
-) -> RecordError:
-    """Add the record to an error of `out.send` or of the state, which do not know it."""
-    if error.record_id is None:
-        error.record_id = id_of(record)
-        error.message = f"{error.record_id}: {error.message}{_line_of(error, handler)}"
-        error.args = (error.message,)
-    return error
-
-
-def _raised(
-    record: InputRecord, handler: Callable[..., object], error: BaseException
-) -> RecordError:
-    record_id = id_of(record)
-    lines = traceback.format_exception(error)
-    said, hint = _said(error)
-    raised = f"raised {type(error).__name__}: {said}{_line_of(error, handler)}"
-    found = RecordError(
-        f"{record_id}: handler {place_of(handler)} {raised}",
-        hint=hint,
-        record_id=record_id,
-        exception=type(error).__name__,
-        traceback="".join(lines[-_TRACEBACK_LINES:]),
-    )
-    found.__cause__ = error
-    return found
-
-
 def _said(error: BaseException) -> tuple[str, str]:
-    """Return what the exception says, and what to do about it."""
     if isinstance(error, SnapreplayError | MissingKey):
         return error.message, error.hint
     text = str(error)
@@ -157,3 +136,73 @@ def _line_of(error: BaseException, handler: Callable[..., object] | None) -> str
         if is_own(str(frame.f_globals.get("__name__", "")), tops):
             return f" at {Path(frame.f_code.co_filename).name}:{line}"
     return ""
+
+
+# -------------------------------------------------------------------- dead letters
+
+
+Headers = tuple[tuple[str, bytes], ...]
+
+
+def dead_letter(app_id: str, app_version: str, record: InputRecord, error: RecordError, limit_bytes: int) -> Output:
+    """Return the dead letter, at most `limit_bytes` large if that is some kilobytes.
+
+    To fit, it drops the value first, then key and headers, and names what it dropped in the header
+    `__snapreplay.errors.dropped`.
+    """
+    why = error_headers(app_id, app_version, record, error)
+    whole: Headers = (*record.headers, *why)
+    without_value: Headers = (*whole, (f"{PREFIX}dropped", b"value"))
+    candidates: tuple[tuple[bytes | None, bytes | None, Headers], ...] = (
+        (record.key, record.value, whole),
+        (record.key, None, without_value),
+        (None, None, (*why, (f"{PREFIX}dropped", b"key,value,headers"))),
+    )
+    for key, value, headers in candidates:
+        if size_upper_bound(key, value) + headers_upper_bound(headers) <= limit_bytes:
+            break
+    topic = dead_letters_topic(app_id)
+    return Output(topic, key, value, None, key is not None, None, headers)
+
+
+def timer_dead_letter(app_version: str, timer: Timer[Any], error: RecordError) -> Output:
+    """Return the dead letter of a timer that could not be handled. It has no value. Its key is that of the timer,
+    of a tuple the first part, or the name of a periodic one; it goes to the partition of the state."""
+    is_periodic = timer.key is None
+    facts = {
+        "timer": timer.name,
+        "store": timer.store,
+        "key": "" if is_periodic else repr(timer.key)[:_MESSAGE_MAX],
+        "partition": str(timer.partition),
+        "at_ms": str(timer.at_ms),
+        **_reason(timer.app_id, app_version, error),
+    }
+    topic = dead_letters_topic(timer.app_id)
+    key = timer.name.encode() if is_periodic else timer.output_key
+    return Output(topic, key, None, None, key is not None, None, _headers(facts))
+
+
+def error_headers(app_id: str, app_version: str, record: InputRecord, error: RecordError) -> Headers:
+    """Return headers of UTF-8 text; numbers in decimal."""
+    facts = {
+        "topic": record.topic,
+        "partition": str(record.partition),
+        "offset": str(record.offset),
+        "timestamp_ms": str(record.timestamp),
+        "xxh64": f"{anchor_of(record).xxh64:016x}",
+        **_reason(app_id, app_version, error),
+    }
+    return _headers(facts)
+
+
+def _reason(app_id: str, app_version: str, error: RecordError) -> dict[str, str]:
+    return {
+        "exception": str(error.facts.get("exception", type(error).__name__)),
+        "message": error.message[:_MESSAGE_MAX],
+        "app_id": app_id,
+        "app_version": app_version,
+    }
+
+
+def _headers(facts: dict[str, str]) -> Headers:
+    return tuple((PREFIX + name, text.encode(errors="replace")) for name, text in facts.items())

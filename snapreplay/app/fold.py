@@ -1,13 +1,13 @@
 """The fold: how records become state and outputs, live, in replay, in tests and on Spark executors. Pure.
 
     begin → feed … feed → finish      the normal way (or staging, later sealing); RecordError leads to
-            abandon, isolate          the same records in parts: only the failing one is dropped
+            abandon, isolating        the same records in parts: only the failing one is dropped
 
 Where the state has timers or entries that expire, what is due comes before the record that moves stream time, see
 `turns`. Then `applying` goes on for as long as the batch has room; `replaying` does what a batch did.
 
 The effect of a batch (state, outputs, skipped records) is that of its records as batches of one. Where the two could
-differ (one object under two keys, in two records), the batch fails and `isolate` decides. One case passes, because
+differ (one object under two keys, in two records), the batch fails and `isolating` decides. One case passes, because
 finding it would cost an encoding per record: a value that cannot be written but is repaired, overwritten or deleted by
 a later record of the same batch. A replay agrees; `snapreplay.testing.check` finds such a handler.
 """
@@ -21,16 +21,13 @@ from operator import attrgetter
 from typing import Any
 
 from snapreplay.app.app import App
-from snapreplay.app.batch import Applied, ErrorPolicy, Feeding, Portion
+from snapreplay.app.batch import Applied, ErrorPolicy, Feeding, Portion, Tried, halving
 from snapreplay.app.codecs import Codec
-from snapreplay.app.dead_letter import dead_letter, timer_dead_letter
-from snapreplay.app.failure import answered, passes, record_error
-from snapreplay.app.halving import Tried, halving
-from snapreplay.app.input_ranges import InputRanges, offsets_of, out_of_order
+from snapreplay.app.failure import answered, dead_letter, passes, record_error, timer_dead_letter
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES, Out
-from snapreplay.app.output_hash import hashing
-from snapreplay.app.record import InputRecord, Output, Record, id_of
+from snapreplay.app.ranges import InputRanges, offsets_of, out_of_order
+from snapreplay.app.record import InputRecord, Output, Record, hashing, id_of
 from snapreplay.app.timer import Timer
 from snapreplay.app.turns import NO_PORTION, OnFailure, Turns
 from snapreplay.errors import RecordError, UsageError
@@ -55,10 +52,7 @@ class Fold:
         policy: ErrorPolicy = ErrorPolicy.FAIL,
     ) -> None:
         """Take `output_limits`: topic name → the largest accepted record (max.message.bytes), else Kafka's default.
-
-        Raises:
-            UsageError: the policy is DEAD_LETTER, but the state cannot undo half a record.
-        """
+        Raises UsageError: the policy is DEAD_LETTER, but the state cannot undo half a record."""
         if policy is ErrorPolicy.DEAD_LETTER and not store.can_roll_back:
             raise UsageError(
                 f"{app.app_id}: errors.policy = dead_letter needs a state that can undo a record",
@@ -75,8 +69,7 @@ class Fold:
             each.__snapreplay_store__().gate = self._gate
         self._out = Out(app.outputs, self._limits, self._gate)
         self._ways = {
-            topic.name: (topic, app.handlers[topic], _decoder(topic.key), _decoder(topic.value))
-            for topic in app.inputs
+            topic.name: (topic, app.handlers[topic], _decoder(topic.key), _decoder(topic.value)) for topic in app.inputs
         }
         self._turns: Turns | None = None
         if store.timetable is not None:
@@ -91,7 +84,6 @@ class Fold:
         return self._turns is not None
 
     def learn_limits(self, limits: Mapping[str, int]) -> None:
-        """Use these limits of the topics for what is sent from now on."""
         self._limits = limits
         self._out.learn_limits(limits)
 
@@ -164,12 +156,9 @@ class Fold:
             self._coverage.pass_over(topic, end_offset)
 
     def staging(self) -> Steps[None]:
-        """Encode what the batch changed and hash what it sent. The batch before it need not be merged yet.
-
-        Raises:
-            RecordError: a value in the state cannot be written; the batch must be abandoned, and
-                `isolate` finds the record.
-        """
+        """Encode what the batch changed and hash what it sent. The batch before it need not be merged yet. Raises
+        RecordError: a value in the state cannot be written; the batch must be abandoned, and `isolating` finds the
+        record."""
         yield from self._store.staging()
         self._outputs_xxh64 = yield from hashing(self._out.staged)
 
@@ -198,19 +187,12 @@ class Fold:
         else:
             self._store.drop()
 
-    def isolate(self, positions: Mapping[str, int], records: Sequence[InputRecord]) -> Applied:
-        """Run all of `isolating` at once."""
-        return all_of(self.isolating(positions, Portion(records)))
-
     def isolating(self, positions: Mapping[str, int], portion: Portion) -> Steps[Applied]:
         """Apply what an abandoned batch was to apply again, from the same positions; what fails is found and left out.
 
-        A failing record or timer changes nothing. With DEAD_LETTER it is skipped; with FAIL the batch ends
-        before it, and `failure` says why.
-
-        Raises:
-            UsageError: the store cannot roll back; restore it, then apply only what is before the failing one.
-        """
+        A failing record or timer changes nothing. With DEAD_LETTER it is skipped; with FAIL the batch ends before it,
+        and `failure` says why. Raises UsageError: the store cannot roll back; restore it, then apply only what is
+        before the failing one."""
         if not self._store.can_roll_back:
             raise UsageError(f"{self._app.app_id}: the state cannot undo a single record")
         self._start(positions, portion)
@@ -218,14 +200,9 @@ class Fold:
         self._outputs_xxh64 = yield from hashing(self._out.staged)
         return (yield from self._applied(failure))
 
-    def replaying(
-        self, positions: Mapping[str, int], portion: Portion, feeding: Feeding = applying
-    ) -> Steps[Applied]:
-        """Apply a recorded batch again: as a whole, or, if that fails, one by one, as it went the first time.
-
-        Raises:
-            RecordError: the store cannot roll back.
-        """
+    def replaying(self, positions: Mapping[str, int], portion: Portion, feeding: Feeding = applying) -> Steps[Applied]:
+        """Apply a recorded batch again: as a whole, or, if that fails, one by one, as it went the first time. Raises
+        RecordError: the store cannot roll back."""
         self.begin(positions, portion)
         try:
             yield from feeding(self, portion)
@@ -239,9 +216,7 @@ class Fold:
     def _isolating(self, portion: Portion) -> Steps[RecordError | None]:
         skipped, turns = offsets_of(portion.skipped), self._turns
         trying = partial(self._trying, portion.refused)
-        for is_skipped, run in groupby(
-            portion.records, lambda each: (each.topic, each.offset) in skipped
-        ):
+        for is_skipped, run in groupby(portion.records, lambda each: (each.topic, each.offset) in skipped):
             # What is due comes before the record that moves stream time: there each record is alone.
             for records in [list(run)] if turns is None else ([each] for each in run):
                 if turns is not None and not turns.is_quiet(records[0].timestamp):
@@ -317,16 +292,7 @@ class Fold:
                     clock.stream_time_ms = stream_time_ms = timestamp_ms
                 key = out.input_key = record.key
                 value = decode_value(record.value)
-                decoded = Record(
-                    app_id,
-                    name,
-                    partition,
-                    offset,
-                    timestamp_ms,
-                    decode_key(key),
-                    value,
-                    record.headers,
-                )
+                decoded = Record(app_id, name, partition, offset, timestamp_ms, decode_key(key), value, record.headers)
                 answer = handler(decoded, view, out)
                 if answer is not None:
                     raise answered(answer)

@@ -17,18 +17,18 @@ from snapreplay.app.app import SHARDS_OF_A_TEST, App, check_app
 from snapreplay.app.batch import Applied, ErrorPolicy, Portion, check_policy
 from snapreplay.app.fold import Fold
 from snapreplay.app.lost_change import DefaultWatch
-from snapreplay.app.made_record import UNSET, checked_records, record, record_raw
+from snapreplay.app.made_record import UNSET, Sent, check_output, checked_records, decoded, record, record_raw
 from snapreplay.app.record import Output, RawRecord, span_of
-from snapreplay.app.sent import Sent, sent_to
 from snapreplay.app.topic import Topic
 from snapreplay.app.turns import other_periods
+from snapreplay.app.upgrading import upgrading
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import Store
+from snapreplay.state.cursor import Slices, digest_in, load_slices, slices_of
 from snapreplay.state.digest import Digest
 from snapreplay.state.fields import in_entries, recorded_after, refuse_fields
 from snapreplay.state.keys import K as MapKey
 from snapreplay.state.map import MapState
-from snapreplay.state.slices import Slices, digest_in, load_slices, slices_of
 from snapreplay.state.steps import all_of
 from snapreplay.state.stores import Stores
 from snapreplay.state.view import MapView, StoresView, View, view_of
@@ -146,7 +146,12 @@ class Harness(Generic[S]):
 
     def outputs(self, topic: Topic[K, V]) -> list[Sent[K, V]]:
         """Return what was sent to this topic so far, in order. Raises UsageError: not an output of the app."""
-        return sent_to(topic, self._app, self._outputs)
+        check_output(topic, self._app)
+        return [
+            Sent(*decoded(topic, each.key, each.value), each.headers, each.partition, each.timestamp_ms)
+            for each in self._outputs
+            if each.topic == topic.name
+        ]
 
     def feed(
         self,
@@ -163,9 +168,7 @@ class Harness(Generic[S]):
             UsageError: the topic's codec does not encode this key or value.
             As `feed_batch`.
         """
-        self.feed_batch(
-            [record(topic, key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)]
-        )
+        self.feed_batch([record(topic, key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)])
 
     def feed_raw(
         self,
@@ -237,8 +240,7 @@ class Harness(Generic[S]):
     def crash(self, *, seed: int = 0) -> None:
         """Lose the state, rebuild it from the last snapshot by changes and by replay, and compare.
 
-        Entries and changes come back in an order shuffled by `seed`. The harness continues with the
-        rebuilt state.
+        Entries and changes come back in an order shuffled by `seed`. The harness continues with the rebuilt state.
 
         Raises:
             Diverged: a mode led to another state, or the replay to other outputs, than before.
@@ -262,22 +264,27 @@ class Harness(Generic[S]):
 
         Raises:
             Diverged: the state is another one than here.
+            UpgradeFailed, UsageError: the app cannot upgrade the state, or says not how.
             StoredValueUnreadable: the app's types cannot read an entry.
             UnknownFields: the app does not know a field that stored values have here.
         """
+        older, newer = self._app.schema_version, app.schema_version
+        if older != newer and not app.upgrades_from(older):
+            raise UsageError(f"{app.app_id}: there is no way from schema_version {older} to {newer}")
         fields = in_entries(self._fields, {each.name: each.entries for each in self._store.sizes})
-        if unknown := refuse_fields(fields, app.stored_fields, self._app.version):
+        if unknown := refuse_fields(fields, app.fields_read(older), self._app.version):
             raise unknown
+        fields = {name: paths for name, paths in fields.items() if name not in app.upgrades_from(older)}
         if not self._store.keeps_changes:
             self.snapshot()
-        heir: Harness[Any] = Harness(
-            app, self._partition, policy=self._policy, output_limits=self._limits
-        )
+        heir: Harness[Any] = Harness(app, self._partition, policy=self._policy, output_limits=self._limits)
         heir._image, heir._batches = self._image, self._batches
         heir._fields = recorded_after(fields, app.stored_fields)
         store = heir._by_changes(random.Random(seed))
         if digest_in(store) != self.digest:
             raise Diverged(f"{app.app_id}: handed over, the state has another digest")
+        if older != newer:
+            all_of(upgrading(app.upgrades.values(), older, store))
         sum(store.checking())
         heir._take_up(store)
         heir._positions, heir._clock_ms = dict(self._positions), self._clock_ms
@@ -312,14 +319,11 @@ class Harness(Generic[S]):
         if offset is None:
             names = ", ".join(self._positions)
             raise UsageError(
-                f"{self._app.app_id}: {given.topic} is not an input",
-                hint=f"use one of the inputs: {names}",
+                f"{self._app.app_id}: {given.topic} is not an input", hint=f"use one of the inputs: {names}"
             )
         self._positions[given.topic] = offset + 1
         self._clock_ms = self._clock_ms + 1 if given.timestamp == UNSET else given.timestamp
-        return msgspec.structs.replace(
-            given, partition=self._partition, offset=offset, timestamp=self._clock_ms
-        )
+        return msgspec.structs.replace(given, partition=self._partition, offset=offset, timestamp=self._clock_ms)
 
     def _apply(self, portion: Portion) -> Applied:
         fold = self._fold
@@ -334,25 +338,21 @@ class Harness(Generic[S]):
         except RecordError:
             if not self._store.can_roll_back:
                 self._positions = positions
-                self._take_up(self._rebuilt())
+                store = self._restored(random.Random(0))
+                self._replay(store)
+                self._take_up(store)
                 raise
             fold.abandon()
             applied = all_of(fold.isolating(positions, portion))
             self._watch.forget()
             return applied
 
-    def _rebuilt(self) -> Store:
-        store = self._restored(random.Random(0))
-        self._replay(store)
-        return store
-
     def _restored(self, shuffle: random.Random) -> Store:
         store = self._app.new_store(shards=SHARDS_OF_A_TEST)
         slices = list(self._image.slices)
         shuffle.shuffle(slices)
         shuffled = [
-            (name, msgspec.structs.replace(one, entries=_shuffled(one.entries, shuffle)))
-            for name, one in slices
+            (name, msgspec.structs.replace(one, entries=_shuffled(one.entries, shuffle))) for name, one in slices
         ]
         load_slices(store, shuffled, self._image.stream_time_ms)
         return store

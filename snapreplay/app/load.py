@@ -19,29 +19,23 @@ DEFAULT_ATTRIBUTE = "app"
 
 
 def load_app(name: str) -> App[Any]:
-    """Import and validate. A file is imported under its stem, so that others can import it by that
-    name.
+    """Import and validate. A file is imported under its stem, so that others can import it by that name.
 
-    The working directory (for a module) or the file's directory goes to the front of `sys.path`.
-
-    Raises:
-        UsageError: it cannot be imported, has no such attribute, or is not a complete `App`; the hint
-            names similar ones.
-    """
+    The working directory (for a module) or the file's directory goes to the front of `sys.path`. Raises UsageError: it
+    cannot be imported, has no such attribute, or is not a complete `App`; the hint names similar ones."""
     place, colon, attribute = name.rpartition(":")
     if not colon:
         place, attribute = name, DEFAULT_ATTRIBUTE
     if not place or not attribute:
         raise UsageError(
-            f"{name!r} does not name an app",
-            hint="use module:app, path/to/file.py, or path/to/file.py:app",
+            f"{name!r} does not name an app", hint="use module:app, path/to/file.py, or path/to/file.py:app"
         )
     if place == "__main__":
         raise UsageError(
             f"app {name!r}: __main__ is another module in every process",
             hint="name the file, path/to/file.py, or the module that it can be imported as",
         )
-    module = _import_file(Path(place)) if _is_path(place) else _import_module(place)
+    module = _import_file(Path(place)) if place.endswith(".py") or "/" in place else _import_module(place)
     app = _attribute(module, attribute)
     app.validate()
     return app
@@ -57,8 +51,7 @@ def checked_app(app: str, app_id: str) -> App[Any]:
 
 def name_of(app: App[Any]) -> str | None:
     """Return a name by which another process in this directory can import the app; None if there is none (the app was
-    made in a function or in __main__).
-    """
+    made in a function or in __main__)."""
     main = sys.modules["__main__"]  # `multiprocessing` also has it as "__mp_main__"
     near = {getattr(handler, "__module__", "") for handler in app.handlers.values()}
     others = sorted(sys.modules.keys() - near)  # the handlers may have been made by a function
@@ -89,17 +82,9 @@ def _attribute_in(module: ModuleType, app: App[Any]) -> str | None:
 def _place_of(module: ModuleType) -> str:
     """Return the module's name, or its file if another process would not find the name."""
     file = getattr(module, "__file__", None)
-    if (
-        "." in module.__name__
-        or file is None
-        or Path(file).resolve().parent == Path.cwd().resolve()
-    ):
+    if "." in module.__name__ or file is None or Path(file).resolve().parent == Path.cwd().resolve():
         return module.__name__
     return str(os.path.relpath(file))
-
-
-def _is_path(place: str) -> bool:
-    return place.endswith(".py") or "/" in place
 
 
 def _import_module(name: str) -> ModuleType:
@@ -116,9 +101,7 @@ def _import_module(name: str) -> ModuleType:
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         near = sorted(str(one) for one in path.parent.glob("*.py"))
-        raise UsageError(
-            f"app file {path} does not exist", hint=_near(str(path), near, "files there")
-        )
+        raise UsageError(f"app file {path} does not exist", hint=_near(str(path), near, "files there"))
     stem = path.stem
     if not stem.isidentifier() or stem in sys.stdlib_module_names:
         raise UsageError(
@@ -129,10 +112,7 @@ def _import_file(path: Path) -> ModuleType:
     module = _import(stem, str(path))
     found = getattr(module, "__file__", None)
     if found is None or not path.samefile(found):
-        raise UsageError(
-            f"app file {path}: the name {stem} is taken by {found or module!r}",
-            hint="rename the file",
-        )
+        raise UsageError(f"app file {path}: the name {stem} is taken by {found or module!r}", hint="rename the file")
     return module
 
 
@@ -149,16 +129,13 @@ def _import(name: str, shown: str) -> ModuleType:
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name and _is_part(error.name, name):
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing and (name == missing or name.startswith(f"{missing}.")):
             raise
         raise UsageError(
             f"app {shown} cannot be imported: {type(error).__name__}: {error}{_line_of(error)}",
             hint=_import_hint(error),
         ) from error
-
-
-def _is_part(missing: str, name: str) -> bool:
-    return name == missing or name.startswith(f"{missing}.")
 
 
 def _import_hint(error: BaseException) -> str:

@@ -37,16 +37,12 @@ class DefaultWatch:
 
     def __init__(self, view: object) -> None:
         self._maps = [
-            (f"state.{name}" if name else "state", each, _watched(each))
-            for name, each in maps_of(view).items()
+            (f"state.{name}" if name else "state", each, _watched(each)) for name, each in maps_of(view).items()
         ]
 
     def check(self, records: Sequence[InputRecord]) -> None:
-        """Check after these records were applied.
-
-        Raises:
-            LostChange: a stand-in was changed in place and its key is still missing.
-        """
+        """Check after these records were applied, or raise LostChange: a stand-in was changed in place and its key is
+        still missing."""
         for place, view, handed_out in self._maps:
             for given in handed_out:
                 found = given
@@ -151,11 +147,7 @@ def _assignments(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _is_get(value: ast.expr) -> bool:
-    match value:
-        case ast.Call(func=ast.Attribute(attr="get")):
-            return True
-        case _:
-            return False
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "get"
 
 
 def _makes(value: ast.expr) -> bool:

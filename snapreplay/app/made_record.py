@@ -1,13 +1,16 @@
-"""Input records made by hand: for tests, and for lines that a person feeds. Pure."""
+"""Input records made by hand, for tests and for lines that a person feeds; outputs, decoded for tests. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+import msgspec
+
+from snapreplay.app.app import App
 from snapreplay.app.codecs import Codec, unencoded
 from snapreplay.app.out import TIMESTAMP_MS_MAX, checked_headers
-from snapreplay.app.record import RawRecord
+from snapreplay.app.record import Headers, RawRecord
 from snapreplay.app.topic import Topic
 from snapreplay.errors import UsageError
 
@@ -33,13 +36,7 @@ def record(
         UsageError: `topic` is not a Topic, its codec does not encode this key or value, or `timestamp_ms` is not a
             timestamp.
     """
-    return record_raw(
-        topic,
-        encoded_key(topic, key),
-        encoded_value(topic, value),
-        timestamp_ms=timestamp_ms,
-        headers=headers,
-    )
+    return record_raw(topic, *encoded(topic, key, value), timestamp_ms=timestamp_ms, headers=headers)
 
 
 def record_raw(
@@ -64,9 +61,7 @@ def record_raw(
         )
     for side, given in (("key", key), ("value", value)):
         if given is not None and type(given) is not bytes:
-            raise UsageError(
-                f"{topic.name}: {side} {given!r} is {type(given).__name__}, not bytes or None"
-            )
+            raise UsageError(f"{topic.name}: {side} {given!r} is {type(given).__name__}, not bytes or None")
     at_ms = UNSET if timestamp_ms is None else timestamp_ms
     checked = checked_headers(topic.name, headers, UsageError)
     return RawRecord(topic.name, UNSET, UNSET, at_ms, key, value, checked)
@@ -87,24 +82,17 @@ def checked_records(given: Iterable[RawRecord]) -> list[RawRecord]:
 def check_topic(topic: object) -> None:
     """Raise UsageError if it is not a Topic, but probably the name of one."""
     if not isinstance(topic, Topic):
-        raise UsageError(
-            f"{topic!r} is not a Topic", hint="pass the Topic object that the app was declared with"
-        )
+        raise UsageError(f"{topic!r} is not a Topic", hint="pass the Topic object that the app was declared with")
 
 
-def encoded_key(topic: Topic[K, Any], key: K | None) -> bytes | None:
-    """Encode a key; None is a null key.
+def encoded(topic: Topic[K, V], key: K | None, value: V | None) -> tuple[bytes | None, bytes | None]:
+    """Encode both; None is null.
 
     Raises:
         UsageError: the codec does not encode it.
     """
     check_topic(topic)
-    return _encoded(topic.name, "key", topic.key, key)
-
-
-def encoded_value(topic: Topic[Any, V], value: V | None) -> bytes | None:
-    """Encode a value as `encoded_key` does a key."""
-    return _encoded(topic.name, "value", topic.value, value)
+    return _encoded(topic.name, "key", topic.key, key), _encoded(topic.name, "value", topic.value, value)
 
 
 def _encoded(topic: str, side: str, codec: Codec[Any], given: object) -> bytes | None:
@@ -120,3 +108,25 @@ def _encoded(topic: str, side: str, codec: Codec[Any], given: object) -> bytes |
 def is_timestamp(value: object) -> bool:
     """Say whether a record can have this time: milliseconds since the epoch, in 64 bits."""
     return type(value) is int and 0 <= value <= TIMESTAMP_MS_MAX
+
+
+class Sent(msgspec.Struct, Generic[K, V], frozen=True):
+    """A decoded output; `partition` and `timestamp_ms` are those given to `out.send`."""
+
+    key: K
+    value: V
+    headers: Headers
+    partition: int | None
+    timestamp_ms: int | None
+
+
+def check_output(topic: Topic[Any, Any], app: App[Any]) -> None:
+    """Raise UsageError: the topic is not an output of the app. With an empty list, a test of the wrong topic could
+    pass."""
+    check_topic(topic)
+    if topic.name not in {each.name for each in app.outputs}:
+        raise UsageError(f"{app.app_id}: {topic.name} is not an output")
+
+
+def decoded(topic: Topic[K, V], key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
+    return (None if key is None else topic.key.decode(key), None if value is None else topic.value.decode(value))

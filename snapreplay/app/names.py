@@ -1,11 +1,11 @@
-"""Names in Kafka, derived from the app id and never configurable: two owners must use the same name. Pure."""
+"""Names in Kafka, derived from the app id and never configurable: two owners must use the same name; and Kafka's own
+command, as hints print it. Pure."""
 
 from __future__ import annotations
 
 OWN_SUFFIXES = ("increments", "snapshots", "status", "control", "dead-letters")
 """No input or output of an app may be named `<app_id>-` plus one of these. Status and control are
-reserved; nothing writes them yet.
-"""
+reserved; nothing writes them yet."""
 
 
 def increments_topic(app_id: str) -> str:
@@ -37,3 +37,7 @@ def witness_group(app_id: str) -> str:
 def transactional_id(app_id: str, partition: int) -> str:
     """Make the id of app id and partition only, so that each owner of the partition fences all earlier ones."""
     return f"{app_id}-{partition}"
+
+
+def alter(topic: str, config: str, servers: str = "HOST:PORT") -> str:
+    return f"kafka-configs.sh --bootstrap-server {servers} --alter --topic {topic} --add-config {config}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from snapreplay.app.codecs import Codec, unencoded
-from snapreplay.app.kafka_commands import alter
+from snapreplay.app.names import alter
 from snapreplay.app.record import Output
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, SnapreplayError
@@ -28,8 +28,7 @@ DEFAULT_LIMIT_BYTES = 1_048_588
 
 _RECORD_OVERHEAD_BYTES = 61 + 21 + 10
 """Batch header, record header, lengths of key and value: what
-DefaultRecordBatch.estimateBatchSizeUpperBound adds.
-"""
+DefaultRecordBatch.estimateBatchSizeUpperBound adds."""
 
 _HEADER_OVERHEAD_BYTES = 10
 
@@ -48,9 +47,7 @@ class Out:
 
     __slots__ = ("_gate", "_topics", "_ways", "input_key", "staged")
 
-    def __init__(
-        self, topics: Iterable[Topic[Any, Any]], limits: Mapping[str, int], gate: Gate = OPEN
-    ) -> None:
+    def __init__(self, topics: Iterable[Topic[Any, Any]], limits: Mapping[str, int], gate: Gate = OPEN) -> None:
         """Begin with nothing staged; `limits`: topic name → max.message.bytes; `DEFAULT_LIMIT_BYTES` for those not
         named. `gate`: who may send."""
         self._gate = gate
@@ -62,8 +59,7 @@ class Out:
     def learn_limits(self, limits: Mapping[str, int]) -> None:
         """Use these limits for what is sent from now on."""
         self._ways = {
-            topic: (topic.key, topic.value, limits.get(topic.name, DEFAULT_LIMIT_BYTES))
-            for topic in self._topics
+            topic: (topic.key, topic.value, limits.get(topic.name, DEFAULT_LIMIT_BYTES)) for topic in self._topics
         }
 
     def send(
@@ -132,9 +128,7 @@ def size_upper_bound(key: bytes | None, value: bytes | None) -> int:
 
 
 def headers_upper_bound(headers: Sequence[tuple[str, bytes]]) -> int:
-    return sum(
-        _HEADER_OVERHEAD_BYTES + len(name.encode()) + len(data or b"") for name, data in headers
-    )
+    return sum(_HEADER_OVERHEAD_BYTES + len(name.encode()) + len(data or b"") for name, data in headers)
 
 
 def _encode(topic: Topic[Any, Any], side: str, codec: Codec[T], value: T) -> bytes | None:
@@ -149,18 +143,14 @@ def _encode(topic: Topic[Any, Any], side: str, codec: Codec[T], value: T) -> byt
             raise
         why, hint = unencoded(side, codec, value, error)
         raise RecordError(
-            f"output to {topic.name}: {why}",
-            hint=hint,
-            topic=topic.name,
-            exception=type(error).__name__,
+            f"output to {topic.name}: {why}", hint=hint, topic=topic.name, exception=type(error).__name__
         ) from error
 
 
 def _check_number(topic: Topic[Any, Any], name: str, value: int | None, most: int) -> None:
     if value is not None and (type(value) is not int or not 0 <= value <= most):
         raise RecordError(
-            f"output to {topic.name}: {name}={value!r} is not an integer from 0 to {most}",
-            topic=topic.name,
+            f"output to {topic.name}: {name}={value!r} is not an integer from 0 to {most}", topic=topic.name
         )
 
 
@@ -175,17 +165,14 @@ def _undeclared(topic: Any, known: Mapping[Topic[Any, Any], object]) -> RecordEr
         near = difflib.get_close_matches(given, names, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         hint += f"outputs: {', '.join(names) or 'none'}; to add it, use App(outputs=[…])"
-    return RecordError(
-        f"output to {given}, which is not one of the app's outputs", hint=hint, topic=given
-    )
+    return RecordError(f"output to {given}, which is not one of the app's outputs", hint=hint, topic=given)
 
 
 def _too_large(topic: str, size_bytes: int, limit_bytes: int) -> RecordError:
     raised = f"max.message.bytes={size_bytes + _ROOM_BYTES}"
     return RecordError(
         f"output to {topic} has {size_bytes:,} bytes, but the topic accepts at most {limit_bytes:,}",
-        hint=f"send less, or raise max.message.bytes of {topic}: `{alter(topic, raised)}`; then"
-        f" `snapreplay retry`",
+        hint=f"send less, or raise max.message.bytes of {topic}: `{alter(topic, raised)}`; then `snapreplay retry`",
         topic=topic,
         size_bytes=size_bytes,
         limit_bytes=limit_bytes,
@@ -195,9 +182,7 @@ def _too_large(topic: str, size_bytes: int, limit_bytes: int) -> RecordError:
 _PAIRS = 'pass a list of pairs: `headers=[("trace", b"7")]`'
 
 
-def checked_headers(
-    where: str, given: object, refusal: type[SnapreplayError]
-) -> tuple[tuple[str, bytes], ...]:
+def checked_headers(where: str, given: object, refusal: type[SnapreplayError]) -> tuple[tuple[str, bytes], ...]:
     """Return them as a tuple of pairs. `where`: what a message begins with.
 
     Raises:
@@ -214,7 +199,6 @@ def checked_headers(
     for each in pairs:
         if not isinstance(each, tuple | list) or list(map(type, each)) != [str, bytes]:
             raise refusal(
-                f"{where}: header {each!r} is not a (str, bytes) pair",
-                hint=f"{_PAIRS}; of a text, `text.encode()`",
+                f"{where}: header {each!r} is not a (str, bytes) pair", hint=f"{_PAIRS}; of a text, `text.encode()`"
             )
     return tuple((name, data) for name, data in pairs)

@@ -12,9 +12,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 TOPIC_NAME_MAX = 249
-"""Characters; longer names do not fit into Kafka's file names
-(org.apache.kafka.common.internals.Topic).
-"""
+"""Characters; longer names do not fit into Kafka's file names (org.apache.kafka.common.internals.Topic)."""
 
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]+")
 

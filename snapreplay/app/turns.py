@@ -66,15 +66,7 @@ class Turns:
         is_full: the batch has as many events as it may have, and more are due.
     """
 
-    def __init__(
-        self,
-        app: App[Any],
-        store: Store,
-        timetable: Timetable,
-        partition: int,
-        out: Out,
-        gate: Gate,
-    ) -> None:
+    def __init__(self, app: App[Any], store: Store, timetable: Timetable, partition: int, out: Out, gate: Gate) -> None:
         self._gate = gate
         self._app_id, self._partition = app.app_id, partition
         self._specs = app.timers
@@ -88,7 +80,6 @@ class Turns:
         self.begin()
 
     def begin(self, portion: Portion = NO_PORTION) -> None:
-        """Begin a batch that is to apply `portion`."""
         self.fired_count = self.timers_count = self.expired_count = 0
         self.skipped_timers: list[int] = []
         self.is_full = False
@@ -98,9 +89,7 @@ class Turns:
         self._refused = portion.refused
         self._last: Timer[Any] | None = None
         periods = self._timetable.periods
-        self._new = [
-            key for key, _ in self._periodic if periods is not None and periods.at_ms(key) is None
-        ]
+        self._new = [key for key, _ in self._periodic if periods is not None and periods.at_ms(key) is None]
 
     def counted(self, positions: Mapping[str, int]) -> dict[str, Any]:
         """Return what `Applied` says of the batch, which ends at these positions."""
@@ -123,20 +112,12 @@ class Turns:
         not_before_ms = self._timetable.not_before_ms
         return not_before_ms is None or not_before_ms > max(to_ms, self._store.stream_time_ms)
 
-    def passing(
-        self, to_ms: int, most: int = sys.maxsize, alone: OnFailure | None = None
-    ) -> Steps[RecordError | None]:
-        """Let everything happen that is due at or before `to_ms`, or only the first `most`.
+    def passing(self, to_ms: int, most: int = sys.maxsize, alone: OnFailure | None = None) -> Steps[RecordError | None]:
+        """Let everything happen that is due at or before `to_ms`, or only the first `most`. `alone`: do each event on
+        its own, so that only the failing one is undone; what becomes of it.
 
-        Args:
-            alone: do each event on its own, so that only the failing one is undone; what becomes of it.
-
-        Returns:
-            Why the next timer cannot be handled, if `alone` says not to go on.
-
-        Raises:
-            RecordError: of a timer, without `alone`.
-        """
+        Returns why the next timer cannot be handled, if `alone` says not to go on. Raises RecordError: of a timer,
+        without `alone`."""
         up_to_ms = max(to_ms, self._store.stream_time_ms)
         while most:
             event = (yield from self._timetable.finding(up_to_ms)) or self._new_period(up_to_ms)
@@ -175,9 +156,7 @@ class Turns:
         if self._new and event.key == self._new[0]:
             del self._new[0]
 
-    def _happen_alone(
-        self, event: Event, up_to_ms: int, on_failure: OnFailure
-    ) -> RecordError | None:
+    def _happen_alone(self, event: Event, up_to_ms: int, on_failure: OnFailure) -> RecordError | None:
         store, staged = self._store, self._out.staged
         outputs_before, time_before_ms = len(staged), store.stream_time_ms
         store.begin()

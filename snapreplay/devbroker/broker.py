@@ -28,10 +28,9 @@ class LocalCluster:
     """A cluster of `size` brokers, each one also a controller, that listen on 127.0.0.1 only unless `nodes` says
     otherwise.
 
-    With three or more brokers, topics have three replicas and two must be in sync. The brokers end
-    with this process, even after a SIGKILL, and their temporary directories are removed. Usable
-    from plain code (`with`) and from asyncio (`async with`; every other method blocks), by one
-    thread at a time.
+    With three or more brokers, topics have three replicas and two must be in sync. The brokers end with this process,
+    even after a SIGKILL, and their temporary directories are removed. Usable from plain code (`with`) and from asyncio
+    (`async with`; every other method blocks), by one thread at a time.
 
     Args:
         size: the number of brokers.
@@ -142,9 +141,7 @@ class LocalCluster:
         ports = free_ports(2 * self._size)
         return [Node(n + 1, ports[2 * n], ports[2 * n + 1]) for n in range(self._size)]
 
-    def _start_on(
-        self, addresses: Sequence[Node], kafka: KafkaFiles, patience: StartDeadline
-    ) -> None:
+    def _start_on(self, addresses: Sequence[Node], kafka: KafkaFiles, patience: StartDeadline) -> None:
         cluster_id = new_id()
         for address in addresses:
             node = LocalNode(kafka, address, self._heap_mb)

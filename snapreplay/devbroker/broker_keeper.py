@@ -1,10 +1,9 @@
 """The process between the owner and the broker: it ends the broker when the owner is gone.
 
-The kernel's mechanism (PR_SET_PDEATHSIG) follows the *thread* that started the child, so a broker
-started from a worker thread would die with that thread. This process has one thread and uses that
-mechanism for the JVM. To notice the end of its owner it watches two things: the pipe from the owner
-(the kernel closes it when the owner ends, however that happens), and its parent's id (a process
-forked by the owner may hold the pipe open).
+The kernel's mechanism (PR_SET_PDEATHSIG) follows the *thread* that started the child, so a broker started from a worker
+thread would die with that thread. This process has one thread and uses that mechanism for the JVM. To notice the end of
+its owner it watches two things: the pipe from the owner (the kernel closes it when the owner ends, however that
+happens), and its parent's id (a process forked by the owner may hold the pipe open).
 
 Started by file name with `python -I -S`: it needs nothing but the standard library. Protocol: one
 JSON object per line on the standard input, one answer per line on the standard output.
@@ -84,7 +83,6 @@ class BrokerKeeper:
 
 
 def serve(keeper: BrokerKeeper, owner_pid: int) -> None:
-    """Answer requests until the owner closes the pipe or is gone."""
     pending = b""
     while os.getppid() == owner_pid:
         if not select.select([0], [], [], _WATCH_S)[0]:

@@ -15,10 +15,9 @@ _TRIES = 200
 def free_ports(count: int) -> list[int]:
     """Return `count` distinct ports that nothing listens on now. Another program may still be quicker.
 
-    They lie below the range from which the system takes the ports of outgoing connections. While a
-    broker is down, a client that keeps reconnecting to a port *inside* that range sooner or later
-    gets the same port as its own end and is connected to itself. The broker then finds its port
-    taken. Raises OSError if no port can be found.
+    They lie below the range from which the system takes the ports of outgoing connections. While a broker is down, a
+    client that keeps reconnecting to a port *inside* that range sooner or later gets the same port as its own end and
+    is connected to itself. The broker then finds its port taken. Raises OSError if no port can be found.
     """
     ceiling = _first_outgoing_port()
     chosen: list[int] = []

@@ -8,7 +8,7 @@ run the jars, and needs only the standard library.
 The directory holds `lib/` (the class path), `formatted/` (an empty, formatted data directory, so
 that a start need not run the storage tool), `stamp.json` (what must be there), and after the first
 orderly stop of a broker a class archive that halves the time of later starts; the archive is not in
-the stamp. snapreplay/jars/cache.py fills the directory completely or not at all.
+the stamp. snapreplay/jars.py fills the directory completely or not at all.
 """
 
 import argparse
@@ -21,11 +21,11 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
+from snapreplay import jars
 from snapreplay.devbroker import properties
 from snapreplay.devbroker.errors import LocalBrokerUnavailable, ToolsMissing
 from snapreplay.devbroker.files import KafkaFiles
-from snapreplay.jars import cache
-from snapreplay.jars.java import JavaUnavailable, find_java
+from snapreplay.jars import JavaUnavailable, find_java
 
 JARS_DIR_VARIABLE = "SNAPREPLAY_JARS_DIR"
 _WHAT = "the local broker"
@@ -52,19 +52,17 @@ def ensure(report: Say = to_stderr, version: str | None = None) -> KafkaFiles:
     started = time.monotonic()
     with _unavailable():
         kafka = KafkaFiles(find_java(_WHAT), cache_dir(version))
-        fetched = cache.fill(kafka.root, pom(version), partial(_fetch, kafka, report, version))
+        fetched = jars.fill(kafka.root, pom(version), partial(_fetch, kafka, report, version))
     if fetched:
         took_s = time.monotonic() - started
-        report(f"local broker: fetched {cache.size_of(kafka.root / 'lib')}, in {took_s:.1f} s")
+        report(f"local broker: fetched {jars.size_of(kafka.root / 'lib')}, in {took_s:.1f} s")
     return kafka
 
 
 def check(version: str | None = None) -> None:
     """Raise ToolsMissing if `ensure` could not succeed because java or mvn is missing."""
     with _unavailable():
-        cache.check(
-            _WHAT, f"{_WHAT} (Kafka {version or kafka_version()})", cache_dir(version), pom(version)
-        )
+        jars.check(_WHAT, f"{_WHAT} (Kafka {version or kafka_version()})", cache_dir(version), pom(version))
 
 
 @contextmanager
@@ -74,7 +72,7 @@ def _unavailable() -> Iterator[None]:
         yield
     except JavaUnavailable as error:
         raise ToolsMissing(error.message, error.hint) from error
-    except cache.JarsUnavailable as error:
+    except jars.JarsUnavailable as error:
         before = f"{error.hint}; or " if error.hint else ""
         hint = f"{before}set {JARS_DIR_VARIABLE} to a directory that was filled elsewhere"
         raise ToolsMissing(error.message, hint) from error
@@ -84,7 +82,7 @@ def cache_dir(version: str | None = None) -> Path:
     """Return $SNAPREPLAY_JARS_DIR, else .jars/kafka of this checkout, else the user's cache directory.
 
     A version other than pom.xml's has its own directory beside it, kafka-VERSION."""
-    usual = cache.jars_dir("kafka", JARS_DIR_VARIABLE, kafka_version())
+    usual = jars.jars_dir("kafka", JARS_DIR_VARIABLE, kafka_version())
     if version in (None, kafka_version()):
         return usual
     return usual.with_name(f"kafka-{version}")
@@ -96,16 +94,15 @@ def kafka_version() -> str:
 
 
 def pom(version: str | None = None) -> bytes:
-    """Return the pom.xml that the jars are fetched with."""
     usual = (files(__package__) / "pom.xml").read_bytes()
     return re.sub(_VERSION, rb"\g<1>%b" % version.encode(), usual) if version else usual
 
 
 def _fetch(kafka: KafkaFiles, report: Say, version: str | None, fresh: Path) -> None:
-    cache.find_maven(_WHAT)  # nothing is announced that cannot begin
+    jars.find_maven(_WHAT)  # nothing is announced that cannot begin
     what = f"Kafka {version or kafka_version()} with Maven (about 39 MB, only once)"
     report(f"local broker: fetching {what} to {kafka.root}")
-    cache.copy_dependencies(pom(version), fresh / "lib", _WHAT)
+    jars.copy_dependencies(pom(version), fresh / "lib", _WHAT)
     _format(KafkaFiles(kafka.java, fresh), fresh / "format.properties")
 
 
@@ -116,7 +113,7 @@ def _format(kafka: KafkaFiles, settings: Path) -> None:
     settings.write_text(properties.as_file(values))
     tool = [str(kafka.java), "-XX:TieredStopAtLevel=1", "-cp", kafka.class_path]
     placeholder = "AAAAAAAAAAAAAAAAAAAAAQ"
-    cache.run_tool(
+    jars.run_tool(
         [*tool, "kafka.tools.StorageTool", "format", "-t", placeholder, "-c", str(settings)],
         "Kafka's storage tool could not format a data directory",
         hint="",

@@ -38,7 +38,6 @@ class StartDeadline:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the deadline, at least 0."""
         return max(0.0, self._deadline - time.monotonic())
 
     def ends(self) -> bool:
@@ -81,11 +80,7 @@ class LocalNode:
         return self._work_dir / "broker.log"
 
     def prepare(
-        self,
-        nodes: Sequence[properties.Node],
-        cluster_id: str,
-        data_dir: Path | None,
-        extra: Mapping[str, str],
+        self, nodes: Sequence[properties.Node], cluster_id: str, data_dir: Path | None, extra: Mapping[str, str]
     ) -> None:
         """Format the data directory (None: a temporary one) and write the settings."""
         self._data_dir = data_dir
@@ -104,7 +99,6 @@ class LocalNode:
         self._argv = [java, *flags, "-cp", class_path, "kafka.Kafka", str(settings)]
 
     def launch(self) -> None:
-        """Start the JVM without waiting for it."""
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         try:
             self._pid = self._process.run(self._argv, self.log_path)
@@ -132,10 +126,14 @@ class LocalNode:
                 if patience.ends():
                     self._fail(str(error))
 
-    def kill(self) -> None:
-        """Send SIGKILL, as in a crash; return when the process is gone. The data stays."""
+    def kill(self, grace_s: float = 0.0) -> None:
+        """Send SIGKILL, as in a crash, at once or after a SIGTERM and `grace_s` seconds of patience; return when the
+        process is gone. The data stays."""
         self._ended_by_us = True
-        self._end(grace_s=0.0)
+        try:
+            self._process.end(grace_s)
+        except KeeperGone as error:
+            self._fail(str(error))
 
     def restart(self, patience: StartDeadline) -> None:
         """Kill the broker if it runs; start it on the same port and data; return when ready."""
@@ -173,12 +171,6 @@ class LocalNode:
         while not (is_free(self.address.port) and is_free(self.address.controller_port)):
             if patience.ends():
                 self._fail("another program kept its port")
-
-    def _end(self, grace_s: float) -> int | None:
-        try:
-            return self._process.end(grace_s)
-        except KeeperGone as error:
-            self._fail(str(error))
 
     def check_alive(self) -> None:
         try:
@@ -234,15 +226,9 @@ _CAUSES: tuple[tuple[str, str], ...] = (
         r"Invalid cluster\.id|InconsistentClusterId|Stored node id|InconsistentBrokerId",
         "the data directory belongs to another broker",
     ),
-    (
-        r"NoClassDefFoundError|ClassNotFoundException|Could not find or load main class",
-        "a jar is missing or damaged",
-    ),
+    (r"NoClassDefFoundError|ClassNotFoundException|Could not find or load main class", "a jar is missing or damaged"),
     (r"ConfigException: (.+)", "the broker refuses its settings"),
-    (
-        r"Error occurred during initialization of VM\n(.+)|(Unrecognized VM option.+)",
-        "the JVM does not start",
-    ),
+    (r"Error occurred during initialization of VM\n(.+)|(Unrecognized VM option.+)", "the JVM does not start"),
     # Any failure that is not listed above.
     (r"(?:Exception|Error): (.+)", "the broker says"),
 )
@@ -260,9 +246,10 @@ def likely_cause(log_path: Path, since: int = 0) -> str:
 
 
 def last_lines(log_path: Path) -> str:
-    """Return the last lines of the log without stack frames, and without INFO lines if there are others."""
+    """Return the last lines of the log, without stack frames and what the JVM says of its class archive, and without
+    INFO lines if there are others."""
     lines = _end_of(log_path).splitlines()
-    lines = [line for line in lines if not re.match(r"\s+(at |\.\.\. \d+ more)", line)]
+    lines = [line for line in lines if not re.match(r"\s+(at |\.\.\. \d+ more)|.*\[cds", line)]
     telling = [line for line in lines if " INFO " not in line]
     return "\n".join((telling or lines)[-_TAIL_LINES:])
 

@@ -3,17 +3,15 @@
 import contextlib
 import json
 import os
-import select
 import shutil
 import subprocess
 import sys
 import threading
-import time
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from snapreplay.jars.java import environment
+from snapreplay.jars import environment
 
 _ANSWER_DEADLINE_S = 15.0
 _LEAVE_DEADLINE_S = 10.0
@@ -32,7 +30,6 @@ class KeptProcess:
     def __init__(self, work_dir: Path) -> None:
         self._lock = threading.Lock()
         self._work_dir: Path | None = work_dir
-        self._received = b""
         # as_file: even in a zip archive there is a real file while the interpreter reads it.
         with as_file(files(__package__) / "broker_keeper.py") as script:
             owner = [str(os.getpid()), str(work_dir)]
@@ -63,7 +60,6 @@ class KeptProcess:
         return _as_code(self._ask(request, grace_s + _ANSWER_DEADLINE_S)["exit"])
 
     def leave_files(self) -> None:
-        """Keep the work directory."""
         self._work_dir = None
         self._ask({"do": "leave"})
 
@@ -82,43 +78,32 @@ class KeptProcess:
             # The keeper has done this, unless somebody killed it.
             shutil.rmtree(self._work_dir, ignore_errors=True)
 
-    def _ask(
-        self, request: dict[str, Any], deadline_s: float = _ANSWER_DEADLINE_S
-    ) -> dict[str, Any]:
+    def _ask(self, request: dict[str, Any], deadline_s: float = _ANSWER_DEADLINE_S) -> dict[str, Any]:
         with self._lock:
+            # A late answer would be taken for the answer to the next request.
+            watch = threading.Timer(deadline_s, self._keeper.kill)
+            watch.start()
             try:
-                answer = self._exchange(json.dumps(request).encode() + b"\n", deadline_s)
+                answer = self._exchange(json.dumps(request).encode() + b"\n")
             except (OSError, ValueError) as error:  # ValueError: we closed the pipe ourselves
                 raise KeeperGone(f"its keeper process is gone ({error})") from error
+            finally:
+                watch.cancel()
         if "error" in answer:
             raise KeeperGone(f"its keeper process reports {answer['error']}")
         return answer
 
-    def _exchange(self, request: bytes, deadline_s: float) -> dict[str, Any]:
+    def _exchange(self, request: bytes) -> dict[str, Any]:
         stdin, stdout = self._keeper.stdin, self._keeper.stdout
         if stdin is None or stdout is None:
             raise BrokenPipeError("no pipe")
         stdin.write(request)
         stdin.flush()
-        answer: dict[str, Any] = json.loads(self._line(stdout.fileno(), deadline_s))
+        line = stdout.readline()
+        if not line:
+            raise BrokenPipeError("it ended")
+        answer: dict[str, Any] = json.loads(line)
         return answer
-
-    def _line(self, source: int, deadline_s: float) -> bytes:
-        deadline = time.monotonic() + deadline_s
-        # poll, not select: the owner may have more than 1024 files open.
-        poll = select.poll()
-        poll.register(source, select.POLLIN)
-        while b"\n" not in self._received:
-            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                # A late answer would be taken for the answer to the next request.
-                self._keeper.kill()
-                raise TimeoutError("no answer")
-            piece = os.read(source, 65_536)
-            if not piece:
-                raise BrokenPipeError("it ended")
-            self._received += piece
-        line, _, self._received = self._received.partition(b"\n")
-        return line
 
 
 def _as_code(answer: object) -> int | None:

@@ -1,7 +1,6 @@
 """The broker's server.properties and its JVM's flags. Pure: nothing is read or started here.
 
-The values make a broker small and quick, not durable. Each that differs from Kafka's default has
-its reason beside it.
+The values make a broker small and quick, not durable. Each that differs from Kafka's default has its reason beside it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,11 +14,8 @@ _MAX_REPLICAS = 3
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One broker that is also a controller: its id (from 1), and its two ports on `host`.
-
-    Attributes:
-        reached_at: the two ports at which others reach it, if a proxy forwards to it.
-    """
+    """One broker that is also a controller: its id (from 1), and its two ports on `host`. `reached_at`: the two ports
+    at which others reach it, if a proxy forwards to it."""
 
     node_id: int
     port: int
@@ -103,13 +99,9 @@ def as_file(properties: Mapping[str, str]) -> str:
 def _escaped(value: str) -> str:
     # Java reads such a file as Latin-1: what is not ASCII is written as UTF-16 units, \uXXXX.
     units = value.replace("\\", "\\\\").replace("\n", "\\n").encode("utf-16-be")
-    pairs = zip(units[::2], units[1::2], strict=True)
-    text = "".join(_unit(high << 8 | low) for high, low in pairs)
+    numbers = (high << 8 | low for high, low in zip(units[::2], units[1::2], strict=True))
+    text = "".join(chr(number) if number < 128 else f"\\u{number:04x}" for number in numbers)
     return f"\\{text}" if text.startswith(" ") else text
-
-
-def _unit(number: int) -> str:
-    return chr(number) if number < 128 else f"\\u{number:04x}"
 
 
 def jvm_flags(work_dir: Path, heap_mb: int) -> list[str]:

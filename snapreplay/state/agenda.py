@@ -123,11 +123,8 @@ class Agenda:
             yield from bucket.ordering()
 
     def first(self, up_to_ms: int) -> Due | None:
-        """Return the first key that is due at or before `up_to_ms`; it stays in the agenda.
-
-        Raises:
-            NotInOrder: `ordering` was not called, or what was in order is gone.
-        """
+        """Return the first key that is due at or before `up_to_ms`; it stays in the agenda. Raises NotInOrder:
+        `ordering` was not called, or what was in order is gone."""
         bucket = self._first_bucket(up_to_ms)
         if bucket is None:
             return None
@@ -181,14 +178,11 @@ class Agenda:
 
     def _first_bucket(self, up_to_ms: int | None = None) -> _Bucket | None:
         """Return the first bucket if it may have a key that is due by then. An emptied bucket stays until it is the
-        first: its number is in the heap only once.
-        """
+        first: its number is in the heap only once."""
         numbers = self._numbers
         while numbers:
             bucket = self._buckets[numbers[0]]
             if bucket.at_ms:
-                return (
-                    bucket if up_to_ms is None or numbers[0] << _BUCKET_BITS <= up_to_ms else None
-                )
+                return bucket if up_to_ms is None or numbers[0] << _BUCKET_BITS <= up_to_ms else None
             del self._buckets[heapq.heappop(numbers)]
         return None

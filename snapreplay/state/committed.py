@@ -10,7 +10,7 @@ from msgspec import MsgspecError
 from snapreplay.state.entry_index import StoredPart
 from snapreplay.state.keys import K, KeyCodec
 from snapreplay.state.shards import Shards
-from snapreplay.state.sorted_entries import Bounds
+from snapreplay.state.sorted_entries import EVERYTHING, Bounds
 from snapreplay.state.values import ValueCodec
 
 V = TypeVar("V")
@@ -31,8 +31,7 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         shards: Shards,
         parts: Callable[..., Iterator[StoredPart]] | None = None,
     ) -> None:
-        """Take `parts(bounds, reverse=…)`: of an ordered map, with the values of the shards, some not committed
-        yet."""
+        """Take `parts(bounds, reverse=…)`: of an ordered map, with the values of the shards, some not committed yet."""
         self._parts = parts
         self._keys = keys
         self._values = values
@@ -47,27 +46,22 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
     def range(
         self, *, prefix: Any = None, start: Any = None, end: Any = None, reverse: bool = False
     ) -> Iterator[tuple[K, V]]:
-        """Read as `MapState.range` does. It covers the keys that are committed at the call; values are read on the
-        way.
+        """Read as `MapState.range` does. It covers the keys that are committed at the call; values are read on the way.
 
         Raises:
             RecordError: a bound of another type than the keys, or that cannot be encoded.
             UsageError: the map is not ordered.
         """
         bounds = self._keys.bounds(Bounds(prefix, start, end), is_ordered=self._parts is not None)
-        return (
-            (key, self._value(key, stored)) for key, stored in self._found(bounds, reverse=reverse)
-        )
+        return ((key, self._value(key, stored)) for key, stored in self._found(bounds, reverse=reverse))
 
     def _found(self, bounds: Bounds, *, reverse: bool = False) -> Iterator[tuple[K, bytes]]:
-        """Return the committed entries of an ordered map."""
         parts = iter(()) if self._parts is None else self._parts(bounds, reverse=reverse)
         return self._committed(parts, self._shards.version)
 
     def _committed(self, parts: Iterator[StoredPart], version: int) -> Iterator[tuple[K, bytes]]:
         """Read committed entries; `version`: that of the shards at the call. Once it has changed, a part may have
-        undone or outdated values, so each key is looked up.
-        """
+        undone or outdated values, so each key is looked up."""
         keys, shards = self._keys, self._shards
         for items, column in parts:
             encoded = items if keys.sorts_encoded else list(map(keys.pack, items))
@@ -91,7 +85,7 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
 
     def __iter__(self) -> Iterator[K]:
         if self._parts is not None:
-            return (key for key, _ in self._found(Bounds()))
+            return (key for key, _ in self._found(EVERYTHING))
         return map(self._keys.decode, self._shards.committed_keys())
 
     def _stored(self, key: object) -> bytes | None:

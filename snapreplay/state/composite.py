@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from snapreplay.state.committed import CommittedStores, CommittedView
-from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges, StoreSize
+from snapreplay.state.contract import (
+    RESERVED,
+    Cursor,
+    Sealed,
+    ShardSlice,
+    StateChanges,
+    Store,
+    StoreSize,
+    unknown_store,
+)
 from snapreplay.state.digest import DEFAULT_STORE, Digest, digest_of_stores, recorded_digests
 from snapreplay.state.mapstore import MapClock, MapStore
 from snapreplay.state.shards import SHARD_COUNT, Shards
 from snapreplay.state.staging import encoding
 from snapreplay.state.steps import Steps
-from snapreplay.state.unknown_store import RESERVED, unknown_store
-
-if TYPE_CHECKING:
-    from snapreplay.state.timers import Scheduler
-    from snapreplay.state.timetable import Timetable
 
 _FREED_SHARDS = 8
 """Of a cleared store, given back with each batch: freeing a million entries at once takes a tenth of a second."""
 
 
-class CompositeStore:
+class CompositeStore(Store):
     """A `Store` of one map or several. Entries of a store that the app does not have are kept as they are, digest
     included: until a batch clears them, if the app has retired the store, and otherwise until `checking` refuses them.
     """
@@ -30,32 +34,20 @@ class CompositeStore:
     keeps_changes = True
     can_roll_back = True
     can_drop = True
-    scheduler: Scheduler | None = None
-    timetable: Timetable | None = None
 
-    def __init__(
-        self, view: Any, maps: Mapping[str, MapStore[Any, Any]], retired: Collection[str] = ()
-    ) -> None:
+    def __init__(self, view: Any, maps: Mapping[str, MapStore[Any, Any]], retired: Collection[str] = ()) -> None:
         """Take `view`: a `MapState` if that is the only map, else an object that has them."""
         self.view = view
-        self._maps = {name: maps[name] for name in sorted(maps)}
+        self.maps = {name: maps[name] for name in sorted(maps)}
         self.clock = MapClock()
         for store in maps.values():
             store.clock = self.clock
-        self._retired = frozenset(retired)
+        self.retired = frozenset(retired)
         self._retires = False
         self._others: dict[str, Shards] = {}
         self._cleared: dict[str, Shards] = {}  # by the batch that is sealed
         self.to_free: list[dict[bytes, bytes]] = []
-        self._sealed = False
-
-    @property
-    def maps(self) -> Mapping[str, MapStore[Any, Any]]:
-        return self._maps
-
-    @property
-    def retired(self) -> Collection[str]:
-        return self._retired
+        self.is_sealed = False
 
     @property
     def stream_time_ms(self) -> int:
@@ -64,10 +56,6 @@ class CompositeStore:
     @stream_time_ms.setter
     def stream_time_ms(self, value: int) -> None:
         self.clock.stream_time_ms = value
-
-    @property
-    def is_sealed(self) -> bool:
-        return self._sealed
 
     @property
     def digest(self) -> Digest:
@@ -87,18 +75,16 @@ class CompositeStore:
 
     @property
     def sizes(self) -> tuple[StoreSize, ...]:
-        """The sizes, also of stores that the app does not have."""
         parts = sorted(self._parts.items())
         return tuple(StoreSize(name, part.digest.count, part.size_bytes) for name, part in parts)
 
     @property
     def shard_count(self) -> int:
-        """The shard count of each store."""
-        return next(iter(self._maps.values())).shard_count
+        return next(iter(self.maps.values())).shard_count
 
     @property
-    def _parts(self) -> dict[str, MapStore[Any, Any] | Shards]:
-        return {**self._maps, **self._others} if self._others else dict(self._maps)
+    def _parts(self) -> dict[str, Shards]:
+        return {**{name: store.shards for name, store in self.maps.items()}, **self._others}
 
     def _digests(self) -> dict[str, Digest]:
         return {name: part.digest for name, part in self._parts.items()}
@@ -106,69 +92,67 @@ class CompositeStore:
     # ------------------------------------------------------------------ the life of a batch
 
     def begin(self) -> None:
-        for store in self._maps.values():
+        for store in self.maps.values():
             store.begin()
 
     rollback = begin
 
     def staging(self) -> Steps[None]:
-        """Stage as `Store` says. After an error everything is as before, in all stores."""
-        touched = [store for store in self._maps.values() if store.live]
+        touched = [store for store in self.maps.values() if store.live]
         encoded = yield from encoding([store.touched for store in touched])
         for store, found in zip(touched, encoded, strict=True):
             store.stage(found)
 
     def sealing(self) -> Steps[Sealed]:
-        """Seal the batch, or raise RuntimeError: a sealed batch is still waiting."""
         changes: dict[str, dict[bytes, bytes | None]] = {}
-        for store in self._maps.values():
+        for store in self.maps.values():
             changes |= (yield from store.sealing()).changes
         if self._retires:
-            for name in self._others.keys() & self._retired:
+            for name in self._others.keys() & self.retired:
                 self._cleared[name] = self._others.pop(name)
-        self._sealed = True
+        self.is_sealed = True
         digests = self._digests()
-        return Sealed(
-            changes, digest_of_stores(digests), recorded_digests(digests), sorted(self._cleared)
-        )
+        return Sealed(changes, digest_of_stores(digests), recorded_digests(digests), sorted(self._cleared))
 
     def merge(self) -> None:
-        """Merge the sealed batch, or raise RuntimeError: nothing is sealed."""
-        for store in self._maps.values():
+        for store in self.maps.values():
             store.merge()
         for shards in self._cleared.values():
             self.to_free += shards.taken()
         self._cleared.clear()
-        self._sealed = False
+        self.is_sealed = False
         del self.to_free[-_FREED_SHARDS:]
 
     def drop(self) -> None:
-        for store in self._maps.values():
+        for store in self.maps.values():
             store.drop()
         self._others |= self._cleared
         self._cleared.clear()
-        self._sealed = False
+        self.is_sealed = False
 
     def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
-        for name, shards in self._others.items():
-            if name not in self._retired and shards.digest.count:
-                count = shards.digest.count
-                raise unknown_store(
-                    name, *self._maps, entry_count=count, declared=sorted(self._retired)
-                )
-        for store in self._maps.values():
+        self.refuse_unknown()
+        for store in self.maps.values():
             yield from store.checking(each_shard_max)
+
+    def refuse_unknown(self, known: Collection[str] = ()) -> None:
+        """Raise UnknownStore: there are entries in a store that the app neither has nor retires, and that is not
+        `known`."""
+        for name, shards in self._others.items():
+            if name not in self.retired and name not in known and shards.digest.count:
+                count = shards.digest.count
+                raise unknown_store(name, *self.maps, entry_count=count, declared=sorted(self.retired))
 
     # ------------------------------------------------------------------ snapshot and recovery
 
     def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> None:
         for name in cleared:
             self._others.pop(name, None)
-            if name in self._maps:
-                self._maps[name].apply_changes({}, cleared)
+            if name in self.maps:
+                self.maps[name].apply_changes({}, cleared)
         for name, entries in changes.items():
-            if name in self._maps:
-                self._maps[name].apply_changes({name: entries})
+            if name in self.maps:
+                self.maps[name].apply_changes({name: entries})
             else:
                 self._other(name).apply(entries)
 
@@ -176,7 +160,7 @@ class CompositeStore:
         self._retires = True
 
     def mark(self) -> Cursor:
-        if self._sealed:
+        if self.is_sealed:
             raise RuntimeError("a batch waits: a snapshot is of committed batches only")
         return CompositeCursor({name: part.mark() for name, part in sorted(self._parts.items())})
 
@@ -184,31 +168,35 @@ class CompositeStore:
         return all(part.settle() for part in self._parts.values())
 
     def clear(self, shard_count: int = SHARD_COUNT) -> None:
-        for store in self._maps.values():
+        for store in self.maps.values():
             store.clear(shard_count)
         self._others.clear()
         self._cleared.clear()
         self.to_free.clear()
-        self._sealed = self._retires = False
+        self.is_sealed = self._retires = False
 
     def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:
-        if store in self._maps:
-            self._maps[store].load(slices)
+        if store in self.maps:
+            self.maps[store].load(slices)
         else:
             self._other(store).load(slices)
 
-    def loaded(self) -> None:
-        """Do nothing: `load` took over every slice."""
-
     def indexing(self) -> Steps[None]:
-        for store in self._maps.values():
+        for store in self.maps.values():
             yield from store.indexing()
 
+    def stored(self) -> Iterator[tuple[str, Mapping[bytes, bytes]]]:
+        """Yield the entries of each store as they are stored, shard by shard. Not while a batch is in progress."""
+        for name, part in self._parts.items():
+            shards = part.shards if isinstance(part, MapStore) else part
+            for entries in shards.by_shard():
+                yield name, entries
+
     def committed_view(self) -> CommittedView[Any, Any] | CommittedStores:
-        default = self._maps.get(DEFAULT_STORE)
+        default = self.maps.get(DEFAULT_STORE)
         if default is not None and default.view is self.view:
             return default.committed_view()
-        named = {n: store for n, store in self._maps.items() if n not in RESERVED}
+        named = {n: store for n, store in self.maps.items() if n not in RESERVED}
         return CommittedStores({n: store.committed_view() for n, store in named.items()})
 
     def _other(self, name: str) -> Shards:

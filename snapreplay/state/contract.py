@@ -1,11 +1,9 @@
 """The two sides of a partition's state.
 
-`State` is what a user may implement if the state is not a map. `Store` is what the engine drives;
-`MapStore` (behind `MapState`), `CompositeStore` (behind `Stores`) and `ObjectStore` (around a user's
-`State`) implement it. Pure.
+`State` is what a user may implement if the state is not a map. `Store` is what the engine drives; `MapStore` (behind
+`MapState`), `CompositeStore` (behind `Stores`) and `ObjectStore` (around a user's `State`) implement it. Pure.
 
-Life of a batch in a store, and of two batches when the next one is applied while the last one
-commits:
+Life of a batch in a store, and of two batches when the next one is applied while the last one commits:
 
     begin → (handlers change the view) → staging | rollback    once per batch, or once per record
     sealing → `Sealed`: what changed, digest after it           the batch goes into its transaction
@@ -24,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
+from snapreplay.counted import counted
+from snapreplay.errors import StopError
 from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.steps import Steps
 
@@ -43,9 +43,8 @@ ENTRY_BYTES_MAX = 800_000
 class State(Protocol):
     """A state that is not a map, such as an order book or a numpy array.
 
-    Optional methods `begin()` and `rollback()`, both or none: `rollback` must undo everything since
-    the last `begin`. Without them a failed batch costs a full restore, and dead-lettering is
-    refused at start.
+    Optional methods `begin()` and `rollback()`, both or none: `rollback` must undo everything since the last `begin`.
+    Without them a failed batch costs a full restore, and dead-lettering is refused at start.
     """
 
     def snapshot(self) -> Iterable[tuple[bytes, bytes]]:
@@ -104,9 +103,8 @@ class Cursor(Protocol):
     def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
         """Return the next slices, all of one store, together at most `raw_bytes_max` bytes; none only at the end.
 
-        Only a single larger entry exceeds the limit. 4 MiB take a few milliseconds; a step hashes at
-        most 1,024 entries. The dicts are the store's own: encode them before `release`, and never
-        change them.
+        Only a single larger entry exceeds the limit. 4 MiB take a few milliseconds; a step hashes at most 1,024
+        entries. The dicts are the store's own: encode them before `release`, and never change them.
         """
 
     def release(self) -> None:
@@ -135,7 +133,8 @@ class Clock(Protocol):
 
 
 class Store(Protocol):
-    """A partition's state as the engine sees it. Not thread-safe; one owner."""
+    """A partition's state as the engine sees it. Not thread-safe; one owner. What has a body here is what a state that
+    is no map does."""
 
     view: Any
     """What handlers get as `state`."""
@@ -148,25 +147,21 @@ class Store(Protocol):
     stream_time_ms: int
     """Highest record timestamp so far, -1 before the first. Set before each record."""
 
-    @property
-    def clock(self) -> Clock:
-        """Has the same `stream_time_ms`; setting it there costs less."""
+    clock: Clock
+    """Has the same `stream_time_ms`; setting it there costs less."""
 
-    @property
-    def timetable(self) -> Timetable | None:
-        """The timetable of what is due, by stream time; None: nothing ever is."""
+    timetable: Timetable | None = None
+    """The timetable of what is due, by stream time; None: nothing ever is."""
 
-    @property
-    def scheduler(self) -> Scheduler | None:
-        """The scheduler that handlers set timers with; None: the app has none."""
+    scheduler: Scheduler | None = None
+    """The scheduler that handlers set timers with; None: the app has none."""
 
     @property
     def can_drop(self) -> bool:
         """Whether `drop` would bring the committed state back now; if not, it costs a full restore."""
 
-    @property
-    def is_sealed(self) -> bool:
-        """Whether a sealed batch waits for `merge` or `drop`."""
+    is_sealed: bool
+    """Whether a sealed batch waits for `merge` or `drop`."""
 
     @property
     def digest(self) -> Digest | None:
@@ -176,14 +171,11 @@ class Store(Protocol):
     @property
     def store_digests(self) -> dict[str, Digest]:
         """The digests by store, see `recorded_digests`; as `digest`."""
+        return {}
 
     def digesting(self) -> Steps[Digest | None]:
-        """Return the digest, as `digest`. If none is kept, it hashes all of `snapshot()`, and the state must not
-        change meanwhile.
-
-        Raises:
-            UsageError: a user's `snapshot()` breaks its contract.
-        """
+        """Return the digest, as `digest`. If none is kept, it hashes all of `snapshot()`, and the state must not change
+        meanwhile. Raises UsageError: a user's `snapshot()` breaks its contract."""
 
     @property
     def size_bytes(self) -> int:
@@ -191,30 +183,31 @@ class Store(Protocol):
 
     @property
     def sizes(self) -> tuple[StoreSize, ...]:
-        """The size of each store, by name; empty for a state that is no map."""
+        """The size of each store, by name, also of those that the app does not have; empty for a state that is no
+        map."""
+        return ()
 
     @property
     def shard_count(self) -> int:
         """The shard count of a snapshot taken now; recorded in its manifest."""
 
-    def begin(self) -> None: ...
+    def begin(self) -> None:
+        """Begin a batch. RuntimeError: an `ObjectStore` holds a batch that is not merged."""
 
     def staging(self) -> Steps[None]:
-        """Encode what was touched since `begin`. If it is abandoned half-way, nothing is staged.
-
-        Raises:
-            RecordError: a value would not read back equal and of the same type, is too large, or
-                is stored under two keys.
-        """
+        """Encode what was touched since `begin`. After an error, and if it is abandoned half-way, nothing is staged.
+        Raises RecordError: a value would not read back equal and of the same type, is too large, or is stored under two
+        keys."""
 
     def rollback(self) -> None:
         """Drop what was touched since `begin`. Never raises on a store with `can_roll_back`."""
 
     def sealing(self) -> Steps[Sealed]:
-        """Turn what was staged into the sealed batch. If it is abandoned half-way, only `drop` may follow."""
+        """Turn what was staged into the sealed batch. If it is abandoned half-way, only `drop` may follow. Raises
+        RuntimeError: a sealed batch is still waiting."""
 
     def merge(self) -> None:
-        """Merge the sealed batch, which was committed: it becomes part of the base."""
+        """Merge the sealed batch, which was committed: it becomes part of the base. RuntimeError: there is none."""
 
     def drop(self) -> None:
         """Forget the sealed batch and everything staged or touched after it.
@@ -224,15 +217,13 @@ class Store(Protocol):
 
     def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> None:
         """Fold, in a recovery, one batch's changes into the base, digest included. First the stores named in `cleared`
-        lose all their entries.
-
-        Raises:
-            UnknownStore: the state cannot even hold the entries of a store that the app does not have.
-        """
+        lose all their entries. Raises UnknownStore: the state cannot even hold the entries of a store that the app does
+        not have."""
 
     def retire(self) -> None:
         """Let sealed batches clear the stores that the app has retired, from now on. Only a live partition decides
         this; a recovery follows what was recorded."""
+        return
 
     def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
         """Read every entry of the base as a handler would, or at most so many of each shard. Each step yields how many
@@ -242,6 +233,8 @@ class Store(Protocol):
             UnknownStore: there are entries in a store that the app neither has nor retires.
             StoredValueUnreadable: names the key.
         """
+        del each_shard_max
+        return iter(())
 
     def mark(self) -> Cursor:
         """Begin a cursor over the state as it is now.
@@ -254,13 +247,11 @@ class Store(Protocol):
     def settle(self) -> bool:
         """Do a part of the work that the last snapshot left after its `release`, for at most about a millisecond. True
         if none is left; otherwise the next `mark` does it in one go."""
+        return True
 
     def clear(self, shard_count: int = ...) -> None:
-        """Return to the state that the factory made, with the number of shards of the manifest to load.
-
-        Raises:
-            DamagedError: the number of shards is not possible.
-        """
+        """Return to the state that the factory made, with the number of shards of the manifest to load. Raises
+        DamagedError: the number of shards is not possible."""
 
     def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:
         """Take over, in a recovery, entries of a snapshot. Sums are added, entries are not hashed again.
@@ -274,19 +265,70 @@ class Store(Protocol):
 
     def loaded(self) -> None:
         """Note, in a recovery, that all slices are in. An `ObjectStore` calls the user's `restore` here."""
+        return
 
     def indexing(self) -> Steps[None]:
         """Sort, in a recovery, the keys of ordered maps, if that is to be done. Otherwise the first one who needs them
-        waits. Nothing may be written meanwhile.
-
-        Raises:
-            StoredValueUnreadable: a stored key has another type.
-        """
+        waits. Nothing may be written meanwhile. Raises StoredValueUnreadable: a stored key has another type."""
+        yield
 
     def committed_view(self) -> Any:
         """Read-only view of the last committed batch, for other tasks of the same loop: a mapping, or an object with
-        such a mapping for each store.
+        such a mapping for each store. Raises UsageError: the state is not a map."""
 
-        Raises:
-            UsageError: the state is not a map.
-        """
+
+def largest_entry_bytes(entries: Mapping[bytes, bytes | None]) -> int:
+    """Return encoded key and value together, in bytes; 0 without entries. A tombstone has only its key."""
+    return max((len(key) + len(value or b"") for key, value in entries.items()), default=0)
+
+
+def largest_entries(changes: StateChanges) -> dict[str, int]:
+    return {name: largest_entry_bytes(entries) for name, entries in changes.items()}
+
+
+def larger_of(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+
+
+TIMERS_STORE = "_timers"
+"""The timers of keys."""
+PERIODS_STORE = "_periods"
+"""Of each periodic timer, when it is due next."""
+RESERVED = (PERIODS_STORE, TIMERS_STORE)
+"""Stores that an app has with its timers. Other names begin with a letter."""
+
+
+class UnknownStore(StopError):
+    """There are entries in a store that the app neither has nor retires: it was renamed, or forgotten."""
+
+
+def unknown_store(
+    store: str, *known: str, entry_count: int | None = None, declared: Iterable[str] = ()
+) -> UnknownStore:
+    """Return the error for `store`.
+
+    Args:
+        known: the stores that the app has, those of its timers too.
+        entry_count: how many entries are in it; None: not known yet.
+        declared: names that were retired.
+    """
+    entries = "entries" if entry_count is None else counted(entry_count, "entry")
+    own = [name for name in known if name not in RESERVED]
+    named = own != [DEFAULT_STORE]
+    has = f"it has {', '.join(own)}" if named else "its state has no named stores"
+    kept = "" if named else f"{DEFAULT_STORE}=MapState(…), "
+    reserved = RESERVED if store in RESERVED else ()
+    retired = "".join(f'"{name}", ' for name in sorted({*declared, store, *reserved}))
+    again = (
+        f"If the store was renamed, give it its name {store!r} again:"
+        f" `state=lambda: Stores({kept}{store}=MapState(…), …)`"
+    )
+    if reserved:
+        again = "It holds the timers that the app had: keep a handler, `@app.timer(…)`, until they have fired"
+    return UnknownStore(
+        f"the log has {entries} in the store {store!r}, which this app neither has nor retires: {has}",
+        hint=f"nothing is lost. {again}. If it is not needed any more, say so, and its entries"
+        f" are deleted with the next batch: `Stores({kept}…, retired=({retired.strip()}))`",
+        store=store,
+        entry_count=entry_count,
+    )

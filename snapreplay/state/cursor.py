@@ -1,4 +1,4 @@
-"""Reads frozen shards slice by slice. Pure."""
+"""Reads a state slice by slice: frozen shards, a stream of entries, a whole store. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from itertools import islice
 from typing import NamedTuple
 from zlib import crc32
 
+import msgspec
+
 from snapreplay.counted import counted
-from snapreplay.state.contract import ShardSlice
+from snapreplay.state.contract import ShardSlice, Store
 from snapreplay.state.digest import BLOCK, DEFAULT_STORE, MASK, Digest, adding_up, digest_of
-from snapreplay.state.steps import Steps
+from snapreplay.state.steps import Steps, all_of
 
 SLICE_ENTRIES_MAX = 8_192
 """Of a slice: it is encoded and decoded in one step, which takes about a millisecond."""
@@ -30,10 +32,7 @@ class ShardCursor:
     """A `Cursor` over shards that nobody changes until `release`. Empty shards give no slice."""
 
     def __init__(
-        self,
-        shards: list[dict[bytes, bytes]],
-        digest: Digest,
-        on_release: Callable[[ShardCursor], None] | None = None,
+        self, shards: list[dict[bytes, bytes]], digest: Digest, on_release: Callable[[ShardCursor], None] | None = None
     ) -> None:
         self.digest = digest
         self.store = DEFAULT_STORE
@@ -44,8 +43,7 @@ class ShardCursor:
         self._held: _Piece | None = None
 
     def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
-        """Slice as `Cursor` says. The sums are computed from the entries; added up, they must be the image's
-        digest."""
+        """Slice as `Cursor` says. The sums are computed from the entries; added up, they must be the image's digest."""
         slices: list[ShardSlice] = []
         room_bytes, room_entries = raw_bytes_max, ENTRIES_MAX
         while (piece := self._next_piece(raw_bytes_max)) is not None:
@@ -82,9 +80,7 @@ class ShardCursor:
 class EntryStream:
     """An `Image` of entries that come one by one and are never all in memory. It is read once."""
 
-    def __init__(
-        self, entries: Iterable[tuple[bytes, bytes]], digest: Digest, shard_count: int
-    ) -> None:
+    def __init__(self, entries: Iterable[tuple[bytes, bytes]], digest: Digest, shard_count: int) -> None:
         """Take `entries`: encoded, each key once, in any order; grouping them by shard gives the fewest slices.
         `digest`: of all of them; the writer compares it."""
         self.digest = digest
@@ -143,11 +139,8 @@ def _parts(index: int, shard: dict[bytes, bytes], raw_bytes_max: int) -> Iterato
 
 
 def split(part: ShardSlice) -> tuple[ShardSlice, ShardSlice]:
-    """Return two halves by entry count, each with its exact sums, for a writer whose chunk is too large.
-
-    Raises:
-        ValueError: fewer than two entries.
-    """
+    """Return two halves by entry count, each with its exact sums, for a writer whose chunk is too large. Raises
+    ValueError: fewer than two entries."""
     if len(part.entries) < 2:
         raise ValueError(f"a slice of {counted(len(part.entries), 'entry')} cannot be split")
     half = len(part.entries) // 2
@@ -156,7 +149,40 @@ def split(part: ShardSlice) -> tuple[ShardSlice, ShardSlice]:
     sums = digest_of(first.items())
     return (
         ShardSlice(part.index, sums.a, sums.b, first),
-        ShardSlice(
-            part.index, (part.digest_a - sums.a) & MASK, (part.digest_b - sums.b) & MASK, second
-        ),
+        ShardSlice(part.index, (part.digest_a - sums.a) & MASK, (part.digest_b - sums.b) & MASK, second),
     )
+
+
+_SLICE_BYTES = 1 << 20
+
+Slices = list[tuple[str, ShardSlice]]
+"""Of a whole state, each with the name of its store."""
+
+
+def load_slices(store: Store, slices: Slices, stream_time_ms: int) -> None:
+    """Make the store what `slices_of` was given, of a store with as many shards."""
+    store.clear(store.shard_count)
+    for name, one in slices:
+        store.load((one,), name)
+    store.loaded()
+    store.stream_time_ms = stream_time_ms
+
+
+def slices_of(store: Store) -> Slices:
+    """Return all entries of a store in which nothing is uncommitted, with the names of their stores."""
+    cursor = store.mark()
+    found: Slices = []
+    try:
+        while slices := all_of(cursor.slicing(_SLICE_BYTES)):
+            # The entries of a slice are the store's own until its next write.
+            found += [(cursor.store, msgspec.structs.replace(one, entries=dict(one.entries))) for one in slices]
+    finally:
+        cursor.release()
+    return found
+
+
+def digest_in(store: Store) -> Digest:
+    """Return the digest of a store in which nothing is uncommitted, computed if it keeps none."""
+    if store.digest is not None:
+        return store.digest
+    return digest_of(entry for _, one in slices_of(store) for entry in one.entries.items())

@@ -38,9 +38,7 @@ class Digest(msgspec.Struct, frozen=True, array_like=True):
 
     def plus(self, other: Digest) -> Digest:
         """Return the digest of both sets together; they must have no key in common."""
-        return Digest(
-            self.count + other.count, (self.a + other.a) & MASK, (self.b + other.b) & MASK
-        )
+        return Digest(self.count + other.count, (self.a + other.a) & MASK, (self.b + other.b) & MASK)
 
     def in_store(self, store: str) -> Digest:
         """Return what these entries add to the digest of the whole state, if they are all in this store."""
@@ -56,10 +54,7 @@ EMPTY = Digest(0, 0, 0)
 
 def entry_hashes(key: bytes, value: bytes) -> tuple[int, int]:
     """Return what one entry adds to the sums `a` and `b`."""
-    return (
-        xxh64_intdigest(value, xxh64_intdigest(key, SEED)),
-        xxh64_intdigest(key, xxh64_intdigest(value, SEED)),
-    )
+    return (xxh64_intdigest(value, xxh64_intdigest(key, SEED)), xxh64_intdigest(key, xxh64_intdigest(value, SEED)))
 
 
 @cache
@@ -79,8 +74,7 @@ def digest_of_stores(digests: Mapping[str, Digest]) -> Digest:
 
 def recorded_digests(digests: Mapping[str, Digest]) -> dict[str, Digest]:
     """Return the digests of the stores as an increment or manifest records them beside that of the state: by name, of
-    stores with entries; none if only the default store has any.
-    """
+    stores with entries; none if only the default store has any."""
     if digests.keys() == _ALONE:
         return {}
     found = {store: digests[store] for store in sorted(digests) if digests[store].count}
@@ -89,15 +83,8 @@ def recorded_digests(digests: Mapping[str, Digest]) -> dict[str, Digest]:
 
 def wrong_stores(recorded: Mapping[str, Digest], found: Mapping[str, Digest]) -> str:
     """Say which stores have another digest than was recorded; "" if that is not known of any."""
-    names = [
-        store
-        for store in sorted({*recorded, *found})
-        if recorded.get(store, EMPTY) != found.get(store, EMPTY)
-    ]
-    told = [
-        f"store {name} has {found.get(name, EMPTY)}, recorded {recorded.get(name, EMPTY)}"
-        for name in names
-    ]
+    names = [store for store in sorted({*recorded, *found}) if recorded.get(store, EMPTY) != found.get(store, EMPTY)]
+    told = [f"store {name} has {found.get(name, EMPTY)}, recorded {recorded.get(name, EMPTY)}" for name in names]
     return f": {'; '.join(told)}" if told else ""
 
 

@@ -31,11 +31,8 @@ Present = tuple[bytes, bytes | None, bool]
 
 
 class EntryIndex(Generic[K]):
-    """Follows a map through the life of its batches, see `Store`.
-
-    Attributes:
-        entries: all entries, sorted; None: not sorted yet, as after a restore.
-    """
+    """Follows a map through the life of its batches, see `Store`. `entries`: all entries, sorted; None: not sorted yet,
+    as after a restore."""
 
     def __init__(self, keys: KeyCodec[K]) -> None:
         self.entries: SortedEntries[Any, bytes | None] | None = SortedEntries()
@@ -51,8 +48,7 @@ class EntryIndex(Generic[K]):
         *,
         reverse: bool,
     ) -> Iterator[StoredPart]:
-        """Yield a range of these entries and of the removed keys. `value_of`: encoded key → its value in the
-        shards."""
+        """Yield a range of these entries and of the removed keys. `value_of`: encoded key → its value in the shards."""
         keys = self._keys
 
         def stored(item: Any) -> bytes | None:
@@ -71,7 +67,6 @@ class EntryIndex(Generic[K]):
             self.entries.put(encoded if self._keys.sorts_encoded else key, value)
 
     def went(self, key: K, encoded: bytes) -> None:
-        """Note that the view does not have a key any more."""
         item: Any = encoded if self._keys.sorts_encoded else key
         self._gone.add(item)
         if self.entries is not None:
@@ -96,7 +91,6 @@ class EntryIndex(Generic[K]):
         self._sealed_gone = set()
 
     def drop(self, touched: Iterable[Present]) -> None:
-        """Put the keys back that were touched since the last merge."""
         self._gone, self._sealed_gone = set(), set()
         self.restore(touched)
 
@@ -107,9 +101,7 @@ class EntryIndex(Generic[K]):
             except MsgspecError:
                 self.entries = None  # the keys have another type now: `checking` names one
 
-    def sorting(
-        self, shards: Iterable[Mapping[bytes, bytes]], present: Iterable[Present]
-    ) -> Steps[None]:
+    def sorting(self, shards: Iterable[Mapping[bytes, bytes]], present: Iterable[Present]) -> Steps[None]:
         """Sort all entries.
 
         Args:
@@ -123,9 +115,7 @@ class EntryIndex(Generic[K]):
         self._restore(entries, present)
         self.entries = entries
 
-    def _restore(
-        self, entries: SortedEntries[Any, bytes | None], touched: Iterable[Present]
-    ) -> None:
+    def _restore(self, entries: SortedEntries[Any, bytes | None], touched: Iterable[Present]) -> None:
         for encoded, value, is_present in touched:
             item = encoded if self._keys.sorts_encoded else self._keys.unpack(encoded)
             if is_present:
@@ -133,11 +123,7 @@ class EntryIndex(Generic[K]):
             else:
                 entries.remove(item)
 
-    def _write(
-        self,
-        entries: SortedEntries[Any, bytes | None],
-        changes: Iterable[tuple[bytes, bytes | None]],
-    ) -> None:
+    def _write(self, entries: SortedEntries[Any, bytes | None], changes: Iterable[tuple[bytes, bytes | None]]) -> None:
         for encoded, value in changes:
             item = encoded if self._keys.sorts_encoded else self._keys.unpack(encoded)
             if value is None:

@@ -75,13 +75,17 @@ def store_fields(node: inspect.Type, dropped: tuple[str, ...] = ()) -> StoreFiel
     """
     paths: set[str] = set()
     repeated: dict[str, str] = {}
-    recursive = {id(each) for each in nodes_in(node) if _is_recursive(each)}
+    recursive = {
+        id(each)
+        for each in nodes_in(node)
+        if isinstance(each, OBJECTS) and any(inner is each for inner in nodes_in(each.fields))
+    }
     waiting = deque([_Place(node, "")])
     while waiting:
         place = waiting.popleft()
         if not isinstance(place.node, OBJECTS):
             waiting += _parts(place)
-            if _keeps_any(place.node):
+            if isinstance(place.node, inspect.AnyType | inspect.DictType):
                 paths.add(_joined(place.path, ANY))
             continue
         path, followed = _with_tag(place), None
@@ -97,16 +101,7 @@ def store_fields(node: inspect.Type, dropped: tuple[str, ...] = ()) -> StoreFiel
     return StoreFields(frozenset(paths), dropped, repeated)
 
 
-def _is_recursive(node: inspect.Type) -> bool:
-    return isinstance(node, OBJECTS) and any(each is node for each in nodes_in(node.fields))
-
-
-def _keeps_any(node: inspect.Type) -> bool:
-    return isinstance(node, inspect.AnyType | inspect.DictType)
-
-
 def _parts(place: _Place) -> Iterator[_Place]:
-    """Yield the types in one that is no object."""
     node, path, followed = place
     match node:
         case inspect.Metadata():
@@ -146,22 +141,16 @@ def _joined(path: str, name: str) -> str:
 def check_dropped(dropped: object) -> tuple[str, ...]:
     """Return the names, or raise UsageError: they are no names of fields."""
     if isinstance(dropped, str) or not isinstance(dropped, Iterable):
-        raise UsageError(
-            f"MapState: dropped={dropped!r} is no sequence of names",
-            hint='use `dropped=("email",)`',
-        )
+        raise UsageError(f"MapState: dropped={dropped!r} is no sequence of names", hint='use `dropped=("email",)`')
     names = tuple(dropped)
     if not all(isinstance(each, str) and each for each in names):
         raise UsageError(
-            f"MapState: dropped={names!r} has something else than names of fields",
-            hint='use `dropped=("email",)`',
+            f"MapState: dropped={names!r} has something else than names of fields", hint='use `dropped=("email",)`'
         )
     return names
 
 
-def recorded_after(
-    recorded: StoredFields, declared: Mapping[str, StoreFields]
-) -> dict[str, list[str]]:
+def recorded_after(recorded: StoredFields, declared: Mapping[str, StoreFields]) -> dict[str, list[str]]:
     """Return what the next increment records: the fields of this code, and those that were dropped until now."""
     found = {name: list(paths) for name, paths in recorded.items() if name not in declared}
     for name, fields in declared.items():
@@ -178,16 +167,11 @@ def recorded_after(
 
 def in_entries(recorded: StoredFields, counts: Mapping[str, int]) -> StoredFields:
     """Return what is recorded of the stores that have entries: without a value, none can have an unknown field.
-
-    Args:
-        counts: store → number of entries.
-    """
+    `counts`: store → number of entries."""
     return {store: paths for store, paths in recorded.items() if counts.get(store)}
 
 
-def refuse_fields(
-    recorded: StoredFields, declared: Mapping[str, StoreFields], by: str
-) -> UnknownFields | None:
+def refuse_fields(recorded: StoredFields, declared: Mapping[str, StoreFields], by: str) -> UnknownFields | None:
     """Say why this code must not go on with values that have the recorded fields; None: it may.
 
     Args:
@@ -199,9 +183,7 @@ def refuse_fields(
         unknown = [
             path
             for path in before
-            if not path.startswith(DROPPED)
-            and not _covers(fields, path)
-            and not _is_below(path, fields.dropped)
+            if not path.startswith(DROPPED) and not _covers(fields, path) and not _is_below(path, fields.dropped)
         ]
         if unknown:
             return _unknown(name, _topmost(unknown), by)
@@ -233,10 +215,7 @@ def _keeps(top: str, paths: Collection[str], path: str) -> bool:
 
 
 def _is_below(path: str, tops: Iterable[str]) -> bool:
-    return any(
-        path == top or path.startswith((f"{top}.", f"{top}[", f"{top}{{", f"{top}<"))
-        for top in tops
-    )
+    return any(path == top or path.startswith((f"{top}.", f"{top}[", f"{top}{{", f"{top}<")) for top in tops)
 
 
 def _topmost(paths: list[str]) -> list[str]:
@@ -256,8 +235,7 @@ def _unknown(store: str, paths: list[str], by: str) -> UnknownFields:
     renamed = (
         ""
         if kept is None
-        else " If a field was renamed, keep its stored name:"
-        f' `new: str = msgspec.field(name="{kept}")`.'
+        else f' If a field was renamed, keep its stored name: `new: str = msgspec.field(name="{kept}")`.'
     )
     return UnknownFields(
         f"values in {place} may have {which}, as app version {by} recorded, which this code does not know: it would"

@@ -8,11 +8,7 @@ from snapreplay.errors import UsageError
 
 
 class Gate:
-    """The gate of one partition. It is open while a handler runs.
-
-    Attributes:
-        owner: the thread that may write; None: nobody.
-    """
+    """The gate of one partition. It is open while a handler runs. `owner`: the thread that may write; None: nobody."""
 
     __slots__ = ("owner",)
 
@@ -32,18 +28,11 @@ OPEN = Gate()
 
 
 def refuse_write(gate: Gate, what: str) -> None:
-    """Refuse a write by a thread that is not the owner of the gate.
-
-    Raises:
-        UsageError: no handler runs, or it runs in another thread.
-    """
+    """Refuse a write by a thread that is not the owner of the gate, or raise UsageError: no handler runs, or it runs in
+    another thread."""
     if gate is OPEN:
         return
-    when = (
-        "after its handler had ended"
-        if gate.owner is None
-        else "in another thread than its handler's"
-    )
+    when = "after its handler had ended" if gate.owner is None else "in another thread than its handler's"
     raise UsageError(
         f"{what} {when}: it would belong to no record, and be lost",
         hint="write state and outputs before the handler returns; let what comes later be a record of an input",

@@ -14,11 +14,11 @@ from snapreplay.state.fields import StoreFields, check_dropped
 from snapreplay.state.gate import OPEN, refuse_write
 from snapreplay.state.keys import K, KeyCodec, MissingKey
 from snapreplay.state.mapstore import MapStore
+from snapreplay.state.round_trip import lost_attribute
 from snapreplay.state.scheduled import ExpiringStore, check_expiry
 from snapreplay.state.sorted_entries import Bounds
 from snapreplay.state.staging import encoded_default
 from snapreplay.state.timers import Scheduler
-from snapreplay.state.unwritable import lost_attribute
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
 
 if TYPE_CHECKING:
@@ -74,17 +74,11 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         return super().__new__(_ExpiringMap if refresh == "write" else _ReadRefreshedMap)
 
     @overload
-    def __init__(
-        self, key_type: type[K], value_type: type[V], **options: Unpack[_Options[V]]
-    ) -> None: ...
+    def __init__(self, key_type: type[K], value_type: type[V], **options: Unpack[_Options[V]]) -> None: ...
     @overload  # an alias of a tuple and a union are no `type`, but a form of one (PEP 747)
-    def __init__(
-        self, key_type: TypeForm[K], value_type: TypeForm[V], **options: Unpack[_Options[V]]
-    ) -> None: ...
+    def __init__(self, key_type: TypeForm[K], value_type: TypeForm[V], **options: Unpack[_Options[V]]) -> None: ...
     @overload  # without PEP 747: MapState[str, A | B](str, A | B), or V is what `default` returns
-    def __init__(
-        self, key_type: type[K], value_type: UnionType, **options: Unpack[_Options[V]]
-    ) -> None: ...
+    def __init__(self, key_type: type[K], value_type: UnionType, **options: Unpack[_Options[V]]) -> None: ...
     def __init__(  # noqa: PLR0913 - the signature users know
         self,
         key_type: Any,
@@ -108,7 +102,11 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         self._values = ValueCodec[V](value_type, check_dropped(dropped))
         values, self._key_type = self._values, self._keys.own_type
         self._default = None if default is None else encoded_default(values, default)
-        self._store = self._new_store(values, entry_bytes_max, ttl_ms, ordered=ordered)
+        self._store: MapStore[K, V]
+        if ttl_ms is None:
+            self._store = MapStore(self, self._keys, values, entry_bytes_max, ordered=ordered)
+        else:
+            self._store = ExpiringStore(self, self._keys, values.stamped(), entry_bytes_max, ttl_ms, ordered=ordered)
         self._ordered = ordered
         self._live = self._store.live
         self._touch = self._store.touch
@@ -120,15 +118,6 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
     def __snapreplay_fields__(self) -> StoreFields:
         """Return the fields of the values, for what is recorded of them."""
         return self._values.fields
-
-    def _new_store(
-        self, values: ValueCodec[V], entry_bytes_max: int, ttl_ms: int | None, *, ordered: bool
-    ) -> MapStore[K, V]:
-        if ttl_ms is None:
-            return MapStore(self, self._keys, values, entry_bytes_max, ordered=ordered)
-        return ExpiringStore(
-            self, self._keys, values.stamped(), entry_bytes_max, ttl_ms, ordered=ordered
-        )
 
     def __snapreplay_store__(self) -> MapStore[K, V]:
         """Return the engine's side of this state."""
@@ -170,9 +159,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         if self._store.gate.owner != get_ident():
             refuse_write(self._store.gate, f"{self._keys.place}[{key!r}] was deleted")
         if self._peek(key) is ABSENT:
-            raise MissingKey(
-                self._values.place, key, "so it cannot be deleted", "{}.pop(key, None)"
-            )
+            raise MissingKey(self._values.place, key, "so it cannot be deleted", "{}.pop(key, None)")
         self._live[key] = DELETED
         self._store.went(key)
 
@@ -278,9 +265,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             RecordError: the app has no such timer, or `at_ms` is no time, or ten years before stream time.
         """
         now_ms = self._store.clock.stream_time_ms
-        self._scheduler(changes=True).set(
-            self._store.name, self._keys.encode(key), at_ms, timer, now_ms
-        )
+        self._scheduler(changes=True).set(self._store.name, self._keys.encode(key), at_ms, timer, now_ms)
 
     def cancel(self, key: K, *, timer: str | None = None) -> bool:
         """Remove a timer of this key. Returns whether it was set. Raises as `schedule`."""
@@ -295,8 +280,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             refuse_write(self._store.gate, f"a timer of {self._keys.place} was set or cancelled")
         if self._store.scheduler is None:
             raise RecordError(
-                "the app has no timers",
-                hint='decorate a function (timer, state, out) with `@app.timer("…")`',
+                "the app has no timers", hint='decorate a function (timer, state, out) with `@app.timer("…")`'
             )
         return self._store.scheduler
 

@@ -7,29 +7,27 @@ kept to undo it). `staging` and `sealing` also give the changes, the digest and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from zlib import crc32
 
 from msgspec import MsgspecError
 
 from snapreplay.state.committed import CommittedView
-from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges
-from snapreplay.state.digest import DEFAULT_STORE, Digest
+from snapreplay.state.contract import Sealed, ShardSlice, StateChanges
+from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.entry_index import EntryIndex, Present, StoredPart
 from snapreplay.state.gate import OPEN
 from snapreplay.state.keys import UNENCODABLE, K, KeyCodec
 from snapreplay.state.readable import reading_all
 from snapreplay.state.shards import SHARD_COUNT, Shards, Slot
-from snapreplay.state.sorted_entries import PART_ENTRIES_MAX, Bounds, Part, SortedEntries
+from snapreplay.state.sorted_entries import EVERYTHING, PART_ENTRIES_MAX, Bounds, Part, SortedEntries
 from snapreplay.state.staging import Encoded, Touched, encoding
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
 
 if TYPE_CHECKING:
     from snapreplay.state.timers import Scheduler
-
-EVERYTHING = Bounds()
 
 V = TypeVar("V")
 
@@ -61,13 +59,7 @@ class MapStore(Generic[K, V]):
     gate = OPEN
 
     def __init__(
-        self,
-        view: Any,
-        keys: KeyCodec[K],
-        values: ValueCodec[V],
-        entry_bytes_max: int,
-        *,
-        ordered: bool = False,
+        self, view: Any, keys: KeyCodec[K], values: ValueCodec[V], entry_bytes_max: int, *, ordered: bool = False
     ) -> None:
         self.view = view
         self.name = DEFAULT_STORE
@@ -98,29 +90,18 @@ class MapStore(Generic[K, V]):
         self._keys.place = self._values.place = f"state.{name}"
 
     @property
-    def digest(self) -> Digest:
-        return self.shards.digest
-
-    @property
-    def size_bytes(self) -> int:
-        return self.shards.size_bytes
-
-    @property
     def shard_count(self) -> int:
         return self.shards.mask + 1
 
     def __len__(self) -> int:
-        return self.digest.count + self._staged_added + self.added
+        return self.shards.digest.count + self._staged_added + self.added
 
     # ------------------------------------------------------------------ for the view
 
-    def touch(
-        self, key: K, value: V | Literal[Missing.ABSENT] = ABSENT
-    ) -> V | Literal[Missing.ABSENT]:
+    def touch(self, key: K, value: V | Literal[Missing.ABSENT] = ABSENT) -> V | Literal[Missing.ABSENT]:
         """Add a key that is not in `live` to it, with `value` or else the value of the layers below.
 
-        Returns:
-            The value now in `live`; ABSENT, and nothing is added, if there is none.
+        Returns the value now in `live`; ABSENT, and nothing is added, if there is none.
 
         Raises:
             RecordError: msgpack cannot hold the key.
@@ -152,14 +133,12 @@ class MapStore(Generic[K, V]):
         return self._below(encoded, crc32(encoded) & self._mask) is not None
 
     def came(self, key: K, encoded: bytes | None = None) -> None:
-        """Note that the view has a key that it did not have."""
         self.added += 1
         if self._index is not None:
             encoded = self._pack_key(key) if encoded is None else encoded
             self._index.came(key, encoded, self._sealed_value(encoded))
 
     def went(self, key: K) -> None:
-        """Note that the view does not have a key any more."""
         self.added -= 1
         if self._index is not None:
             self._index.went(key, self._pack_key(key))
@@ -268,9 +247,15 @@ class MapStore(Generic[K, V]):
     rollback = begin
 
     def staging(self) -> Steps[None]:
-        """Stage as `Store` says. After an error everything is as before."""
         (encoded,) = yield from encoding([self.touched])
         self.stage(encoded)
+
+    def encoding(self, entries: Mapping[K, V]) -> Steps[dict[bytes, bytes]]:
+        """Encode entries that no handler made, in their order. Raises as `staging`, or as `touch`."""
+        places: list[Slot] = [(self._keys.encode(key), None, 0) for key in entries]
+        found: list[Any] = yield from encoding([Touched(entries, places, self._values, self._entry_bytes_max)])
+        encoded: dict[bytes, bytes] = found[0]
+        return encoded
 
     @property
     def touched(self) -> Touched[K, V]:
@@ -290,7 +275,6 @@ class MapStore(Generic[K, V]):
         self._forget_touched()
 
     def sealing(self) -> Steps[Sealed]:
-        """Seal the batch, or raise RuntimeError: a sealed batch is still waiting."""
         if self.is_sealed:
             raise RuntimeError("a sealed batch waits: merge or drop it before the next seal")
         changes = self._staged
@@ -304,7 +288,6 @@ class MapStore(Generic[K, V]):
         return Sealed({self.name: changes} if changes else {}, self.shards.digest)
 
     def merge(self) -> None:
-        """Merge the sealed batch, or raise RuntimeError: nothing is sealed."""
         if not self.is_sealed:
             raise RuntimeError("no sealed batch to merge")
         self.shards.keep()
@@ -341,12 +324,6 @@ class MapStore(Generic[K, V]):
         self.shards.apply(entries)
         if self._index is not None:
             self._index.apply(entries)
-
-    def mark(self) -> Cursor:
-        return self.shards.mark()
-
-    def settle(self) -> bool:
-        return self.shards.settle()
 
     def clear(self, shard_count: int = SHARD_COUNT) -> None:
         self.drop()

@@ -14,29 +14,27 @@ from snapreplay.state.contract import (
     ShardSlice,
     State,
     StateChanges,
+    Store,
+    unknown_store,
 )
 from snapreplay.state.cursor import ShardCursor
 from snapreplay.state.digest import DEFAULT_STORE, Digest, adding_up, digest_of
 from snapreplay.state.steps import Steps
-from snapreplay.state.unknown_store import unknown_store
 
 _NO_CHANGES = Sealed({}, None)
 
 
-class ObjectStore:
+class ObjectStore(Store):
     """A `Store` around a `State`. It has no changes and no digest per batch; each snapshot has one.
 
-    The object holds at most one batch that is not merged. `begin` refuses a second one, because
-    nothing could undo the older of the two. What `snapshot()` returned at construction is kept for
-    `clear`.
+    The object holds at most one batch that is not merged. `begin` refuses a second one, because nothing could undo the
+    older of the two. What `snapshot()` returned at construction is kept for `clear`.
     """
 
     keeps_changes = False
-    timetable = None
-    scheduler = None
     digest = None
     shard_count = 1
-    sizes = ()
+    size_bytes = 0
 
     def __init__(self, state: State) -> None:
         """Hold `state`, or raise UsageError: only one of `begin` and `rollback`, or a `snapshot()` that breaks its
@@ -46,27 +44,18 @@ class ObjectStore:
         self._rollback = getattr(state, "rollback", None)
         if (self._begin is None) != (self._rollback is None):
             raise UsageError(
-                f"{type(state).__name__} has only one of begin() and rollback()",
-                hint="implement both, or none",
+                f"{type(state).__name__} has only one of begin() and rollback()", hint="implement both, or none"
             )
         self.can_roll_back = self._begin is not None
-        self.size_bytes = 0
+        self.clock = self
         self._stream_time_ms = -1
         self._shows_stream_time = hasattr(state, "stream_time_ms")
         self._open = False  # begun, and neither staged nor rolled back
         self._staged = False  # holds more than the last committed batch
-        self._sealed = False
+        self.is_sealed = False
         self._spoilt = False
         self._loading: dict[bytes, bytes] = {}
         self._initial = _entries(state)
-
-    @property
-    def is_sealed(self) -> bool:
-        return self._sealed
-
-    @property
-    def store_digests(self) -> dict[str, Digest]:
-        return {}
 
     @property
     def stream_time_ms(self) -> int:
@@ -80,18 +69,12 @@ class ObjectStore:
             self.view.stream_time_ms = value
 
     @property
-    def clock(self) -> ObjectStore:
-        return self
-
-    @property
     def can_drop(self) -> bool:
-        """True only while the object holds nothing beyond the last committed batch."""
         return not (self._spoilt or self._staged or self._open)
 
     def begin(self) -> None:
-        """Begin a batch, or raise RuntimeError: the last batch is not merged yet."""
         self._refuse_spoilt()
-        if self._sealed:
+        if self.is_sealed:
             raise RuntimeError("a sealed batch waits: an object cannot hold a second one")
         self._open = True
         if self._begin is not None:
@@ -112,24 +95,21 @@ class ObjectStore:
             self._open = False
 
     def sealing(self) -> Steps[Sealed]:
-        """Seal the batch, or raise RuntimeError: a sealed batch is still waiting."""
         self._refuse_spoilt()
-        if self._sealed:
+        if self.is_sealed:
             raise RuntimeError("a sealed batch waits: merge or drop it before the next seal")
         yield
-        self._sealed = True
+        self.is_sealed = True
         return _NO_CHANGES
 
     def merge(self) -> None:
-        """Merge the sealed batch, or raise RuntimeError: nothing is sealed."""
-        if not self._sealed:
+        if not self.is_sealed:
             raise RuntimeError("no sealed batch to merge")
-        self._sealed = self._staged = False
+        self.is_sealed = self._staged = False
 
     def drop(self) -> None:
-        """Drop the batch; if the object holds any part of it, only `clear` may follow."""
         self._spoilt = not self.can_drop
-        self._sealed = self._staged = self._open = False
+        self.is_sealed = self._staged = self._open = False
 
     def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> NoReturn:
         """Raise UsageError, always."""
@@ -139,14 +119,6 @@ class ObjectStore:
             f"{type(self.view).__name__} is not a map: {counted(count, 'change')} cannot be applied to it,"
             " because it is recovered by replay"
         )
-
-    def retire(self) -> None:
-        """Do nothing: there is no other store."""
-
-    def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
-        """Check nothing: the user's `restore` has read all entries."""
-        del each_shard_max
-        return iter(())
 
     def mark(self) -> Cursor:
         """Take and hash all of `snapshot()` in this call; slice it later."""
@@ -162,12 +134,8 @@ class ObjectStore:
         self._refuse_spoilt()
         return (yield from adding_up(_pairs(self.view)))
 
-    def settle(self) -> bool:
-        """Do nothing: there is nothing to settle."""
-        return True
-
     def clear(self, shard_count: int = shard_count) -> None:  # noqa: ARG002 - one shard, always
-        self._open = self._staged = self._sealed = self._spoilt = False
+        self._open = self._staged = self.is_sealed = self._spoilt = False
         self._loading = {}
         self.size_bytes = 0
         self.stream_time_ms = -1
@@ -185,10 +153,6 @@ class ObjectStore:
         entries, self._loading = self._loading, {}
         self.view.restore(iter(entries.items()))
 
-    def indexing(self) -> Steps[None]:
-        """Do nothing: there is nothing to sort."""
-        yield
-
     def committed_view(self) -> NoReturn:
         """Raise UsageError, always."""
         raise UsageError(
@@ -198,9 +162,7 @@ class ObjectStore:
 
     def _refuse_spoilt(self) -> None:
         if self._spoilt:
-            raise RuntimeError(
-                f"{type(self.view).__name__} holds part of an abandoned batch: clear and restore it"
-            )
+            raise RuntimeError(f"{type(self.view).__name__} holds part of an abandoned batch: clear and restore it")
 
 
 def _entries(state: State) -> dict[bytes, bytes]:

@@ -6,7 +6,6 @@ something is wrong, the place is looked for.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import decimal
 import uuid
@@ -20,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from snapreplay.state.round_trip import SCALARS, is_frozen, same
+from snapreplay.state.round_trip import SCALARS, field_names, is_frozen, parts_in, same
 from snapreplay.state.steps import Steps
 
 PARTS = 512
@@ -67,9 +66,7 @@ class MutableObjects:
         return len(self._ids) < self._count
 
 
-def comparing(
-    values: Iterable[object], backs: Iterable[object], objects: MutableObjects
-) -> Steps[bool]:
+def comparing(values: Iterable[object], backs: Iterable[object], objects: MutableObjects) -> Steps[bool]:
     """Say whether all values are what they read back as, through and through. Adds all mutable objects in them to
     `objects`.
 
@@ -101,9 +98,7 @@ def comparing(
     return True
 
 
-def differing(
-    value: object, back: object, path: str = ""
-) -> Steps[tuple[str, object, object] | None]:
+def differing(value: object, back: object, path: str = "") -> Steps[tuple[str, object, object] | None]:
     """Return (path in the value, part, what it reads back as) of the first part that differs, or None."""
     while same(value, back):
         child = yield from _first_differing(_children(value, back))
@@ -160,7 +155,7 @@ def _kind(cls: type) -> _Kind:
         return _Kind(mutable, _sizes_agree, _in_sequences)
     if issubclass(cls, set | frozenset):
         return _Kind(mutable, _sizes_agree, _in_sets)
-    names = _field_names(cls)
+    names = field_names(cls)
     if names is None:
         return _Kind(mutable, _each_same)
     if not names:
@@ -214,8 +209,7 @@ def _in_dicts(group: Sequence[Any], backs: Sequence[Any]) -> Columns:
     return (
         chain.from_iterable(chain(one, one.values()) for one in group),
         chain.from_iterable(
-            chain(map(str, one), map(back.get, one, repeat(_MISSING)))
-            for one, back in zip(group, backs, strict=True)
+            chain(map(str, one), map(back.get, one, repeat(_MISSING))) for one, back in zip(group, backs, strict=True)
         ),
     )
 
@@ -248,43 +242,29 @@ def _first_differing(children: Iterator[Child]) -> Steps[Child | None]:
 
 def _alike(children: Sequence[Child]) -> Steps[bool]:
     _, parts, backs = zip(*children, strict=True)
-    scalars_agree = all(
-        type(part) not in SCALARS or same(part, back)
-        for part, back in zip(parts, backs, strict=True)
-    )
+    scalars_agree = all(type(part) not in SCALARS or same(part, back) for part, back in zip(parts, backs, strict=True))
     return scalars_agree and (yield from comparing(parts, backs, MutableObjects()))
 
 
 def _parts_inside(value: object) -> Iterator[tuple[str, Any]]:
-    """Yield (path, part) for each part, a parent before its children."""
-    rest = [("", _children(value, value))]
+    rest = [("", parts_in(value))]
     while rest:
-        path, children = rest[-1]
-        for name, part, _ in children:
+        path, parts = rest[-1]
+        for name, part in parts:
             yield path + name, part
             if type(part) not in SCALARS:
-                rest.append((path + name, _children(part, part)))
+                rest.append((path + name, parts_in(part)))
                 break
         else:
             rest.pop()
 
 
 def _children(value: Any, back: Any) -> Iterator[Child]:
+    backs: Iterable[Any] = back
     if isinstance(value, dict):
-        return ((f"[{key!r}]", part, back.get(key, _MISSING)) for key, part in value.items())
-    if isinstance(value, list | tuple):
-        return ((f"[{i}]", *pair) for i, pair in enumerate(zip(value, back, strict=False)))
-    if isinstance(value, set | frozenset):
-        pairs = zip(value, _counterparts(value, back), strict=True)
-        return ((f"[{part!r}]", part, part_back) for part, part_back in pairs)
-    names = _field_names(type(value)) or ()
-    return ((f".{name}", getattr(value, name), getattr(back, name)) for name in names)
-
-
-def _field_names(cls: type) -> Sequence[str] | None:
-    """Name the fields; None if there is no inside."""
-    if issubclass(cls, msgspec.Struct):
-        return cls.__struct_fields__
-    if dataclasses.is_dataclass(cls):
-        return [field.name for field in dataclasses.fields(cls)]
-    return None
+        backs = (back.get(key, _MISSING) for key in value)
+    elif isinstance(value, set | frozenset):
+        backs = _counterparts(value, back)
+    elif not isinstance(value, list | tuple):
+        backs = (part for _, part in parts_in(back))
+    return ((name, part, part_back) for (name, part), part_back in zip(parts_in(value), backs, strict=False))

@@ -35,11 +35,7 @@ def reading_all(
 
 
 def _read(
-    shards: Shards,
-    keys: KeyCodec[Any],
-    values: ValueCodec[Any],
-    index: int,
-    entries: Iterable[tuple[bytes, bytes]],
+    shards: Shards, keys: KeyCodec[Any], values: ValueCodec[Any], index: int, entries: Iterable[tuple[bytes, bytes]]
 ) -> None:
     lookup, read_key, read = shards.lookups[index], keys.unpack, values.unpack
     for encoded, value in entries:

@@ -1,16 +1,19 @@
-"""The question whether a value reads back as itself: by types alone if that is enough, else part by part. Pure."""
+"""The question whether a value can be written and reads back as itself: by types alone if that is enough, else part by
+part; of one that cannot be written, which part is at fault, and what to do about it. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import inspect
+
+from snapreplay.errors import RecordError
 
 SCALARS = frozenset({NoneType, bool, int, float, str, bytes})
 """Types that msgpack keeps exactly; an int or str it cannot hold fails to encode."""
@@ -34,14 +37,11 @@ FlatCheck = Callable[[Sequence[Any]], bool]
 
 def flat_check(node: inspect.Type) -> FlatCheck:
     """Return a function that is True only if all these values, of this declared type, surely read back as themselves
-    and have no mutable object inside. False means that each must be compared.
-    """
+    and have no mutable object inside. False means that each must be compared."""
     allowed = _scalar_types(node)
     if isinstance(node, inspect.AnyType):
         in_dicts, in_lists = _flat_dicts(SCALARS), _flat_lists(SCALARS)
-        return lambda values: (
-            SCALARS.issuperset(map(type, values)) or in_dicts(values) or in_lists(values)
-        )
+        return lambda values: SCALARS.issuperset(map(type, values)) or in_dicts(values) or in_lists(values)
     if allowed is not None:
         return lambda values: allowed.issuperset(map(type, values))
     if isinstance(node, inspect.DictType) and _unconstrained(node, "key_type", "value_type"):
@@ -92,8 +92,7 @@ def _flat_dicts(allowed: frozenset[type]) -> FlatCheck:
 
 def _flat_lists(allowed: frozenset[type]) -> FlatCheck:
     return lambda values: (
-        _LIST.issuperset(map(type, values))
-        and allowed.issuperset(map(type, chain.from_iterable(values)))
+        _LIST.issuperset(map(type, values)) and allowed.issuperset(map(type, chain.from_iterable(values)))
     )
 
 
@@ -142,3 +141,111 @@ def is_frozen(cls: Any) -> bool:
     """Say whether the fields of this Struct or dataclass cannot be assigned; False for any other class."""
     config = getattr(cls, "__struct_config__", None) or getattr(cls, "__dataclass_params__", None)
     return bool(config is not None and config.frozen)
+
+
+def parts_in(value: Any) -> Iterator[tuple[str, Any]]:
+    """Return the name and the value of each part, as an expression has it: "[3]", "['key']", ".field"."""
+    if isinstance(value, dict):
+        return ((f"[{key!r}]", part) for key, part in value.items())
+    if isinstance(value, list | tuple):
+        return ((f"[{number}]", part) for number, part in enumerate(value))
+    if isinstance(value, set | frozenset):
+        return ((f"[{part!r}]", part) for part in value)
+    return ((f".{name}", getattr(value, name, None)) for name in field_names(type(value)) or ())
+
+
+def field_names(cls: type) -> Sequence[str] | None:
+    """Name the fields; None if there is no inside."""
+    if issubclass(cls, msgspec.Struct):
+        return cls.__struct_fields__
+    if dataclasses.is_dataclass(cls):
+        return [field.name for field in dataclasses.fields(cls)]
+    return None
+
+
+# --------------------------------------------------------------------- what cannot be written
+
+_DEPTH_MAX = 20
+"""Deeper inside nobody looks: the encoder's own reason is told."""
+
+_INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
+
+
+class Unwritable(NamedTuple):
+    """The name of the value, `path` and `why` are a sentence."""
+
+    path: str
+    why: str
+    hint: str
+
+
+def lost_attribute(place: str, name: str) -> RecordError:
+    """Return the error for an attribute that a handler sets on a map."""
+    return RecordError(
+        f"{place}.{name} would be lost: a map keeps its entries and nothing else",
+        hint=f"store it under a key: `{place}[{name!r}] = …`",
+    )
+
+
+_Judge = Callable[[object], tuple[str, str] | None]
+
+
+def unwritable(value: object, cause: BaseException) -> Unwritable | None:
+    """Return what in `value` made an encoder raise `cause`; None: it is not known."""
+    judge = _judge(cause)
+    if judge is not None:
+        for path, part in _parts(value, "", 0):
+            found = judge(part)
+            if found is not None:
+                return Unwritable(path, *found)
+    return None
+
+
+def _judge(cause: BaseException) -> _Judge | None:
+    match cause:
+        case UnicodeEncodeError():
+            return _surrogates
+        case OverflowError():
+            return _too_long
+        case TypeError() | ValueError():
+            return _other_keys
+        case _:
+            return None
+
+
+def _other_keys(part: object) -> tuple[str, str] | None:
+    for key in part if isinstance(part, dict) else ():
+        if not isinstance(key, str):
+            return (
+                f"is a dict with the key {shown(key)}, but keys of a dict must be str",
+                f"use dicts with str keys: `{str(key)!r}` for `{key!r}`",
+            )
+    return None
+
+
+def _too_long(part: object) -> tuple[str, str] | None:
+    if isinstance(part, int) and not _INT_MIN <= part <= _INT_MAX:
+        return f"is {shown(part)}", "use ints of at most 64 bits, or text"
+    return None
+
+
+def _surrogates(part: object) -> tuple[str, str] | None:
+    hint = "use strings without lone surrogates, or bytes"
+    if _has_surrogates(part):
+        return f"is {shown(part)}", hint
+    for key in part if isinstance(part, dict) else ():
+        if _has_surrogates(key):
+            return f"is a dict with the key {shown(key)}", hint
+    return None
+
+
+def _has_surrogates(part: object) -> bool:
+    return isinstance(part, str) and any("\ud800" <= each <= "\udfff" for each in part)
+
+
+def _parts(value: object, path: str, depth: int) -> Iterator[tuple[str, object]]:
+    """Yield the value and all that is inside it, each with its place."""
+    yield path, value
+    if depth < _DEPTH_MAX:
+        for name, part in parts_in(value):
+            yield from _parts(part, path + name, depth + 1)

@@ -127,11 +127,8 @@ class ExpiringStore(ScheduledStore[K, V], Generic[K, V]):
             self.agenda.set(encoded, self._due(before_ms), self._due(now_ms))
 
     def expire(self, key: bytes) -> None:
-        """Delete an entry, as a handler would.
-
-        Raises:
-            StoredValueUnreadable: the key or the value has another type now.
-        """
+        """Delete an entry, as a handler would. Raises StoredValueUnreadable: the key or the value has another type
+        now."""
         del self.view[self._keys.decode(key)]
 
     def _forget_touched(self) -> None:

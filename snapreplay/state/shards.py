@@ -57,12 +57,9 @@ class _Undo:
 class Shards:
     """The shards of a map, not thread-safe; one owner.
 
-    `lookups[crc32(key) & mask](key)` returns the value of an encoded key, or None if it is absent.
-    Callers spell it out, because every record passes there.
-
-    Attributes:
-        version: changes when a batch is kept or undone, and with `reset`. Writing a batch changes no committed value.
-    """
+    `lookups[crc32(key) & mask](key)` returns the value of an encoded key, or None if it is absent. Callers spell it
+    out, because every record passes there. `version`: changes when a batch is kept or undone, and with `reset`. Writing
+    a batch changes no committed value."""
 
     def __init__(self, shard_count: int = SHARD_COUNT) -> None:
         self.lookups: list[Callable[[bytes], bytes | None]] = []
@@ -70,11 +67,8 @@ class Shards:
         self.reset(shard_count)
 
     def reset(self, shard_count: int) -> None:
-        """Become empty. A cursor that is still open keeps its image.
-
-        Raises:
-            DamagedError: not a power of two in [1, 65536].
-        """
+        """Become empty. A cursor that is still open keeps its image. Raises DamagedError: not a power of two in [1,
+        65536]."""
         if not 1 <= shard_count <= 65536 or shard_count & (shard_count - 1):
             raise DamagedError(
                 f"the number of shards is {shard_count}, but it must be a power of two, at most 65536",
@@ -171,14 +165,12 @@ class Shards:
         self.keep()
 
     def keep(self) -> None:
-        """Keep the batch written last, which is committed."""
         self._undo = None
         self.version += 1
         if self.unsettled:
             self._settle(SETTLE_ENTRIES)
 
     def undo(self) -> None:
-        """Take back the batch written last, if there is one."""
         undo, self._undo = self._undo, None
         if undo is None:
             return
@@ -206,9 +198,7 @@ class Shards:
             return self._undo.values[key]
         return self.lookups[crc32(key) & self.mask](key)
 
-    def committed_values(
-        self, keys: Iterable[bytes], values: Sequence[bytes | None]
-    ) -> Sequence[bytes | None]:
+    def committed_values(self, keys: Iterable[bytes], values: Sequence[bytes | None]) -> Sequence[bytes | None]:
         """Look several keys up, as `committed_value` does one. `values`: what the lookups return for them."""
         if self._undo is None:
             return values
@@ -226,8 +216,7 @@ class Shards:
 
     def taken(self) -> list[dict[bytes, bytes]]:
         """Return the entries' own dicts and become empty: freeing them takes time. A cursor that is still open keeps
-        its image.
-        """
+        its image."""
         shards = [*self._shards, *self._targets]
         self.reset(self.mask + 1)
         return shards
@@ -237,11 +226,8 @@ class Shards:
         return list(islice(self._shards[index].items(), entries_max))
 
     def mark(self) -> ShardCursor:
-        """Freeze every shard: O(shards), plus what an earlier snapshot left to fold in.
-
-        Raises:
-            RuntimeError: another cursor has not been released, or a batch is neither kept nor undone.
-        """
+        """Freeze every shard: O(shards), plus what an earlier snapshot left to fold in. Raises RuntimeError: another
+        cursor has not been released, or a batch is neither kept nor undone."""
         if self._undo is not None:
             raise RuntimeError("a batch waits: a snapshot is of committed batches only")
         if self._cursor is not None:
@@ -260,11 +246,8 @@ class Shards:
         return not self.unsettled
 
     def load(self, slices: Iterable[ShardSlice]) -> None:
-        """Take over entries of a snapshot, sums included. Only before the first `mark`.
-
-        Raises:
-            DamagedError: a slice's shard does not exist, or its first key belongs to another one.
-        """
+        """Take over entries of a snapshot, sums included. Only before the first `mark`. Raises DamagedError: a slice's
+        shard does not exist, or its first key belongs to another one."""
         count, sum_a, sum_b = self.digest.count, self.digest.a, self.digest.b
         for part in slices:
             self._check_place(part)
@@ -284,12 +267,9 @@ class Shards:
 
     def _check_place(self, part: ShardSlice) -> None:
         first = next(iter(part.entries), None)
-        if not 0 <= part.index <= self.mask or (
-            first is not None and crc32(first) & self.mask != part.index
-        ):
+        if not 0 <= part.index <= self.mask or (first is not None and crc32(first) & self.mask != part.index):
             raise DamagedError(
-                f"slice for shard {part.index} of {self.mask + 1} holds key {first!r} of "
-                "another shard",
+                f"slice for shard {part.index} of {self.mask + 1} holds key {first!r} of another shard",
                 index=part.index,
                 shard_count=self.mask + 1,
             )
@@ -316,9 +296,7 @@ class Shards:
             self.lookups[index] = shard.get
 
 
-def _layered(
-    on_top: dict[bytes, Any], shard: dict[bytes, bytes]
-) -> Callable[[bytes], bytes | None]:
+def _layered(on_top: dict[bytes, Any], shard: dict[bytes, bytes]) -> Callable[[bytes], bytes | None]:
     get_above, get = on_top.get, shard.get
 
     def lookup(key: bytes) -> bytes | None:

@@ -28,9 +28,7 @@ FIRST_PART_ENTRIES, PART_ENTRIES_MAX = 8, 64
 """Entries of the first part of a range; each further part has twice as many as the one before, up to the maximum."""
 
 # A prototype of our own: types set on the attribute of `pythonapi` would hold for everybody in this process.
-_hide_from_collector = ctypes.PYFUNCTYPE(None, ctypes.py_object)(
-    ("PyObject_GC_UnTrack", ctypes.pythonapi)
-)
+_hide_from_collector = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("PyObject_GC_UnTrack", ctypes.pythonapi))
 """For lists of objects that refer to nothing, so they are in no cycle. To visit a million entries takes 40 ms."""
 
 _SAMPLES, _BUCKETS = 4096, 1024
@@ -52,6 +50,9 @@ class Bounds(NamedTuple):
     end: Any = None
 
 
+EVERYTHING = Bounds()
+
+
 class Part(NamedTuple, Generic[K, V]):
     """A part of a range: some keys, in order, and their values. Not empty."""
 
@@ -61,8 +62,7 @@ class Part(NamedTuple, Generic[K, V]):
 
 class SortedEntries(Generic[K, V]):
     """Each key once. Memory: 16 bytes per key, and the keys and values. No key or value may be a container, because the
-    garbage collector does not visit them.
-    """
+    garbage collector does not visit them."""
 
     def __init__(self, blocks: Iterable[Part[K, V]] = ()) -> None:
         """Take `blocks`: in order, each sorted."""
@@ -89,7 +89,6 @@ class SortedEntries(Generic[K, V]):
         self._split_if_large(number)
 
     def remove(self, key: K) -> None:
-        """Remove a key, if it is there."""
         number = bisect_left(self._lasts, key)
         if number == len(self._blocks):
             return
@@ -104,49 +103,41 @@ class SortedEntries(Generic[K, V]):
         else:
             del self._blocks[number], self._lasts[number], self._made_at[number]
 
-    def before(self, key: K) -> Place:
+    def _before(self, key: K) -> Place:
         """Return the place before the first key that is not smaller than this one."""
         number = bisect_left(self._lasts, key)
         if number == len(self._blocks):
-            return self.end
+            return self._end
         return Place(number, bisect_left(self._blocks[number].keys, key))
 
-    def behind(self, part: Any, part_of: Callable[[K], Any]) -> Place:
+    def _behind(self, part: Any, part_of: Callable[[K], Any]) -> Place:
         """Return the place behind all keys with `part_of(key) <= part`, which must grow as the keys do."""
         number = bisect_right(self._lasts, part, key=part_of)
         if number == len(self._blocks):
-            return self.end
+            return self._end
         return Place(number, bisect_right(self._blocks[number].keys, part, key=part_of))
 
     @property
-    def start(self) -> Place:
-        return Place(0, 0)
-
-    @property
-    def end(self) -> Place:
+    def _end(self) -> Place:
         return Place(len(self._blocks), 0)
 
-    def within(self, bounds: Bounds, *, reverse: bool = False) -> Iterator[Part[K, V]]:
-        """Read as `between`, with keys as bounds."""
-        first, behind = self.start, self.end
+    def within(self, bounds: Bounds = EVERYTHING, *, reverse: bool = False) -> Iterator[Part[K, V]]:
+        """Iterate over the keys in these bounds as they are now, whatever comes or goes meanwhile. The values are those
+        at the time when their part is read.
+        """
+        first, end = Place(0, 0), self._end
         if bounds.prefix is not None:
             length = len(bounds.prefix)
-            first = self.before(bounds.prefix)
-            behind = self.behind(bounds.prefix, lambda key: key[:length])
+            first = self._before(bounds.prefix)
+            end = self._behind(bounds.prefix, lambda key: key[:length])
         if bounds.start is not None:
-            first = max(first, self.before(bounds.start))
+            first = max(first, self._before(bounds.start))
         if bounds.end is not None:
-            behind = min(behind, self.before(bounds.end))
-        return self.between(first, behind, reverse=reverse) if first < behind else iter(())
-
-    def between(self, start: Place, end: Place, *, reverse: bool = False) -> Iterator[Part[K, V]]:
-        """Iterate over the keys between two places as they are now, whatever comes or goes meanwhile. The values are
-        those at the time when their part is read.
-        """
+            end = min(end, self._before(bounds.end))
         self._reads += 1
-        blocks = self._blocks[start.block : end.block + 1]
+        blocks = self._blocks[first.block : end.block + 1]
         end_in_last = end.at if end.block < len(self._blocks) else None
-        return _parts(blocks, start.at, end_in_last, reverse=reverse)
+        return _parts(blocks, first.at, end_in_last, reverse=reverse)
 
     def _own(self, number: int) -> Part[K, V]:
         if self._made_at[number] != self._reads:
@@ -157,11 +148,7 @@ class SortedEntries(Generic[K, V]):
 
     def _append(self, key: K, value: V) -> None:
         if not self._blocks:
-            self._blocks, self._lasts, self._made_at = (
-                [_block([key], [value])],
-                [key],
-                [self._reads],
-            )
+            self._blocks, self._lasts, self._made_at = ([_block([key], [value])], [key], [self._reads])
             return
         last = len(self._blocks) - 1
         keys, values = self._own(last)
@@ -190,16 +177,10 @@ def _block(keys: list[K], values: list[V]) -> Part[K, V]:
 
 
 def with_others(
-    entries: SortedEntries[K, V],
-    others: Iterable[K],
-    value_of: Callable[[K], V],
-    bounds: Bounds,
-    *,
-    reverse: bool,
+    entries: SortedEntries[K, V], others: Iterable[K], value_of: Callable[[K], V], bounds: Bounds, *, reverse: bool
 ) -> Iterator[Part[K, V]]:
-    """Read as `within`, with a few more keys. A key that is in both comes once. Values may be read one part before
-    they are returned.
-    """
+    """Read as `SortedEntries.within`, with a few more keys. A key that is in both comes once. Values may be read one
+    part before they are returned."""
     found, keys = entries.within(bounds, reverse=reverse), sorted(others)
     few = SortedEntries([Part(keys, keys)] if keys else ()).within(bounds, reverse=reverse)
     inside = [key for part in few for key in part.keys]
@@ -212,9 +193,7 @@ def with_others(
     return (Part([key], [value]) for key, value in once)
 
 
-def _parts(
-    blocks: list[Part[K, V]], first: int, end_in_last: int | None, *, reverse: bool
-) -> Iterator[Part[K, V]]:
+def _parts(blocks: list[Part[K, V]], first: int, end_in_last: int | None, *, reverse: bool) -> Iterator[Part[K, V]]:
     size, last = FIRST_PART_ENTRIES, len(blocks) - 1
     for number in range(last, -1, -1) if reverse else range(last + 1):
         keys, values = blocks[number]
@@ -234,8 +213,7 @@ def _parts(
 
 def sorting(groups: Iterable[Mapping[K, V]]) -> Steps[SortedEntries[K, V]]:
     """Sort entries that come in groups, each key once, in steps of about a millisecond: a million in one go would take
-    a second. A sample of the keys divides them into buckets, which are sorted one by one.
-    """
+    a second. A sample of the keys divides them into buckets, which are sorted one by one."""
     parts: list[Mapping[K, V]] = []
     for group in groups:
         parts.append(group)
@@ -267,6 +245,5 @@ def sorting(groups: Iterable[Mapping[K, V]]) -> Steps[SortedEntries[K, V]]:
 
 
 def sorted_bucket(bucket: Mapping[K, V]) -> list[Part[K, V]]:
-    """Return the blocks of these entries, in order."""
     keys = sorted(bucket)
     return blocks_of(keys, list(map(bucket.__getitem__, keys)))

@@ -29,13 +29,11 @@ key_of = itemgetter(0)
 
 BLOCK = 512
 """Keys encoded and checked in one step: their objects fit into a core's cache, which saves 0.3 µs per
-key in a batch of 5,000 (measured).
-"""
+key in a batch of 5,000 (measured)."""
 
 FIRST_BLOCK, BLOCK_BYTES = 4, 64 * 1024
 """Blocks of large values are smaller, and of the first ones nobody knows how large they are. A single value
-is always encoded whole, and decoded whole.
-"""
+is always encoded whole, and decoded whole."""
 
 
 class Touched(NamedTuple, Generic[K, V]):
@@ -52,12 +50,8 @@ Encoded = dict[bytes, bytes | None]
 
 
 def encoding(maps: Sequence[Touched[Any, Any]]) -> Steps[list[Encoded]]:
-    """Return what a batch touched in each of its maps.
-
-    Raises:
-        RecordError: a value cannot be encoded, is too large, would not read back as it is, or shares
-            a mutable object with another one. It names the key.
-    """
+    """Return what a batch touched in each of its maps, or raise RecordError: a value cannot be encoded, is too large,
+    would not read back as it is, or shares a mutable object with another one. It names the key."""
     objects = MutableObjects()
     encoded: list[Encoded] = []
     for touched in maps:
@@ -106,7 +100,6 @@ def _with_deleted(block: Sequence[object], packed: Sequence[bytes]) -> Iterable[
 
 
 def _kept(names: Sequence[K], block: Sequence[object]) -> Sequence[K]:
-    """Return the keys that are not deleted."""
     return [name for name, value in zip(names, block, strict=True) if value is not DELETED]
 
 
@@ -118,9 +111,7 @@ def _refuse_unencodable(names: Sequence[K], values: Sequence[V], codec: ValueCod
             raise codec.unencodable(key, value, error) from error
 
 
-def _refuse_too_large(
-    touched: Touched[K, V], names: Sequence[K], keys: Sequence[bytes], encoded: Encoded
-) -> None:
+def _refuse_too_large(touched: Touched[K, V], names: Sequence[K], keys: Sequence[bytes], encoded: Encoded) -> None:
     limit, place = touched.entry_bytes_max, touched.codec.place
     for key, key_bytes in zip(names, keys, strict=True):
         size_bytes = len(key_bytes) + len(encoded[key_bytes] or b"")
@@ -159,8 +150,7 @@ def encoded_default(values: ValueCodec[V], default: Callable[[], V]) -> bytes | 
         (encoded,) = all_of(encoding([touched]))
     except RecordError as error:
         raise UsageError(
-            f"MapState: default= returned {value!r}, which cannot be a value of type "
-            f"{values.type!r}: {error}",
+            f"MapState: default= returned {value!r}, which cannot be a value of type {values.type!r}: {error}",
             hint="pass as default= a function without arguments that returns a value of that type",
         ) from error
     return encoded[b""]

@@ -1,18 +1,23 @@
-"""A state of several named stores, as handlers see it. Pure."""
+"""A state of several named stores, as handlers see it, and the engine's store of any state. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from keyword import iskeyword
 from typing import Any
 
 from snapreplay.errors import UsageError
 from snapreplay.state.composite import CompositeStore
+from snapreplay.state.contract import PERIODS_STORE, RESERVED, TIMERS_STORE, State, Store
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.fields import StoreFields
 from snapreplay.state.map import MapState
-from snapreplay.state.unknown_store import RESERVED
+from snapreplay.state.mapstore import MapStore
+from snapreplay.state.objects import ObjectStore
+from snapreplay.state.scheduled import ExpiringStore
+from snapreplay.state.timers import Scheduler, TimerStore
+from snapreplay.state.timetable import Timetable
 
 _LEGAL = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
@@ -48,11 +53,8 @@ class Stores:
             setattr(self, name, store)
 
     def __snapreplay_store__(self) -> CompositeStore:
-        """Return the engine's side of this state.
-
-        Raises:
-            UsageError: no store at all, one map under two names, or a retired name that is none.
-        """
+        """Return the engine's side of this state, or raise UsageError: no store at all, one map under two names, or a
+        retired name that is none."""
         made = vars(self).get(_MADE)
         if made is None:
             made = CompositeStore(self, self._checked(), self.retired)
@@ -92,8 +94,7 @@ class Stores:
 
     def __delattr__(self, name: str) -> None:
         raise UsageError(
-            f"{type(self).__name__}.{name} cannot be deleted",
-            hint=f"`state.{name}.clear()` deletes its entries",
+            f"{type(self).__name__}.{name} cannot be deleted", hint=f"`state.{name}.clear()` deletes its entries"
         )
 
     def __getattr__(self, name: str) -> MapState[Any, Any]:
@@ -116,9 +117,7 @@ class Stores:
         for name, store in maps.items():
             other = owners.setdefault(id(store), name)
             if other != name:
-                raise UsageError(
-                    f"{what}: {other} and {name} are the same MapState", hint="make one for each"
-                )
+                raise UsageError(f"{what}: {other} and {name} are the same MapState", hint="make one for each")
         for name in _names(self.retired):
             if name in maps or not (_LEGAL.fullmatch(name) or name in RESERVED):
                 raise UsageError(
@@ -133,8 +132,7 @@ _MADE = "_made"
 
 def maps_of(view: object) -> dict[str, MapState[Any, Any]]:
     """Return the maps of a state, in the order of their names: of a `Stores`; of a `MapState` itself, named ""; of any
-    other state none.
-    """
+    other state none."""
     if isinstance(view, MapState):
         return {"": view}
     if not isinstance(view, Stores):
@@ -151,7 +149,54 @@ def fields_of(view: object) -> dict[str, StoreFields]:
 
 def _names(retired: object) -> Sequence[str]:
     if isinstance(retired, str) or not isinstance(retired, Sequence):
-        raise UsageError(
-            f"retired={retired!r} is no sequence of names", hint='use `retired=("offers",)`'
-        )
+        raise UsageError(f"retired={retired!r} is no sequence of names", hint='use `retired=("offers",)`')
     return retired
+
+
+def store_of(state: object, timers: Collection[str] | None = None) -> Store:
+    """Return a store of the maps of a `MapState` or `Stores`, or a new `ObjectStore` around any other `State`.
+    `timers`: names of the app's timers of keys; None: the app has no timers at all. Raises UsageError: none of them, or
+    a class instead of an object, or timers for a state that is no map."""
+    if isinstance(state, MapState | Stores):
+        made: MapStore[Any, Any] | CompositeStore = state.__snapreplay_store__()
+        store = CompositeStore(state, {DEFAULT_STORE: made}) if isinstance(made, MapStore) else made
+        if timers is not None:
+            return TimedStore(store, timers)
+        if expire := expiring(store.maps):
+            store.timetable = Timetable(expire)
+        return store
+    if isinstance(state, State) and not isinstance(state, type):
+        if timers is not None:
+            raise UsageError(
+                f"{type(state).__name__} is no map, so it cannot have timers: pending timers, periodic ones included,"
+                " are entries that change with a batch, and a state with snapshot() and restore() has no changes",
+                hint="keep it as an entry of a map: `Stores(main=MapState(str, …, default=…))` and `state.main[name]`",
+            )
+        return ObjectStore(state)
+    missing = [name for name in ("snapshot", "restore") if not hasattr(state, name)]
+    what = f"the class {state.__name__}" if isinstance(state, type) else f"{state!r:.80}"
+    raise UsageError(
+        f"{what} cannot be the state of a partition" + (f": it has no {' and no '.join(missing)}" if missing else ""),
+        hint="pass as state= a function that returns a new MapState(str, ...), "
+        "or an object with snapshot() and restore()",
+    )
+
+
+class TimedStore(CompositeStore):
+    """The store with timers around the store of a `MapState` or `Stores`."""
+
+    def __init__(self, around: CompositeStore, names: Collection[str]) -> None:
+        """Take `names` of the timers that the app has a handler for."""
+        timers, periods = TimerStore(TIMERS_STORE), TimerStore(PERIODS_STORE)
+        maps = around.maps
+        reserved = {TIMERS_STORE: timers, PERIODS_STORE: periods}
+        super().__init__(around.view, {**maps, **reserved}, around.retired)
+        self.scheduler = Scheduler(timers, names)
+        for store in maps.values():
+            store.scheduler = self.scheduler
+        decoders = {name: store.decode_key for name, store in maps.items()}
+        self.timetable = Timetable(expiring(maps), timers, periods, decoders)
+
+
+def expiring(maps: Mapping[str, MapStore[Any, Any]]) -> dict[str, ExpiringStore[Any, Any]]:
+    return {name: store for name, store in maps.items() if isinstance(store, ExpiringStore)}

@@ -88,27 +88,16 @@ class _RawKeys(KeyCodec[bytes]):
 
 class Scheduler:
     """The scheduler that the maps of a state set timers with. `names`: of the timers that the app has a handler for.
-
-    Attributes:
-        firing_ms: the time of the timer that is being handled; None: none is.
-    """
+    `firing_ms`: the time of the timer that is being handled; None: none is."""
 
     def __init__(self, store: TimerStore, names: Collection[str]) -> None:
         self.firing_ms: int | None = None
         self._store = store
         self._names = names
 
-    def set(
-        self, store: str, key: bytes, at_ms: object, name: str | None, now_ms: int = -1
-    ) -> None:
-        """Set a timer.
-
-        Args:
-            now_ms: stream time.
-
-        Raises:
-            RecordError: the app has no such timer, or this is no time, or one that nobody can mean.
-        """
+    def set(self, store: str, key: bytes, at_ms: object, name: str | None, now_ms: int = -1) -> None:
+        """Set a timer. `now_ms`: stream time. Raises RecordError: the app has no such timer, or this is no time, or one
+        that nobody can mean."""
         if type(at_ms) is not int or not 0 <= at_ms <= AT_MS_MAX:
             raise RecordError(
                 f"schedule: at_ms={at_ms!r} is not a time in milliseconds since the epoch",
@@ -121,9 +110,7 @@ class Scheduler:
                 " time, not a delay",
                 hint="add a delay to a time: `record.timestamp_ms + 60_000`",
             )
-        if (
-            self.firing_ms is not None
-        ):  # else a timer could fire for ever, and no record be processed
+        if self.firing_ms is not None:  # else a timer could fire for ever, and no record be processed
             at_ms = max(at_ms, self.firing_ms + 1)
         self._store.set(self._encoded(store, key, name), at_ms)
 

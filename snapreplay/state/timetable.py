@@ -102,5 +102,4 @@ class Timetable:
         return first
 
     def expire(self, event: Event) -> None:
-        """Delete the entry."""
         self._expiring[event.store].expire(event.key)

@@ -43,12 +43,9 @@ def tuple_packer(part_types: tuple[type, ...]) -> Callable[[Any], bytes]:
     return pack
 
 
-def tuple_unpacker(
-    part_types: tuple[type, ...], otherwise: Callable[[bytes], Any]
-) -> Callable[[bytes], Any]:
+def tuple_unpacker(part_types: tuple[type, ...], otherwise: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     """Return the decoder of tuples with parts of exactly these types: `otherwise`, or a faster one that calls it for
-    what is not as simple.
-    """
+    what is not as simple."""
     decode = otherwise
     if len(part_types) == 2 and part_types[0] is not int:
         decode = _pair_unpacker(part_types, otherwise)
@@ -57,8 +54,7 @@ def tuple_unpacker(
 
 def _with_memory(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     """Return the same decoder, of keys that end with an int. It remembers the parts before it of the last key: those
-    of a range often have the same ones, and then it takes half of the time.
-    """
+    of a range often have the same ones, and then it takes half of the time."""
     # One object, so that another thread never sees the head of one key and the parts of another.
     known: tuple[bytes | None, tuple[Any, ...]] = (None, ())
 
@@ -75,12 +71,9 @@ def _with_memory(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return unpack
 
 
-def _pair_unpacker(
-    part_types: tuple[type, ...], otherwise: Callable[[bytes], Any]
-) -> Callable[[bytes], Any]:
+def _pair_unpacker(part_types: tuple[type, ...], otherwise: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     """Return a decoder of pairs that begin with a text or bytes, which takes a quarter of the time. It calls
-    `otherwise` for a zero byte in a part, and for other bytes.
-    """
+    `otherwise` for a zero byte in a part, and for other bytes."""
     one, other = (_TAGS[each] for each in part_types)
 
     def unpack_with_int(encoded: bytes) -> Any:

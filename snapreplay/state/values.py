@@ -1,9 +1,8 @@
 """Values of a map: only what reads back equal and of the same type. Pure.
 
-Within a batch a handler sees the object that it stored; after it, what the bytes decode to. If the
-two differed, state and outputs would depend on where a batch ended. To keep the check cheap,
-`are_flat` decides by types alone for values without nesting (0.1 to 0.2 µs); everything else is
-decoded again and compared, many values at once.
+Within a batch a handler sees the object that it stored; after it, what the bytes decode to. If the two differed, state
+and outputs would depend on where a batch ended. To keep the check cheap, `are_flat` decides by types alone for values
+without nesting (0.1 to 0.2 µs); everything else is decoded again and compared, many values at once.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ from snapreplay.interrupts import of_a_signal
 from snapreplay.state.canonical import encoder_of, nodes_in
 from snapreplay.state.fields import store_fields
 from snapreplay.state.read_back import MutableObjects, Place, comparing, differing
-from snapreplay.state.round_trip import FlatCheck, flat_check, is_shareable, shown
+from snapreplay.state.round_trip import FlatCheck, flat_check, is_shareable, shown, unwritable
 from snapreplay.state.stamp import bare
 from snapreplay.state.steps import Steps
-from snapreplay.state.unwritable import unwritable
 
 V = TypeVar("V")
 
@@ -79,8 +77,7 @@ class ValueCodec(Generic[V]):
             self.unpack: Callable[[bytes], V] = msgspec.msgpack.Decoder(value_type).decode
         except (TypeError, ValueError, NameError) as error:
             raise UsageError(
-                f"MapState: {value_type!r} cannot be a value type: {error}",
-                hint=unsupported_type(value_type),
+                f"MapState: {value_type!r} cannot be a value type: {error}", hint=unsupported_type(value_type)
             ) from error
         _refuse_unstorable(value_type, node)
         self.type = value_type
@@ -97,11 +94,8 @@ class ValueCodec(Generic[V]):
         return self
 
     def unpack_past_stamp(self, key: object, stored: bytes, cause: Exception) -> V:
-        """Unpack what failed before: it may have a stamp, of the time when the map had a ttl.
-
-        Raises:
-            StoredValueUnreadable: it has none, or does not fit.
-        """
+        """Unpack what failed before: it may have a stamp, of the time when the map had a ttl. Raises
+        StoredValueUnreadable: it has none, or does not fit."""
         value = bare(stored)
         if value is stored:
             raise self.misfit(key, cause) from cause
@@ -111,7 +105,6 @@ class ValueCodec(Generic[V]):
             raise self.misfit(key, error) from error
 
     def unencodable(self, key: object, value: V, cause: Exception) -> RecordError:
-        """Return the error for a value that failed to `pack`."""
         found = unwritable(value, cause)
         why = str(cause) if found is None else f"{self.place}[{key!r}]{found.path} {found.why}"
         return RecordError(
@@ -129,17 +122,10 @@ class ValueCodec(Generic[V]):
         )
 
     def reading_back(
-        self,
-        keys: Sequence[object],
-        values: Sequence[V],
-        packed: Sequence[bytes],
-        objects: MutableObjects,
+        self, keys: Sequence[object], values: Sequence[V], packed: Sequence[bytes], objects: MutableObjects
     ) -> Steps[None]:
         """Check fully that values read back equal and of the same types. Adds the mutable objects in them to `objects`.
-
-        Raises:
-            RecordError: names the key, the place in its value and both types.
-        """
+        Raises RecordError: names the key, the place in its value and both types."""
         yield
         backs = list(map(self._read_back, keys, packed))
         if (yield from comparing(values, backs, objects)):

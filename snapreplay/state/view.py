@@ -69,9 +69,7 @@ class MapView(View[MapState[K, V]], Mapping[K, V]):
             RecordError: a bound of another type than the keys, or that cannot be encoded.
             UsageError: the map is not ordered.
         """
-        found: Iterator[tuple[K, V]] = self._look().range(
-            prefix=prefix, start=start, end=end, reverse=reverse
-        )
+        found: Iterator[tuple[K, V]] = self._look().range(prefix=prefix, start=start, end=end, reverse=reverse)
         return found
 
     def __repr__(self) -> str:

@@ -23,9 +23,9 @@ from snapreplay.app.record import Output, RawRecord, id_of
 from snapreplay.app.timer import name_in
 from snapreplay.counted import counted
 from snapreplay.errors import UsageError
+from snapreplay.state.cursor import slices_of
 from snapreplay.state.map import MapState
 from snapreplay.state.scheduled import ExpiringStore
-from snapreplay.state.slices import slices_of
 from snapreplay.state.timers import TimerKey, TimerStore
 
 BATCH_SIZES = (7, sys.maxsize)
@@ -59,8 +59,7 @@ class Course(msgspec.Struct, frozen=True):
 
 class TraceStep(msgspec.Struct, frozen=True):
     """The effects of one record, or of the time that passed after the last one: everything that was sent, dead letters
-    included, and the state after it. `where` names the record or the time in messages.
-    """
+    included, and the state after it. `where` names the record or the time in messages."""
 
     where: str
     outputs: list[Output]
@@ -68,11 +67,7 @@ class TraceStep(msgspec.Struct, frozen=True):
 
 
 def check(
-    app: App[Any],
-    records: Iterable[RawRecord],
-    *,
-    policy: ErrorPolicy = ErrorPolicy.FAIL,
-    until_ms: int | None = None,
+    app: App[Any], records: Iterable[RawRecord], *, policy: ErrorPolicy = ErrorPolicy.FAIL, until_ms: int | None = None
 ) -> Report:
     """Run the same records in every way that must not change the result; a few hundred records are enough.
 
@@ -142,11 +137,7 @@ def _steps(harness: Harness[Any], course: Course) -> Iterator[TraceStep]:
 
 
 def _passing(harness: Harness[Any], until_ms: int | None) -> Iterator[TraceStep]:
-    """Let time pass after the records.
-
-    Raises:
-        UsageError: `until_ms` is not a timestamp, or is before stream time.
-    """
+    """Let time pass after the records, or raise UsageError: `until_ms` is not a timestamp, or is before stream time."""
     if until_ms is None:
         return
     now_ms = harness.stream_time_ms
@@ -216,9 +207,7 @@ def _check_batches(app: App[Any], course: Course, reference: list[TraceStep], si
     _compare(reference[len(records) :], _passing(harness, course.until_ms), how)
 
 
-def _compare_outputs(
-    steps: list[TraceStep], outputs: list[Output], app: App[Any], size: int
-) -> None:
+def _compare_outputs(steps: list[TraceStep], outputs: list[Output], app: App[Any], size: int) -> None:
     dead_letters = dead_letters_topic(app.app_id)
     position = 0
     for step in steps:
@@ -231,14 +220,10 @@ def _compare_outputs(
                 f" of one: {_shown(found)} instead of {_shown(expected)}"
             )
     if position != len(outputs):
-        raise Diverged(
-            f"{steps[-1].where}: its batch sends {counted(len(outputs) - position, 'output')} too many"
-        )
+        raise Diverged(f"{steps[-1].where}: its batch sends {counted(len(outputs) - position, 'output')} too many")
 
 
-def _first_differing(
-    app: App[Any], course: Course, reference: list[TraceStep], start: int, end: int
-) -> int:
+def _first_differing(app: App[Any], course: Course, reference: list[TraceStep], start: int, end: int) -> int:
     """Bisect for the last record of the shortest batch from `start` that ends in another state."""
     records = course.records
     low, high = start, end - 1
@@ -311,8 +296,10 @@ class CoverageHarness(Harness[Any]):
             elif not self._done[what]:
                 why = self._not_due("it never fired", first_ms.get(what), "set it")
                 yield self._dead_line(what) or f"{what}: {why}"
-        for what in self._expiries():
-            if not self._done[what]:
+        timetable = self._store.timetable
+        for store in () if timetable is None else timetable.stores:
+            what = self._expiry(store.name)
+            if isinstance(store, ExpiringStore) and not self._done[what]:
                 yield f"{what}: {self._not_due('no entry expired', first_ms.get(what), 'store one')}"
 
     def _dead_line(self, what: str) -> str:
@@ -353,11 +340,6 @@ class CoverageHarness(Harness[Any]):
                 if at_ms is not None:
                     found[what] = min(at_ms, found.get(what, at_ms))
         return found
-
-    def _expiries(self) -> list[str]:
-        timetable = self._store.timetable
-        stores = () if timetable is None else timetable.stores
-        return [self._expiry(each.name) for each in stores if isinstance(each, ExpiringStore)]
 
     def _expiry(self, store: str) -> str:
         return "expiry of " + ("state" if isinstance(self.state, MapState) else f"state.{store}")

@@ -19,8 +19,4 @@ def broker(data_dir: Path | str | None = None, port: int = 0) -> LocalBroker:
         LocalBrokerUnavailable: Java, Maven or the jars are missing, or the broker failed; names the remedy.
         UsageError: another program listens on the port.
     """
-    return LocalBroker(
-        data_dir=None if data_dir is None else Path(data_dir),
-        port=port,
-        properties=KEEP_OLD_RECORDS,
-    )
+    return LocalBroker(data_dir=None if data_dir is None else Path(data_dir), port=port, properties=KEEP_OLD_RECORDS)

@@ -14,7 +14,7 @@ import msgspec
 
 from snapreplay.app.app import App, check_app
 from snapreplay.app.load import name_of
-from snapreplay.app.made_record import check_topic, encoded_key, encoded_value, record_raw
+from snapreplay.app.made_record import check_output, check_topic, decoded, encoded, record_raw
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.record import Headers, InputRecord, Output, RawRecord
 from snapreplay.app.topic import Topic
@@ -27,13 +27,12 @@ from snapreplay.service.ports import TopicPartition
 from snapreplay.service.redrive import is_note
 from snapreplay.service.topics.reading import reading
 from snapreplay.state.contract import Store
+from snapreplay.state.cursor import load_slices
 from snapreplay.state.keys import K as MapKey
 from snapreplay.state.map import MapState
-from snapreplay.state.slices import load_slices
 from snapreplay.state.stores import Stores
 from snapreplay.state.view import MapView, StoresView, View, view_of
-from snapreplay.testing.real_messages import BecomeLive, CatchUp, Order, ReadState, StateRead, Stop
-from snapreplay.testing.service_process import ServiceProcess
+from snapreplay.testing.service_process import Ask, Order, Request, ServiceProcess, StateRead
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -171,7 +170,7 @@ class RealHarness(Generic[S]):
         self._open()
         order = msgspec.structs.replace(self._order, follows=follows)
         await asyncio.to_thread(self._process.launch, order)
-        await self._process.ask(BecomeLive(self._deadline_s))
+        await self._process.ask(Request(Ask.LIVE, self._deadline_s))
 
     def _take_place(self) -> bool:
         """Take the place of this harness among processes; say whether a process that is gone had it."""
@@ -190,7 +189,7 @@ class RealHarness(Generic[S]):
 
     async def stop(self) -> None:
         """Stop it gracefully, as by SIGTERM: the batch is finished, a last snapshot is written."""
-        await self._process.ask(Stop(self._deadline_s))
+        await self._process.ask(Request(Ask.STOPPED, self._deadline_s))
         await asyncio.to_thread(self._process.kill)
 
     async def restart(self) -> None:
@@ -204,7 +203,7 @@ class RealHarness(Generic[S]):
         Raises:
             ServiceEnded: a partition FAILED, the process ended, or it was too slow.
         """
-        await self._process.ask(CatchUp(self._deadline_s))
+        await self._process.ask(Request(Ask.CAUGHT_UP, self._deadline_s))
 
     async def state(self, partition: int = 0) -> S:
         """Return the state of a partition as of its last committed batch: what a recovery would restore now, proven by
@@ -217,9 +216,7 @@ class RealHarness(Generic[S]):
         return view
 
     @overload
-    async def view(
-        self: RealHarness[MapState[MapKey, V]], partition: int = 0
-    ) -> MapView[MapKey, V]: ...
+    async def view(self: RealHarness[MapState[MapKey, V]], partition: int = 0) -> MapView[MapKey, V]: ...
     @overload
     async def view(self: RealHarness[ST], partition: int = 0) -> StoresView[ST]: ...
     @overload
@@ -235,7 +232,7 @@ class RealHarness(Generic[S]):
         return view_of(partition, store.committed_view)
 
     async def _restored(self, partition: int) -> Store:
-        answer = await self._process.ask(ReadState(self._deadline_s, partition))
+        answer = await self._process.ask(Request(Ask.READ, self._deadline_s, partition))
         assert isinstance(answer, StateRead)  # noqa: S101 - what this request is answered with
         store = self._app.new_store()
         load_slices(store, answer.slices, answer.stream_time_ms)
@@ -258,14 +255,8 @@ class RealHarness(Generic[S]):
             UsageError: not an input, or the key or value is not what the topic's codec encodes.
             UnknownPartition: the input has no such partition.
         """
-        return await self.feed_raw(
-            topic,
-            encoded_key(topic, key),
-            encoded_value(topic, value),
-            timestamp_ms=timestamp_ms,
-            headers=headers,
-            partition=partition,
-        )
+        data = encoded(topic, key, value)
+        return await self.feed_raw(topic, *data, timestamp_ms=timestamp_ms, headers=headers, partition=partition)
 
     async def feed_raw(
         self,
@@ -282,13 +273,9 @@ class RealHarness(Generic[S]):
         if topic not in self._app.inputs:
             raise UsageError(f"{self._app.app_id}: {topic.name} is not an input")
         raw = record_raw(topic, key, value, timestamp_ms=timestamp_ms, headers=headers)
-        output = Output(
-            self.prefixed(topic), key, value, partition, False, timestamp_ms, raw.headers
-        )
+        output = Output(self.prefixed(topic), key, value, partition, False, timestamp_ms, raw.headers)
         place, offset = await self._elsewhere(lambda: self._send(output))
-        return msgspec.structs.replace(
-            raw, topic=place.topic, partition=place.partition, offset=offset
-        )
+        return msgspec.structs.replace(raw, topic=place.topic, partition=place.partition, offset=offset)
 
     async def outputs(self, topic: Topic[K, V]) -> list[Received[K, V]]:
         """Return every committed record of an output topic, partition by partition, in the order of the log.
@@ -296,18 +283,9 @@ class RealHarness(Generic[S]):
         Raises:
             UsageError: not an output of the app.
         """
-        check_topic(topic)
-        if topic not in self._app.outputs:
-            raise UsageError(f"{self._app.app_id}: {topic.name} is not an output")
+        check_output(topic, self._app)
         return [
-            Received(
-                _decoded(topic.key, each.key),
-                _decoded(topic.value, each.value),
-                tuple(each.headers),
-                each.partition,
-                each.offset,
-                each.timestamp,
-            )
+            Received(*decoded(topic, each.key, each.value), each.headers, each.partition, each.offset, each.timestamp)
             for each in await self._elsewhere(lambda: self._read(self.prefixed(topic)))
         ]
 
@@ -374,15 +352,5 @@ class RealHarness(Generic[S]):
 
 def _plain(record: InputRecord) -> RawRecord:
     return RawRecord(
-        record.topic,
-        record.partition,
-        record.offset,
-        record.timestamp,
-        record.key,
-        record.value,
-        tuple(record.headers),
+        record.topic, record.partition, record.offset, record.timestamp, record.key, record.value, tuple(record.headers)
     )
-
-
-def _decoded(codec: Any, data: bytes | None) -> Any:
-    return None if data is None else codec.decode(data)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from snapreplay.app.app import App
+from snapreplay.app.code_version import is_own
 from snapreplay.app.load import load_app
-from snapreplay.app.user_modules import is_own
 from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError, StopError, UsageError
 from snapreplay.service.config.settings import Settings
@@ -30,20 +30,15 @@ from snapreplay.service.runtime.context import Context, Identity
 from snapreplay.service.service import Service
 from snapreplay.service.topics.reading import newest, reading
 from snapreplay.service.topics.requirements import ensure_topics
-from snapreplay.state.slices import slices_of
-from snapreplay.testing.real_messages import (
+from snapreplay.state.cursor import slices_of
+from snapreplay.testing.service_process import (
     Acknowledged,
     Answer,
-    BecomeLive,
-    CatchUp,
+    Ask,
     Failed,
     Order,
-    ReadState,
     Request,
     StateRead,
-    Stop,
-    decode_order,
-    decode_request,
     read_frame,
     write_frame,
 )
@@ -70,14 +65,14 @@ class RealService:
 
     async def answer(self, request: Request) -> Answer:
         try:
-            match request:
-                case BecomeLive(deadline_s):
-                    await self._become_live(deadline_s)
-                case CatchUp(deadline_s):
-                    await self._catch_up(deadline_s)
-                case ReadState(_, partition):
-                    return await self._state(partition)
-                case Stop(_):
+            match request.done:
+                case Ask.LIVE:
+                    await self._become_live(request.deadline_s)
+                case Ask.CAUGHT_UP:
+                    await self._catch_up(request.deadline_s)
+                case Ask.READ:
+                    return await self._state(request.partition)
+                case Ask.STOPPED:
                     await self._started.stop()
         except SnapreplayError as error:
             return Failed(type(error).__name__, error.message, error.hint)
@@ -139,9 +134,7 @@ class RealService:
         cluster = KafkaCluster(settings)
         view = await inspect(app, settings, cluster)
         if not 0 <= partition < view.partition_count:
-            raise UsageError(
-                f"partition {partition} does not exist: there are {view.partition_count}"
-            )
+            raise UsageError(f"partition {partition} does not exist: there are {view.partition_count}")
         identity = Identity.of_this_process(INSTANCE_ID)
         context = Context(app, settings, cluster, view, identity, partition, asyncio.Semaphore(1))
         examiner = Examiner(context, app.new_store())
@@ -155,11 +148,7 @@ class RealService:
 
 
 async def _alone(app: App[Any], settings: Settings, cluster: KafkaCluster) -> None:
-    """Wait until a process that is gone counts no longer.
-
-    Raises:
-        UsageError: the app runs, in another process.
-    """
+    """Wait until a process that is gone counts no longer, or raise UsageError: the app runs, in another process."""
     loop = asyncio.get_running_loop()
     until = loop.time() + GONE_FACTOR * settings.group.session_timeout_ms / 1000
     while count := await cluster.member_count(app.app_id):
@@ -172,19 +161,12 @@ async def _alone(app: App[Any], settings: Settings, cluster: KafkaCluster) -> No
 
 
 def _behind(service: Service[Any], ends: dict[TopicPartition, int]) -> str:
-    """Return what is not committed yet; empty if nothing.
-
-    Raises:
-        StopError: a partition FAILED.
-    """
+    """Return what is not committed yet; empty if nothing. Raises StopError: a partition FAILED."""
     statuses = service.restore_status()
     for status in statuses:
         if status.phase == "failed" and status.error is not None:
             error = status.error
-            raise StopError(
-                f"partition {status.partition} FAILED: {error.kind}: {error.message}",
-                hint=error.hint,
-            )
+            raise StopError(f"partition {status.partition} FAILED: {error.kind}: {error.message}", hint=error.hint)
     positions = {
         TopicPartition(each.topic, status.partition): each.position
         for status in statuses
@@ -203,12 +185,11 @@ async def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     """Answer one request after the other, until a stop."""
     waiting: asyncio.Queue[Request] = asyncio.Queue()
     loop = asyncio.get_running_loop()
-    order = decode_order(read_frame(requests) or b"")
+    order: Order = read_frame(requests, Order)
     told = Answerer(answers, loop, package_of(order.app))
 
     def listen() -> None:
-        while (frame := read_frame(requests)) is not None:
-            request = decode_request(frame)
+        while (request := read_frame(requests, Request)) is not None:
             told.begin(request)  # here, because the loop may stand still already
             loop.call_soon_threadsafe(waiting.put_nowait, request)
         os._exit(1)  # the parent is gone
@@ -218,7 +199,7 @@ async def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     while True:
         request = await waiting.get()
         told.give(request, await service.answer(request))
-        if isinstance(request, Stop):
+        if request.done is Ask.STOPPED:
             return
 
 
@@ -286,12 +267,9 @@ class Answerer:
         return turned.wait(TURN_S)
 
     def _place(self) -> str:
-        """Return the innermost line of the author's code, or of any code."""
         frames = list(traceback.walk_stack(sys._current_frames()[self._thread_id]))  # noqa: SLF001 - documented, for debugging
         own = [
-            (frame, line)
-            for frame, line in frames
-            if is_own(str(frame.f_globals.get("__name__", "")), [self._package])
+            (frame, line) for frame, line in frames if is_own(str(frame.f_globals.get("__name__", "")), [self._package])
         ]
         frame, line = (own or frames)[0]
         return f"{frame.f_code.co_name} ({Path(frame.f_code.co_filename).name}:{line})"

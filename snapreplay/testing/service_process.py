@@ -1,4 +1,5 @@
-"""The service of a `RealHarness` as its parent sees it: started, asked, killed."""
+"""The service of a `RealHarness` as its parent sees it, started, asked and killed; and what they say to each other:
+frames of msgpack over two pipes."""
 
 from __future__ import annotations
 
@@ -7,24 +8,86 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
+from typing import IO, Any
+
+import msgspec
 
 from snapreplay.errors import StopError, UsageError
-from snapreplay.testing.real_messages import (
-    Acknowledged,
-    Answer,
-    Failed,
-    Order,
-    Request,
-    StateRead,
-    decode_answer,
-    read_frame,
-    write_frame,
-)
+from snapreplay.state.cursor import Slices
 
 LATER_S = 15.0
 """The process gives up by itself at its deadline; after this much longer it counts as hanging."""
 _LOG_CHARACTERS = 3000
+_LENGTH_BYTES = 4
+
+
+class Order(msgspec.Struct, frozen=True):
+    """The first frame: which app to run. Its id and the names of its topics get the prefix. `follows`: a process that
+    is gone had the app, and may still count as a member of its group."""
+
+    app: str
+    prefix: str
+    partition_count: int
+    settings: dict[str, Any]
+    follows: bool
+
+
+class Ask(StrEnum):
+    """The things that a service is asked for, in the words of what is then done."""
+
+    LIVE = "live"
+    """Answered when every partition is LIVE."""
+    CAUGHT_UP = "caught up"
+    """Answered when all that is in the inputs now is committed."""
+    READ = "read"
+    """Answered with the committed state of a partition."""
+    STOPPED = "stopped"
+    """Answered after a graceful stop, as after SIGTERM."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request, with the time that it may take."""
+
+    done: Ask
+    deadline_s: float
+    partition: int = 0
+
+
+class Acknowledged(msgspec.Struct, frozen=True, tag=True):
+    """The answer that what was asked for is so."""
+
+
+class StateRead(msgspec.Struct, frozen=True, tag=True):
+    """Every entry of a state."""
+
+    slices: Slices
+    stream_time_ms: int
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """An error of the service; `kind` is its class."""
+
+    kind: str
+    message: str
+    hint: str
+
+
+Answer = Acknowledged | StateRead | Failed
+
+
+def write_frame(pipe: IO[bytes], message: Order | Request | Answer) -> None:
+    data = msgspec.msgpack.encode(message)
+    pipe.write(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
+    pipe.flush()
+
+
+def read_frame(pipe: IO[bytes], kind: Any) -> Any:
+    """Read a frame of this type; None at the end of the pipe, and for a frame that its writer did not finish."""
+    length = int.from_bytes(pipe.read(_LENGTH_BYTES), "big")
+    data = pipe.read(length)
+    return msgspec.msgpack.decode(data, type=kind) if length and len(data) == length else None
 
 
 class ServiceEnded(StopError):
@@ -52,7 +115,6 @@ class ServiceProcess:
         return self._running().pid
 
     def launch(self, order: Order) -> None:
-        """Launch the process; blocks for some milliseconds."""
         if self._process is not None:
             raise UsageError(f"{self._app_id} runs already")
         with self._log_path.open("ab") as log:
@@ -96,13 +158,12 @@ class ServiceProcess:
                         pipe.close()
 
     def _answer(self, request: Request) -> Answer:
-        """Ask and read the answer; blocks."""
         self._say(request)
         pipe = self._running().stdout
-        frame = read_frame(pipe) if pipe else None
-        if frame is None:
+        answer: Answer | None = read_frame(pipe, Answer) if pipe else None
+        if answer is None:
             raise BrokenPipeError
-        return decode_answer(frame)
+        return answer
 
     def _say(self, message: Order | Request) -> None:
         pipe = self._running().stdin
@@ -112,9 +173,7 @@ class ServiceProcess:
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            raise UsageError(
-                f"{self._app_id} does not run", hint="`await harness.restart()` starts it again"
-            )
+            raise UsageError(f"{self._app_id} does not run", hint="`await harness.restart()` starts it again")
         return self._process
 
     def _ended(self, request: Request, error: BaseException) -> ServiceEnded:

@@ -25,7 +25,8 @@ class UpgradeReport:
         other_outputs: the records for which the new app, on the old one's state, sends other outputs than the old app.
         other_periods: the periodic timers that fire once more by the period of the old app, each as a sentence.
         no_way_back: why the old app could not take the state back from the new one, in a rollback; empty if it could.
-        other_state: the records after which the new app has another state than the old app.
+        other_state: the records after which the new app has another state than the old app, upgraded if there is an
+            upgrade.
     """
 
     cuts: int
@@ -36,14 +37,14 @@ class UpgradeReport:
 
 
 def check_upgrade(
-    old_app: App[Any],
-    new_app: App[Any],
-    records: Iterable[RawRecord],
-    *,
-    policy: ErrorPolicy = ErrorPolicy.FAIL,
+    old_app: App[Any], new_app: App[Any], records: Iterable[RawRecord], *, policy: ErrorPolicy = ErrorPolicy.FAIL
 ) -> UpgradeReport:
     """Let `new_app` take over from `old_app` before the first record and after each one: it restores the old state from
     a snapshot and the changes since then, reads every entry as its own types, and applies the next record.
+
+    A state of an older schema_version is upgraded by each takeover. Then the state after the next record is compared
+    with the upgraded state of the old app after that record. An upgrade that agrees with both handlers makes them
+    equal.
 
     The new code may send other outputs and come to another state; the report names the records. A few hundred records
     are enough.
@@ -52,8 +53,8 @@ def check_upgrade(
         Diverged: the new app cannot take over, cannot read an entry, or cannot apply the next record, which the old one
             can; names the cut.
         RecordError: policy FAIL, and the old app cannot apply a record.
-        UsageError: no records; or the service would refuse the new app: another app id, schema version or set of
-            inputs, or one state is a map and the other is not.
+        UsageError: no records; or the service would refuse the new app: another app id or set of inputs, a
+            schema_version to which it has no upgrade, or one state is a map and the other is not.
     """
     check_app(old_app)
     check_app(new_app)
@@ -61,6 +62,7 @@ def check_upgrade(
     _check_comparable(old_app, new_app, given)
     steps = trace(old_app, Course(given, policy))
     old: Harness[Any] = Harness(old_app, policy=policy)
+    is_upgraded = old_app.schema_version != new_app.schema_version
     heir, other_outputs, other_state = old, [], []
     for number, one in enumerate(given):
         heir = _taken_over(old, new_app, number)
@@ -68,30 +70,28 @@ def check_upgrade(
         try:
             record_id = id_of(heir.feed_batch([one])[0])
         except SnapreplayError as error:
-            raise Diverged(
-                f"{_cut(number)}: the new app fails where the old one does not: {error}"
-            ) from error
+            raise Diverged(f"{_cut(number)}: the new app fails where the old one does not: {error}") from error
         if [*heir.all_outputs[sent:], *heir.dead_letters[dead:]] != steps[number].outputs:
             other_outputs.append(record_id)
-        if str(heir.digest) != steps[number].digest:
-            other_state.append(record_id)
         old.feed_batch([one])
+        expected = str(_taken_over(old, new_app, number + 1).digest) if is_upgraded else steps[number].digest
+        if str(heir.digest) != expected:
+            other_state.append(record_id)
         if number == len(given) // 2:
             old.snapshot()  # the cuts after it begin at a snapshot with entries
     way_back = _no_way_back(heir, old_app)
     periods = tuple(_taken_over(old, new_app, len(given)).other_periods)
-    return UpgradeReport(
-        len(given) + 1, tuple(other_outputs), tuple(other_state), way_back, periods
-    )
+    return UpgradeReport(len(given) + 1, tuple(other_outputs), tuple(other_state), way_back, periods)
 
 
 def _taken_over(old: Harness[Any], new_app: App[Any], number: int) -> Harness[Any]:
     try:
-        return old.handed_over(new_app, seed=number)
+        heir, again = (old.handed_over(new_app, seed=seed) for seed in (number, number + 1))
     except (SnapreplayError, Diverged) as error:
-        raise Diverged(
-            f"{_cut(number)}: the new app cannot take over the state: {error}"
-        ) from error
+        raise Diverged(f"{_cut(number)}: the new app cannot take over the state: {error}") from error
+    if heir.digest != again.digest:
+        raise Diverged(f"{_cut(number)}: the upgrade gives another state each time")
+    return heir
 
 
 def _no_way_back(new: Harness[Any], old_app: App[Any]) -> str:
@@ -111,10 +111,12 @@ def _check_comparable(old_app: App[Any], new_app: App[Any], records: list[RawRec
         raise UsageError(f"{old_app.app_id}: check_upgrade needs at least one record")
     facts = {
         "app id": (old_app.app_id, new_app.app_id),
-        "schema_version": (old_app.schema_version, new_app.schema_version),
         "inputs": tuple(sorted(t.name for t in app.inputs) for app in (old_app, new_app)),
         "kind of state": tuple(_kind(app) for app in (old_app, new_app)),
     }
+    older, newer = old_app.schema_version, new_app.schema_version
+    if older != newer and not new_app.upgrades_from(older):
+        raise UsageError(f"{old_app.app_id}: the new app has no upgrade from schema_version {older} to {newer}")
     for name, (old, new) in facts.items():
         if old != new:
             raise UsageError(

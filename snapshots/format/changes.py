@@ -61,13 +61,9 @@ def check_changes(
         )
     computed = joined_crc32(values)
     if computed != ref.crc32:
-        raise DamagedError(
-            f"the changes records have crc32 {computed:08x}, but their increment says {ref.crc32:08x}"
-        )
+        raise DamagedError(f"the changes records have crc32 {computed:08x}, but their increment says {ref.crc32:08x}")
     if ref.sha256 and sha256_of(values) != ref.sha256:
-        raise DamagedError(
-            "the changes records do not have the SHA-256 in their increment's seal: they were exchanged"
-        )
+        raise DamagedError("the changes records do not have the SHA-256 in their increment's seal: they were exchanged")
     return _stores_of(map(decode, values) if decoded is None else decoded)
 
 
@@ -79,20 +75,14 @@ def joined_crc32(values: Sequence[bytes]) -> int:
     return checksum
 
 
-def _stores_of(
-    records: Iterable[LogEntry | None],
-) -> Iterator[dict[str, dict[bytes, bytes | None]]]:
+def _stores_of(records: Iterable[LogEntry | None]) -> Iterator[dict[str, dict[bytes, bytes | None]]]:
     for part, record in enumerate(records):
         if not isinstance(record, ChangesRecord) or record.part != part:
-            raise DamagedError(
-                f"record {part} before the increment is not part {part} of its changes"
-            )
+            raise DamagedError(f"record {part} before the increment is not part {part} of its changes")
         yield record.stores
 
 
-def _parts(
-    changes: StateChanges, room_bytes: int
-) -> Iterator[dict[str, dict[bytes, bytes | None]]]:
+def _parts(changes: StateChanges, room_bytes: int) -> Iterator[dict[str, dict[bytes, bytes | None]]]:
     """Put all stores into one record if they fit; otherwise each store into as few records as possible."""
     stores = {store: dict(entries) for store, entries in changes.items() if entries}
     frames = {store: len(store.encode()) + _STORE_BYTES for store in stores}
@@ -111,9 +101,7 @@ def _size_bytes(entries: Mapping[bytes, bytes | None]) -> int:
     return sum(map(len, entries)) + values + _ENTRY_BYTES * len(entries)
 
 
-def _groups(
-    changes: Mapping[bytes, bytes | None], room_bytes: int
-) -> Iterator[dict[bytes, bytes | None]]:
+def _groups(changes: Mapping[bytes, bytes | None], room_bytes: int) -> Iterator[dict[bytes, bytes | None]]:
     """Make as few groups as possible, by size before compression."""
     if _size_bytes(changes) <= room_bytes:
         yield dict(changes)

@@ -33,9 +33,7 @@ class ChunkWriter:
     a thread; one call at a time.
     """
 
-    def __init__(
-        self, snapshot_id: str, record_bytes_max: int = RECORD_BYTES_MAX, first_sequence: int = 0
-    ) -> None:
+    def __init__(self, snapshot_id: str, record_bytes_max: int = RECORD_BYTES_MAX, first_sequence: int = 0) -> None:
         self._snapshot_id = snapshot_id
         self._record_bytes_max = record_bytes_max
         self._sequence = first_sequence
@@ -59,9 +57,7 @@ class ChunkWriter:
             yield
         return _encode(_Sliced(self._snapshot_id, self._sequence, store, packed))
 
-    def halves_unless_fitting(
-        self, slices: Sequence[ShardSlice], value: bytes
-    ) -> Sequence[Sequence[ShardSlice]]:
+    def halves_unless_fitting(self, slices: Sequence[ShardSlice], value: bytes) -> Sequence[Sequence[ShardSlice]]:
         """Return two parts of `slices` to encode instead, if `value`, the enveloped body packed last, is above the
         limit. Otherwise return nothing: `value` is the chunk, and the next one gets the next number.
 
@@ -82,9 +78,7 @@ class ChunkWriter:
     def _bounded(self, raw_bytes: float) -> int:
         return max(1, min(int(raw_bytes), RAW_BYTES_MAX))
 
-    def _halves(
-        self, slices: Sequence[ShardSlice]
-    ) -> tuple[Sequence[ShardSlice], Sequence[ShardSlice]]:
+    def _halves(self, slices: Sequence[ShardSlice]) -> tuple[Sequence[ShardSlice], Sequence[ShardSlice]]:
         if len(slices) > 1:
             middle = len(slices) // 2
             return slices[:middle], slices[middle:]
@@ -116,12 +110,7 @@ def open_chunk(value: bytes, ref: ChunkRef, snapshot_id: str) -> bytes:
 
 
 def unpacking(
-    body: bytes,
-    ref: ChunkRef,
-    snapshot_id: str,
-    *,
-    verify_sums: bool = False,
-    short_steps: bool = False,
+    body: bytes, ref: ChunkRef, snapshot_id: str, *, verify_sums: bool = False, short_steps: bool = False
 ) -> Iterator[tuple[str, ShardSlice] | None]:
     """Yield the slices of a chunk with their store, each decoded in a step of its own; None after a step without one.
 
@@ -162,9 +151,7 @@ def reading_back(
     store, total = DEFAULT_STORE, EMPTY
     where = _name(ref, snapshot_id)
     if len(body) > _WRITTEN_BYTES_MAX:
-        raise DamagedError(
-            f"{where} has a body of {len(body)} bytes, but a writer packs at most {_WRITTEN_BYTES_MAX}"
-        )
+        raise DamagedError(f"{where} has a body of {len(body)} bytes, but a writer packs at most {_WRITTEN_BYTES_MAX}")
     for found in unpacking(body, ref, snapshot_id, verify_sums=True, short_steps=True):
         if found is not None:
             store, part = found
@@ -215,9 +202,7 @@ def _check_bytes(value: bytes, ref: ChunkRef, where: str) -> None:
             f" but its manifest says {ref.size_bytes} with {ref.crc32:08x}"
         )
     if ref.sha256 and sha256_of([value]) != ref.sha256:
-        raise DamagedError(
-            f"{where} does not have the SHA-256 in its manifest's seal: it was exchanged"
-        )
+        raise DamagedError(f"{where} does not have the SHA-256 in its manifest's seal: it was exchanged")
 
 
 def _check_place(chunk: Chunk | _Sliced, ref: ChunkRef, snapshot_id: str, where: str) -> None:
@@ -247,9 +232,7 @@ def _placed(part: ShardSlice, shard_count: int, where: str) -> Steps[None]:
         raise DamagedError(f"{where} has a slice of shard {index} of {shard_count}")
     while block := list(islice(keys, BLOCK)):
         if any(crc32(key) & mask != index for key in block):
-            raise DamagedError(
-                f"{where} has a key in shard {index} of {shard_count} that belongs to another shard"
-            )
+            raise DamagedError(f"{where} has a key in shard {index} of {shard_count} that belongs to another shard")
         yield
 
 

@@ -18,14 +18,7 @@ import msgspec
 import zstandard
 
 from snapreplay.errors import DamagedError, StopError, UnknownFormatError
-from snapreplay.snapshots.format.records import (
-    ChangesRecord,
-    Chunk,
-    Claim,
-    Increment,
-    LogEntry,
-    Manifest,
-)
+from snapreplay.snapshots.format.records import ChangesRecord, Chunk, Claim, Increment, LogEntry, Manifest
 
 MAGIC = b"SNRP"
 FORMAT_VERSION = 1
@@ -148,9 +141,7 @@ def decode(value: bytes) -> LogEntry:
     # A str that is no UTF-8 is a UnicodeDecodeError, which is a ValueError like msgspec's own
     # errors.
     except (ValueError, RecursionError) as error:
-        raise DamagedError(
-            f"the body of this {kind.name.lower()} record cannot be decoded: {error}"
-        ) from error
+        raise DamagedError(f"the body of this {kind.name.lower()} record cannot be decoded: {error}") from error
 
 
 def open_envelope(value: bytes) -> Envelope:
@@ -160,9 +151,7 @@ def open_envelope(value: bytes) -> Envelope:
         DamagedError, UnknownFormatError: as `decode`.
     """
     if len(value) < HEADER_BYTES:
-        raise DamagedError(
-            f"a record cannot have {len(value)} bytes: its header alone has {HEADER_BYTES}"
-        )
+        raise DamagedError(f"a record cannot have {len(value)} bytes: its header alone has {HEADER_BYTES}")
     magic, version, kind, compression, flags, checksum = _LAYOUT.unpack_from(value)
     if magic != MAGIC:
         raise DamagedError(f"the record begins with {magic!r}, not with {MAGIC!r}")
@@ -225,17 +214,13 @@ def _without_seal(value: bytes) -> bytes:
     end = len(value) - MAC_BYTES - 1
     start = end - value[end] if end >= HEADER_BYTES else 0
     if start < HEADER_BYTES:
-        raise DamagedError(
-            f"a sealed record cannot have {len(value)} bytes: its seal alone has more"
-        )
+        raise DamagedError(f"a sealed record cannot have {len(value)} bytes: its seal alone has more")
     return value[HEADER_BYTES:start]
 
 
 def _limited(body: bytes) -> bytes:
     if len(body) > BODY_BYTES_MAX:
-        raise DamagedError(
-            f"the body has {len(body)} bytes, but at most {BODY_BYTES_MAX} are allowed"
-        )
+        raise DamagedError(f"the body has {len(body)} bytes, but at most {BODY_BYTES_MAX} are allowed")
     return body
 
 

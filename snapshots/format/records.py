@@ -20,6 +20,7 @@ NO_OFFSET = -1
 """Stands for an offset that does not exist (the genesis has no previous increment)."""
 
 OWN_KIND = "increments-replaced"
+UPGRADED_KIND, PATCHED_KIND = "state-upgraded", "state-patched"
 """Kind of the decisions that a process makes by itself; all others are an operator's."""
 
 
@@ -99,9 +100,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: Digest | None  # of the state after the batch; None: none was computed
     genesis: Genesis
     written_at_ms: int
-    topic_ids: dict[
-        str, str
-    ] = {}  # of every input and both own topics; empty: the cluster has none
+    topic_ids: dict[str, str] = {}  # of every input and both own topics; empty: the cluster has none
     # Output topic -> XXH64 of what the handlers sent to it in this batch, in order; dead letters are not covered.
     outputs_xxh64: dict[str, int] = {}
     fallback_from: str | None = None  # newer snapshot that the last restore could not use: its id
@@ -111,9 +110,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     store_digests: dict[str, Digest] = {}
     cleared: list[str] = []  # stores whose entries were all deleted, before the batch's changes
     fired_count: int = 0  # timers fired and entries expired after the last record of `ranges`
-    skipped_timers: list[
-        int
-    ] = []  # dead-lettered ones among the timers of the batch, counted from 0
+    skipped_timers: list[int] = []  # dead-lettered ones among the timers of the batch, counted from 0
     # The next record of this input is the next one of all: what was due before it has begun to happen.
     begun_input: str | None = None
     # Store -> paths of the fields that its values may have; with "-" in front: that they may lack.
@@ -129,11 +126,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     def portion(self, records: Sequence[InputRecord]) -> Portion:
         """Return what a replay is to apply again; `records`: all of `ranges`."""
         return Portion(
-            records,
-            self.stream_time_ms,
-            self.fired_count,
-            skipped=self.skipped,
-            skipped_timers=self.skipped_timers,
+            records, self.stream_time_ms, self.fired_count, skipped=self.skipped, skipped_timers=self.skipped_timers
         )
 
     @property
@@ -146,6 +139,13 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether the owner itself began the chain here: what it had written before was deleted or cut."""
         finding = (self.decision or {}).get("finding", "")
         return self.begins_anew and finding.startswith(f"{OWN_KIND}-")
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether an operator accepted this state in place of what else is known. Other decisions weigh nothing: they
+        go on from the batch before them, at the same positions."""
+        finding = (self.decision or {}).get("finding", "")
+        return self.decision is not None and not finding.startswith((OWN_KIND, UPGRADED_KIND, PATCHED_KIND))
 
 
 class ChangesRecord(msgspec.Struct, frozen=True):

@@ -16,14 +16,7 @@ from hashlib import sha256
 from zlib import crc32
 
 from snapreplay.errors import StopError, UsageError
-from snapreplay.snapshots.format.envelope import (
-    HEADER_BYTES,
-    MAC_BYTES,
-    MAGIC,
-    SEALED,
-    RecordKind,
-    kind_of,
-)
+from snapreplay.snapshots.format.envelope import HEADER_BYTES, MAC_BYTES, MAGIC, SEALED, RecordKind, kind_of
 
 _DOMAIN = b"snapreplay seal 1"
 _KEY_ID = re.compile(r"[0-9A-Za-z._-]{1,32}")

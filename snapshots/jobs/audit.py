@@ -20,35 +20,22 @@ from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.load import checked_app, load_app
 from snapreplay.errors import RetryableError, SnapreplayError, StopError, UsageError
-from snapreplay.snapshots.jobs.causes import cause
-from snapreplay.snapshots.jobs.fixed_logs import (
-    LogReader,
-    OpenReader,
-    PartitionLogs,
-    freeze,
-    starts_of,
-)
-from snapreplay.snapshots.jobs.read import SPARK_ERRORS, KafkaSource
-from snapreplay.snapshots.jobs.second_reading import witnessed
-from snapreplay.snapshots.jobs.session import check, spark_session
+from snapreplay.snapshots.jobs.fixed_logs import LogReader, OpenReader, PartitionLogs, freeze, starts_of
+from snapreplay.snapshots.jobs.second_reading import KafkaSource, witnessed
+from snapreplay.snapshots.jobs.session import SparkFailed, check, spark_session, stopping
 from snapreplay.snapshots.jobs.spark_tasks import ANOTHER_HASH_SEED, TaskFailed, for_each
 from snapreplay.snapshots.proof.entries import wrong_entries
 from snapreplay.snapshots.proof.level import Level
-from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.snapshots.proof.partition import PartitionReport, audit_partition
 from snapreplay.snapshots.proof.proven import Proof, Recorded
-from snapreplay.snapshots.proof.records import Slices
-from snapreplay.snapshots.proof.replay import ReadInput, Segment, SegmentReport, prove, repeated
+from snapreplay.snapshots.proof.records import Logs, Moment
+from snapreplay.snapshots.proof.replay import Segment, SegmentReport, prove, repeated
 from snapreplay.snapshots.proof.report import AuditedChain, AuditReport, Stretch, Violation
 from snapreplay.state.digest import EMPTY
 
 T = TypeVar("T")
 
 _ATTEMPTS = 3
-
-
-class SparkFailed(StopError):
-    """Spark could not finish; the cause is attached."""
 
 
 class Trimmed(RetryableError):
@@ -83,13 +70,14 @@ def audit(
     with spark_session("snapreplay audit", master) as spark:
         for _ in range(_ATTEMPTS):
             try:
-                audited = _Audit(spark, kafka, app_id, moments, known, app)
-                report = audited.report(open_reader, level, replayed, started)
+                with stopping("audit"):
+                    audited = _Audit(spark, kafka, app_id, moments, known, app)
+                    report = audited.report(open_reader, level, replayed, started)
                 return report if proofs is None else recorded(report, proofs)
-            except (*SPARK_ERRORS, TaskFailed) as error:
+            except (SparkFailed, TaskFailed):
                 before, moments = moments, _frozen(open_reader, app_id)
-                if _same_starts(moments, before):
-                    raise _told(error) from error
+                if list(map(starts_of, moments)) == list(map(starts_of, before)):
+                    raise
     raise Trimmed(
         f"the topics of {app_id!r} were trimmed {_ATTEMPTS} times while they were read",
         hint="take snapshots less often while auditing",
@@ -99,17 +87,6 @@ def audit(
 def _frozen(open_reader: OpenReader, app_id: str) -> list[Moment]:
     with open_reader() as reader:
         return freeze(reader, app_id)
-
-
-def _same_starts(now: Sequence[Moment], before: Sequence[Moment]) -> bool:
-    return list(map(starts_of, now)) == list(map(starts_of, before))
-
-
-def _told(error: BaseException) -> BaseException:
-    if isinstance(error, TaskFailed):
-        return error
-    says, hint = cause(error)
-    return SparkFailed(f"Spark stopped the audit: {says}", hint=hint)
 
 
 class _Audit:
@@ -132,9 +109,7 @@ class _Audit:
         self._known = known
         self._app_name = app or ""
 
-    def report(
-        self, open_reader: OpenReader, level: Level, app: App[Any] | None, started: float
-    ) -> AuditReport:
+    def report(self, open_reader: OpenReader, level: Level, app: App[Any] | None, started: float) -> AuditReport:
         """Audit and report; `started` is the monotonic clock's at the beginning."""
         work = partial(_audited, self._app_id, level, self._known)
         parts = for_each(self._spark, self._moments, open_reader, work, PartitionReport)
@@ -165,15 +140,13 @@ class _Audit:
             since_last=self._known is not None,
         )
 
-    def _replay(
-        self, open_reader: OpenReader, app: App[Any], parts: Sequence[PartitionReport]
-    ) -> list[SegmentReport]:
+    def _replay(self, open_reader: OpenReader, app: App[Any], parts: Sequence[PartitionReport]) -> list[SegmentReport]:
         found = [segment for part in parts for segment in part.segments]
-        work = partial(_replayed, self._app_name, app.version)
+        work = partial(_with_logs, prove, self._app_name, app.version)
         reports = for_each(self._spark, found, open_reader, work, SegmentReport)
         differ = [number for number, each in enumerate(reports) if each.fingerprint]
         again = [found[number] for number in differ]
-        repeat = partial(_repeated, self._app_name, app.version)
+        repeat = partial(_with_logs, repeated, self._app_name, app.version)
         seed = ANOTHER_HASH_SEED
         prints = for_each(self._spark, again, open_reader, repeat, str, hash_seed=seed)
         for number, fingerprint in zip(differ, prints, strict=True):
@@ -183,19 +156,11 @@ class _Audit:
     def _witness(self, parts: Sequence[PartitionReport]) -> tuple[dict[str, int], list[Violation]]:
         topic = names.snapshots_topic(self._app_id)
         newest = {part.partition: part.newest for part in parts if part.newest is not None}
-        digests = witnessed(self._spark, self._source, topic, len(self._moments), newest)
-        checked = {
-            "snapshots_hashed": len(newest),
-            "entries_hashed": sum(each.count for each in digests.values()),
-        }
+        manifests = {partition: each.manifest for partition, each in newest.items()}
+        digests = witnessed(self._spark, self._source, topic, len(self._moments), manifests)
+        checked = {"snapshots_hashed": len(newest), "entries_hashed": sum(each.count for each in digests.values())}
         wrong = [
-            Violation(
-                "digest",
-                topic,
-                partition,
-                each.manifest_offset,
-                wrong_entries(each.manifest, found),
-            )
+            Violation("digest", topic, partition, each.manifest_offset, wrong_entries(each.manifest, found))
             for partition, each in newest.items()
             if (found := digests.get(partition, EMPTY)) != each.manifest.entries_digest
         ]
@@ -217,28 +182,11 @@ def _replayable(app_id: str, app: str | None) -> App[Any]:
     return checked_app(app, app_id)
 
 
-def _replayed(app: str, version: str, reader: LogReader, segment: Segment) -> SegmentReport:
-    return _with_logs(prove, app, version, reader, segment)
-
-
-def _repeated(app: str, version: str, reader: LogReader, segment: Segment) -> str:
-    return _with_logs(repeated, app, version, reader, segment)
-
-
 def _with_logs(
-    work: Callable[[App[Any], Segment, Logs, ReadInput], T],
-    app: str,
-    version: str,
-    reader: LogReader,
-    segment: Segment,
+    work: Callable[[App[Any], Segment, Logs], T], app: str, version: str, reader: LogReader, segment: Segment
 ) -> T:
     loaded = _imported(app, version)
-    logs = PartitionLogs(reader, loaded.app_id, segment.partition)
-
-    def read_input(topic: str, start_offset: int, end_offset: int) -> Slices:
-        return reader.read(topic, segment.partition, start_offset, end_offset, committed=True)
-
-    return work(loaded, segment, logs, read_input)
+    return work(loaded, segment, PartitionLogs(reader, loaded.app_id, segment.partition))
 
 
 def _imported(app: str, version: str) -> App[Any]:
@@ -294,18 +242,14 @@ def recorded(report: AuditReport, proofs: Proofs) -> AuditReport:
         says = f"{error.message}; {error.hint}" if error.hint else error.message
         return msgspec.structs.replace(report, not_recorded=says)
     chains = [
-        msgspec.structs.replace(each, proven=kept[each.partition], recorded=True)
-        if each.partition in kept
-        else each
+        msgspec.structs.replace(each, proven=kept[each.partition], recorded=True) if each.partition in kept else each
         for each in report.chains
     ]
     return msgspec.structs.replace(report, chains=chains)
 
 
 def chains_of(
-    parts: Sequence[PartitionReport],
-    replayed: Sequence[SegmentReport],
-    with_findings: Collection[int],
+    parts: Sequence[PartitionReport], replayed: Sequence[SegmentReport], with_findings: Collection[int]
 ) -> list[AuditedChain]:
     """Return the chains by partition. `replayed`: of the segments of all parts, in order."""
     reports = iter(replayed)
@@ -313,15 +257,10 @@ def chains_of(
     for part in parts:
         for segment, report in zip(part.segments, reports, strict=False):
             stretches[part.partition].append((segment, report))
-    return [
-        _chain(part.chain, stretches[part.partition], found=part.partition in with_findings)
-        for part in parts
-    ]
+    return [_chain(part.chain, stretches[part.partition], found=part.partition in with_findings) for part in parts]
 
 
-def _chain(
-    chain: AuditedChain, replayed: Sequence[tuple[Segment, SegmentReport]], *, found: bool
-) -> AuditedChain:
+def _chain(chain: AuditedChain, replayed: Sequence[tuple[Segment, SegmentReport]], *, found: bool) -> AuditedChain:
     """Prove as far as the last stretch was replayed: those before it were replayed, or have no input any more."""
     proven = chain.proven
     if replayed and replayed[-1][1].proven is not None:
@@ -330,8 +269,7 @@ def _chain(
         chain,
         proven=None if found else proven,
         stretches=tuple(
-            Stretch(segment.log_start, segment.end_offset, _outcome(report))
-            for segment, report in replayed
+            Stretch(segment.log_start, segment.end_offset, _outcome(report)) for segment, report in replayed
         ),
     )
 

@@ -8,20 +8,22 @@ Without Spark in it: what runs the tasks, and the witness, are given.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+from zlib import crc32
 
 import msgspec
 
 from snapreplay.app import names
+from snapreplay.app.app import App
 from snapreplay.app.load import checked_app
 from snapreplay.errors import RetryableError, SnapreplayError, StopError, UsageError
-from snapreplay.snapshots.format.envelope import encode, headers_of
-from snapreplay.snapshots.format.records import Increment, Manifest
+from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, RecordKind, encode, headers_for, headers_of
+from snapreplay.snapshots.format.records import ChunkRef, Increment, Manifest
 from snapreplay.snapshots.format.seal import OFF
 from snapreplay.snapshots.jobs.compaction_report import Outcome, PartitionResult
-from snapreplay.snapshots.jobs.compaction_task import Attempt, attempted
 from snapreplay.snapshots.jobs.fixed_logs import (
     LogClient,
     LogReader,
@@ -37,12 +39,12 @@ from snapreplay.snapshots.proof.compaction import (
     Superseded,
     Written,
     check_still_wanted,
-    draft,
+    chunk_records,
+    folded,
     proposal,
+    target_of,
 )
-from snapreplay.snapshots.proof.moment import Moment
-from snapreplay.snapshots.proof.partition import Newest
-from snapreplay.snapshots.proof.records import judge
+from snapreplay.snapshots.proof.records import Moment, judge
 from snapreplay.snapshots.proof.state import At, last_batch
 from snapreplay.state.digest import EMPTY, Digest
 
@@ -53,6 +55,14 @@ _ATTEMPTS = 3
 
 class ProposalInDoubt(RetryableError):
     """A manifest was sent, and no broker has answered."""
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """The work of a task: `written`, or a `result` that says why not."""
+
+    partition: int
+    written: Written | None = None
+    result: PartitionResult | None = None
 
 
 class Engine(Protocol):
@@ -67,9 +77,7 @@ class Engine(Protocol):
     ) -> list[T]:
         """Return what `work` gives for each part. May run a part more than once: only one of its values counts."""
 
-    def witnessed(
-        self, topic: str, partition_count: int, written: Mapping[int, Newest]
-    ) -> dict[int, Digest]:
+    def witnessed(self, topic: str, partition_count: int, written: Mapping[int, Written]) -> dict[int, Digest]:
         """Return by partition the digest of what is in the chunks, read by another client. Absent without entries."""
 
 
@@ -113,11 +121,7 @@ class Compaction:
         return sorted(results, key=lambda result: result.partition)
 
     def _proposals(
-        self,
-        client: LogClient,
-        written: Sequence[Written],
-        digests: Mapping[int, Digest],
-        ids: Mapping[str, str],
+        self, client: LogClient, written: Sequence[Written], digests: Mapping[int, Digest], ids: Mapping[str, str]
     ) -> list[PartitionResult]:
         """Propose; if brokers stop answering on the way, what was proposed before is there: the report says so."""
         results: list[PartitionResult] = []
@@ -131,10 +135,7 @@ class Compaction:
                     raise
                 left = written[number + 1 :]
                 results.append(_ended(each, Outcome.NOT_POSSIBLE, error))
-                return [
-                    *results,
-                    *(_ended(one, Outcome.NOT_POSSIBLE, _not_tried(error)) for one in left),
-                ]
+                return [*results, *(_ended(one, Outcome.NOT_POSSIBLE, _not_tried(error)) for one in left)]
         return results
 
     @property
@@ -164,9 +165,8 @@ class Compaction:
         topic = names.snapshots_topic(self._app_id)
         while True:
             kept = self._kept(written)
-            drafts = {each.partition: Newest(-1, draft(each, each.increment)) for each in kept}
             try:
-                return self._engine.witnessed(topic, partition_count, drafts)
+                return self._engine.witnessed(topic, partition_count, {each.partition: each for each in kept})
             except StopError:
                 if len(self._kept(kept)) == len(kept):
                     raise
@@ -178,8 +178,7 @@ class Compaction:
                 each
                 for each in written
                 if each.first_chunk_offset is None
-                or each.first_chunk_offset
-                >= client.bounds(topic, each.partition, committed=False)[0]
+                or each.first_chunk_offset >= client.bounds(topic, each.partition, committed=False)[0]
             ]
 
     def _proposed(
@@ -204,9 +203,7 @@ class Compaction:
             ) from error
         return msgspec.structs.replace(_result(written, Outcome.PROPOSED), manifest_offset=offset)
 
-    def _checked(
-        self, client: LogClient, written: Written, witnessed: Digest, ids: Mapping[str, str]
-    ) -> Manifest:
+    def _checked(self, client: LogClient, written: Written, witnessed: Digest, ids: Mapping[str, str]) -> Manifest:
         """Look at everything once more.
 
         Raises:
@@ -233,9 +230,7 @@ class Compaction:
         return proposal(written, found, witnessed, self._proposed_by, self._now_ms())
 
 
-def looked(
-    client: LogReader, app_id: str, partition: int, look: Callable[[Moment, PartitionLogs], T]
-) -> T:
+def looked(client: LogReader, app_id: str, partition: int, look: Callable[[Moment, PartitionLogs], T]) -> T:
     """Return what `look` gives for this moment; for a later one, if the owner trims a topic meanwhile.
 
     Raises:
@@ -299,3 +294,74 @@ def _result(written: Written, outcome: Outcome) -> PartitionResult:
         size_bytes=sum(ref.size_bytes for ref in written.chunks),
         bridged=written.bridged,
     )
+
+
+def attempted(app_id: str, app: str | None, version: str, client: LogClient, moment: Moment) -> Attempt:
+    """Make one attempt at a partition, in a task. Its chunks have an id that no other attempt has.
+
+    Raises:
+        RetryableError, UsageError: the job cannot go on.
+    """
+    try:
+        written = _written(app_id, app, version, client, moment)
+    except UsageError:
+        raise
+    except RetryableError as error:
+        if not _is_trimmed(client, app_id, moment):
+            raise
+        return _failed(moment, error)
+    except SnapreplayError as error:
+        return _failed(moment, error)
+    if written is None:
+        return Attempt(moment.partition, result=PartitionResult(moment.partition, Outcome.NOTHING_TO_DO))
+    return Attempt(moment.partition, written=written)
+
+
+def _written(app_id: str, app: str | None, version: str, client: LogClient, moment: Moment) -> Written | None:
+    logs = PartitionLogs(client, app_id, moment.partition)
+    target = target_of(moment, logs)
+    if target is None:
+        return None
+
+    loaded = None if app is None else _same_app(app, app_id, version)
+    state = folded(app_id, moment, logs, target, loaded)
+    snapshot_id, refs = uuid.uuid4().hex, list[ChunkRef]()
+    topic, headers = (names.snapshots_topic(app_id), headers_for(RecordKind.CHUNK, snapshot_id))
+    for value in chunk_records(snapshot_id, state.cursor, RECORD_BYTES_MAX):
+        offset = client.append(topic, moment.partition, value, headers)
+        if refs and offset <= refs[-1].offset:  # a log only grows
+            raise ChangedMeanwhile(
+                f"{topic} was created again: a chunk appended after offset {refs[-1].offset} lies at {offset}"
+            )
+        sha256 = (client.seals or OFF).sha256([value])
+        refs.append(ChunkRef(offset, len(refs), len(value), crc32(value), sha256))
+    return Written(
+        moment.partition,
+        target.found.offset,
+        target.found.increment,
+        snapshot_id,
+        refs,
+        state.shard_count,
+        None if state.base is None else state.base.snapshot_id,
+        state.batches,
+        state.by_replay,
+        list(state.bridged),
+    )
+
+
+def _same_app(app: str, app_id: str, version: str) -> App[Any]:
+    loaded = checked_app(app, app_id)
+    if loaded.version != version:
+        raise StopError(
+            f"an executor has imported version {loaded.version} of the app, but the job was started with {version}"
+        )
+    return loaded
+
+
+def _is_trimmed(client: LogClient, app_id: str, before: Moment) -> bool:
+    return starts_of(moment_of(client, app_id, before.partition)) != starts_of(before)
+
+
+def _failed(moment: Moment, error: SnapreplayError) -> Attempt:
+    result = PartitionResult(moment.partition, Outcome.NOT_POSSIBLE, reason=error.message, hint=error.hint)
+    return Attempt(moment.partition, result=result)

@@ -15,8 +15,7 @@ from snapreplay.app.record import InputRecord
 from snapreplay.errors import UsageError
 from snapreplay.snapshots.format.envelope import Headers
 from snapreplay.snapshots.format.seal import Seals
-from snapreplay.snapshots.proof.moment import Moment
-from snapreplay.snapshots.proof.records import Slices
+from snapreplay.snapshots.proof.records import Moment, Slices
 
 
 class TopicMissing(UsageError):
@@ -77,12 +76,14 @@ class PartitionLogs:
         return self._reader.seals
 
     def increments(self, start_offset: int, end_offset: int) -> Slices:
-        topic = names.increments_topic(self._app_id)
-        return self._reader.read(topic, self._partition, start_offset, end_offset, committed=True)
+        return self.input(names.increments_topic(self._app_id), start_offset, end_offset)
 
     def snapshots(self, start_offset: int, end_offset: int) -> Slices:
         topic = names.snapshots_topic(self._app_id)
         return self._reader.read(topic, self._partition, start_offset, end_offset, committed=False)
+
+    def input(self, topic: str, start_offset: int, end_offset: int) -> Slices:
+        return self._reader.read(topic, self._partition, start_offset, end_offset, committed=True)
 
 
 def freeze(reader: LogReader, app_id: str) -> list[Moment]:

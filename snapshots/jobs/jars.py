@@ -12,8 +12,8 @@ import time
 from importlib.resources import files
 from pathlib import Path
 
+from snapreplay import jars
 from snapreplay.errors import SnapreplayError
-from snapreplay.jars import cache
 
 JARS_DIR_VARIABLE = "SNAPREPLAY_SPARK_JARS_DIR"
 _WHAT = "Spark's Kafka connector"
@@ -25,17 +25,17 @@ def ensure() -> list[Path]:
     Raises:
         JarsUnavailable: they are missing and cannot be fetched.
     """
-    root = cache.jars_dir("spark", JARS_DIR_VARIABLE)
+    root = jars.jars_dir("spark", JARS_DIR_VARIABLE)
     started = time.monotonic()
-    if cache.fill(root, _pom(), _copy):
+    if jars.fill(root, _pom(), _copy):
         took_s = time.monotonic() - started
-        print(f"spark: fetched {cache.size_of(root)} in {took_s:.1f} s", file=sys.stderr)
+        print(f"spark: fetched {jars.size_of(root)} in {took_s:.1f} s", file=sys.stderr)
     return sorted(root.glob("*.jar"))
 
 
 def check() -> None:
     """Raise JavaUnavailable or JarsUnavailable if `ensure` or a session would fail, because java or mvn is missing."""
-    cache.check("Spark", _WHAT, cache.jars_dir("spark", JARS_DIR_VARIABLE), _pom())
+    jars.check("Spark", _WHAT, jars.jars_dir("spark", JARS_DIR_VARIABLE), _pom())
 
 
 def _pom() -> bytes:
@@ -43,9 +43,9 @@ def _pom() -> bytes:
 
 
 def _copy(fresh: Path) -> None:
-    cache.find_maven(_WHAT)  # nothing is announced that cannot begin
+    jars.find_maven(_WHAT)  # nothing is announced that cannot begin
     print(f"spark: fetching {_WHAT} with Maven (about 10 MB, only once)", file=sys.stderr)
-    cache.copy_dependencies(_pom(), fresh, _WHAT)
+    jars.copy_dependencies(_pom(), fresh, _WHAT)
 
 
 def main() -> int:
@@ -58,7 +58,7 @@ def main() -> int:
     except SnapreplayError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"spark: {cache.size_of(found[0].parent)} in {found[0].parent}")
+    print(f"spark: {jars.size_of(found[0].parent)} in {found[0].parent}")
     return 0
 
 

@@ -1,8 +1,10 @@
-"""One Spark session, quiet, with the Kafka connector: in this process on loopback, or on a cluster."""
+"""One Spark session, quiet, with the Kafka connector: in this process on loopback, or on a cluster. And the cause why
+Spark stopped a job, in one line, with what to do about it."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -12,13 +14,14 @@ from importlib.resources import files
 from pathlib import Path
 
 import pandas  # noqa: F401 - else Spark misses it in the middle of a job, as an error of its own
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped] # py4j ships no types
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from snapreplay.errors import UsageError
-from snapreplay.jars.java import INSTALL, environment, find_java
+from snapreplay.errors import StopError, UsageError
+from snapreplay.jars import INSTALL, environment, find_java
 from snapreplay.snapshots.jobs import jars
-from snapreplay.snapshots.jobs.causes import cause
 
 # For a JVM that ends soon: the quick compiler and the plain collector start twice as fast (28.7 s
 # against 19.1 s for a whole suite of tiny jobs). Over gigabytes of chunks the optimising compiler
@@ -43,6 +46,42 @@ _HEAP = "512m"
 default of 1 GiB is filled with garbage before it is collected. Spark refuses less than 450 MiB."""
 
 _HELD_BACK = (signal.SIGINT, signal.SIGTERM)
+
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+"""What an action raises; a failed read of Kafka raises the second, unwrapped (4.2.0)."""
+
+_TRACEBACK = "Traceback (most recent call last)"
+_RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt|Failed|NotFound)\b.*", re.MULTILINE)
+_INSTALL = (
+    "install snapreplay[spark] of this version for the Python that the executors run (PYSPARK_PYTHON): in their image,"
+    " or with `spark-submit --archives`"
+)
+_KILLED = "a Python worker of Spark was ended from outside"
+_ENDED = ("Python worker exited unexpectedly", "Broken pipe", "Connection reset", "EOFException")
+"""What Spark says of a worker that is gone, whichever socket noticed it first."""
+_HINTS = {
+    _KILLED: "by the kernel, perhaps, because memory ran out (`dmesg` shows it). Run the command again with more"
+    " memory, or with fewer workers at a time: `--master local[1,3]`",
+    "No module named 'snapreplay'": _INSTALL,
+    "No module named": _INSTALL,
+    "PYTHON_VERSION_MISMATCH": "set PYSPARK_PYTHON to a Python of the driver's minor version that the executors have",
+    "Cannot run program": "set PYSPARK_PYTHON to a Python that exists on the executors",
+    "Failed to find data source: kafka": "add Spark's Kafka connector: `spark-submit --jars`",
+}
+
+
+class SparkFailed(StopError):
+    """Spark could not finish; the cause is attached."""
+
+
+@contextmanager
+def stopping(job: str) -> Iterator[None]:
+    """Raise SparkFailed if Spark stops the job in this block."""
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        says, hint = cause(error)
+        raise SparkFailed(f"Spark stopped the {job}: {says}", hint=hint) from error
 
 
 @contextmanager
@@ -190,3 +229,35 @@ def _uninterrupted() -> Iterator[None]:
         signal.raise_signal(signal.SIGTERM)
     if held:
         raise KeyboardInterrupt
+
+
+def cause(error: BaseException) -> tuple[str, str]:
+    """Return (what happened, hint). Spark's own messages are stack traces: the line of the Python error in a worker
+    is taken, else the first one of Java's last cause, or of one that is known."""
+    text = str(error)
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    causes: list[str] = []
+    while java is not None:
+        causes.append(str(java.toString()))
+        java = java.getCause()
+    text = "\n".join([*causes[-1:], text])
+    known = [_first(each) for each in causes if _hint_for(_first(each))]
+    says = _in_worker(text) or next(iter(known), "") or _first(text)
+    if any(each in says for each in _ENDED):
+        says = f"{_KILLED}: {says}"
+    return says, _hint_for(says)
+
+
+def _hint_for(says: str) -> str:
+    return next((hint for part, hint in _HINTS.items() if part in says), "")
+
+
+def _in_worker(text: str) -> str:
+    """Return what the first traceback of a Python worker ends with."""
+    _, found, trace = text.partition(_TRACEBACK)
+    raised = _RAISED.search(trace) if found else None
+    return raised.group().strip() if raised else ""
+
+
+def _first(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")

@@ -22,7 +22,7 @@ from snapreplay.errors import UsageError
 from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs, freeze
 from snapreplay.snapshots.jobs.source_views import VIEWS, Block, SourceView, as_json
 from snapreplay.snapshots.jobs.typed import Stored, stored_types
-from snapreplay.snapshots.proof.moment import Moment
+from snapreplay.snapshots.proof.records import Moment
 from snapreplay.snapshots.proof.state import At
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.stamp import bare
@@ -31,17 +31,7 @@ OpenCluster = Callable[[Mapping[str, str]], AbstractContextManager[LogReader]]
 """A reader by the client's properties, `bootstrap.servers` among them."""
 
 _OPTIONS = frozenset(
-    {
-        "app",
-        "app.id",
-        "view",
-        "stored",
-        "partitions",
-        "at.batch",
-        "at.offset",
-        "at.timestamp",
-        "from.batch",
-    }
+    {"app", "app.id", "view", "stored", "partitions", "at.batch", "at.offset", "at.timestamp", "from.batch"}
 )
 
 _STORED = ("key", "value")
@@ -188,9 +178,7 @@ def _asked(options: Mapping[str, str]) -> _Asked:
     kafka = {n.removeprefix("kafka."): v for n, v in own.items() if n.startswith("kafka.")}
     for name in own:
         if name not in _OPTIONS and not name.startswith("kafka."):
-            raise UnknownOption(
-                f"option {name!r} is none of {', '.join(sorted(_OPTIONS))}, kafka.*"
-            )
+            raise UnknownOption(f"option {name!r} is none of {', '.join(sorted(_OPTIONS))}, kafka.*")
     app_id = _app_id(own)
     if not own.get("kafka.bootstrap.servers"):
         raise UnknownOption("option 'kafka.bootstrap.servers' is missing")
@@ -201,9 +189,7 @@ def _asked(options: Mapping[str, str]) -> _Asked:
         kafka=kafka,
         view=_one_of(own, "view", "state", VIEWS),
         is_raw=_one_of(own, "stored", "json", ("json", "raw")) == "raw",
-        partitions=None
-        if numbers is None
-        else {_number("partitions", n) for n in numbers.split(",")},
+        partitions=None if numbers is None else {_number("partitions", n) for n in numbers.split(",")},
         at=At(
             batch=_number("at.batch", own["at.batch"]) if "at.batch" in own else None,
             offset=_number("at.offset", own["at.offset"]) if "at.offset" in own else None,
@@ -229,9 +215,7 @@ def _first_batch(own: Mapping[str, str]) -> int | None:
     if "from.batch" not in own:
         return None
     if (view := own.get("view", "state")) not in _OF_BATCHES:
-        raise UnknownOption(
-            f"option from.batch goes with the views {' and '.join(_OF_BATCHES)}, not with {view}"
-        )
+        raise UnknownOption(f"option from.batch goes with the views {' and '.join(_OF_BATCHES)}, not with {view}")
     return _number("from.batch", own["from.batch"])
 
 
@@ -254,9 +238,7 @@ def _time_ms(value: str) -> int:
         time = datetime.fromisoformat(value)
     except ValueError:
         time = None
-    if (
-        time is None or time.tzinfo is None
-    ):  # the zone of whichever process reads it is nobody's intention
+    if time is None or time.tzinfo is None:  # the zone of whichever process reads it is nobody's intention
         raise UnknownOption(
             f"option at.timestamp={value!r} is no time with an offset from UTC",
             hint="write it as 2026-11-22T10:00:00+00:00",

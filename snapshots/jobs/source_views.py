@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -13,8 +14,7 @@ import pyarrow as pa
 from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import is_there
-from snapreplay.snapshots.proof.moment import Logs, Moment
-from snapreplay.snapshots.proof.records import judge
+from snapreplay.snapshots.proof.records import Logs, Moment, judge
 from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
 from snapreplay.state.keys import stored_key
 from snapreplay.state.stamp import is_marked, touched_at
@@ -26,7 +26,6 @@ _INT, _LONG, _TEXT = pa.int32(), pa.int64(), pa.string()
 _TIME = pa.timestamp("us", tz="UTC")
 _POSITIONS = pa.map_(_TEXT, _LONG)
 
-Rows = Iterator[dict[str, Any]]
 Block = dict[str, Sequence[Any] | pa.Array]
 """Column → its values, or an array of the column's type."""
 Blocks = Iterator[Block]
@@ -103,65 +102,41 @@ def _changed(offset: int, record: ChangesRecord) -> Blocks:
         }
 
 
-def _in_blocks(rows: Callable[[Moment, Logs, At], Rows]) -> Callable[[Moment, Logs, At], Blocks]:
-    """Make blocks for views with few rows."""
+Table = dict[str, tuple[pa.DataType, Callable[[Any, Any], Any]]]
+"""Column → its type, and its value in a row of (offset, what is there)."""
+
+
+def _table(rows: Callable[[Moment, Logs, At], Iterator[tuple[Any, Any]]], table: Table) -> SourceView:
+    """Make a view with few rows."""
 
     def blocks(moment: Moment, logs: Logs, at: At) -> Blocks:
         every = rows(moment, logs, at)
         while some := list(islice(every, ROWS_MAX)):
-            yield {name: [row[name] for row in some] for name in some[0]}
+            yield {name: [value(*row) for row in some] for name, (_, value) in table.items()}
 
-    return blocks
-
-
-def _named(entry: object, *columns: str) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in columns}
+    return SourceView({name: kind for name, (kind, _) in table.items()}, blocks)
 
 
-def _increments(moment: Moment, logs: Logs, at: At) -> Rows:
-    for offset, entry in _read(moment, logs, at):
-        if isinstance(entry, Increment):
-            yield {
-                "offset": offset,
-                **_named(entry, "batch", "owner_epoch", "previous_offset", "record_count"),
-                "written_at": entry.written_at_ms * 1000,
-                "positions": list(entry.positions.items()),
-                "skipped_count": sum(r.record_count for r in entry.ranges) - entry.record_count,
-                "change_count": entry.changes.entry_count if entry.changes else None,
-                "outputs": list(entry.outputs.items()),
-                "digest": str(entry.digest) if entry.digest else None,
-                "app_version": entry.origin.app_version,
-                "schema_version": entry.origin.schema_version,
-                "snapshot_id": entry.pointers[0].snapshot_id if entry.pointers else None,
-                "decision": list(entry.decision.items()) if entry.decision else None,
-            }
+def _entries(kind: type[Any]) -> Callable[[Moment, Logs, At], Iterator[tuple[Any, Any]]]:
+    return lambda moment, logs, at: (row for row in _read(moment, logs, at) if isinstance(row[1], kind))
 
 
-def _claims(moment: Moment, logs: Logs, at: At) -> Rows:
-    for offset, entry in _read(moment, logs, at):
-        if isinstance(entry, Claim):
-            yield {
-                "offset": offset,
-                **_named(entry, "process_id", "instance_id", "host", "pid"),
-                "started_at": entry.started_at_ms * 1000,
-            }
-
-
-def _snapshots(moment: Moment, logs: Logs, at: At) -> Rows:
-    """Yield the snapshots that the last increment points to, newest first. `is_there`: not trimmed yet."""
+def _pointers(moment: Moment, logs: Logs, at: At) -> Iterator[tuple[Any, Any]]:
+    """Yield the snapshots that the last increment points to, newest first, with whether they are not trimmed yet."""
     found = last_batch(moment, logs, at)
-    for pointer in found.increment.pointers if found is not None else ():
-        yield {
-            **_named(pointer, "snapshot_id", "batch"),
-            **_named(pointer, "manifest_offset", "first_chunk_offset", "increment_offset"),
-            "digest": str(pointer.digest) if pointer.digest else None,
-            "is_there": is_there(pointer, moment),
-        }
+    return ((is_there(each, moment), each) for each in (found.increment.pointers if found is not None else ()))
 
 
-def _read(
-    moment: Moment, logs: Logs, at: At
-) -> Iterator[tuple[int, Claim | ChangesRecord | Increment]]:
+def _fields(kind: pa.DataType, *names: str) -> Table:
+    """Return columns that are fields of what is there."""
+    return {name: (kind, partial(_field, name)) for name in names}
+
+
+def _field(name: str, _: object, entry: object) -> object:
+    return getattr(entry, name)
+
+
+def _read(moment: Moment, logs: Logs, at: At) -> Iterator[tuple[int, Claim | ChangesRecord | Increment]]:
     """Return what can be read, up to the first batch out of bounds.
 
     Raises:
@@ -199,63 +174,43 @@ def _too_early(moment: Moment, first: int, there: int) -> StateUnreachable:
     )
 
 
+_OFFSET: Table = {"offset": (_LONG, lambda offset, _: offset)}
+_DIGEST: Table = {"digest": (_TEXT, lambda _, entry: str(entry.digest) if entry.digest else None)}
+_INCREMENTS: Table = {
+    **_OFFSET,
+    **_fields(_LONG, "batch", "owner_epoch", "previous_offset"),
+    "written_at": (_TIME, lambda _, entry: entry.written_at_ms * 1000),
+    "positions": (_POSITIONS, lambda _, entry: list(entry.positions.items())),
+    **_fields(_LONG, "record_count"),
+    "skipped_count": (_LONG, lambda _, entry: sum(r.record_count for r in entry.ranges) - entry.record_count),
+    "change_count": (_LONG, lambda _, entry: entry.changes.entry_count if entry.changes else None),
+    "outputs": (_POSITIONS, lambda _, entry: list(entry.outputs.items())),
+    **_DIGEST,
+    "app_version": (_TEXT, lambda _, entry: entry.origin.app_version),
+    "schema_version": (_LONG, lambda _, entry: entry.origin.schema_version),
+    "snapshot_id": (_TEXT, lambda _, entry: entry.pointers[0].snapshot_id if entry.pointers else None),
+    "decision": (pa.map_(_TEXT, _TEXT), lambda _, entry: list(entry.decision.items()) if entry.decision else None),
+}
+_CLAIMS: Table = {
+    **_OFFSET,
+    **_fields(_TEXT, "process_id", "instance_id", "host"),
+    **_fields(_LONG, "pid"),
+    "started_at": (_TIME, lambda _, entry: entry.started_at_ms * 1000),
+}
+_SNAPSHOTS: Table = {
+    **_fields(_TEXT, "snapshot_id"),
+    **_fields(_LONG, "manifest_offset", "first_chunk_offset", "batch", "increment_offset"),
+    **_DIGEST,
+    "is_there": (pa.bool_(), lambda there, _: there),
+}
+_STORED: dict[str, pa.DataType] = {"store": _TEXT, "key": None, "value": None, "touched_at": _TIME}
+
 VIEWS: dict[str, SourceView] = {
-    "state": SourceView({"store": _TEXT, "key": None, "value": None, "touched_at": _TIME}, _state),
-    "changes": SourceView(
-        {
-            "batch": _LONG,
-            "offset": _LONG,
-            "change_type": _TEXT,
-            "store": _TEXT,
-            "key": None,
-            "value": None,
-            "touched_at": _TIME,
-        },
-        _changes,
-    ),
-    "increments": SourceView(
-        {
-            "offset": _LONG,
-            "batch": _LONG,
-            "owner_epoch": _LONG,
-            "previous_offset": _LONG,
-            "written_at": _TIME,
-            "positions": _POSITIONS,
-            "record_count": _LONG,
-            "skipped_count": _LONG,
-            "change_count": _LONG,
-            "outputs": _POSITIONS,
-            "digest": _TEXT,
-            "app_version": _TEXT,
-            "schema_version": _LONG,
-            "snapshot_id": _TEXT,
-            "decision": pa.map_(_TEXT, _TEXT),
-        },
-        _in_blocks(_increments),
-    ),
-    "claims": SourceView(
-        {
-            "offset": _LONG,
-            "process_id": _TEXT,
-            "instance_id": _TEXT,
-            "host": _TEXT,
-            "pid": _LONG,
-            "started_at": _TIME,
-        },
-        _in_blocks(_claims),
-    ),
-    "snapshots": SourceView(
-        {
-            "snapshot_id": _TEXT,
-            "manifest_offset": _LONG,
-            "first_chunk_offset": _LONG,
-            "batch": _LONG,
-            "increment_offset": _LONG,
-            "digest": _TEXT,
-            "is_there": pa.bool_(),
-        },
-        _in_blocks(_snapshots),
-    ),
+    "state": SourceView(_STORED, _state),
+    "changes": SourceView({"batch": _LONG, "offset": _LONG, "change_type": _TEXT, **_STORED}, _changes),
+    "increments": _table(_entries(Increment), _INCREMENTS),
+    "claims": _table(_entries(Claim), _CLAIMS),
+    "snapshots": _table(_pointers, _SNAPSHOTS),
 }
 """By name. A type that is None is that of what is stored."""
 

@@ -84,13 +84,15 @@ def _column(node: inspect.Type, above: tuple[Any, ...]) -> Column:
     if isinstance(node, _RECORDS):
         return _struct(node, above)
     if isinstance(node, _LISTS):
-        return _list(_column(node.item_type, above))
+        item = _column(node.item_type, above)
+        return Column(pa.list_(item.type), lambda values: [_of(item, each) for each in values])
     if isinstance(node, inspect.DictType) and isinstance(node.key_type, inspect.StrType):
         return _map(_column(node.value_type, above))
     if isinstance(node, inspect.UnionType):
         others = [each for each in node.types if not isinstance(each, inspect.NoneType)]
         if len(others) == 1:
-            return _optional(_column(others[0], above))
+            column = _column(others[0], above)
+            return Column(column.type, lambda value: None if value is None else _of(column, value))
     return Column(pa.string(), _as_text)
 
 
@@ -105,19 +107,11 @@ def _struct(node: inspect.StructType | inspect.DataclassType, above: tuple[Any, 
     return Column(pa.struct([(name, column.type) for name, column in columns.items()]), value)
 
 
-def _list(item: Column) -> Column:
-    return Column(pa.list_(item.type), lambda values: [_of(item, each) for each in values])
-
-
 def _map(item: Column) -> Column:
     def value(values: dict[str, Any]) -> list[tuple[str, Any]]:
         return [(name, _of(item, each)) for name, each in values.items()]
 
     return Column(pa.map_(pa.string(), item.type), value)
-
-
-def _optional(column: Column) -> Column:
-    return Column(column.type, lambda value: None if value is None else _of(column, value))
 
 
 def _of(column: Column, value: Any) -> Any:

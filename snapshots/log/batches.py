@@ -42,6 +42,10 @@ class Base:
         return cls(manifest.batch, offset, offset + 1, manifest.positions, is_sealed=is_sealed)
 
     @classmethod
+    def of_increment(cls, increment: Increment, offset: int, *, is_sealed: bool = False) -> Base:
+        return cls(increment.batch, offset, offset + 1, increment.positions, is_sealed=is_sealed)
+
+    @classmethod
     def before_genesis(cls, genesis: Genesis, log_start_offset: int) -> Base:
         """Return the base of the empty state: the first increment of the log must be batch 0."""
         return cls(-1, NO_OFFSET, log_start_offset, genesis.start_offsets)

@@ -25,9 +25,7 @@ class Changing(Protocol):
         """Clear these stores, then write and delete entries."""
 
 
-def apply_changes(
-    step: Step, state: Changing, decoded: Sequence[LogEntry | None] | None = None
-) -> Steps[None]:
+def apply_changes(step: Step, state: Changing, decoded: Sequence[LogEntry | None] | None = None) -> Steps[None]:
     """Apply one batch, and those before it whose increments cannot be read.
 
     Args:

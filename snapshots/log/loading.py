@@ -39,14 +39,11 @@ class Nowhere:
 
     stream_time_ms: int = field(default=-1)
 
-    def clear(self, shard_count: int = 0) -> None:
-        """Do nothing: there is nothing to clear."""
+    def clear(self, shard_count: int = 0) -> None: ...
 
-    def load(self, slices: Iterable[ShardSlice], store: str) -> None:
-        """Do nothing: the sums were added up on the way."""
+    def load(self, slices: Iterable[ShardSlice], store: str) -> None: ...
 
-    def loaded(self) -> None:
-        """Do nothing: there is still nothing."""
+    def loaded(self) -> None: ...
 
 
 OnSlice = Callable[[str, ShardSlice], None]
@@ -72,12 +69,9 @@ def named_manifest(record: InputRecord, log: TopicPartition, pointer: Pointer) -
             f" batch {pointer.batch}"
         )
     if manifest.increment_offset != pointer.increment_offset or not all(
-        pointer.first_chunk_offset <= ref.offset < pointer.manifest_offset
-        for ref in manifest.chunks
+        pointer.first_chunk_offset <= ref.offset < pointer.manifest_offset for ref in manifest.chunks
     ):
-        raise DamagedError(
-            f"snapshot {manifest.snapshot_id}: the manifest names other offsets than its pointer"
-        )
+        raise DamagedError(f"snapshot {manifest.snapshot_id}: the manifest names other offsets than its pointer")
     if manifest.digest != pointer.digest:
         raise DamagedError(
             f"snapshot {manifest.snapshot_id}: the manifest's digest {manifest.digest} is not the"

@@ -74,7 +74,5 @@ def decode_as(kind: type[T], value: bytes, log: TopicPartition, offset: int) -> 
     if isinstance(log, SealedLog):
         log.seals.check(value, log.partition, where)
     if not isinstance(entry, kind):
-        raise DamagedError(
-            f"{where} holds a {type(entry).__name__}, not a {kind.__name__}", **facts
-        )
+        raise DamagedError(f"{where} holds a {type(entry).__name__}, not a {kind.__name__}", **facts)
     return entry

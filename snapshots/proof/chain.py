@@ -1,10 +1,11 @@
-"""The rules between an increment and the one before it. Each function gives what does not hold, in words. Pure."""
+"""The rules between an increment and those before it. Each function gives what does not hold, in words. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from snapreplay.app import names
 from snapreplay.counted import counted
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.log.batches import broken_link, follows
@@ -73,9 +74,7 @@ def wrong_counts(found: Found) -> Iterator[str]:
         )
 
 
-def wrong_epoch(
-    found: Found, highest_epoch: int | None, last_claim: int | None, log_start: int
-) -> Iterator[str]:
+def wrong_epoch(found: Found, highest_epoch: int | None, last_claim: int | None, log_start: int) -> Iterator[str]:
     """Tell where an increment does not belong to the newest claim before it. `highest_epoch`: of the increments
     before it."""
     epoch = found.increment.owner_epoch
@@ -85,3 +84,77 @@ def wrong_epoch(
         yield f"written under owner epoch {epoch} after the claim at {last_claim}"
     elif epoch >= log_start and last_claim != epoch:
         yield f"owner epoch {epoch} is not the offset of a claim before it"
+
+
+class _Rule(NamedTuple):
+    """Orphans are those in [start_offset, end_offset) that lie behind a cut, or in front of the first claim with the id
+    of another topic. Without a cut `cut_offset` is `end_offset`."""
+
+    start_offset: int
+    end_offset: int
+    cut_offset: int
+    claim_offset: int
+    log_id: str
+
+
+class Orphans:
+    """Increments whose predecessors are gone: their owner did not know yet that the topic was created again, or cut. It
+    then began the chain anew after them, with everything that they say.
+
+    Give it each claim and increment of a partition in order. It keeps a few numbers for each beginning of the chain,
+    however many increments follow.
+    """
+
+    def __init__(self) -> None:
+        self._rules: list[_Rule] = []
+        self._claim_offset: int | None = None
+        self._start_offset: int | None = None
+        self._cut_offset: int | None = None
+        self._first_with: dict[str, int] = {}
+        """Id of the topic → the first increment that names it, of those in front of the first claim."""
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def claim(self, offset: int) -> None:
+        """Note a claim."""
+        if self._claim_offset is None:
+            self._claim_offset = offset
+
+    def add(self, found: Found) -> None:
+        """Judge the next increment."""
+        offset, increment = found
+        if increment.begun_by_owner:
+            self._judge(increment)
+        if increment.begins_anew:
+            self._start_offset = self._cut_offset = None
+            self._first_with = {}
+        if self._start_offset is None:
+            self._start_offset = offset
+        if self._cut_offset is None and increment.previous_offset >= offset:
+            self._cut_offset = offset
+        if self._claim_offset is None:
+            self._first_with.setdefault(_log_id(increment), offset)
+
+    def has(self, found: Found) -> bool:
+        """Say whether the increment is one."""
+        for rule in self._rules:
+            if rule.start_offset <= found.offset < rule.end_offset:
+                is_foreign = found.offset < rule.claim_offset and _log_id(found.increment) != rule.log_id
+                return is_foreign or found.offset >= rule.cut_offset
+        return False
+
+    def _judge(self, end: Increment) -> None:
+        """Judge what lies before `end`: the owner has begun the chain anew here."""
+        end_offset, log_id = end.owner_epoch, _log_id(end)
+        foreign = [first for other, first in self._first_with.items() if other != log_id]
+        cut = end_offset if self._cut_offset is None else self._cut_offset
+        if self._start_offset is None or min([cut, *foreign]) >= end_offset:
+            return
+        claim = end_offset if self._claim_offset is None else self._claim_offset
+        self._rules.append(_Rule(self._start_offset, end_offset, cut, claim, log_id))
+
+
+def _log_id(increment: Increment) -> str:
+    """Return the id of the increments topic as its owner knew it; "" where the cluster has none."""
+    return increment.topic_ids.get(names.increments_topic(increment.origin.app_id), "")

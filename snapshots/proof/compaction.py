@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from snapreplay.app.app import App
-from snapreplay.app.input_ranges import OutOfOrder
+from snapreplay.app.ranges import OutOfOrder
 from snapreplay.counted import counted
 from snapreplay.errors import DamagedError, SnapreplayError, StopError
 from snapreplay.snapshots.format.chunks import ChunkWriter
@@ -20,17 +20,14 @@ from snapreplay.snapshots.format.records import ChunkRef, Increment, Manifest, P
 from snapreplay.snapshots.log.by_replay import InputDiffers
 from snapreplay.snapshots.plan import LogStarts
 from snapreplay.snapshots.proof.chain import Found
-from snapreplay.snapshots.proof.entries import Entries, entries_of, manifest_of
-from snapreplay.snapshots.proof.findings import AuditedPartition, Findings
-from snapreplay.snapshots.proof.fold import Folding
-from snapreplay.snapshots.proof.increments import IncrementsProof
-from snapreplay.snapshots.proof.moment import Logs, Moment
-from snapreplay.snapshots.proof.records import judge
-from snapreplay.snapshots.proof.replay import ReadInput, Segment, replayed
+from snapreplay.snapshots.proof.entries import Entries, manifest_of
+from snapreplay.snapshots.proof.increments import Folding, IncrementsProof
+from snapreplay.snapshots.proof.records import Logs, Moment, judge
+from snapreplay.snapshots.proof.replay import Segment, replayed
+from snapreplay.snapshots.proof.report import AuditedPartition, Findings
 from snapreplay.snapshots.proof.state import At, bases, last_batch
-from snapreplay.state.contract import Cursor, ShardSlice
+from snapreplay.state.contract import Cursor, ShardSlice, Store
 from snapreplay.state.digest import Digest
-from snapreplay.state.shards import SHARD_COUNT
 from snapreplay.state.steps import all_of
 
 
@@ -53,21 +50,18 @@ class Target(NamedTuple):
     bases: Sequence[Pointer | None]
 
 
-class StoreImage(NamedTuple):
-    """All entries of a store, or of all."""
-
-    shard_count: int
-    cursor: Cursor
-
-
 class Folded(NamedTuple):
-    """The state after the target's batch; its digest is the recorded one."""
+    """The state after the target's batch; its digest is the recorded one.
 
-    images: Sequence[StoreImage]
+    `cursor`: over all of its entries. `shard_count`: as a manifest says it.
+    """
+
+    cursor: Cursor
+    shard_count: int
     base: Pointer | None
     batches: int
     by_replay: bool
-    bridged: Sequence[int] = ()
+    bridged: Sequence[int]
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -109,11 +103,7 @@ def target_of(moment: Moment, logs: Logs) -> Target | None:
     if last is None or _is_current(logs, moment, last):
         return None
     found = _with_digest(logs, last)
-    starts = [
-        each
-        for each in bases(moment, found, last)
-        if each is None or each in last.increment.pointers
-    ]
+    starts = [each for each in bases(moment, found, last) if each is None or each in last.increment.pointers]
     if not starts:
         raise NotCompactable(
             f"neither a snapshot nor the genesis is left to begin with: the increments begin at {moment.log_start},"
@@ -135,10 +125,7 @@ def _is_current(logs: Logs, moment: Moment, last: Found) -> bool:
         manifest = manifest_of(logs, newest)
     except DamagedError:
         return False
-    return manifest.positions == last.increment.positions and manifest.digest in {
-        None,
-        last.increment.digest,
-    }
+    return manifest.positions == last.increment.positions and manifest.digest in {None, last.increment.digest}
 
 
 def _with_digest(logs: Logs, last: Found) -> Found:
@@ -162,14 +149,7 @@ def _with_digest(logs: Logs, last: Found) -> Found:
     return found
 
 
-def folded(
-    app_id: str,
-    moment: Moment,
-    logs: Logs,
-    target: Target,
-    app: App[Any] | None,
-    read_input: ReadInput,
-) -> Folded:
+def folded(app_id: str, moment: Moment, logs: Logs, target: Target, app: App[Any] | None) -> Folded:
     """Return the state after the target's batch, from the first base that leads there; every batch on the way is
     proved.
 
@@ -181,7 +161,7 @@ def folded(
     damage: SnapreplayError | None = None
     for base in target.bases:
         try:
-            return _folded_from(app_id, moment, logs, target.found, base, app, read_input)
+            return _folded_from(app_id, moment, logs, target.found, base, app)
         except (DamagedError, InputDiffers, OutOfOrder) as error:
             damage = damage or error
     raise NotCompactable(
@@ -191,32 +171,27 @@ def folded(
 
 
 def _folded_from(
-    app_id: str,
-    moment: Moment,
-    logs: Logs,
-    found: Found,
-    base: Pointer | None,
-    app: App[Any] | None,
-    read_input: ReadInput,
+    app_id: str, moment: Moment, logs: Logs, found: Found, base: Pointer | None, app: App[Any] | None
 ) -> Folded:
-    batches = found.increment.batch - (0 if base is None else base.batch)
+    increment = found.increment
     entries, bridged = _walked(app_id, moment, logs, found, base)
-    if entries is not None:
-        _check(entries.digest, found)
-        return Folded(list(_images(entries)), base, batches, by_replay=False, bridged=bridged)
-    if app is None:
-        raise NotCompactable(
-            f"a batch before batch {found.increment.batch} recorded no changes, so only a replay leads to its state",
-            hint="name the app, so that its handlers can run: `snapreplay compact module:app`",
+    state: Entries | Store | None = entries
+    if state is None:
+        if app is None:
+            raise NotCompactable(
+                f"a batch before batch {increment.batch} recorded no changes, so only a replay leads to its state",
+                hint="name the app, so that its handlers can run: `snapreplay compact module:app`",
+            )
+        start = moment.log_start if base is None else base.increment_offset + 1
+        segment = Segment(moment.partition, base, None, start, found.offset, dict(increment.positions))
+        state = replayed(app, segment, logs)
+    cursor = state.mark()
+    if cursor.digest != increment.digest:
+        raise DamagedError(
+            f"the state after batch {increment.batch} has digest {cursor.digest}, but {increment.digest} was recorded"
         )
-    start = moment.log_start if base is None else base.increment_offset + 1
-    positions = dict(found.increment.positions)
-    segment = Segment(moment.partition, base, None, start, found.offset, positions)
-    store = replayed(app, segment, logs, read_input)
-    cursor = store.mark()
-    _check(cursor.digest, found)
-    image = StoreImage(store.shard_count, cursor)
-    return Folded([image], base, batches, by_replay=True)
+    batches = increment.batch - (0 if base is None else base.batch)
+    return Folded(cursor, state.shard_count, base, batches, entries is None, bridged)
 
 
 def _walked(
@@ -230,28 +205,19 @@ def _walked(
     """
     start = moment.log_start if base is None else base.increment_offset
     manifests = {} if base is None else {base.manifest_offset: manifest_of(logs, base)}
-
-    def load(manifest_offset: int) -> Entries:
-        return entries_of(logs, manifests[manifest_offset])
-
     findings = Findings(moment.partition)
     kept = LogStarts(moment.log_start, moment.snapshots_start)
     place = AuditedPartition(app_id, moment.partition, start, moment.snapshots_start, kept)
-    folding = Folding(place, findings, manifests, load)
-    proof = IncrementsProof(place, findings, fold=folding, seals=logs.seals)
-    for records in logs.increments(start, found.offset + 1):
-        for record in records:
-            proof.add(judge(record, logs.seals))
-    proof.finish()
+    folding = Folding(place, findings, manifests, logs)
+    proof = IncrementsProof(place, findings, folding=folding, seals=logs.seals)
+    proof.of(logs, found.offset + 1)
     for finding in findings.found:
         if finding.topic == place.increments and finding.offset in proof.bridged:
             continue
         where = f"{finding.topic}-{finding.partition}, offset {finding.offset}"
         raise DamagedError(f"{where}: {finding.detail}")
     if proof.last != found:
-        raise DamagedError(
-            f"batch {found.increment.batch} is not at offset {found.offset} any more"
-        )
+        raise DamagedError(f"batch {found.increment.batch} is not at offset {found.offset} any more")
     if folding.state is None and proof.bridged:
         raise DamagedError(
             f"{place.increments}-{moment.partition}, offset {proof.bridged[0]}: the increment cannot be read, and its"
@@ -260,49 +226,24 @@ def _walked(
     return folding.state, proof.bridged
 
 
-def _check(digest: Digest, found: Found) -> None:
-    if digest != found.increment.digest:
-        raise DamagedError(
-            f"the state after batch {found.increment.batch} has digest {digest}, but {found.increment.digest} was"
-            " recorded"
-        )
-
-
-def _images(entries: Entries) -> Iterator[StoreImage]:
-    for store, shards in entries.stores():
-        cursor = shards.mark()
-        cursor.store = store
-        yield StoreImage(shards.mask + 1, cursor)
-
-
-def shard_count_of(images: Sequence[StoreImage]) -> int:
-    """Return the shard count as a manifest says it."""
-    return next((image.shard_count for image in images), SHARD_COUNT)
-
-
-def chunk_records(
-    snapshot_id: str, images: Sequence[StoreImage], record_bytes_max: int
-) -> Iterator[bytes]:
+def chunk_records(snapshot_id: str, cursor: Cursor, record_bytes_max: int) -> Iterator[bytes]:
     """Yield the values of all chunk records, by sequence.
 
     Raises:
         EntryTooLarge: a single entry does not fit into a chunk.
     """
-    count = 0
-    for image in images:
-        writer, cursor = ChunkWriter(snapshot_id, record_bytes_max, count), image.cursor
-        while slices := all_of(cursor.slicing(writer.raw_bytes)):
-            for value in _encoded(writer, slices, cursor.store):
-                count += 1
-                yield value
+    writer = ChunkWriter(snapshot_id, record_bytes_max)
+    while slices := all_of(cursor.slicing(writer.raw_bytes)):
+        yield from _encoded(writer, slices, cursor.store)
 
 
-def _encoded(writer: ChunkWriter, slices: Sequence[ShardSlice], store: str) -> list[bytes]:
+def _encoded(writer: ChunkWriter, slices: Sequence[ShardSlice], store: str) -> Iterator[bytes]:
     value = enveloped(RecordKind.CHUNK, all_of(writer.packing(slices, store)), compress=True)
     halves = writer.halves_unless_fitting(slices, value)
     if not halves:
-        return [value]
-    return [part for half in halves for part in _encoded(writer, half, store)]
+        yield value
+    for half in halves:
+        yield from _encoded(writer, half, store)
 
 
 def check_still_wanted(written: Written, last: Found | None) -> None:
@@ -325,9 +266,7 @@ def check_still_wanted(written: Written, last: Found | None) -> None:
         raise ChangedMeanwhile(f"a decision at offset {decided_at} has begun the chain anew since")
 
 
-def proposal(
-    written: Written, read_again: Found, witnessed: Digest, proposed_by: str, created_at_ms: int
-) -> Manifest:
+def proposal(written: Written, read_again: Found, witnessed: Digest, proposed_by: str, created_at_ms: int) -> Manifest:
     """Make the manifest of the chunks.
 
     Args:
@@ -349,16 +288,6 @@ def proposal(
             f"{counted(len(written.chunks), 'chunk')} of snapshot {written.snapshot_id} read back with digest"
             f" {witnessed}, but batch {increment.batch} has {increment.digest}"
         )
-    return draft(written, increment, proposed_by, created_at_ms)
-
-
-def draft(
-    written: Written, increment: Increment, proposed_by: str = "", created_at_ms: int = 0
-) -> Manifest:
-    """Make the manifest as it would be: for the witness, who wants to know which chunks there are."""
-    digest = increment.digest
-    if digest is None:
-        raise AssertionError("a target has a digest")
     return Manifest(
         origin=increment.origin,
         snapshot_id=written.snapshot_id,
@@ -367,9 +296,9 @@ def draft(
         increment_offset=written.increment_offset,
         positions=increment.positions,
         chunks=written.chunks,
-        entry_count=digest.count,
-        digest=digest,
-        entries_digest=digest,
+        entry_count=witnessed.count,
+        digest=witnessed,
+        entries_digest=witnessed,
         stream_time_ms=increment.stream_time_ms,
         shard_count=written.shard_count,
         created_at_ms=created_at_ms,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from snapreplay.app import names
@@ -14,7 +14,8 @@ from snapreplay.snapshots.log.loading import Nowhere, Sink, SnapshotMissing, loa
 from snapreplay.snapshots.log.place import place_of
 from snapreplay.snapshots.log.reading import Waiting
 from snapreplay.snapshots.plan import LogStarts, trimmed
-from snapreplay.snapshots.proof.moment import Logs, Moment
+from snapreplay.snapshots.proof.records import Logs, Moment
+from snapreplay.state.composite import CompositeCursor
 from snapreplay.state.contract import ShardSlice, StateChanges
 from snapreplay.state.digest import Digest, digest_of, digest_of_stores, recorded_digests
 from snapreplay.state.shards import SHARD_COUNT, Shards
@@ -55,12 +56,11 @@ class Entries(_Changing):
 
     def __init__(self) -> None:
         super().__init__()
+        self.shard_count = SHARD_COUNT
         self._stores: dict[str, Shards] = {}
-        self._shard_count = SHARD_COUNT
 
     @property
     def digest(self) -> Digest:
-        """The digest of all stores together."""
         return digest_of_stores({name: each.digest for name, each in self._stores.items()})
 
     @property
@@ -69,22 +69,20 @@ class Entries(_Changing):
         return recorded_digests({name: each.digest for name, each in self._stores.items()})
 
     def clear(self, shard_count: int = SHARD_COUNT) -> None:
-        """Hold nothing."""
-        self._stores, self._shard_count = {}, shard_count
+        self._stores, self.shard_count = {}, shard_count
 
     def load(self, slices: Iterable[ShardSlice], store: str) -> None:
-        """Take some of the entries of a snapshot."""
-        self._stores.setdefault(store, Shards(self._shard_count)).load(slices)
+        self._stores.setdefault(store, Shards(self.shard_count)).load(slices)
 
-    def stores(self) -> Iterator[tuple[str, Shards]]:
-        """Yield the stores by name."""
-        return iter(sorted(self._stores.items()))
+    def mark(self) -> CompositeCursor:
+        """Begin a cursor over the entries of all stores."""
+        return CompositeCursor({name: each.mark() for name, each in sorted(self._stores.items())})
 
     def _clear(self, store: str) -> None:
         self._stores.pop(store, None)
 
     def _write(self, store: str, changes: Changes) -> None:
-        self._stores.setdefault(store, Shards(self._shard_count)).apply(changes)
+        self._stores.setdefault(store, Shards(self.shard_count)).apply(changes)
 
 
 class PlainEntries(_Changing):
@@ -105,11 +103,9 @@ class PlainEntries(_Changing):
         return digest_of_stores({n: digest_of(each.items()) for n, each in self.stores.items()})
 
     def clear(self, shard_count: int = SHARD_COUNT) -> None:
-        """Hold nothing."""
         self.stores, self.is_map = {}, shard_count > 1
 
     def load(self, slices: Iterable[ShardSlice], store: str) -> None:
-        """Take some of the entries of a snapshot."""
         entries = self.stores.setdefault(store, {})
         for part in slices:
             entries.update(part.entries)
@@ -146,8 +142,7 @@ def manifest_of(logs: Logs, pointer: Pointer) -> Manifest:
                 raise
             raise DamagedError(error.message, offset=at) from error
     raise DamagedError(
-        f"offset {at} holds no manifest of snapshot {pointer.snapshot_id} as its pointer names it",
-        offset=at,
+        f"offset {at} holds no manifest of snapshot {pointer.snapshot_id} as its pointer names it", offset=at
     )
 
 

@@ -1,33 +1,36 @@
-"""The increments topic of one partition: a chain, each batch with its changes, each owner with its claim. Pure."""
+"""The increments topic of one partition: a chain, each batch with its changes, each owner with its claim; and the state
+after each batch, from the state before it and its changes. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from snapreplay.app import names
 from snapreplay.counted import counted
-from snapreplay.errors import DamagedError
+from snapreplay.errors import DamagedError, SnapreplayError
 from snapreplay.snapshots.format.changes import joined_crc32
-from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment, LogEntry, Pointer
+from snapreplay.snapshots.format.envelope import RecordKind
+from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment, LogEntry, Manifest, Pointer
 from snapreplay.snapshots.format.seal import OFF, SealRefused, Seals, is_sealed, sha256_of
 from snapreplay.snapshots.log.batches import Pending, Step, Unread
+from snapreplay.snapshots.log.by_changes import ChangesLost, apply_changes
 from snapreplay.snapshots.log.place import TopicPartition
 from snapreplay.snapshots.proof.chain import (
     Found,
+    Orphans,
     bridges,
     broken_chain,
     broken_ranges,
     wrong_counts,
     wrong_epoch,
 )
-from snapreplay.snapshots.proof.findings import AuditedPartition, Findings
-from snapreplay.snapshots.proof.orphans import Link, Orphans
-from snapreplay.snapshots.proof.records import CHANGES, CLAIM, Condition, Judged
-from snapreplay.snapshots.proof.report import RecordedDecision
-from snapreplay.state.digest import Digest
+from snapreplay.snapshots.proof.entries import Entries, entries_of
+from snapreplay.snapshots.proof.records import Condition, Judged, Logs, judge
+from snapreplay.snapshots.proof.report import AuditedPartition, Findings, RecordedDecision
+from snapreplay.state.digest import Digest, wrong_stores
+from snapreplay.state.steps import all_of
 
 CLAIMS_MAX = 200
 """Kept of a partition: the newest ones."""
@@ -55,11 +58,90 @@ class Pointed:
     topic_ids: set[str] = field(default_factory=set)
 
 
-class BatchFold(Protocol):
-    """The work that is done with each batch besides."""
+class Folding:
+    """Given each batch in order. Knows the state from the genesis or from the first whole snapshot on.
+
+    After a wrong digest it knows nothing until the next snapshot: all later digests would be wrong as well.
+    """
+
+    def __init__(
+        self, place: AuditedPartition, findings: Findings, manifests: Mapping[int, Manifest], logs: Logs
+    ) -> None:
+        """Take `manifests`: by offset, of the snapshots that are whole; their entries are read from `logs`."""
+        self.batches_proven = 0
+        self.changes_folded = 0
+        self.proven: Found | None = None
+        """The last batch whose digest was recomputed."""
+        self._place = place
+        self._findings = findings
+        self._manifests = manifests
+        self._offsets = {m.increment_offset: offset for offset, m in sorted(manifests.items())}
+        self._logs = logs
+        self.state: Entries | None = None
+        """The state after the last batch; None where it is not known."""
 
     def batch(self, step: Step, decoded: Sequence[LogEntry | None]) -> None:
         """Take the next batch. `decoded`: its changes records."""
+        increment, found = step.increment, Found(step.offset, step.increment)
+        if increment.begins_anew:
+            self.state = None
+            for pointer in increment.pointers[:1]:
+                self.state = self._loaded(pointer.manifest_offset)
+        elif self.state is not None:
+            self._fold(self.state, step, decoded)
+        elif increment.batch == 0:
+            self.state = Entries()
+        else:
+            self.state = self._snapshot_of(found)
+        self._compare(found)
+
+    def _fold(self, state: Entries, step: Step, decoded: Sequence[LogEntry | None]) -> None:
+        increment = step.increment
+        try:
+            all_of(apply_changes(step, state, decoded))
+            self.changes_folded += increment.changes.entry_count if increment.changes else 0
+        except ChangesLost:
+            self.state = self._snapshot_of(Found(step.offset, increment))
+        except SnapreplayError:
+            self.state = None  # which record it is stands among the findings already
+
+    def _compare(self, found: Found) -> None:
+        increment = found.increment
+        if self.state is None or increment.digest is None:
+            return
+        found_digests = self.state.digest, self.state.store_digests
+        if found_digests == (increment.digest, increment.store_digests):
+            self.batches_proven += 1
+            self.proven = found
+            return
+        self._findings.add(
+            "batch_digest",
+            self._place.increments,
+            found.offset,
+            f"after batch {increment.batch} the state has digest {self.state.digest}, but {increment.digest} was"
+            f" recorded{wrong_stores(increment.store_digests, self.state.store_digests)}",
+        )
+        self.state = None
+
+    def _snapshot_of(self, found: Found) -> Entries | None:
+        """Find the snapshot of an increment; an offset alone is no identity: in a topic that was created again
+        another increment has it."""
+        offset = self._offsets.get(found.offset, -1)
+        manifest = self._manifests.get(offset)
+        increment = found.increment
+        if manifest is None or (manifest.batch, manifest.digest) != (increment.batch, increment.digest):
+            return None
+        return self._loaded(offset)
+
+    def _loaded(self, manifest_offset: int) -> Entries | None:
+        manifest = self._manifests.get(manifest_offset)
+        if manifest is None:
+            return None  # why not stands among the findings already
+        try:
+            return entries_of(self._logs, manifest)
+        except DamagedError as error:
+            self._findings.add("load", self._place.snapshots, manifest_offset, error.message)
+            return None
 
 
 class IncrementsProof:
@@ -70,7 +152,7 @@ class IncrementsProof:
         place: AuditedPartition,
         findings: Findings,
         lost: Orphans | None = None,
-        fold: BatchFold | None = None,
+        folding: Folding | None = None,
         seals: Seals | None = None,
     ) -> None:
         """Take `lost`: increments that lead nowhere: the `orphans` of a first reading. `seals`: see `Logs.seals`."""
@@ -97,7 +179,7 @@ class IncrementsProof:
         self._place = place
         self._findings = findings
         self._lost = lost or Orphans()
-        self._fold = fold
+        self._folding = folding
         self._seals = seals or OFF
         self._follows_sealed = False
         self._recent: dict[int, Batch] = {}
@@ -113,9 +195,9 @@ class IncrementsProof:
             self.foreign_records += 1
             return
         self._findings.of_condition(self._place.increments, record)
-        if record.kind == CHANGES:
+        if record.kind == RecordKind.CHANGES:
             self.counts["changes_records"] += 1
-        elif record.kind == CLAIM:
+        elif record.kind == RecordKind.CLAIM:
             self._claim(record)
         changes = self._pending.add(record.kind, record)
         if changes is None:
@@ -125,9 +207,16 @@ class IncrementsProof:
             self._increment(Found(record.offset, record.entry), changes)
         else:
             # Only a fold reads the values: a reading without one keeps no changes of a long damaged log.
-            values = [each.value for each in changes] if self._fold is not None else []
+            values = [each.value for each in changes] if self._folding is not None else []
             error = DamagedError(record.problem or "the increment cannot be read")
             self._unread.append(Unread(record.offset, values, error))
+
+    def of(self, logs: Logs, end_offset: int) -> None:
+        """Judge all records up to there, and finish."""
+        for records in logs.increments(self._place.log_start, end_offset):
+            for record in records:
+                self.add(judge(record, logs.seals))
+        self.finish()
 
     def finish(self) -> None:
         """Finish once all records have been given."""
@@ -135,19 +224,14 @@ class IncrementsProof:
         first = self.first
         if first is None:
             self._find("genesis", -1, "no increment, not even the genesis")
-        elif (
-            self._place.log_start == 0
-            and first.increment.batch != 0
-            and not first.increment.begins_anew
-        ):
+        elif self._place.log_start == 0 and first.increment.batch != 0 and not first.increment.begins_anew:
             says = f"the log is whole, but its first increment is batch {first.increment.batch}"
             self._find("genesis", first.offset, says)
         self._only_of_this_topic()
 
     def batch_of(self, found: Found) -> Batch | None:
         """Return what a pointer to this increment must say; None for an orphan."""
-        lost = self._lost.has(found.offset, _log_id(found.increment))
-        return None if lost else (found.increment.batch, found.increment.digest)
+        return None if self._lost.has(found) else (found.increment.batch, found.increment.digest)
 
     def _in_order(self, record: Judged) -> None:
         """Check the order; what is refused for its seal is a finding already."""
@@ -172,8 +256,8 @@ class IncrementsProof:
     def _increment(self, found: Found, changes: list[Judged]) -> None:
         offset, increment = found
         self._of_this_app(offset, increment.origin.app_id)
-        self.orphans.add(_link(found))
-        if self._lost.has(offset, _log_id(increment)):
+        self.orphans.add(found)
+        if self._lost.has(found):
             self.orphan_count += 1
             return
         self.first = self.first or found
@@ -181,10 +265,10 @@ class IncrementsProof:
         self.counts["input_records"] += increment.record_count
         self._compare(found, changes)
         self._note(found)
-        if self._fold is not None:
+        if self._folding is not None:
             place = TopicPartition(self._place.increments, self._place.partition)
             step = Step(place, *found, [each.value for each in changes], self._unread)
-            self._fold.batch(step, [each.entry for each in changes])
+            self._folding.batch(step, [each.entry for each in changes])
         self._unread = []
         self._highest_epoch = max(increment.owner_epoch, self._highest_epoch or 0)
         self.last = found
@@ -253,25 +337,7 @@ class IncrementsProof:
         self._findings.add(check, self._place.increments, offset, says)
 
 
-def _link(found: Found) -> Link:
-    offset, increment = found
-    return Link(
-        offset,
-        previous_offset=increment.previous_offset,
-        owner_epoch=increment.owner_epoch,
-        log_id=_log_id(increment),
-        begins_anew=increment.begins_anew,
-        begun_by_owner=increment.begun_by_owner,
-    )
-
-
-def _log_id(increment: Increment) -> str:
-    return increment.topic_ids.get(names.increments_topic(increment.origin.app_id), "")
-
-
-def _wrong_changes(
-    found: Found, changes: list[Judged], log_start: int
-) -> Iterator[tuple[int, str]]:
+def _wrong_changes(found: Found, changes: list[Judged], log_start: int) -> Iterator[tuple[int, str]]:
     """Yield (offset, what is wrong) of the changes records directly before an increment."""
     offset, increment = found
     ref = increment.changes
@@ -286,10 +352,7 @@ def _wrong_changes(
                 f" {entries}, {crc:08x}",
             )
         if ref.sha256 and sha256_of([each.value for each in changes]) != ref.sha256:
-            yield (
-                offset,
-                f"the changes of batch {increment.batch} do not have the SHA-256 in its seal",
-            )
+            yield (offset, f"the changes of batch {increment.batch} do not have the SHA-256 in its seal")
     for each in changes:
         entry = each.entry if isinstance(each.entry, ChangesRecord) else None
         part, batch = (entry.part, entry.batch) if entry is not None else (-1, increment.batch)

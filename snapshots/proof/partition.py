@@ -6,29 +6,19 @@ from collections.abc import Iterable
 
 import msgspec
 
-from snapreplay.errors import DamagedError
-from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
+from snapreplay.snapshots.format.records import Increment, Manifest
 from snapreplay.snapshots.plan import LogStarts
-from snapreplay.snapshots.proof.chain import Found
-from snapreplay.snapshots.proof.entries import Entries, entries_of, is_there, wrong_entries
-from snapreplay.snapshots.proof.findings import AuditedPartition, Findings
-from snapreplay.snapshots.proof.fold import Folding
-from snapreplay.snapshots.proof.increments import IncrementsProof
+from snapreplay.snapshots.proof.chain import Found, Orphans
+from snapreplay.snapshots.proof.entries import is_there
+from snapreplay.snapshots.proof.increments import Folding, IncrementsProof
 from snapreplay.snapshots.proof.level import Level
-from snapreplay.snapshots.proof.moment import Logs, Moment
-from snapreplay.snapshots.proof.orphans import Orphans
-from snapreplay.snapshots.proof.proven import (
-    NOTHING,
-    Beginning,
-    Proof,
-    Recorded,
-    beginning,
-    broken_promises,
-)
-from snapreplay.snapshots.proof.records import MANIFEST, judge
+from snapreplay.snapshots.proof.proven import NOTHING, Beginning, Proof, Recorded, beginning, broken_promises
+from snapreplay.snapshots.proof.records import Logs, Moment, judge
 from snapreplay.snapshots.proof.replay import Segment, segments
 from snapreplay.snapshots.proof.report import (
     AuditedChain,
+    AuditedPartition,
+    Findings,
     RecordedDecision,
     SnapshotPlace,
     Violation,
@@ -74,26 +64,25 @@ def audit_partition(
     """
     begun = Beginning(whole) if recorded is None else beginning(whole, logs, level, recorded)
     moment, kept = begun.moment, LogStarts(whole.log_start, whole.snapshots_start)
-    place = AuditedPartition(
-        app_id, moment.partition, moment.log_start, moment.snapshots_start, kept
-    )
+    place = AuditedPartition(app_id, moment.partition, moment.log_start, moment.snapshots_start, kept)
     findings = Findings(moment.partition)
+    hashes = level is not Level.INTEGRITY
     snapshots = SnapshotsProof(place, findings)
     for records in logs.snapshots(moment.snapshots_start, moment.snapshots_end):
         for record in records:
-            hashes = level is not Level.INTEGRITY
-            is_manifest = record.value is not None and record.value[5:6] == bytes([MANIFEST])
-            snapshots.add(judge(record, logs.seals, decoded=hashes or is_manifest))
-    audit = _Audit(place, moment, logs, snapshots, level)
-    found = Findings(moment.partition)
-    proof, folding = audit.read(found)
-    if proof.orphans:
+            snapshots.add(judge(record, logs.seals, opens_chunks=hashes))
+    whole_ones = {at: each for at, each in snapshots.manifests.items() if snapshots.is_whole(each)}
+    lost = Orphans()
+    while True:
         found = Findings(moment.partition)
-        proof, folding = audit.read(found, proof.orphans)
-    audit.look_up(proof, [each.offset for each in (recorded or NOTHING).proofs])
-    snapshots.compare(proof, findings)
-    if level is not Level.INTEGRITY:
-        _compare_hashes(place, findings, snapshots, proof)
+        folding = Folding(place, found, whole_ones, logs) if hashes else None
+        proof = IncrementsProof(place, found, lost, folding, logs.seals)
+        proof.of(logs, moment.log_end)
+        if lost or not proof.orphans:
+            break
+        lost = proof.orphans
+    _look_up(proof, moment, logs, [each.offset for each in (recorded or NOTHING).proofs])
+    snapshots.compare(proof)
     findings.found += found.found
     for offset, says in broken_promises(recorded or NOTHING, proof.batches, moment.log_start):
         findings.add("proof", place.increments, offset, says)
@@ -102,17 +91,14 @@ def audit_partition(
     chain = msgspec.structs.replace(
         _chain(whole, begun, proof),
         earlier=recorded.proofs if recorded is not None else (),
-        proven=None if proven is None else Proof.of(min(level, Level.CHANGES, key=_rank), proven),
+        proven=None if proven is None else Proof.of(min(level, Level.CHANGES, key=list(Level).index), proven),
     )
     return _report(place, findings, proof, snapshots, folding, replayed, chain)
 
 
-_rank = list(Level).index
-
-
 def _chain(whole: Moment, begun: Beginning, proof: IncrementsProof) -> AuditedChain:
     first, last = proof.first, proof.last
-    snapshots = sorted((each.pointer for each in proof.pointed.values()), key=_by_increment)
+    snapshots = sorted(proof.pointed, key=lambda pointer: pointer.increment_offset)
     return AuditedChain(
         whole.partition,
         whole.log_start,
@@ -138,73 +124,16 @@ def _chain(whole: Moment, begun: Beginning, proof: IncrementsProof) -> AuditedCh
     )
 
 
-def _by_increment(pointer: Pointer) -> int:
-    return pointer.increment_offset
-
-
-class _Audit:
-    def __init__(
-        self,
-        place: AuditedPartition,
-        moment: Moment,
-        logs: Logs,
-        snapshots: SnapshotsProof,
-        level: Level,
-    ) -> None:
-        self._place = place
-        self._moment = moment
-        self._logs = logs
-        self._snapshots = snapshots
-        self._level = level
-
-    def read(
-        self, findings: Findings, lost: Orphans | None = None
-    ) -> tuple[IncrementsProof, Folding | None]:
-        folding = self._folding(findings)
-        proof = IncrementsProof(self._place, findings, lost, folding, self._logs.seals)
-        for records in self._logs.increments(self._moment.log_start, self._moment.log_end):
-            for record in records:
-                proof.add(judge(record, self._logs.seals))
-        proof.finish()
-        return proof, folding
-
-    def look_up(self, proof: IncrementsProof, offsets: Iterable[int]) -> None:
-        """Look up the batches at `offsets`, and those of pointers to what was written long before them."""
-        pointed = {each.increment_offset for each in proof.pointed}
-        for offset in sorted({*offsets, *pointed} - proof.batches.keys()):
-            if not self._moment.log_start <= offset < self._moment.log_end:
-                continue
-            for records in self._logs.increments(offset, offset + 1):
-                entry = judge(records[0], self._logs.seals).entry
-                if isinstance(entry, Increment) and (batch := proof.batch_of(Found(offset, entry))):
-                    proof.batches[offset] = batch
-
-    def _folding(self, findings: Findings) -> Folding | None:
-        if self._level is Level.INTEGRITY:
-            return None
-        whole = {
-            offset: manifest
-            for offset, manifest in self._snapshots.manifests.items()
-            if self._snapshots.is_whole(manifest)
-        }
-        return Folding(self._place, findings, whole, self._load)
-
-    def _load(self, manifest_offset: int) -> Entries:
-        manifest = self._snapshots.manifests.get(manifest_offset)
-        if manifest is None:
-            raise DamagedError(f"no manifest at offset {manifest_offset}")
-        return entries_of(self._logs, manifest)
-
-
-def _compare_hashes(
-    place: AuditedPartition, findings: Findings, snapshots: SnapshotsProof, proof: IncrementsProof
-) -> None:
-    for pointer in proof.pointed:
-        manifest = snapshots.manifests.get(pointer.manifest_offset)
-        found = snapshots.hashed(manifest) if manifest is not None else None
-        if manifest is not None and found is not None and found != manifest.entries_digest:
-            says = wrong_entries(manifest, found)
-            findings.add("digest", place.snapshots, pointer.manifest_offset, says)
+def _look_up(proof: IncrementsProof, moment: Moment, logs: Logs, offsets: Iterable[int]) -> None:
+    """Look up the batches at `offsets`, and those of pointers to what was written long before them."""
+    pointed = {each.increment_offset for each in proof.pointed}
+    for offset in sorted({*offsets, *pointed} - proof.batches.keys()):
+        if not moment.log_start <= offset < moment.log_end:
+            continue
+        for records in logs.increments(offset, offset + 1):
+            entry = judge(records[0], logs.seals).entry
+            if isinstance(entry, Increment) and (batch := proof.batch_of(Found(offset, entry))):
+                proof.batches[offset] = batch
 
 
 def _report(

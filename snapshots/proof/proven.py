@@ -18,7 +18,7 @@ from snapreplay.snapshots.log.loading import Nowhere
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import is_there, load, manifest_of
 from snapreplay.snapshots.proof.level import Level
-from snapreplay.snapshots.proof.moment import Logs, Moment
+from snapreplay.snapshots.proof.records import Logs, Moment
 from snapreplay.snapshots.proof.state import At, last_batch
 from snapreplay.state.digest import Digest
 
@@ -112,9 +112,7 @@ def from_metadata(metadata: str) -> Recorded:
     try:
         version = msgspec.json.decode(metadata, type=dict[str, msgspec.Raw]).get("v")
         if version is not None and msgspec.json.decode(version, type=int) > VERSION:
-            return Recorded(
-                problem=f"a newer build recorded it (version {bytes(version).decode()})"
-            )
+            return Recorded(problem=f"a newer build recorded it (version {bytes(version).decode()})")
         return Recorded(msgspec.json.decode(metadata, type=_Record).proofs)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Recorded(problem=f"{_cut(metadata)!r} is no record of an audit")
@@ -148,9 +146,7 @@ def beginning(moment: Moment, logs: Logs, level: Level, recorded: Recorded) -> B
         proven = pointer.increment_offset <= proof.offset
         if proven and is_there(pointer, moment) and _is_whole(logs, pointer):
             return Beginning(_from(moment, pointer, pointers), pointer)
-    return Beginning(
-        moment, why=f"no whole snapshot is left from before the proven batch {proof.batch}"
-    )
+    return Beginning(moment, why=f"no whole snapshot is left from before the proven batch {proof.batch}")
 
 
 def broken_promises(
@@ -160,7 +156,7 @@ def broken_promises(
     for proof in recorded.proofs:
         found = batches.get(proof.offset)
         digest = None if found is None or found[1] is None else str(found[1])
-        if proof.offset < log_start or (found is not None and (found[0], digest) == _said(proof)):
+        if proof.offset < log_start or (found is not None and (found[0], digest) == (proof.batch, proof.digest)):
             continue
         there = "no increment of the chain is there now"
         if found is not None:
@@ -170,10 +166,6 @@ def broken_promises(
             f"batch {proof.batch} with digest {proof.digest or 'none'} was proven here (level {proof.level}), but"
             f" {there}: the log was rewritten",
         )
-
-
-def _said(proof: Proof) -> tuple[int, str | None]:
-    return proof.batch, proof.digest
 
 
 def _uncounted(recorded: Recorded) -> str:

@@ -1,27 +1,51 @@
-"""A record of the own topics as an audit sees it: whatever bytes it has, there is an answer. Pure."""
+"""The logs that are read, between offsets that are fixed before, and a record of them as an audit sees it: whatever
+bytes it has, there is an answer. Pure but for what `Logs` does."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from zlib import crc32
+
+import msgspec
 
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import SnapreplayError
-from snapreplay.snapshots.format.envelope import (
-    FORMAT_VERSION,
-    HEADER_BYTES,
-    KIND_HEADER,
-    MAGIC,
-    RecordKind,
-    decode,
-)
+from snapreplay.snapshots.format.envelope import FORMAT_VERSION, HEADER_BYTES, MAGIC, RecordKind, decode
 from snapreplay.snapshots.format.records import LogEntry
 from snapreplay.snapshots.format.seal import SealRefused, Seals
+from snapreplay.snapshots.log.place import is_ours
 
 Slices = Iterable[Sequence[InputRecord]]
 """Records of one partition in the order of their offsets, in slices that are never empty."""
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A partition's two logs at one moment: half-open ranges of offsets, `start <= end`."""
+
+    partition: int
+    log_start: int
+    log_end: int
+    snapshots_start: int
+    snapshots_end: int
+
+
+class Logs(Protocol):
+    """The two logs of one partition, and its inputs."""
+
+    @property
+    def seals(self) -> Seals | None:
+        """The keys of their records; None: seals are not looked at."""
+
+    def increments(self, start_offset: int, end_offset: int) -> Slices:
+        """Read committed records only."""
+
+    def snapshots(self, start_offset: int, end_offset: int) -> Slices:
+        """Read all records: they are written outside any transaction."""
+
+    def input(self, topic: str, start_offset: int, end_offset: int) -> Slices:
+        """Read committed records of an input."""
 
 
 class Condition(Enum):
@@ -46,12 +70,12 @@ class Judged(NamedTuple):
     problem: str = ""
 
 
-def judge(record: InputRecord, seals: Seals | None = None, *, decoded: bool = True) -> Judged:
+def judge(record: InputRecord, seals: Seals | None = None, *, opens_chunks: bool = True) -> Judged:
     """Judge a record.
 
     Args:
         seals: the keys; None: seals are not looked at.
-        decoded: else the body stays closed, and an OK record has no entry.
+        opens_chunks: else the body of a chunk stays closed, and an OK one has no entry.
 
     Raises:
         SealRefused: there is no key at all, and the record is sealed.
@@ -59,16 +83,14 @@ def judge(record: InputRecord, seals: Seals | None = None, *, decoded: bool = Tr
     value = record.value or b""
     kind = value[5] if len(value) > 5 else None
     condition = _condition(value, record)
-    if condition is not Condition.OK or not decoded:
+    if condition is not Condition.OK or (kind == RecordKind.CHUNK and not opens_chunks):
         return Judged(record.offset, value, condition, kind)
     try:
         judged = Judged(record.offset, value, condition, kind, decode(value))
     except SnapreplayError as error:
         return Judged(record.offset, value, Condition.UNKNOWN, kind, None, error.message)
     refusal = _refusal(record, seals)
-    return (
-        judged if refusal is None else judged._replace(condition=Condition.REFUSED, problem=refusal)
-    )
+    return judged if refusal is None else judged._replace(condition=Condition.REFUSED, problem=refusal)
 
 
 def _refusal(record: InputRecord, seals: Seals | None) -> str | None:
@@ -89,10 +111,4 @@ def _condition(value: bytes, record: InputRecord) -> Condition:
         view = memoryview(value)
         if crc32(view[HEADER_BYTES:], crc32(view[4:8])) == int.from_bytes(value[8:12], "big"):
             return Condition.OK if value[4] == FORMAT_VERSION else Condition.UNKNOWN
-    if value.startswith(MAGIC) or any(name == KIND_HEADER for name, _ in record.headers):
-        return Condition.DAMAGED
-    return Condition.FOREIGN
-
-
-CLAIM, CHANGES, INCREMENT = RecordKind.CLAIM, RecordKind.CHANGES, RecordKind.INCREMENT
-CHUNK, MANIFEST = RecordKind.CHUNK, RecordKind.MANIFEST
+    return Condition.DAMAGED if is_ours(value, record.headers) else Condition.FOREIGN

@@ -18,15 +18,8 @@ import msgspec
 from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.batch import Applied
-from snapreplay.app.input_ranges import OutOfOrder
-from snapreplay.errors import (
-    DamagedError,
-    RecordError,
-    RecordsGone,
-    SnapreplayError,
-    StopError,
-    UnknownFormatError,
-)
+from snapreplay.app.ranges import OutOfOrder
+from snapreplay.errors import DamagedError, RecordError, RecordsGone, SnapreplayError, StopError, UnknownFormatError
 from snapreplay.snapshots.format.records import Pointer
 from snapreplay.snapshots.log.batches import Batches, Step
 from snapreplay.snapshots.log.by_replay import InputDiffers, Replay
@@ -35,14 +28,13 @@ from snapreplay.snapshots.plan import is_decided
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import is_there, load, manifest_of
 from snapreplay.snapshots.proof.level import Level
-from snapreplay.snapshots.proof.moment import Logs, Moment
-from snapreplay.snapshots.proof.narrowing import Differences, narrowed, narrowed_at_snapshot
+from snapreplay.snapshots.proof.narrowing import Differences, narrowed
 from snapreplay.snapshots.proof.proven import Proof
-from snapreplay.snapshots.proof.records import Slices
+from snapreplay.snapshots.proof.records import Logs, Moment, Slices
 from snapreplay.snapshots.proof.report import Violation
 from snapreplay.state.contract import Store
+from snapreplay.state.cursor import slices_of
 from snapreplay.state.digest import Digest
-from snapreplay.state.slices import slices_of
 from snapreplay.state.steps import all_of
 
 
@@ -98,18 +90,14 @@ class SegmentReport(msgspec.Struct, frozen=True):
             f"{head.partition(' (')[0]} ({Cause.NOT_DETERMINISTIC}; another PYTHONHASHSEED gives another result, as the"
             f" order of a set does): {says}"
         )
-        return msgspec.structs.replace(
-            self, finding=msgspec.structs.replace(finding, detail=detail)
-        )
+        return msgspec.structs.replace(self, finding=msgspec.structs.replace(finding, detail=detail))
 
 
 class _Difference(Exception):
     """The first one. `fingerprint`: what was computed, to be compared with a second run. `has_key`: `says` names a key,
     or none can be found by going on."""
 
-    def __init__(
-        self, found: Step, says: str, fingerprint: object = None, *, has_key: bool = False
-    ) -> None:
+    def __init__(self, found: Step, says: str, fingerprint: object = None, *, has_key: bool = False) -> None:
         super().__init__(says)
         self.found = found
         self.says = says
@@ -121,9 +109,6 @@ class InputUnavailable(DamagedError):
     """The records of a range cannot be read any more."""
 
 
-ReadInput = Callable[[str, int, int], Slices]
-"""(topic, start offset, end offset) → committed records of this partition of an input."""
-
 _NOT_REPLAYED = (DamagedError, UnknownFormatError, InputDiffers, OutOfOrder)
 
 
@@ -134,9 +119,7 @@ class ReplayDiffers(StopError):
 def segments(moment: Moment, last: Found) -> list[Segment]:
     """Return the segments from the oldest snapshot that is still there, or from the genesis, to the last batch."""
     increment = last.increment
-    starts: list[Pointer | None] = [
-        pointer for pointer in reversed(increment.pointers) if is_there(pointer, moment)
-    ]
+    starts: list[Pointer | None] = [pointer for pointer in reversed(increment.pointers) if is_there(pointer, moment)]
     if moment.log_start == 0 and not is_decided(increment):
         starts.insert(0, None)
     made = []
@@ -147,12 +130,12 @@ def segments(moment: Moment, last: Found) -> list[Segment]:
     return made
 
 
-def prove(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) -> SegmentReport:
+def prove(app: App[Any], segment: Segment, logs: Logs) -> SegmentReport:
     """Replay a segment, and once more up to a difference: to see whether the same code gives the same twice.
 
     Damage is a finding. An input that is not there any more is none; one that cannot be read now is an error.
     """
-    replay = _Replay(app, segment, logs, read_input)
+    replay = _Replay(app, segment, logs)
     try:
         replay.run()
     except _Difference as difference:
@@ -164,12 +147,10 @@ def prove(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) ->
         finding = _not_replayed(app, segment, replay.at_offset, error)
         return SegmentReport(replay.batches, replay.records, finding=finding)
     else:
-        return SegmentReport(
-            replay.batches, replay.records, replay.not_proven, proven=_proven(app, replay.compared)
-        )
+        return SegmentReport(replay.batches, replay.records, replay.not_proven, proven=_proven(app, replay.compared))
     batches, records = replay.batches, replay.records
     del replay  # else both states would be in memory at once
-    cause, again = Cause.UNEXPLAINED, repeated(app, segment, logs, read_input)
+    cause, again = Cause.UNEXPLAINED, repeated(app, segment, logs)
     if again != _printed(fingerprint):
         cause, again = Cause.NOT_DETERMINISTIC, ""
     elif found.increment.origin.app_version != app.version:
@@ -179,10 +160,10 @@ def prove(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) ->
     return SegmentReport(batches, records, finding=finding, fingerprint=again)
 
 
-def repeated(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) -> str:
+def repeated(app: App[Any], segment: Segment, logs: Logs) -> str:
     """Return the fingerprint of the first difference of a replay; "": there was none, or none can be found."""
     try:
-        _Replay(app, segment, logs, read_input).run()
+        _Replay(app, segment, logs).run()
     except _Difference as difference:
         return _printed(difference.fingerprint)
     except _NOT_REPLAYED:
@@ -194,14 +175,14 @@ def _printed(fingerprint: object) -> str:
     return sha256(repr(fingerprint).encode()).hexdigest()
 
 
-def replayed(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) -> Store:
+def replayed(app: App[Any], segment: Segment, logs: Logs) -> Store:
     """Return the state after a segment; what its batches recorded was compared on the way.
 
     Raises:
         DamagedError, UnknownFormatError: the log or the input is not what was processed.
         ReplayDiffers: the handlers make something else of the input than was recorded.
     """
-    replay = _Replay(app, segment, logs, read_input)
+    replay = _Replay(app, segment, logs)
     try:
         replay.run()
     except _Difference as difference:
@@ -218,9 +199,7 @@ def _proven(app: App[Any], compared: Found | None) -> Proof | None:
     return msgspec.structs.replace(Proof.of(Level.REPLAY, compared), app_version=app.version)
 
 
-def _not_replayed(
-    app: App[Any], segment: Segment, at_offset: int, error: SnapreplayError
-) -> Violation:
+def _not_replayed(app: App[Any], segment: Segment, at_offset: int, error: SnapreplayError) -> Violation:
     """Report why it could not be replayed; `at_offset`: of the last increment that was read; the error may name a
     later one."""
     is_later = error.facts.get("topic") == names.increments_topic(app.app_id)
@@ -233,24 +212,24 @@ def _finding(app: App[Any], segment: Segment, offset: int, says: str) -> Violati
     return Violation("replay", topic, segment.partition, offset, says)
 
 
-def _read(read_input: ReadInput, source: Source) -> Slices:
+def _read(logs: Logs, source: Source) -> Slices:
     try:
-        yield from read_input(*source)
+        yield from logs.input(*source)
     except RecordsGone as error:
         raise InputUnavailable(f"input {source.topic}: {error.message}") from error
 
 
 class _Replay:
-    def __init__(self, app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) -> None:
+    def __init__(self, app: App[Any], segment: Segment, logs: Logs) -> None:
         self.batches = 0
         self.not_proven = 0
         self.at_offset = segment.log_start
         self.compared: Found | None = None
         self._segment = segment
         self._logs = logs
-        self._store: Store = app.new_store()
-        self._replay = Replay(app, self._store, segment.partition, {}, segment.positions)
-        self._inputs = Waiting(partial(_read, read_input))
+        self.store: Store = app.new_store()
+        self._replay = Replay(app, self.store, segment.partition, {}, segment.positions)
+        self._inputs = Waiting(partial(_read, logs))
         self._left = Batches(None).of(logs.increments(segment.log_start, segment.end_offset + 1))
         self._compares = True
 
@@ -258,11 +237,6 @@ class _Replay:
     def records(self) -> int:
         """The number of records of the input that were read again."""
         return self._replay.record_count
-
-    @property
-    def store(self) -> Store:
-        """The store after the last batch that was replayed."""
-        return self._store
 
     def run(self) -> None:
         """Replay the segment, or raise _Difference: the first one."""
@@ -286,16 +260,16 @@ class _Replay:
             for step in self._left:
                 self._batch(step)
             manifest = manifest_of(self._logs, pointer)
-            differences = Differences(slices_of(self._store))
+            differences = Differences(slices_of(self.store))
             load(self._logs, manifest, differences)
-            keys = narrowed_at_snapshot(manifest.batch, differences)
+            keys = differences.says(manifest.batch)
         except (_Difference, SnapreplayError):
             return says  # what was found first is the finding
         return f"{says}; {keys}"
 
     def _load(self, pointer: Pointer) -> None:
         manifest = manifest_of(self._logs, pointer)
-        load(self._logs, manifest, self._store)
+        load(self._logs, manifest, self.store)
         self._replay.positions = dict(manifest.positions)
 
     def _batch(self, found: Step) -> None:
@@ -322,10 +296,8 @@ class _Replay:
             says = narrowed(increment, found.changes, applied)
             self._compare(found, increment.digest, says, has_key=has_key)
 
-    def _compare(
-        self, found: Step, recorded: Digest, says: Callable[[], str], *, has_key: bool
-    ) -> None:
-        digest = all_of(self._store.digesting())
+    def _compare(self, found: Step, recorded: Digest, says: Callable[[], str], *, has_key: bool) -> None:
+        digest = all_of(self.store.digesting())
         if digest != recorded:
             raise _Difference(found, f"another state; {says()}", digest, has_key=has_key)
         self.not_proven = 0
@@ -338,9 +310,7 @@ class _Replay:
 
     def _outputs_differ(self, found: Step, applied: Applied) -> _Difference:
         recorded, replayed = found.increment.outputs_xxh64, applied.outputs_xxh64
-        topics = {
-            t for t in recorded.keys() | replayed.keys() if recorded.get(t) != replayed.get(t)
-        }
+        topics = {t for t in recorded.keys() | replayed.keys() if recorded.get(t) != replayed.get(t)}
         narrowing = narrowed(found.increment, found.changes, applied)()
         says = f"other outputs to {', '.join(sorted(topics))}; {narrowing}"
         return _Difference(found, says, replayed, has_key=found.increment.changes is not None)

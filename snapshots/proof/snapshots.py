@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from zlib import crc32
 
+from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Chunk, ChunkRef, Manifest
 from snapreplay.snapshots.format.seal import sha256_of
 from snapreplay.snapshots.plan import trimmed
-from snapreplay.snapshots.proof.findings import AuditedPartition, Findings
+from snapreplay.snapshots.proof.entries import wrong_entries
 from snapreplay.snapshots.proof.increments import IncrementsProof, Pointed
-from snapreplay.snapshots.proof.records import CHUNK, Condition, Judged
+from snapreplay.snapshots.proof.records import Condition, Judged
+from snapreplay.snapshots.proof.report import AuditedPartition, Findings
 from snapreplay.state.digest import EMPTY, Digest, digest_of, digest_of_stores
 
 
@@ -48,7 +50,7 @@ class SnapshotsProof:
             return
         chunk = record.entry if isinstance(record.entry, Chunk) else None
         self._measured[record.offset] = _Measured(
-            record.kind == CHUNK,
+            record.kind == RecordKind.CHUNK,
             record.condition is Condition.OK,
             len(record.value),
             crc32(record.value),
@@ -61,25 +63,22 @@ class SnapshotsProof:
     def chunk_count(self) -> int:
         return sum(each.is_chunk and each.is_whole for each in self._measured.values())
 
-    def compare(self, log: IncrementsProof, findings: Findings) -> None:
+    def compare(self, log: IncrementsProof) -> None:
         """Compare every pointer of the increments with what it points to."""
-        listed: set[int] = set()
         for pointed in log.pointed.values():
             manifest = self.manifests.get(pointed.pointer.manifest_offset)
-            for check, topic, offset, says in self._wrong(pointed, manifest, log):
-                findings.add(check, topic, offset, says)
-            if manifest is not None and pointed.pointer.manifest_offset not in listed:
-                listed.add(pointed.pointer.manifest_offset)
-                self._compare_chunks(pointed.pointer.manifest_offset, manifest, findings)
+            for check, offset, says in self._wrong(pointed, manifest, log):
+                self._findings.add(check, self._place.increments, offset, says)
+        for offset in {pointer.manifest_offset for pointer in log.pointed} & self.manifests.keys():
+            for check, at, says in self._wrong_content(offset, self.manifests[offset]):
+                self._findings.add(check, self._place.snapshots, at, says)
 
-    def hashed(self, manifest: Manifest) -> Digest | None:
+    def _hashed(self, manifest: Manifest) -> Digest | None:
         """Return what the entries of all its chunks add up to; None when one of them is missing or was not hashed."""
         total = EMPTY
         for ref in manifest.chunks:
             found = self._measured.get(ref.offset)
-            if found is None or not _is_as_listed(found, ref) or not found.is_whole:
-                return None
-            if found.digest is None:
+            if found is None or found.digest is None or not found.is_whole or not _is_as_listed(found, ref):
                 return None
             if found.snapshot_id == manifest.snapshot_id:
                 total = total.plus(found.digest)
@@ -94,64 +93,49 @@ class SnapshotsProof:
         """Count the chunks of no snapshot that is pointed to."""
         pointed = {each.manifest_offset for each in log.pointed}
         listed = {
-            ref.offset
-            for offset, manifest in self.manifests.items()
-            if offset in pointed
-            for ref in manifest.chunks
+            ref.offset for offset, manifest in self.manifests.items() if offset in pointed for ref in manifest.chunks
         }
         return sum(m.is_chunk and m.is_whole and o not in listed for o, m in self._measured.items())
 
     def _wrong(
         self, pointed: Pointed, manifest: Manifest | None, log: IncrementsProof
-    ) -> Iterator[tuple[str, str, int, str]]:
+    ) -> Iterator[tuple[str, int, str]]:
         place, pointer, seen_at = self._place, pointed.pointer, pointed.seen_at
         if pointer.manifest_offset >= place.snapshots_start:
             at = f"{pointer.manifest_offset} of {place.snapshots}"
             for wrong in _wrong_pointer(pointed, manifest):
                 says = f"points to snapshot {pointer.snapshot_id} at offset {at}, {wrong}"
-                yield "pointers", place.increments, seen_at, says
+                yield "pointers", seen_at, says
         if pointer.increment_offset >= place.log_start:
             for says in _wrong_batch(pointed, log):
-                yield "pointers", place.increments, seen_at, says
+                yield "pointers", seen_at, says
         if pointed.is_newest and is_trimmed(pointed, place):
             yield (
                 "retention",
-                place.increments,
                 seen_at,
                 f"the newest snapshot, {pointer.snapshot_id}, needs {place.snapshots} from offset"
                 f" {pointer.first_chunk_offset} (starts at {place.kept.snapshots_offset}) and {place.increments} after"
                 f" {pointer.increment_offset} (starts at {place.kept.increments_offset})",
             )
 
-    def _compare_chunks(self, manifest_offset: int, manifest: Manifest, findings: Findings) -> None:
+    def _wrong_content(self, manifest_offset: int, manifest: Manifest) -> Iterator[tuple[str, int, str]]:
         counted, entries = manifest.entry_count, manifest.entries_digest
+        name = f"snapshot {manifest.snapshot_id}"
         if counted != entries.count or (manifest.digest is not None and manifest.digest != entries):
-            says = (
-                f"snapshot {manifest.snapshot_id} lists {counted} entries, entries digest {entries}, digest"
-                f" {manifest.digest}"
-            )
-            findings.add("manifests", self._place.snapshots, manifest_offset, says)
+            says = f"{name} lists {counted} entries, entries digest {entries}, digest {manifest.digest}"
+            yield "manifests", manifest_offset, says
         stores = manifest.store_digests
         if stores and digest_of_stores(stores) != entries:
-            says = (
-                f"snapshot {manifest.snapshot_id}: the digests of its stores do not make {entries}"
-            )
-            findings.add("manifests", self._place.snapshots, manifest_offset, says)
+            yield "manifests", manifest_offset, f"{name}: the digests of its stores do not make {entries}"
         for place, ref in enumerate(manifest.chunks):
             if ref.sequence != place:
-                says = (
-                    f"snapshot {manifest.snapshot_id} lists chunk {ref.sequence} in place {place}"
-                )
-                findings.add("manifests", self._place.snapshots, manifest_offset, says)
+                yield "manifests", manifest_offset, f"{name} lists chunk {ref.sequence} in place {place}"
             found = self._measured.get(ref.offset)
-            if ref.offset >= self._place.snapshots_start and (
-                found is None or not found.is_chunk or not _is_as_listed(found, ref)
-            ):
-                says = (
-                    f"chunk {ref.sequence} of snapshot {manifest.snapshot_id} (manifest at"
-                    f" {manifest_offset}) {_instead(found, ref)}"
-                )
-                findings.add("chunks", self._place.snapshots, ref.offset, says)
+            if ref.offset >= self._place.snapshots_start and (found is None or not _is_as_listed(found, ref)):
+                says = f"chunk {ref.sequence} of {name} (manifest at {manifest_offset}) {_instead(found, ref)}"
+                yield "chunks", ref.offset, says
+        if (found_entries := self._hashed(manifest)) not in {None, entries}:
+            yield "digest", manifest_offset, wrong_entries(manifest, found_entries or EMPTY)
 
 
 def is_trimmed(pointed: Pointed, place: AuditedPartition) -> bool:

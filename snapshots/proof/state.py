@@ -14,7 +14,7 @@ from snapreplay.snapshots.log.by_changes import ChangesLost, apply_changes
 from snapreplay.snapshots.plan import is_decided
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import PlainEntries, is_there, load, manifest_of
-from snapreplay.snapshots.proof.moment import Logs, Moment
+from snapreplay.snapshots.proof.records import Logs, Moment
 from snapreplay.state.steps import all_of
 
 _TAIL_RECORDS = 64
@@ -131,9 +131,7 @@ def bases(moment: Moment, found: Found, last: Found) -> Iterator[Pointer | None]
         yield None
 
 
-def _brought_forward(
-    moment: Moment, logs: Logs, found: Found, pointer: Pointer | None
-) -> PlainEntries:
+def _brought_forward(moment: Moment, logs: Logs, found: Found, pointer: Pointer | None) -> PlainEntries:
     """Bring the state forward and hash each entry once: at the end, or in the snapshot if no digest was recorded."""
     entries, since, recorded = PlainEntries(), moment.log_start, found.increment.digest
     if pointer is not None:

@@ -14,8 +14,7 @@ from snapreplay.api.app import create_app
 from snapreplay.api.server import HttpServer
 from snapreplay.service.config.groups import HttpSettings
 from tests.support.deadlines import scaled
-from tests.support.fake_control import NOW, FakeControl
-from tests.support.local_source import Local
+from tests.support.fake_control import NOW, FakeControl, Local
 
 
 class Current:

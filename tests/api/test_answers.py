@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from fastapi.testclient import TestClient
 
 from snapreplay.api.answers import KEPT_MAX, Answers
 from snapreplay.api.app import create_app
-from snapreplay.service.control.document import Look, document_of
-from tests.support.fake_control import NOW, FakeControl
-from tests.support.local_source import Local
+from snapreplay.service.control.protocol import Look
+from tests.support.fake_control import LIVE, NOW, FakeControl, Local, ago
 
 PATHS = ("/healthz", "/readyz", "/api/v1", "/restore-status", "/openapi.json", "/nowhere")
 
@@ -25,7 +25,7 @@ class Still(Local):
         self.look_again()
 
     def look_again(self):
-        self._look = Look(document_of(self._control), 0.0)
+        self._look = Look(self._control.document(), 0.0)
 
     async def look(self):
         return self._look
@@ -99,14 +99,9 @@ async def test_an_answer_is_kept_for_the_document_that_it_was_made_of():
     assert await got("/metrics") == b"of the second, too"
 
 
-def test_no_more_than_some_are_kept():
-    """A client that makes up queries does not fill the memory."""
-    client = TestClient(create_app(Still(FakeControl()), now=lambda: NOW))
-    for number in range(200):
-        assert client.get(f"/api/v1?{number}").status_code == 200
-
-
-def test_a_post_is_never_answered_from_memory(client):
-    """Each one is an operation of its own."""
-    first, second = client.post("/trigger-snapshot"), client.post("/trigger-snapshot")
-    assert first.json()["id"] != second.json()["id"]
+def test_handlers_take_the_clock_from_the_application():
+    """Ages follow the clock given to create_app, asked anew for every request."""
+    control = FakeControl([msgspec.structs.replace(LIVE, updated_at=NOW)])
+    ticks = iter([ago(-1), ago(-5)])
+    client = TestClient(create_app(Local(control), now=lambda: next(ticks)))
+    assert [client.get("/api/v1/partitions/0").json()["progress_age_seconds"] for _ in range(2)] == [1, 5]

@@ -9,15 +9,12 @@ from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 
 from snapreplay.api.app import BODY_BYTES_MAX, create_app
-from tests.support.fake_control import NOW, FakeControl
-from tests.support.local_source import Local
+from tests.support.fake_control import NOW, FakeControl, Local
 
 DOCUMENTED = create_app(Local(FakeControl())).openapi()["paths"]
 OPERATIONS = [(method.upper(), path) for path, each in DOCUMENTED.items() for method in each]
 
-schema = schemathesis.openapi.from_asgi(
-    "/openapi.json", create_app(Local(FakeControl()), now=lambda: NOW)
-)
+schema = schemathesis.openapi.from_asgi("/openapi.json", create_app(Local(FakeControl()), now=lambda: NOW))
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=" ".join)

@@ -18,9 +18,7 @@ from snapreplay.snapshots.proof.report import (
 )
 
 LOG, SNAPS = "ledger-increments", "ledger-snapshots"
-HOSTILE = (
-    "</td><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'quoted' \x00 \ud83d"
-)
+HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'quoted' \x00 \ud83d"
 PROOF = Proof(Level.CHANGES, 9999, 39_000, at_ms=1_795_000_000_000)
 
 
@@ -69,10 +67,7 @@ LEGEND = 1
 
 def chain(number=0, **changed):
     """30,000 offsets with 10,000 batches and 8 snapshots, the first of them trimmed."""
-    snapshots = tuple(
-        SnapshotPlace(f"s{i}", i * 1000, 8000 + i * 4000, i * 10, i * 10 + 5, i > 0)
-        for i in range(8)
-    )
+    snapshots = tuple(SnapshotPlace(f"s{i}", i * 1000, 8000 + i * 4000, i * 10, i * 10 + 5, i > 0) for i in range(8))
     facts = {
         "last_offset": 39_000, "first_batch": 0, "last_batch": 9999, "claims": (10_001, 10_002, 30_000),
         "claim_count": 3, "snapshots": snapshots, "proven": PROOF, **changed,
@@ -81,11 +76,7 @@ def chain(number=0, **changed):
 
 
 def report(chains=(), findings=(), **changed):
-    given = {
-        "checked": {"increments": 12_345},
-        "notes": {"orphans": 0, "foreign_records": 7},
-        **changed,
-    }
+    given = {"checked": {"increments": 12_345}, "notes": {"orphans": 0, "foreign_records": 7}, **changed}
     counts = {name: given.pop(name) for name in ("checked", "notes")}
     return AuditReport(
         "ledger", len(chains), counts["checked"], list(findings), counts["notes"], 8.25, chains=list(chains),
@@ -151,9 +142,7 @@ def test_findings_are_all_there_and_lie_on_the_chain() -> None:
     assert shown.count("finding") == LEGEND + 3
     assert shown.count("bar different") == LEGEND + 3
     assert shown.count("bar proven") == LEGEND
-    places = re.findall(
-        r'<circle class="finding" cx="(\d+)" cy="15"', page(report([chain()], findings))
-    )
+    places = re.findall(r'<circle class="finding" cx="(\d+)" cy="15"', page(report([chain()], findings)))
     assert places == sorted(places, key=int)
 
 
@@ -179,10 +168,7 @@ def test_a_bar_says_what_is_proven(changed, bars) -> None:
 
 def test_it_stays_readable_with_many() -> None:
     """200 partitions with 200 claims each: every chain is one line of a few kB, and claims at one place are one."""
-    many = [
-        chain(n, claims=tuple(range(20_000, 20_200)), claim_count=9000, recorded=True)
-        for n in range(200)
-    ]
+    many = [chain(n, claims=tuple(range(20_000, 20_200)), claim_count=9000, recorded=True) for n in range(200)]
     text = page(report(many, since_last=True))
     assert len(text) < 200 * 4_000
     shown = Parsed(text)

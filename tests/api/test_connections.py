@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -88,9 +87,3 @@ def test_two_lengths_are_refused_on_the_wire(url):
             answer += part
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"two-lengths" in answer
-
-
-def test_connections_are_fewer_than_files(monkeypatch):
-    """With 150 files, 48 stay free for the rest."""
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (150, 150))
-    assert serving.connections_max() == 102

@@ -1,23 +1,106 @@
-"""HTTP on a real port, inside a loop that is not uvicorn's."""
+"""HTTP on a real port, and the HTTP process and the service, each killed and frozen."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import signal
 import socket
+import subprocess
 import sys
+import textwrap
 import time
+from collections.abc import AsyncIterator, Iterator, Set
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import httpx2
+import msgspec
+import psutil
 import pytest
 
 from snapreplay import running
+from snapreplay.api import server as module
 from snapreplay.api.server import HttpServer
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
+from snapreplay.service.control.protocol import Address, Adopt
+from snapreplay.service.control.status import PartitionError
+from tests.api.test_connections import HALF, PIPELINED, SLOW_BODY, connected
 from tests.support import apps
-from tests.support.fake_control import FakeControl
+from tests.support.deadlines import eventually, is_running, scaled, within
+from tests.support.fake_control import LIVE, NOW, FakeControl
 from tests.support.stage import settings_for
+
+ANY_PORT = HttpSettings(port=0)
+ASKED = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+PROGRAM = """
+    import asyncio, multiprocessing, sys, time
+
+    from snapreplay.api.server import HttpServer
+    from snapreplay.service.config.groups import HttpSettings
+    from tests.support.fake_control import LIVE, NOW, FakeControl
+
+    async def main():
+        server = HttpServer()
+        address = await server.serve(FakeControl(), HttpSettings(port=0))
+        worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(300,))
+        worker.start()
+        print(address.port, worker.pid, flush=True)
+        await asyncio.sleep(300)
+
+    asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def program() -> Iterator[tuple[subprocess.Popen[str], int, int]]:
+    """A process that serves HTTP and has forked a worker, as a pool in a handler does; its port, the worker's pid."""
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(PROGRAM)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        port, worker = map(int, process.stdout.readline().split())
+        yield process, port, worker
+        process.kill()
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+
+
+def get(port: int, path: str) -> tuple[int, dict[str, Any]]:
+    """(status code, body); (0, {}) without an answer."""
+    try:
+        response = httpx2.get(f"http://127.0.0.1:{port}{path}", timeout=scaled(10), trust_env=False)
+    except httpx2.TransportError:
+        return 0, {}
+    return response.status_code, response.json()
+
+
+def http_processes(of: int) -> set[psutil.Process]:
+    found = set()
+    for each in psutil.Process(of).children():
+        with suppress(psutil.Error):  # it has just ended
+            if "snapreplay.api.http_process" in each.cmdline():
+                found.add(each)
+    return found
+
+
+def http_process(of: int, others: Set[psutil.Process] = frozenset()) -> psutil.Process:
+    """`others`: of earlier tests in this process, which may end a moment later."""
+    (child,) = http_processes(of) - others
+    return child
+
+
+@asynccontextmanager
+async def served(control: FakeControl | None = None) -> AsyncIterator[Address]:
+    """A control in this process, with HTTP."""
+    server = HttpServer()
+    address = await server.serve(control or FakeControl(), ANY_PORT)
+    try:
+        yield address
+    finally:
+        await server.close()
 
 
 async def test_serves_on_a_free_port_and_closes():
@@ -26,7 +109,7 @@ async def test_serves_on_a_free_port_and_closes():
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     server = HttpServer()
     await server.close()
-    address = await server.serve(FakeControl(), HttpSettings(port=0))
+    address = await server.serve(FakeControl(), ANY_PORT)
     assert before == [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     assert address.port > 0
     async with httpx2.AsyncClient(base_url=address.url, trust_env=False) as client:
@@ -39,27 +122,14 @@ async def test_serves_on_a_free_port_and_closes():
 
 async def test_answers_do_not_wait_for_an_acknowledgement():
     """Headers and body are two writes: without TCP_NODELAY the second one waits for 40 ms."""
-    server = HttpServer()
-    address = await server.serve(FakeControl(), HttpSettings(port=0))
-    async with httpx2.AsyncClient(base_url=address.url, trust_env=False) as client:
+    async with served() as address, httpx2.AsyncClient(base_url=address.url, trust_env=False) as client:
         await client.get("/healthz")
         seconds = []
         for _ in range(20):
             began = time.monotonic()
             await client.get("/healthz")
             seconds.append(time.monotonic() - began)
-    await server.close()
     assert min(seconds) < 0.03
-
-
-async def test_taken_port_is_refused_by_name():
-    """Two services on one port: the second names the port and the option."""
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        with pytest.raises(UsageError) as refused:
-            await HttpServer().serve(FakeControl(), HttpSettings(port=port))
-    assert str(port) in refused.value.message
-    assert "--http-port" in refused.value.hint
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
@@ -71,27 +141,149 @@ async def test_impossible_address_is_refused(host):
 
 @pytest.mark.parametrize(
     ("name", "value", "cause"),
-    [
-        ("frozen", True, "frozen"),
-        ("executable", "", "sys.executable"),
-        ("executable", None, "sys.executable"),
-    ],
+    [("frozen", True, "frozen"), ("executable", "", "sys.executable"), ("executable", None, "sys.executable")],
 )
 async def test_a_program_without_an_interpreter_is_refused_by_name(monkeypatch, name, value, cause):
     """Its executable is the program itself, which would start once more, with the same group and the same names."""
     monkeypatch.setattr(sys, name, value, raising=False)
     with pytest.raises(UsageError, match=cause) as refused:
-        await HttpServer().serve(FakeControl(), HttpSettings(port=0))
+        await HttpServer().serve(FakeControl(), ANY_PORT)
     assert "http=None" in refused.value.hint
     async with running(apps.ledger("frozen"), settings_for("127.0.0.1:1"), None) as service:
         assert service.http_address is None
 
 
-async def test_close_does_not_wait_for_idle_connections():
-    """A keep-alive connection that nobody uses does not delay the end."""
-    server = HttpServer()
-    address = await server.serve(FakeControl(), HttpSettings(port=0))
-    async with httpx2.AsyncClient(base_url=address.url, trust_env=False) as client:
-        await client.get("/healthz")
-        async with asyncio.timeout(10):
+def test_a_killed_service_leaves_neither_process_nor_port(program):
+    """Although a worker that it has forked lives on with copies of its files."""
+    process, port, worker = program
+    http = http_process(process.pid)
+    assert get(port, "/healthz")[0] == 200
+    process.kill()
+    eventually(lambda: not is_running(http.pid), "the HTTP process ends with the service")
+    socket.create_server(("127.0.0.1", port)).close()
+    assert is_running(worker)
+
+
+def test_a_frozen_service_is_seen(program):
+    """Not ready, then not healthy, and nothing old is shown as if it were true. Thawed, it answers as before."""
+    process, port, _ = program
+    assert get(port, "/healthz")[0] == 200
+    os.kill(process.pid, signal.SIGSTOP)
+    eventually(lambda: get(port, "/readyz")[0] == 503, "not ready")
+    eventually(lambda: get(port, "/restore-status")[0] == 503, "nothing old is shown")
+    status, body = get(port, "/restore-status")
+    assert (status, str(body["type"]).rpartition(":")[2]) == (503, "service-silent")
+    eventually(lambda: get(port, "/healthz")[0] == 503, "not healthy")
+    checks = {each["name"]: each for each in get(port, "/healthz")[1]["checks"]}
+    assert not checks["service process"]["ok"]
+    os.kill(process.pid, signal.SIGCONT)
+    eventually(lambda: get(port, "/healthz")[0] == 200, "healthy")
+    assert get(port, "/restore-status")[0] == 200
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_dead_http_process_is_replaced(end, monkeypatch, caplog):
+    """Killed, or frozen: told, and another one answers on the same port. Signals for all processes of a terminal do
+    nothing to it."""
+    monkeypatch.setattr(module, "SILENT_SECONDS", scaled(3))
+    monkeypatch.setattr(module, "END_SECONDS", 0.1)
+    others = http_processes(os.getpid())
+    async with served() as address:
+        first = http_process(os.getpid(), others)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
+            os.kill(first.pid, number)
+        assert (await asyncio.to_thread(get, address.port, "/healthz"))[0] == 200
+        os.kill(first.pid, end)
+        await asyncio.to_thread(eventually, lambda: not is_running(first.pid), "it is gone")
+        await asyncio.to_thread(eventually, lambda: get(address.port, "/healthz")[0] == 200, "served")
+        assert "the HTTP process has ended, the next one starts in" in caplog.text
+    assert http_processes(os.getpid()) <= others
+
+
+async def test_half_a_character_in_an_error_is_shown_with_an_escape():
+    """An app's error may quote whatever it read; the process stays alive for its probes."""
+    broken = PartitionError("RecordError", "unknown \ud800", "", "stop", "", NOW)
+    async with served(FakeControl([msgspec.structs.replace(LIVE, error=broken)])) as address:
+        assert (await asyncio.to_thread(get, address.port, "/healthz"))[0] == 200
+        _, shown = await asyncio.to_thread(get, address.port, "/api/v1/partitions/0")
+        assert shown["error"]["message"] == "unknown \\ud800"
+        assert shown["updated_at"].startswith("2026-11-18T")
+
+
+async def test_a_frozen_http_process_does_not_delay_the_stop(monkeypatch):
+    """It is killed when its time is over, and not only when it has been silent for too long."""
+    monkeypatch.setattr(module, "SILENT_SECONDS", 3600)
+    server, others = HttpServer(), http_processes(os.getpid())
+    await server.serve(FakeControl(), ANY_PORT)
+    child = http_process(os.getpid(), others)
+    child.suspend()
+    try:
+        async with within(30):
             await server.close()
+        assert not is_running(child.pid)
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
+@pytest.mark.parametrize("sent", [HALF, SLOW_BODY, PIPELINED, ASKED], ids=["header", "body", "never read", "idle"])
+async def test_busy_connections_do_not_delay_the_stop(sent, monkeypatch):
+    """Whatever their clients have begun, or left open, the process ends by itself, and nobody needs to kill it."""
+    monkeypatch.setattr(module, "END_SECONDS", 3600)
+    server = HttpServer()
+    address = await server.serve(FakeControl(), ANY_PORT)
+    opened = [connected(address.url) for _ in range(100)]
+    for each in opened:
+        each.setblocking(False)
+        each.send(sent)
+    assert (await asyncio.to_thread(get, address.port, "/healthz"))[0] == 200
+    async with within(30):
+        await server.close(3600)
+    for each in opened:
+        each.close()
+
+
+async def test_the_http_process_does_not_have_the_passwords_of_the_service(monkeypatch):
+    """It asks nobody but the service, so settings are of no use to it."""
+    monkeypatch.setenv("SNAPREPLAY_KAFKA__SASL__PASSWORD", "secret")
+    others = http_processes(os.getpid())
+    async with served():
+        environment = http_process(os.getpid(), others).environ()
+    assert "PATH" in environment
+    assert not [name for name in environment if name.startswith("SNAPREPLAY_")]
+
+
+async def test_an_http_process_never_runs_out_of_files(caplog):
+    """With 64 files and 300 half-open connections, it answers, and the log stays silent."""
+    others = http_processes(os.getpid())
+    async with served() as address:
+        resource.prlimit(http_process(os.getpid(), others).pid, resource.RLIMIT_NOFILE, (64, 64))
+        opened = [socket.create_connection(address, timeout=scaled(30)) for _ in range(300)]
+        for each in opened:
+            with suppress(OSError):  # closed already, because others came
+                each.send(HALF)
+        assert (await asyncio.to_thread(get, address.port, "/healthz"))[0] == 200
+        for each in opened:
+            each.close()
+    assert not [each for each in caplog.records if each.name.startswith("snapreplay")]
+
+
+async def test_a_defect_of_the_status_is_logged_and_not_told(caplog):
+    """The answer is a problem without the reason, which the service's log has."""
+
+    class Broken(FakeControl):
+        def perform(self, command):
+            if isinstance(command, Adopt):
+                raise ZeroDivisionError("secret")
+            return super().perform(command)
+
+    async with served(Broken()) as address:
+        async with httpx2.AsyncClient(base_url=address.url, trust_env=False) as client:
+            answer = await client.post("/api/v1/partitions/0/adopt", json={"manifest_offset": 3})
+            assert answer.status_code == 500
+            assert "secret" not in answer.text
+        async with httpx2.AsyncClient(base_url=address.url, trust_env=False) as client:
+            done = await client.post("/trigger-snapshot", json={"partitions": [0]})
+            listed = await client.get("/api/v1/operations")
+    assert listed.json()["items"] == [done.json()]
+    assert "ZeroDivisionError: secret" in caplog.text

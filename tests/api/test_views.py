@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from snapreplay.api import views
 from snapreplay.service.control.status import PartitionStatus, Progress, Recovery
-from snapreplay.service.core.phase import RECOVERING, Phase
+from snapreplay.service.core.phase import Phase
 from tests.support.fake_control import FACTS, LIVE, NOW, ago
 
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -58,16 +58,3 @@ def test_stream_time_is_behind_or_ahead():
     for at_ms, lag in ((None, None), (NOW_MS - 500, 0.5), (NOW_MS + 86_400_000, -86_400)):
         status = msgspec.structs.replace(LIVE, stream_time_ms=at_ms)
         assert views.partition(status, NOW).stream_time_lag_seconds == lag
-
-
-def test_percent_never_falls_on_the_way_to_live():
-    """From phase to phase, and inside each, the way to live only grows."""
-    walk = [
-        msgspec.structs.replace(LIVE, phase=phase, restore=Recovery(1, NOW, progress=progress))
-        for phase in (*RECOVERING, Phase.LIVE)
-        for progress in (None, Progress("bytes", 5, 5, 9), Progress("bytes", 5, 9, 9))
-        if phase in (Phase.LOADING, Phase.ADVANCING) or progress is None
-    ]
-    percents = [status.restored_percent or 0 for status in walk]
-    assert percents == sorted(percents)
-    assert percents == [0, 0, 0, 0, 0, 50, 50, 50, 100, 100]

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from snapreplay.app import names
 from snapreplay.errors import RetryableError
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.control.status import StatusBoard
@@ -21,7 +20,7 @@ from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import encode, headers_of
-from tests.scenarios.ground import leader_of
+from tests.scenarios.conftest import leader_of
 from tests.support import apps
 from tests.support.history import history
 from tests.support.stage import Stage
@@ -31,14 +30,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 log = logging.getLogger(__name__)
 
 STALE_MIN, ROUNDS_MIN, ROUNDS_MAX = 3, 12, 60
-HURRY = {
-    "timeouts": {
-        "fence_ms": 3000,
-        "commit_ms": 3000,
-        "transaction_ms": 10_000,
-        "claim_grace_ms": 200,
-    },
-}
+HURRY = {"timeouts": {"fence_ms": 3000, "commit_ms": 3000, "transaction_ms": 10_000, "claim_grace_ms": 200}}
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +50,7 @@ class Owners:
         self._committed = {0}  # the batch committed last; two when a commit was not answered
 
     async def next(self) -> None:
-        """
-        Raises:
-            AssertionError: it did not find the batch that was committed last.
-        """
+        """Raises AssertionError: it did not find the batch that was committed last."""
         context = await self._context()
         reporter = Reporter(StatusBoard(), 0)
         recovered = await RecoveryDriver(context, Memory(context), reporter).recover()
@@ -92,9 +81,7 @@ class Owners:
 
     async def _commit(self, context: Context, recovered: Recovered) -> None:
         increment = recovered.chain.next_increment(None, None, wall_ms())
-        record = LogRecord(
-            context.increments.topic, encode(increment), headers=headers_of(increment)
-        )
+        record = LogRecord(context.increments.topic, encode(increment), headers=headers_of(increment))
         try:
             await recovered.producer.commit(0, (), (record,))
         except (RetryableError, Fenced):  # a stale coordinator refuses good epochs, too
@@ -106,7 +93,7 @@ class Owners:
 @pytest.fixture
 async def owners(three: ThreeBrokers, unique: Callable[[str], str]) -> AsyncIterator[Owners]:
     here = await Stage(three.bootstrap_servers, apps.ledger(unique("stale"))).prepare()
-    stale = leader_of(three.bootstrap_servers, names.increments_topic(here.app.app_id))
+    stale = leader_of(three.bootstrap_servers, here.increments)
     found = Owners(here, three.server(stale))
     for _ in range(3):
         await found.next()
@@ -135,6 +122,5 @@ async def test_a1_no_owner_believes_a_stale_leader(three: ThreeBrokers, owners: 
     async with here.running() as service:
         await here.feed(100)
         await here.assert_exactly_once(service)
-    topic = names.increments_topic(here.app.app_id)
-    told = await asyncio.to_thread(history, here.bootstrap_servers, topic, 0)
+    told = await asyncio.to_thread(history, here.bootstrap_servers, here.increments, 0)
     told.assert_one_chain()

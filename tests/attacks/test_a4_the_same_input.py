@@ -5,18 +5,10 @@ Trimmed and shorter inputs, one input: tests/service/recovery/test_inputs.py; co
 
 import pytest
 
-from snapreplay.service.topics import stale_leader
 from tests.support import apps
 from tests.support.tampering import recreate
 
-pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    """A stale leader is believed for half a second here."""
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 0.3)
-    monkeypatch.setattr(stale_leader, "ASK_AGAIN_SECONDS", 0.1)
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("impatient")]
 
 
 async def test_a4_a_topic_made_again_after_a_clean_stop_is_not_taken_for_the_old_one(stage, unique):
@@ -26,17 +18,14 @@ async def test_a4_a_topic_made_again_after_a_clean_stop_is_not_taken_for_the_old
     async with here.running() as service:
         await here.feed(100)
         await here.all_processed(service)
-    topic = here.app.inputs[0].name
+    topic = here.input
     recreate(here.bootstrap_servers, topic, 1)
     await here.feed(300)
     status = await here.failure()
     assert status.error.kind == "InputReplaced"
-    assert (
-        f"{topic}-0 holds another record at offset 99 than the one that was processed"
-        in status.error.message
-    )
+    assert f"{topic}-0 holds another record at offset 99 than the one that was processed" in status.error.message
     assert status.restore.proof is None or status.restore.proof.batches_compared == 1
-    assert len((await here.read(here.app.outputs[0].name))[0]) == 100, "nothing was emitted"
+    assert len((await here.read(here.output))[0]) == 100, "nothing was emitted"
 
 
 @pytest.mark.parametrize("which", [pytest.param(0, marks=pytest.mark.slow), 1])

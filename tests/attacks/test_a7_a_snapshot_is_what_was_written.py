@@ -27,22 +27,15 @@ def with_honest_sums(slices: list[Any]) -> list[Any]:
     return [part for part in slices if part is not first]
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [with_another_value, with_honest_sums],
-)
-async def test_a7_an_image_that_differs_from_the_running_digest_stops(
-    stage, unique, monkeypatch, spoil
-):
+@pytest.mark.parametrize("spoil", [with_another_value, with_honest_sums])
+async def test_a7_an_image_that_differs_from_the_running_digest_stops(stage, unique, monkeypatch, spoil):
     """FAILED as a defect, nothing points to it, and the restart, by the log, has the true state."""
     here = await stage(apps.ledger(unique("image")))
     async with here.running() as service:
         await here.feed(40)
         await here.all_processed(service)
         real = ChunkWriter.packing
-        monkeypatch.setattr(
-            ChunkWriter, "packing", lambda self, slices, store: real(self, spoil(slices), store)
-        )
+        monkeypatch.setattr(ChunkWriter, "packing", lambda self, slices, store: real(self, spoil(slices), store))
         service.control.trigger_snapshot([0], "test")
         status = await phase(service, "failed")
         assert status.error.kind == "ImageDiffers"
@@ -51,5 +44,5 @@ async def test_a7_an_image_that_differs_from_the_running_digest_stops(
     async with here.running() as service:
         await here.assert_exactly_once(service)
         assert service.restore_status()[0].restore.snapshot is None
-    (snapshots,) = await here.read(f"{here.app.app_id}-snapshots")
+    (snapshots,) = await here.read(here.snapshots)
     assert RecordKind.MANIFEST not in {kind_of(record.value or b"") for record in snapshots}

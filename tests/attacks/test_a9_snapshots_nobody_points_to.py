@@ -36,7 +36,6 @@ def orphans(servers: str, topic: str, records: list[Any], count: int) -> None:
 
 
 async def log_start(here: Stage) -> int:
-    """Return the log start of T-QuanLiang."""
     reader = await here.cluster.reader()
     try:
         return (await reader.bounds((await here.context()).snapshots)).start_offset
@@ -49,7 +48,7 @@ async def test_a9_orphans_push_out_nothing(stage, unique):
     """Two pointed snapshots are kept; after each came three whole ones that nobody points to. The owner's trim keeps
     the two and what is between them, and a recovery starts from the newest pointed one."""
     here = await stage(apps.ledger(unique("a9")), retention={"snapshots_kept": 2})
-    topic = f"{here.app.app_id}-snapshots"
+    topic = here.snapshots
     taken, kept, wanted = [], [], 0
     async with here.running() as service:
         for _ in range(3):

@@ -6,7 +6,7 @@ import pytest
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.ports import Bounds
-from snapreplay.service.topics import stale_leader
+from snapreplay.service.topics import reading
 from tests.support import inside
 from tests.support.owner import Owner
 from tests.support.stage import until
@@ -29,8 +29,8 @@ def behind(monkeypatch):
         return Bounds(true.start_offset, 1) if self in told else true
 
     monkeypatch.setattr(KafkaReader, "bounds", stale)
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 10.0)
-    monkeypatch.setattr(stale_leader, "ASK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(reading, "PATIENCE_SECONDS", 10.0)
+    monkeypatch.setattr(reading, "ASK_AGAIN_SECONDS", 0.05)
     return left
 
 

@@ -14,7 +14,7 @@ GOOD, BAD = {"amount": 1}, {"amount": 1, "poison": True}
 
 
 async def counts(here: Any) -> list[int]:
-    outputs = (await here.read(here.app.outputs[0].name))[0]
+    outputs = (await here.read(here.output))[0]
     return [value["n"] for _, value in reference.decoded(outputs)]
 
 
@@ -29,7 +29,7 @@ async def test_b13_a_damaged_snapshot_of_an_object_is_not_believed(stage, unique
             await here.feed(10)
             await here.all_processed(service)
             taken.append(await snapshot(service))
-    await tamper(here, f"{here.app.app_id}-snapshots", RecordKind.CHUNK, flip)
+    await tamper(here, here.snapshots, RecordKind.CHUNK, flip)
     async with here.running() as service:
         restore = service.restore_status()[0].restore
         assert restore.snapshot.snapshot_id == taken[0]

@@ -60,7 +60,6 @@ NUMBERS = itertools.count()
 
 
 def order(side: str, price: int) -> tuple[str, Any]:
-    """Make an order of one piece."""
     new = {"type": "new", "order_id": f"o{next(NUMBERS)}", "side": side}
     return "ACME", {**new, "price": price, "quantity": 1}
 
@@ -72,7 +71,6 @@ CANCEL = [("ACME", {"type": "cancel", "order_id": RESTING[1][1]["order_id"]})]
 
 @pytest.fixture
 def deploy(tmp_path: Path) -> Callable[[Files], Any]:
-    """Each deployment in a folder of its own."""
     numbers = itertools.count()
     return lambda files: app_in(tmp_path / f"deployed_{next(numbers)}", files)
 
@@ -96,14 +94,10 @@ async def killed(monkeypatch: Any, here: Any, *batches: Any) -> None:
     [
         pytest.param(book, "shop.py", {}, id="the state's class"),
         pytest.param(book_with_helper, "rules.py", {}, id="a helper module"),
-        pytest.param(
-            counting, "rules.py", {"changelog": {"enabled": False}}, id="a map, its helper module"
-        ),
+        pytest.param(counting, "rules.py", {"changelog": {"enabled": False}}, id="a map, its helper module"),
     ],
 )
-async def test_b17_a_stricter_rule_is_named_before_live(
-    stage, unique, deploy, monkeypatch, files, name, tables
-):
+async def test_b17_a_stricter_rule_is_named_before_live(stage, unique, deploy, monkeypatch, files, name, tables):
     """FAILED with the first batch, its output topic, both fingerprints and both versions, which are not the same
     though both were given as "1"; the old code, stopped after a snapshot, leaves nothing to replay."""
     before = files(unique("rule"))
@@ -112,11 +106,9 @@ async def test_b17_a_stricter_rule_is_named_before_live(
     after = deploy(changed(before, name, *STRICTER))
     assert after.version.startswith("1+code:")
     status = await here.failure(after)
-    topic = here.app.outputs[0].name
+    topic = here.output
     assert status.error.kind == "CodeChanged"
-    assert f"batch 1 (increment at offset 6): its outputs to {topic} have fingerprint " in (
-        status.error.message
-    )
+    assert f"batch 1 (increment at offset 6): its outputs to {topic} have fingerprint " in (status.error.message)
     assert f"app version {here.app.version}, this is {after.version}" in status.error.message
     assert "start the version that processed it and stop it" in status.error.hint
     async with here.running() as service:
@@ -125,10 +117,7 @@ async def test_b17_a_stricter_rule_is_named_before_live(
         assert service.restore_status()[0].restore.records_replayed == 0
 
 
-IGNORED = (
-    "if order_id in self._orders:\n            self._remove",
-    "if not order_id:\n            self._remove",
-)
+IGNORED = ("if order_id in self._orders:\n            self._remove", "if not order_id:\n            self._remove")
 
 
 @pytest.mark.parametrize(

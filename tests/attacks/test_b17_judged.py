@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from snapreplay.service.doctor.collect import examine
-from snapreplay.service.partition.topics_seen import TopicsSeen
+from snapreplay.service.partition.incarnation import TopicsSeen
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.spark import audit
 from tests.checker import app, load, verify

@@ -9,7 +9,6 @@ import pytest
 
 from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.decisions.init import init_app
-from snapreplay.service.topics import stale_leader
 from snapreplay.service.topics.requirements import ensure_topics
 from tests.support import apps, inside, reference
 from tests.support.accepting import accepted
@@ -18,14 +17,6 @@ from tests.support.stage import Stage, phase, processed, snapshot, until
 from tests.support.tampering import delete, log_start, recreate, trim_to_end
 
 pytestmark = pytest.mark.kafka
-
-
-def increments(here: Stage) -> str:
-    return f"{here.app.app_id}-increments"
-
-
-def snapshots(here: Stage) -> str:
-    return f"{here.app.app_id}-snapshots"
 
 
 async def ensure(here: Stage) -> list[str]:
@@ -56,10 +47,7 @@ async def busy():
     await halt()
 
 
-SHAPES = {
-    "changes": (apps.ledger, {}),
-    "lean": (apps.ledger, {"changelog": {"enabled": False}}),
-}
+SHAPES = {"changes": (apps.ledger, {}), "lean": (apps.ledger, {"changelog": {"enabled": False}})}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +68,7 @@ async def test_the_increments_are_deleted_and_created_again(stage, unique, busy,
         await here.feed(100)
         await processed(service, {0: 100})
         halt = busy(here) if at_work else None
-        await asyncio.to_thread(delete, here.bootstrap_servers, increments(here))
+        await asyncio.to_thread(delete, here.bootstrap_servers, here.increments)
         await until(lambda: service.restore_status()[0].error, "noticed")
         assert service.restore_status()[0].error.kind == "IncrementsMissing"
         await ensure(here)
@@ -103,7 +91,7 @@ async def test_a_state_that_is_no_map_gets_the_batch_in_doubt_with_it(stage, uni
         await processed(service, {0: 100})
         halt = busy(here)
         await until(lambda: service.restore_status()[0].batch > 3, "at work")
-        await asyncio.to_thread(delete, here.bootstrap_servers, increments(here))
+        await asyncio.to_thread(delete, here.bootstrap_servers, here.increments)
         await until(lambda: service.restore_status()[0].error, "noticed")
         await ensure(here)
         await phase(service, "live")
@@ -118,16 +106,11 @@ async def test_a_state_that_is_no_map_gets_the_batch_in_doubt_with_it(stage, uni
 
 async def same_tape(here, tape):
     """The state, and the outputs in their order, are those of every input record once."""
-    (inputs,), (outputs,) = (
-        await here.read(here.app.inputs[0].name),
-        await here.read(here.app.outputs[0].name),
-    )
-    expected = [f"{here.app.inputs[0].name}-0-{record.offset}" for record in inputs]
+    (inputs,), (outputs,) = (await here.read(here.input), await here.read(here.output))
+    expected = [f"{here.input}-0-{record.offset}" for record in inputs]
     assert tape == expected
     assert reference.ids(outputs) == expected
-    assert [value["n"] for _, value in reference.decoded(outputs)] == list(
-        range(1, len(expected) + 1)
-    )
+    assert [value["n"] for _, value in reference.decoded(outputs)] == list(range(1, len(expected) + 1))
 
 
 @pytest.mark.parametrize("at_work", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -140,26 +123,23 @@ async def test_the_snapshots_are_deleted_and_created_again(stage, unique, busy, 
         await processed(service, {0: 100})
         old = await snapshot(service)
         halt = busy(here) if at_work else None
-        await asyncio.to_thread(delete, here.bootstrap_servers, snapshots(here))
+        await asyncio.to_thread(delete, here.bootstrap_servers, here.snapshots)
         await until(lambda: service.restore_status()[0].recoverable is False, "noticed")
         status = service.restore_status()[0]
-        assert f"topic {snapshots(here)} does not exist any more" in status.unrecoverable_reason
+        assert f"topic {here.snapshots} does not exist any more" in status.unrecoverable_reason
         assert "snapreplay topics ensure" in status.unrecoverable_reason
         await here.feed(10)
         await here.all_processed(service)
         triggered = await service.trigger_snapshot([0])
         assert triggered.parts[0].state == "failed"
         assert "does not exist any more" in triggered.parts[0].detail
-        assert await ensure(here) == [
-            f"ok {increments(here)}",
-            f"created {snapshots(here)} (1 partition)",
-        ]
+        assert await ensure(here) == [f"ok {here.increments}", f"created {here.snapshots} (1 partition)"]
         await until(lambda: service.restore_status()[0].recoverable, "recoverable again")
         assert service.restore_status()[0].phase == "live"
         if halt:
             await halt()
         await here.all_processed(service)
-        (log,) = await here.read(increments(here))
+        (log,) = await here.read(here.increments)
         pointers = read_entry(log[-1].value).pointers
         assert pointers
         assert old not in [pointer.snapshot_id for pointer in pointers]
@@ -175,7 +155,7 @@ async def test_both_topics_are_deleted_and_created_again(stage, unique, busy):
         await here.feed(100)
         await here.all_processed(service)
         halt = busy(here)
-        both = (increments(here), snapshots(here))
+        both = (here.increments, here.snapshots)
         await asyncio.to_thread(delete, here.bootstrap_servers, *both)
         await until(lambda: all(s.error for s in service.restore_status()), "noticed")
         await ensure(here)
@@ -189,19 +169,15 @@ async def test_both_topics_are_deleted_and_created_again(stage, unique, busy):
 
 
 @pytest.mark.slow
-async def test_a_group_that_subscribes_to_a_topic_that_is_gone_takes_nothing_away(
-    broker, stage, unique
-):
+async def test_a_group_that_subscribes_to_a_topic_that_is_gone_takes_nothing_away(broker, stage, unique):
     """It gives nobody anything then; the owner holds what it has."""
     kafka = {"bootstrap.servers": broker.bootstrap_servers, "metadata.max.age.ms": 1000}
     here = await stage(apps.ledger(unique("group")), kafka=kafka)
     async with here.running() as service:
         await here.feed(50)
         await processed(service, {0: 50})
-        await asyncio.to_thread(delete, here.bootstrap_servers, increments(here))
-        await until(
-            lambda: inside.membership(service).assignment == frozenset(), "nothing is assigned"
-        )
+        await asyncio.to_thread(delete, here.bootstrap_servers, here.increments)
+        await until(lambda: inside.membership(service).assignment == frozenset(), "nothing is assigned")
         await until(lambda: service.restore_status()[0].error, "noticed")
         assert not service.control.ready()
         await ensure(here)
@@ -210,15 +186,21 @@ async def test_a_group_that_subscribes_to_a_topic_that_is_gone_takes_nothing_awa
         await here.assert_exactly_once(service)
 
 
-async def test_a_stop_waits_for_the_topic_as_long_as_it_may(stage, unique):
-    """Then what was in memory is in the log, and the stop is a good one."""
-    here = await stage(apps.ledger(unique("stop")))
+@pytest.mark.parametrize("created", [True, pytest.param(False, marks=pytest.mark.slow)])
+async def test_a_stop_waits_for_the_topic_as_long_as_it_may(stage, unique, created):
+    """Then what was in memory is in the log, and the stop is a good one. When the time is over it says what was lost,
+    by partition, and the exit code is not 0."""
+    here = await stage(apps.ledger(unique("stop")), timeouts={} if created else {"shutdown_ms": 3000})
     service = here.service()
     await service.start()
     await service.wait_live(30)
     await here.feed(50)
     await processed(service, {0: 50})
-    await asyncio.to_thread(delete, here.bootstrap_servers, increments(here))
+    await asyncio.to_thread(delete, here.bootstrap_servers, here.increments)
+    if not created:
+        with pytest.raises(StateUnsaved, match=r"partition 0 \(batch \d+, 20 entries\)"):
+            await service.stop()
+        return
     stopping = asyncio.get_running_loop().create_task(service.stop())
     await until(lambda: any(s.error for s in service.restore_status()), "held")
     await ensure(here)
@@ -226,23 +208,7 @@ async def test_a_stop_waits_for_the_topic_as_long_as_it_may(stage, unique):
     await here.restored()
 
 
-@pytest.mark.slow
-async def test_a_stop_without_the_topic_says_what_was_lost(stage, unique):
-    """When the time is over: by partition, and with an exit code that is not 0."""
-    here = await stage(apps.ledger(unique("lost")), timeouts={"shutdown_ms": 3000})
-    service = here.service()
-    await service.start()
-    await service.wait_live(30)
-    await here.feed(50)
-    await processed(service, {0: 50})
-    await asyncio.to_thread(delete, here.bootstrap_servers, increments(here))
-    with pytest.raises(StateUnsaved, match=r"partition 0 \(batch \d+, 20 entries\)"):
-        await service.stop()
-
-
-async def test_snapshots_that_were_deleted_within_the_last_minute_are_written_again_by_a_stop(
-    stage, unique
-):
+async def test_snapshots_that_were_deleted_within_the_last_minute_are_written_again_by_a_stop(stage, unique):
     """The increments reach back to the newest snapshot only, and its records are deleted before the watch looks again:
     the state in memory is the only copy, also if nothing was applied since."""
     here = await stage(apps.ledger(unique("trimmed")), retention={"snapshots_kept": 2})
@@ -251,10 +217,8 @@ async def test_snapshots_that_were_deleted_within_the_last_minute_are_written_ag
             await here.feed(50)
             await processed(service, {0: part * 50})
             await snapshot(service)
-        await until(
-            lambda: log_start(here.bootstrap_servers, increments(here)) > 0, "trimmed by the owner"
-        )
-        await asyncio.to_thread(trim_to_end, here.bootstrap_servers, snapshots(here))
+        await until(lambda: log_start(here.bootstrap_servers, here.increments) > 0, "trimmed by the owner")
+        await asyncio.to_thread(trim_to_end, here.bootstrap_servers, here.snapshots)
     restore = await here.restored()
     assert restore.snapshot is not None
 
@@ -266,7 +230,7 @@ async def test_a_killed_owner_has_left_everything_behind(stage, unique, children
     await asyncio.to_thread(owner.wait_live)
     await here.feed(500)
     await asyncio.to_thread(owner.until, lambda: owner.processed() == 500, "processed")
-    await asyncio.to_thread(delete, here.bootstrap_servers, increments(here))
+    await asyncio.to_thread(delete, here.bootstrap_servers, here.increments)
     await ensure(here)
     await here.feed(500)
     await asyncio.to_thread(owner.until, lambda: owner.processed() == 1000, "processed")
@@ -291,26 +255,22 @@ async def test_a_frozen_owner_does_not_undo_what_its_successor_did(stage, unique
     await here.feed(500)
     await asyncio.to_thread(second.until, lambda: second.processed() == 1000, "processed")
     second.kill()
-    await asyncio.to_thread(delete, here.bootstrap_servers, increments(here))
+    await asyncio.to_thread(delete, here.bootstrap_servers, here.increments)
     await ensure(here)
     first.process.send_signal(signal.SIGCONT)
-    await asyncio.to_thread(
-        first.until, lambda: "StateDisputed" in first.raw("/restore-status"), "disputed"
-    )
-    outputs = (await here.read(here.app.outputs[0].name))[0]
+    await asyncio.to_thread(first.until, lambda: "StateDisputed" in first.raw("/restore-status"), "disputed")
+    outputs = (await here.read(here.output))[0]
     assert len(outputs) == len(set(reference.ids(outputs))) == 1000
 
 
-async def test_a_state_that_only_a_replay_leads_to_is_written_when_its_input_is_replaced(
-    stage, unique, monkeypatch
-):
+async def test_a_state_that_only_a_replay_leads_to_is_written_when_its_input_is_replaced(stage, unique, monkeypatch):
     """No changes, no snapshot, and the input deleted: once the new one is accepted, all of both is in the state."""
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 0.3)
     here = await stage(apps.ledger(unique("input")), changelog={"enabled": False})
     async with here.running() as service:
         await here.feed(100)
         await processed(service, {0: 100})
-        await asyncio.to_thread(recreate, here.bootstrap_servers, here.app.inputs[0].name, 1)
+        await asyncio.to_thread(recreate, here.bootstrap_servers, here.input, 1)
         await here.feed(30)
         await phase(service, "failed")
         await accepted(here, service.restore_status()[0].error.hint)

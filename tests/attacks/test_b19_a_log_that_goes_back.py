@@ -1,59 +1,25 @@
 """B19: an input that loses its tail and grows again: nothing of it is left out in silence.
 
-Three brokers, one of which leads the input only. Unclean elections and an older partition directory cut the log.
+An older directory of its partition cuts the log. Unclean elections: tests/simulation/test_losses.py, tests/chaos.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import signal
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
-from snapreplay.devbroker.broker import LocalBroker
-from snapreplay.service.topics import stale_leader
 from tests.support import apps, reference
 from tests.support.accepting import accepted
 from tests.support.deadlines import scaled
+from tests.support.older_disk import OlderDisk
 from tests.support.stage import Stage, phase, snapshot, until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stale leader is believed for half a second here."""
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 0.3)
-    monkeypatch.setattr(stale_leader, "ASK_AGAIN_SECONDS", 0.1)
-
-
-class OlderDisk:
-    """A broker whose disk can be put back, partition by partition."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._data = folder, folder / "data"
-        self.broker = LocalBroker(data_dir=self._data)
-
-    def keep(self, topic: str) -> None:
-        """Copy the topic as a snapshot of the volume does: all files at one moment."""
-        os.kill(self.broker.pid, signal.SIGSTOP)
-        try:
-            shutil.copytree(self._data / f"{topic}-0", self._folder / topic)
-        finally:
-            os.kill(self.broker.pid, signal.SIGCONT)
-
-    def put_back(self, topic: str) -> None:
-        self.broker.kill()
-        shutil.rmtree(self._data / f"{topic}-0")
-        shutil.copytree(self._folder / topic, self._data / f"{topic}-0")
-        self.broker.restart()
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("impatient")]
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +52,7 @@ async def passed_the_marker(service: Any, position: int) -> None:
     """Wait until the position has moved behind what holds no record, after a look at the log."""
     await until(lambda: service.restore_status()[0].inputs[0].position >= 200, 200)
     await snapshot(service)
-    service.control.trigger_snapshot(
-        [0], "look"
-    )  # nothing has changed since: only the log is looked at
+    service.control.trigger_snapshot([0], "look")  # nothing has changed since: only the log is looked at
     await until(lambda: service.restore_status()[0].inputs[0].position == position, position)
 
 
@@ -100,18 +64,18 @@ async def test_b19_a_log_cut_between_the_last_record_and_the_position_is_another
     """Below the position are an aborted transaction and its marker. The log loses them, and other records take their
     offsets: they would never be processed."""
     here = await staged(disk, unique("tail"))
-    topic, servers = here.app.inputs[0].name, here.bootstrap_servers
+    topic, servers = here.input, here.bootstrap_servers
     await here.feed(200)
-    await asyncio.to_thread(disk.keep, topic)
+    await asyncio.to_thread(disk.keep, f"{topic}-0")
     await asyncio.to_thread(aborted, servers, topic, 300)
     async with here.running() as service:
         await passed_the_marker(service, 501)
         if owner == "running":
-            await asyncio.to_thread(disk.put_back, topic)
+            await asyncio.to_thread(disk.put_back, f"{topic}-0")
             await here.send(others(700), topic)
             await phase(service, "failed")
     if owner == "stopped":
-        await asyncio.to_thread(disk.put_back, topic)
+        await asyncio.to_thread(disk.put_back, f"{topic}-0")
         await here.send(others(700), topic)
     status = await here.failure()
     assert status.error.kind in ("InputReplaced", "InputShorter")
@@ -126,8 +90,7 @@ async def test_b19_a_log_cut_between_the_last_record_and_the_position_is_another
 
 
 @pytest.mark.parametrize(
-    "committed",
-    [pytest.param(0, id="fetched"), pytest.param(540, id="committed", marks=pytest.mark.whole)],
+    "committed", [pytest.param(0, id="fetched"), pytest.param(540, id="committed", marks=pytest.mark.whole)]
 )
 async def test_b19_what_was_fetched_before_a_cut_is_read_again(
     disk: OlderDisk, unique: Callable[[str], str], committed: int
@@ -141,14 +104,14 @@ async def test_b19_what_was_fetched_before_a_cut_is_read_again(
         apps.add(payment, balance)
         if payment["amount"] == committed + 5 and not happened.is_set():
             happened.set()
-            disk.put_back(topic)
+            disk.put_back(f"{topic}-0")
             reference.send(disk.broker.bootstrap_servers, topic, 1, others(2000))
 
     app = apps.ledger(app_id, add_and_stand_still)
     topic = app.inputs[0].name
     here = await Stage(disk.broker.bootstrap_servers, app, batch={"records_max": 20}).prepare()
     await here.feed(520)
-    await asyncio.to_thread(disk.keep, topic)
+    await asyncio.to_thread(disk.keep, f"{topic}-0")
     await here.feed(1000)
     async with here.running() as service:
         await until(happened.is_set, "the cut")

@@ -2,7 +2,6 @@
 
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,43 +12,17 @@ from snapreplay.snapshots.jobs.compaction_report import Outcome
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, moment_of
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.partition import audit_partition
-from tests.service.partition.conftest import bench
+from tests.support.audited_topics import MemoryTopics
 from tests.support.compacting import BY, PlainEngine, Topics
 from tests.support.in_memory import virtual
-from tests.support.proposals import Job, answer, asked, fed
-from tests.support.sealing import forged_increment, key_file, ran, sealed, seals
+from tests.support.proposals import Job, answer, asked, fed, forged_increment, key_file, ran, sealed, seals
 
-__all__ = ["bench", "key_file"]
-
-
-class BenchTopics:
-    """`MemoryTopics` of an app in memory."""
-
-    def __init__(self, bench):
-        self._bench = bench
-
-    def places(self):
-        return [(self._bench.increments, 0), (self._bench.snapshots, 0)]
-
-    def bounds(self, topic, partition):
-        log = self._bench.log(topic)
-        return log.start, log.end
-
-    def read(self, topic, partition, start_offset, end_offset):
-        for each in self._bench.log(topic).committed():
-            if start_offset <= each.offset < end_offset:
-                yield [each]
-
-    def append(self, topic, values):
-        return {0: [self._bench.log(topic).append(None, *values[0], (), 1000, None)]}
+__all__ = ["key_file"]
 
 
 class KeyedTopics(Topics):
-    """Its clients have these keys."""
-
     def __init__(self, bench, keys):
-        topics: Any = BenchTopics(bench)
-        super().__init__(topics)
+        super().__init__(MemoryTopics(bench.broker.logs))
         self.keys, self.ids = keys, dict(bench.broker.topic_ids)
 
     @contextmanager
@@ -69,10 +42,8 @@ def audited(bench, keys):
 
 
 def compacted(bench, keys):
-    """Return what becomes of the partition."""
     topics = KeyedTopics(bench, keys)
-    engine: Any = PlainEngine(topics.topics)
-    (result,) = Compaction(engine, topics.open, bench.app.app_id, BY, wall_ms).run()
+    (result,) = Compaction(PlainEngine(topics.topics), topics.open, bench.app.app_id, BY, wall_ms).run()
     return result
 
 

@@ -5,7 +5,6 @@ import asyncio
 
 import pytest
 
-from snapreplay.service.topics import stale_leader
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.support import apps, reference
 from tests.support.accepting import accepted
@@ -13,12 +12,12 @@ from tests.support.entries import read_entry
 from tests.support.stage import processed, snapshot
 from tests.support.tampering import messages, recreate, write_again
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("impatient")]
 
 
 async def copied(here, *, until_offset=None):
     """Both own topics, loaded again by a tool while the app is stopped; the increments up to this offset of theirs."""
-    for topic in (f"{here.app.app_id}-increments", f"{here.app.app_id}-snapshots"):
+    for topic in (here.increments, here.snapshots):
         (records,) = await here.read(topic)
         count = len(records)
         if topic.endswith("increments") and until_offset is not None:
@@ -32,12 +31,11 @@ def load_again(servers, topic, count):
     write_again(servers, topic, found)
 
 
-async def test_b21_an_older_state_is_not_taken_for_the_last_one(stage, unique, monkeypatch):
+async def test_b21_an_older_state_is_not_taken_for_the_last_one(stage, unique):
     """In the copy another batch lies where the snapshot's was, and it is the last one: without a digest of each batch
     nothing but the batch number shows that the state is an older one."""
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 1.0)
     here = await stage(apps.tape(unique("tape"), apps.Tape))
-    increments = f"{here.app.app_id}-increments"
+    increments = here.increments
     async with here.running() as service:
         await here.feed(10)
         await processed(service, {0: 10})
@@ -55,9 +53,8 @@ async def test_b21_an_older_state_is_not_taken_for_the_last_one(stage, unique, m
     assert "copied with shifted offsets" in status.error.message
 
 
-async def test_b21_the_cause_is_named_and_the_way_out_leads_on(past, monkeypatch):
+async def test_b21_the_cause_is_named_and_the_way_out_leads_on(past):
     """The plan says which records are processed again; that and no more is done twice."""
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 1.0)
     then = await past()
     here = then.here
     await copied(here)
@@ -67,21 +64,18 @@ async def test_b21_the_cause_is_named_and_the_way_out_leads_on(past, monkeypatch
     assert message.startswith(f"topic {then.increments} was deleted and created again")
     assert "not even the genesis" not in message
     proposal, _ = await accepted(here, status.error.hint)
-    assert "offsets 80 to 120 are processed again, outputs written a second time" in " ".join(
-        proposal.plan
-    )
+    assert "offsets 80 to 120 are processed again, outputs written a second time" in " ".join(proposal.plan)
     async with here.running() as service:
         await processed(service, {0: 120})
         assert sum(account["n"] for account in service.view(0).values()) == 120
-    (outputs,) = await here.read(here.app.outputs[0].name)
+    (outputs,) = await here.read(here.output)
     names = reference.ids(outputs)
     assert len(names) == 160
     assert len(set(names)) == 120
 
 
-async def test_b21_the_plan_says_what_a_shifted_input_repeats(past, monkeypatch):
+async def test_b21_the_plan_says_what_a_shifted_input_repeats(past):
     """The input was loaded again without its first 16 records: what was processed lies at other offsets."""
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 1.0)
     then = await past()
     here = then.here
     await asyncio.to_thread(shift, here.bootstrap_servers, then.input, 120, 16)
@@ -94,7 +88,7 @@ async def test_b21_the_plan_says_what_a_shifted_input_repeats(past, monkeypatch)
     assert "holds none of" not in plan
     async with here.running() as service:
         await processed(service, {0: 104})
-    (outputs,) = await here.read(here.app.outputs[0].name)
+    (outputs,) = await here.read(here.output)
     assert len(reference.ids(outputs)) == 120 + 104
 
 

@@ -12,18 +12,13 @@ from tests.support.stage import phase, processed, snapshot
 pytestmark = pytest.mark.kafka
 
 
-async def ended_after(here: Any, count: int) -> None:
-    """The same, ended without a last snapshot: the log is that of a process that was killed."""
-    async with here.running() as service:
-        await here.feed(count)
-        await here.all_processed(service)
-
-
 async def test_b2_version_2_by_replay_names_both_versions_and_the_way(stage, unique):
     """Lean mode: FAILED as changed code, not as corruption, at once and not after older snapshots; version 1 once
     more with a snapshot at its stop leaves nothing to replay, and version 2 goes on."""
     here = await stage(apps.ledger(unique("lean")), changelog={"enabled": False})
-    await ended_after(here, 60)
+    async with here.running() as service:  # and no last snapshot: the log is that of a process that was killed
+        await here.feed(60)
+        await here.all_processed(service)
     version_2 = apps.ledger(here.app.app_id, apps.subtract, version="2")
     status = await here.failure(version_2)
     assert status.error.kind == "CodeChanged"
@@ -44,9 +39,7 @@ async def test_b2_version_2_by_replay_names_both_versions_and_the_way(stage, uni
 async def test_b2_a_hotfix_starts_from_the_snapshot_that_failing_left(stage, unique):
     """Lean mode, so that everything before would have to be replayed by code that is not there any more: before
     FAILED the owner wrote a snapshot, and a fix that books differently replays nothing."""
-    here = await stage(
-        apps.ledger(unique("hotfix"), apps.refuse_poison), changelog={"enabled": False}
-    )
+    here = await stage(apps.ledger(unique("hotfix"), apps.refuse_poison), changelog={"enabled": False})
     async with here.running() as service:
         await here.feed(30)
         await here.all_processed(service)
@@ -77,9 +70,7 @@ async def test_b2_a_store_is_taken_out_as_upgrades_md_says(stage, unique):
     """`retired`, then a plain map again. The partition that has not cleared it yet is FAILED, and the way back leads
     on."""
     name = unique("shop")
-    here = await stage(
-        shop(name, lambda: Stores(default=MapState(str, int), old=MapState(str, int))), partitions=2
-    )
+    here = await stage(shop(name, lambda: Stores(default=MapState(str, int), old=MapState(str, int))), partitions=2)
     retired = shop(name, lambda: Stores(default=MapState(str, int), retired=("old",)))
     plain = shop(name, lambda: MapState(str, int))
     keys = [f"k{n}" for n in range(20)]
@@ -93,16 +84,12 @@ async def test_b2_a_store_is_taken_out_as_upgrades_md_says(stage, unique):
     async with here.running(retired) as service:
         await here.send((key, {}) for key in alone)
         await here.all_processed(service)
-    service = here.service(plain)
-    await service.start()
-    try:
+    async with here.started(plain) as service:
         status = await phase(service, "failed", 1 - first)
         assert status.error.kind == "UnknownStore"
         assert 'Stores(default=MapState(…), …, retired=("old",))' in status.error.hint
         await phase(service, "live", first)
         assert dict(service.view(first)) == dict.fromkeys(alone, 2)
-    finally:
-        await service.stop()
     others = [key for key in keys if key not in alone]
     async with here.running(retired) as service:
         await here.send((key, {}) for key in others)

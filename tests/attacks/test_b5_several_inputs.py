@@ -6,7 +6,7 @@ import asyncio
 import pytest
 
 from tests.support import apps
-from tests.support.load import Load
+from tests.support.child import Load
 from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
@@ -25,9 +25,7 @@ async def test_b5_a_state_partition_has_one_owner_for_all_its_inputs(stage, uniq
         await asyncio.to_thread(one.wait_live, PARTITIONS)
         two = children.start("pair", name, instance_id="two")
         await asyncio.to_thread(two.wait_http)
-        await until(
-            lambda: len(one.live()) + len(two.live()) == PARTITIONS and two.live(), "shared"
-        )
+        await until(lambda: len(one.live()) + len(two.live()) == PARTITIONS and two.live(), "shared")
         members = await here.cluster.group_members(name)
         given = [source for member in members for source in member.partitions]
         assert {source.topic for source in given} == {f"{name}-increments"}

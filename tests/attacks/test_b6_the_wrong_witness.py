@@ -5,10 +5,10 @@ import asyncio
 
 import pytest
 
-from snapreplay.service.partition import takeover_backoff
+from snapreplay.service.partition import lifecycle
 from tests.support import apps
-from tests.support.proxy import Proxy
 from tests.support.stage import phase, until
+from tests.support.wire import Proxy
 
 pytestmark = pytest.mark.kafka
 
@@ -17,15 +17,13 @@ OF_THE_GROUP = {JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS}
 
 
 @pytest.mark.parametrize("answered", [False, pytest.param(True, marks=pytest.mark.slow)])
-async def test_b6_who_was_expelled_unheard_takes_nothing_back(
-    stage, unique, children, broker, monkeypatch, answered
-):
+async def test_b6_who_was_expelled_unheard_takes_nothing_back(stage, unique, children, broker, monkeypatch, answered):
     """Its heartbeats do not arrive, another process owns the partition and works. The one that was cut off is fenced,
     finds the other's claim, asks the coordinator again and again (without an answer, or with one that names the
     other), and leaves it alone. Once the cut is healed and the other one gone, it has the partition again; every
     record counted once."""
     lost = OF_THE_GROUP - ({DESCRIBE_GROUPS} if answered else set())
-    monkeypatch.setattr(takeover_backoff, "fenced_pause_seconds", lambda *_: 0.3)
+    monkeypatch.setattr(lifecycle, "fenced_pause_seconds", lambda *_: 0.3)
     here = await stage(apps.ledger(unique("b6")))
     proxy = Proxy(broker.bootstrap_servers)
     async with proxy.through(), here.running(instance_id="cut") as cut:

@@ -42,9 +42,7 @@ async def test_b7_a_handler_that_sleeps_keeps_membership_and_answers(stage, uniq
     assert (await here.cluster.group_members(here.app.app_id))[0].partitions
 
 
-async def test_b7_a_restore_that_computes_keeps_membership_and_answers(
-    stage, unique, children, tmp_path
-):
+async def test_b7_a_restore_that_computes_keeps_membership_and_answers(stage, unique, children, tmp_path):
     """Replay of thousands of records by a handler that computes: answers come in time, and show progress."""
     here = await stage(apps.ledger(unique("busy"), apps.compute))
     enough = tmp_path / "enough"
@@ -66,5 +64,4 @@ async def test_b7_a_restore_that_computes_keeps_membership_and_answers(
 
 
 def replayed(child):
-    """Records, as the status tells."""
     return child.partitions().get(0, {}).get("records_replayed", 0)

@@ -7,7 +7,6 @@ import pytest
 
 from snapreplay.app.ranges import SkippedRange
 from tests.support import apps
-from tests.support.entries import read_entry
 from tests.support.owner import Owner
 from tests.support.tampering import configure
 
@@ -32,7 +31,7 @@ def shrunk(stage, unique):
         await one.phase("live")
         await here.send([("0:b", {"amount": 1})])
         await one.position(1)
-        topic = here.app.outputs[0].name
+        topic = here.output
         configure(here.bootstrap_servers, topic, "max.message.bytes", "20000")
         return here, one
 
@@ -46,8 +45,8 @@ async def test_b8_a_record_that_the_broker_refuses_fails_alone(shrunk):
     await here.send(payments({"padding": 30_000}))
     status = await one.phase("failed")
     assert status.error.kind == "HandlerFailed"
-    assert status.error.record_id == f"{here.app.inputs[0].name}-0-{BAD + 1}"
-    assert here.app.outputs[0].name in status.error.message
+    assert status.error.record_id == f"{here.input}-0-{BAD + 1}"
+    assert here.output in status.error.message
     assert "max.message.bytes" in status.error.hint or "limits" in status.error.hint
     assert len(await one.outputs()) == BAD + 1
     assert (status.snapshot.reason, status.snapshot.state) == ("failed_partition", "pointed")
@@ -59,20 +58,18 @@ async def test_b8_a_record_that_the_broker_refuses_is_dead_lettered(shrunk):
     here, one = await shrunk(errors={"policy": "dead_letter"})
     await here.send(payments({"padding": 30_000}))
     await one.position(COUNT + 1)
-    topic = here.app.inputs[0].name
+    topic = here.input
     bad = f"{topic}-0-{BAD + 1}"
     assert await one.outputs() == [f"{topic}-0-{n}" for n in range(COUNT + 1) if n != BAD + 1]
-    ((letter,),) = await here.read(f"{here.app.app_id}-dead-letters")
+    ((letter,),) = await here.read(here.dead_letters)
     why = dict(letter.headers)
     assert why["__snapreplay.errors.offset"] == str(BAD + 1).encode()
     assert bad in why["__snapreplay.errors.message"].decode()
     await one.end()
-    last = [read_entry(r.value) for r in (await here.read(f"{here.app.app_id}-increments"))[0]]
-    skipped = [part for each in last for part in getattr(each, "skipped", [])]
+    skipped = [part for each in await here.batches() for part in each.skipped]
     assert skipped == [SkippedRange(topic, BAD + 1, BAD + 2)]
-    replayed = Owner(here, await here.context(restore={"mode": "replay"}))
-    assert (await replayed.phase("live")).restore.proof.equal
-    await replayed.end()
+    async with here.running(restore={"mode": "replay"}) as service:
+        assert service.restore_status()[0].restore.proof.equal
 
 
 async def test_b8_records_that_the_broker_refuses_cost_one_recovery_together(shrunk):
@@ -81,10 +78,10 @@ async def test_b8_records_that_the_broker_refuses_cost_one_recovery_together(shr
     here, one = await shrunk(errors={"policy": "dead_letter"})
     await here.send([("0:a", {"amount": n, "padding": 30_000}) for n in range(COUNT)])
     await one.position(COUNT + 1)
-    assert len((await here.read(f"{here.app.app_id}-dead-letters"))[0]) == COUNT
+    assert len((await here.read(here.dead_letters))[0]) == COUNT
     recoveries = [phase for phase, _ in groupby(one.phases) if phase == "live"]
     assert recoveries == ["live"] * 2
-    configure(here.bootstrap_servers, here.app.outputs[0].name, "max.message.bytes", "1048588")
+    configure(here.bootstrap_servers, here.output, "max.message.bytes", "1048588")
     one.runner.limits_seen((await here.context()).view.output_limits)
     await here.send([("0:a", {"amount": 1, "padding": 30_000})])
     await one.position(COUNT + 2)

@@ -10,8 +10,8 @@ from snapreplay.service.core.kafka_errors import CommitInDoubt, Fenced, Unreacha
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from tests.support import apps, inside
 from tests.support.owner import Owner
-from tests.support.proxy import END_TXN, Proxy, once
 from tests.support.stage import until
+from tests.support.wire import END_TXN, Proxy, once
 
 pytestmark = pytest.mark.kafka
 
@@ -47,14 +47,8 @@ async def owner(stage, unique):
         await each.end()
 
 
-async def again_live(one, epoch):
-    """Another incarnation of the same owner; its restore status."""
-    await until(lambda: one.status.owner_epoch > epoch, "another incarnation")
-    return (await one.phase("live")).restore
-
-
 async def assert_exactly_once(one, count):
-    topic = one.here.app.inputs[0].name
+    topic = one.here.input
     await one.position(count)
     assert await one.outputs() == [f"{topic}-0-{n}" for n in range(count)]
     assert sum(each["n"] for each in one.runner.store.committed_view().values()) == count
@@ -74,7 +68,7 @@ async def test_b9_a_commit_without_an_answer_reloads_nothing(owner, broker, load
         await one.here.feed(10)
         await one.phase("fencing")
         proxy.fault = lambda _: "pass"
-        restore = await again_live(one, epoch)
+        restore = await one.again_live(epoch)
         assert (restore.warm, restore.snapshot, restore.mode) == (warm, None, None)
         assert restore.proof.equal
         assert (restore.proof.recorded == digest) == (warm == "dropped")
@@ -93,7 +87,7 @@ async def test_b9_a_producer_that_must_be_renewed_reloads_nothing(owner, broker,
         epoch = one.status.owner_epoch
         proxy.fault = once(END_TXN, "reset after")
         await one.here.feed(10)
-        restore = await again_live(one, epoch)
+        restore = await one.again_live(epoch)
         assert restore.warm == "kept"
         await one.here.feed(10)
         await assert_exactly_once(one, 20)
@@ -123,7 +117,7 @@ async def test_b9_a_state_that_is_no_map_is_not_reloaded_when_its_producer_is_re
     await here.feed(10)
     await one.phase("fencing")
     spent[0] = False
-    assert (await again_live(one, epoch)).warm == "kept"
+    assert (await one.again_live(epoch)).warm == "kept"
     await here.feed(10)
     await one.position(20)
     assert len(await one.outputs()) == 20
@@ -158,7 +152,7 @@ async def test_b9_no_retryable_end_reloads_anything(owner, loads, error, committ
     if error is Unreachable:
         inside.poll_by(one.live, lost)
     await one.here.feed(10)
-    restore = await again_live(one, epoch)
+    restore = await one.again_live(epoch)
     assert restore.warm == ("merged" if committed else "dropped")
     await one.here.feed(10)
     await assert_exactly_once(one, 20)
@@ -175,13 +169,9 @@ async def test_b9_doubts_do_not_put_off_the_next_snapshot(owner):
     keeper = one.live.snapshots
     before = keeper.unpointed.pointed_at - 290  # it has been LIVE for so long
     keeper.unpointed = replace(keeper.unpointed, marked_at=before, pointed_at=before)
-
-    async def never(*_):
-        raise CommitInDoubt("the answer was lost")
-
-    one.producer.commit = never
+    one.loses_answers()
     await one.here.feed(10)
-    await again_live(one, epoch)
+    await one.again_live(epoch)
     keeper = one.live.snapshots
     assert asyncio.get_running_loop().time() - keeper.unpointed.pointed_at >= 290
     earlier = keeper.unpointed.marked_at - 10
@@ -195,11 +185,7 @@ async def test_b9_what_another_owner_has_written_is_loaded(owner, loads):
     one = await owner()
     await one.here.feed(10)
     await one.position(10)
-
-    async def never(*_):
-        raise CommitInDoubt("the answer was lost")
-
-    one.producer.commit = never
+    one.loses_answers()
     two = await owner("two")
     await one.here.feed(10)
     await two.position(20)

@@ -2,77 +2,53 @@
 owner committed outside of it does."""
 
 import asyncio
-import os
-import shutil
 import signal
 
 import pytest
 
-from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.recovery.copy_in_log import last_now
 from snapreplay.service.runtime.witnesses import witness_of
-from snapreplay.service.topics import stale_leader
 from tests.support import apps, reference
 from tests.support.accepting import accepted
 from tests.support.child import family
+from tests.support.older_disk import OlderDisk
 from tests.support.stage import Stage, processed
 
 pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
-    """A broker with a disk that can be exchanged."""
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 2.0)
-    with LocalBroker(data_dir=tmp_path / "data") as broker:
-        yield broker, tmp_path
-
-
-def backed_up(broker, source, target):
-    """Copy the data as a snapshot of the volume does: all files at one moment."""
-    os.kill(broker.pid, signal.SIGSTOP)
-    try:
-        shutil.copytree(source, target)
-    finally:
-        os.kill(broker.pid, signal.SIGCONT)
-
-
-def restored(broker, source, target):
-    """The older directory takes the place of the newer one."""
-    broker.kill()
-    shutil.rmtree(target)
-    shutil.copytree(source, target)
-    broker.restart()
+def disk(tmp_path, monkeypatch):
+    monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 2.0)
+    disk = OlderDisk(tmp_path)
+    with disk.broker:
+        yield disk
 
 
 @pytest.mark.whole
-async def test_c6_an_older_directory_is_noticed_and_the_way_out_repeats_no_more_than_it_says(
-    own, unique
-):
+async def test_c6_an_older_directory_is_noticed_and_the_way_out_repeats_no_more_than_it_says(disk, unique):
     """A stopped app: the state of the last batch that is left counts, and only what came after it is done twice."""
-    broker, folder = own
-    here = await Stage(broker.bootstrap_servers, apps.ledger(unique("c6"))).prepare()
-    increments = f"{here.app.app_id}-increments"
-    (directory,) = (folder / "data").rglob(f"{increments}-0")
+    here = await Stage(disk.broker.bootstrap_servers, apps.ledger(unique("c6"))).prepare()
+    increments = f"{here.app.app_id}-increments-0"
     async with here.running() as service:
         await here.feed(100)
         await processed(service, {0: 100})
-    backed_up(broker, directory, folder / "older")
+    disk.keep(increments)
     async with here.running() as service:
         await here.feed(50)
         await processed(service, {0: 150})
         batch = service.restore_status()[0].batch
-    await asyncio.to_thread(restored, broker, folder / "older", directory)
+    await asyncio.to_thread(disk.put_back, increments)
     status = await here.failure()
     assert status.error.kind == "IncrementsBehind"
     assert f"but batch {batch} was committed" in status.error.message
     proposal, begun = await accepted(here, status.error.hint)
-    assert f"({here.app.inputs[0].name} from offset 100 on)" in " ".join(proposal.plan)
+    assert f"({here.input} from offset 100 on)" in " ".join(proposal.plan)
     assert begun.increment.batch > batch
     async with here.running() as service:
         await processed(service, {0: 150})
         assert sum(account["n"] for account in service.view(0).values()) == 150
-    names = reference.ids((await here.read(here.app.outputs[0].name))[0])
+    names = reference.ids((await here.read(here.output))[0])
     assert (len(names), len(set(names))) == (200, 150)
     await here.feed(10)
     async with here.running() as service:  # nothing is found missing again
@@ -80,18 +56,16 @@ async def test_c6_an_older_directory_is_noticed_and_the_way_out_repeats_no_more_
 
 
 @pytest.mark.slow
-async def test_c6_who_starts_beside_a_frozen_owner_fences_nobody(own, unique):
+async def test_c6_who_starts_beside_a_frozen_owner_fences_nobody(disk, tmp_path, unique):
     """The frozen owner has the newer state in memory. It goes on and writes that state: nothing is done twice."""
-    broker, folder = own
-    here = await Stage(broker.bootstrap_servers, apps.ledger(unique("c6"))).prepare()
-    increments = f"{here.app.app_id}-increments"
-    (directory,) = (folder / "data").rglob(f"{increments}-0")
-    with family(broker.bootstrap_servers, folder) as children:
+    here = await Stage(disk.broker.bootstrap_servers, apps.ledger(unique("c6"))).prepare()
+    increments = f"{here.app.app_id}-increments-0"
+    with family(disk.broker.bootstrap_servers, tmp_path) as children:
         first = children.start("ledger", here.app.app_id)
         await asyncio.to_thread(first.wait_live)
         await here.feed(100)
         await asyncio.to_thread(first.until, lambda: first.processed() == 100, "processed")
-        backed_up(broker, directory, folder / "older")
+        disk.keep(increments)
         await here.feed(50)
         await asyncio.to_thread(first.until, lambda: first.processed() == 150, "processed")
         context = await here.context()
@@ -105,24 +79,19 @@ async def test_c6_who_starts_beside_a_frozen_owner_fences_nobody(own, unique):
         while not await witnessed():  # noqa: ASYNC110 - it is in the cluster
             await asyncio.sleep(0.2)  # between two looks: it is written every few seconds
         first.process.send_signal(signal.SIGSTOP)
-        await asyncio.to_thread(restored, broker, folder / "older", directory)
+        await asyncio.to_thread(disk.put_back, increments)
         second = children.start("ledger", here.app.app_id, instance_id="two")
         await asyncio.to_thread(second.wait_http)
-        await asyncio.to_thread(
-            second.until, lambda: "IncrementsBehind" in second.raw("/restore-status"), "refused"
-        )
+        await asyncio.to_thread(second.until, lambda: "IncrementsBehind" in second.raw("/restore-status"), "refused")
         first.process.send_signal(signal.SIGCONT)
         await here.feed(10)
-        await asyncio.to_thread(
-            first.until, lambda: "live" in {state(first), state(second)}, "live again"
-        )
+        await asyncio.to_thread(first.until, lambda: "live" in {state(first), state(second)}, "live again")
         names = list[str]()
         while len(names) < 160:
-            names = reference.ids((await here.read(here.app.outputs[0].name))[0])
+            names = reference.ids((await here.read(here.output))[0])
             await asyncio.sleep(0.2)  # between two looks
         assert (len(names), len(set(names))) == (160, 160)
 
 
 def state(child):
-    """The phase of its partition, if it has one."""
     return next((each["phase"] for each in child.partitions().values()), "none")

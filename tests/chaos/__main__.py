@@ -26,12 +26,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--partitions", type=int, default=3)
     parser.add_argument(
-        "--only",
-        nargs="+",
-        choices=list(Kind),
-        default=list(Kind),
-        metavar="KIND",
-        help="draw only these",
+        "--only", nargs="+", choices=list(Kind), default=list(Kind), metavar="KIND", help="draw only these"
     )
     return parser.parse_args()
 

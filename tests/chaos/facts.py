@@ -23,7 +23,6 @@ class Facts:
         self.admin = self._client()
 
     def leader(self, topic: str, partition: int) -> int:
-        """Node id; -1 when there is none."""
         return self.replicas(topic)[partition][0]
 
     def replicas(self, topic: str) -> list[tuple[int, list[int]]]:
@@ -35,15 +34,7 @@ class Facts:
         """Partition → its replicas, the one that should lead first."""
         return {number: nodes for number, (_, nodes) in enumerate(self.replicas(topic))}
 
-    def in_sync_with(self, server: str, topic: str, partition: int) -> tuple[int, set[int]]:
-        """Return the leader of one partition, -1 when there is none, and the replicas that are in sync; node ids. As
-        `server` knows it: a broker that is cut from its peers goes on answering what it knew."""
-        client = self._client(server)
-        found = client.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions[partition]
-        return found.leader, set(found.isrs)
-
     def in_sync(self, topics: Sequence[str]) -> bool:
-        """Say whether every replica of these topics is in sync."""
         found = self.admin.list_topics(timeout=ANSWER_S).topics
         partitions = [each for topic in topics for each in found[topic].partitions.values()]
         return all(len(each.isrs) == len(each.replicas) for each in partitions)
@@ -61,19 +52,12 @@ class Facts:
         # A client of its own: one that has missed a change of leader is refused with FENCED_LEADER_EPOCH, for ever.
         client = self._client()
         answers = client.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_S)
-        by_number = {
-            one.partition: answer.result(ANSWER_S).offset for one, answer in answers.items()
-        }
+        by_number = {one.partition: answer.result(ANSWER_S).offset for one, answer in answers.items()}
         return [by_number[number] for number in range(partitions)]
 
-    def _client(self, servers: str = "") -> AdminClient:
-        return AdminClient(
-            {
-                "bootstrap.servers": servers or self._servers,
-                "log_level": 0,
-                "socket.timeout.ms": int(ANSWER_S * 1000),
-            }
-        )
+    def _client(self) -> AdminClient:
+        timeout_ms = int(ANSWER_S * 1000)
+        return AdminClient({"bootstrap.servers": self._servers, "log_level": 0, "socket.timeout.ms": timeout_ms})
 
 
 def java_hash(text: str) -> int:
@@ -82,3 +66,6 @@ def java_hash(text: str) -> int:
     for character in text:
         value = (31 * value + ord(character)) & 0xFFFFFFFF
     return value & 0x7FFFFFFF
+
+
+ANSWER_S = 10.0

@@ -6,9 +6,38 @@ import threading
 import traceback
 from collections.abc import Sequence
 
-from tests.chaos.faults.performers import PERFORMERS
-from tests.chaos.schedule import Fault, Lane
-from tests.chaos.world import World
+from tests.chaos.faults import brokers, elections, processes, topics, wires
+from tests.chaos.schedule import Fault, Kind, Lane
+from tests.chaos.world import Performer, World
+
+PERFORMERS: dict[Kind, Performer] = {
+    Kind.KILL_BROKER: brokers.kill_broker,
+    Kind.KILL_COORDINATOR: brokers.kill_coordinator,
+    Kind.KILL_LEADER: brokers.kill_leader,
+    Kind.LOSE_BROKER: brokers.lose_broker,
+    Kind.FREEZE_BROKER: brokers.freeze_broker,
+    Kind.TWO_BROKERS_GONE: brokers.two_brokers_gone,
+    Kind.UNCLEAN_ELECTION: elections.unclean_election,
+    Kind.ROLLING_RESTART: brokers.rolling_restart,
+    Kind.STALE_LEADER: brokers.stale_leader,
+    Kind.CUT_BROKERS: brokers.cut_brokers,
+    Kind.CUT_CLIENTS: brokers.cut_clients,
+    Kind.KILL_PROCESS: processes.kill_process,
+    Kind.KILL_PROCESS_LONG: processes.kill_process,
+    Kind.STOP_PROCESS: processes.stop_process,
+    Kind.KILL_IN_RESTORE: processes.kill_in_restore,
+    Kind.ZOMBIE: processes.zombie,
+    Kind.REPLACED: processes.replaced,
+    Kind.CUT: wires.cut,
+    Kind.CUT_REQUESTS: wires.cut,
+    Kind.CUT_ANSWERS: wires.cut,
+    Kind.DELAY: wires.delay,
+    Kind.RESET_BEFORE: wires.reset,
+    Kind.RESET_AFTER: wires.reset,
+    Kind.LATE_COMMIT: wires.late_commit,
+    Kind.FOREIGN_TRANSACTION: topics.foreign_transaction,
+    Kind.MOVE_LEADERS: topics.move_leaders,
+}
 
 
 def carry_out(world: World, faults: Sequence[Fault], seconds: float) -> None:
@@ -19,9 +48,7 @@ def carry_out(world: World, faults: Sequence[Fault], seconds: float) -> None:
     """
     ended = threading.Event()
     lanes = [
-        threading.Thread(
-            target=_lane, args=(world, [f for f in faults if f.lane is lane], seconds, ended)
-        )
+        threading.Thread(target=_lane, args=(world, [f for f in faults if f.lane is lane], seconds, ended))
         for lane in Lane
     ]
     for lane in lanes:
@@ -56,8 +83,7 @@ def _one(world: World, fault: Fault, ended: threading.Event) -> bool:
             ended.wait(fault.hold_s)
     except Exception as error:  # noqa: BLE001 - whatever it was, the other lanes must heal theirs
         world.timeline.problem(
-            f"{fault.kind} could not be carried out: {type(error).__name__}: {error}\n"
-            + traceback.format_exc()
+            f"{fault.kind} could not be carried out: {type(error).__name__}: {error}\n" + traceback.format_exc()
         )
         return False
     world.timeline.healed(injected)

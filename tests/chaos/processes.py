@@ -56,10 +56,7 @@ than group.session_timeout_ms + timeouts.transaction_ms (tests/chaos/schedule.py
 def drawn_settings(seed: int) -> dict[str, object]:
     """Return what differs from run to run: an odd seed trims nothing, so that the checker sees every increment
     there ever was, an even one trims all the time. Two seeds of four restore by changes, two by replay."""
-    return {
-        "retention.snapshots_kept": 100 if seed % 2 else 2,
-        "restore.mode": "changes" if seed % 4 < 2 else "replay",
-    }
+    return {"retention.snapshots_kept": 100 if seed % 2 else 2, "restore.mode": "changes" if seed % 4 < 2 else "replay"}
 
 
 class Process:
@@ -83,10 +80,7 @@ class Process:
 
     @cached_property
     def url(self) -> str:
-        """
-        Raises:
-            LookupError: it has not said its address yet.
-        """
+        """Raises LookupError: it has not said its address yet."""
         found: list[str] = re.findall(r"HTTP API: (http://[^\s/]+)", self.log_path.read_text())
         return found[0]
 
@@ -106,7 +100,6 @@ class Process:
         return bool(answer.is_success)
 
     def phases(self) -> dict[int, str]:
-        """Return the phases by partition; empty when it does not answer."""
         status = self.get("/restore-status") or {"partitions": []}
         return {each["partition"]: each["phase"] for each in status["partitions"]}
 
@@ -117,7 +110,6 @@ class Process:
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL; returns when it is gone."""
         self._kept.end(0.0)
         self.close()
 
@@ -141,11 +133,7 @@ class Slot:
     """
 
     def __init__(
-        self,
-        name: str,
-        place: Place,
-        bundle: Bundle | None = None,
-        variables: Mapping[str, str] | None = None,
+        self, name: str, place: Place, bundle: Bundle | None = None, variables: Mapping[str, str] | None = None
     ) -> None:
         """`variables` of its environment; with a bundle, all connections to brokers are these wires."""
         self.name = name
@@ -216,9 +204,7 @@ class Place:
     def outcomes(self) -> Path:
         return self.folder / "outcomes"
 
-    def launch(
-        self, name: str, life: str, variables: Mapping[str, str], settings: Mapping[str, object]
-    ) -> Process:
+    def launch(self, name: str, life: str, variables: Mapping[str, str], settings: Mapping[str, object]) -> Process:
         """`env` sets the variables and becomes the service: one process id."""
         given = {**self.settings, **{n.replace("__", "."): value for n, value in settings.items()}}
         self.outcomes.mkdir(exist_ok=True)

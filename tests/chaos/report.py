@@ -1,11 +1,10 @@
-"""The report on a run and what it showed: Markdown for people, JSON for programs."""
+"""The report on a run and what it showed."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos.schedule import Fault, Kind
@@ -35,26 +34,17 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Zero violations, and everything healed."""
         return not self.problems and not self.violations and self.settle_seconds is not None
 
     @property
     def by_kind(self) -> dict[Kind, int]:
-        """Faults that were begun."""
         return dict(sorted(Counter(one.fault.kind for one in self.injected).items()))
 
 
 def write(outcome: Outcome, folder: Path) -> Path:
-    """report.md and report.json; the path of the first."""
-    (folder / "report.json").write_text(json.dumps(as_json(outcome), indent=1))
     path = folder / "report.md"
     path.write_text(as_markdown(outcome))
     return path
-
-
-def as_json(outcome: Outcome) -> dict[str, object]:
-    """Everything, as plain values."""
-    return asdict(outcome) | {"good": outcome.good, "by_kind": outcome.by_kind}
 
 
 def as_markdown(outcome: Outcome) -> str:
@@ -109,18 +99,11 @@ def _findings(outcome: Outcome) -> str:
 
 
 def _faults(outcome: Outcome) -> str:
-    lines = [
-        "## Faults",
-        "",
-        "| # | kind | begun s | healed s | what |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    lines = ["## Faults", "", "| # | kind | begun s | healed s | what |", "| --- | --- | --- | --- | --- |"]
     for one in outcome.injected:
         healed = "never" if one.healed_s is None else f"{one.healed_s:.1f}"
         what = "; ".join(one.hit).replace("|", "/")
-        lines.append(
-            f"| {one.fault.number} | {one.fault.kind} | {one.begun_s:.1f} | {healed} | {what} |"
-        )
+        lines.append(f"| {one.fault.number} | {one.fault.kind} | {one.begun_s:.1f} | {healed} | {what} |")
     return "\n".join(lines)
 
 

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import time
 import traceback
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+
 from snapreplay.app import names
-from tests.chaos import judge, report
+from snapreplay.errors import UsageError
+from tests.chaos import report
 from tests.chaos.facts import TRANSACTIONS, Facts
 from tests.chaos.faults.topics import apart
 from tests.chaos.lanes import carry_out
 from tests.chaos.processes import SETTINGS, Place, Slot, drawn_settings, until
 from tests.chaos.schedule import Kind, draw
-from tests.chaos.settle import settle
 from tests.chaos.timeline import Timeline
 from tests.chaos.watch import Watch
 from tests.chaos.wires import Wires
 from tests.chaos.world import World
+from tests.checker import app as checked
+from tests.checker import verify
 from tests.checker.load import Load
 from tests.support.deadlines import scaled
+from tests.support.stage import Stage
 from tests.support.three_brokers import SIZE, ThreeBrokers, three_brokers
 
 LIVE_S = 90.0
+HEALED_S = 60.0
+PREPARED_S = 30.0
 KEYS = 20_000
 HOLDS = 0.2
 OTHER_MODE = {"changes": "replay", "replay": "changes"}
@@ -83,11 +93,9 @@ def _told(timeline: Timeline, logs: Path) -> Iterator[None]:
             file.write(traceback.format_exc())
 
 
-def _run(
-    plan: Plan, outcome: report.Outcome, brokers: ThreeBrokers, logs: Path, timeline: Timeline
-) -> None:
+def _run(plan: Plan, outcome: report.Outcome, brokers: ThreeBrokers, logs: Path, timeline: Timeline) -> None:
     servers, app_id = brokers.bootstrap_servers, f"chaos-{uuid.uuid4().hex[:8]}"
-    inputs, outputs = judge.prepare(servers, app_id, plan.partitions)
+    inputs, outputs = _prepare(servers, app_id, plan.partitions)
     ours = (names.increments_topic(app_id), names.snapshots_topic(app_id), *inputs, *outputs)
     with ExitStack() as stack:
         wires = stack.enter_context(Wires(servers))
@@ -104,9 +112,10 @@ def _run(
                 carry_out(world, outcome.planned, plan.seconds)
             timeline.note("run", "no input any more")
             outcome.settle_seconds = settle(world, inputs)
-            _stop(world)
+            for slot in world.slots:
+                slot.stop()
             _prove_again(world, OTHER_MODE[str(outcome.settings["restore.mode"])])
-        judge.judge(outcome, servers, app_id, place.outcomes)
+        _judge(outcome, servers, app_id, place.outcomes)
 
 
 @contextmanager
@@ -129,12 +138,6 @@ def _wait_live(world: World) -> None:
         raise TimeoutError(f"not live in {scaled(LIVE_S):.0f} s before any fault")
 
 
-def _stop(world: World) -> None:
-    """SIGTERM to all: each ends with exit code 0."""
-    for slot in world.slots:
-        slot.stop()
-
-
 def _prove_again(world: World, mode: str) -> None:
     """A new process restores everything by the mode that was not taken until now: the digests must come out equal."""
     slot = world.slots[0]
@@ -145,9 +148,7 @@ def _prove_again(world: World, mode: str) -> None:
         return list(process.phases().values()).count("live") == world.partitions
 
     if not until(live, LIVE_S):
-        world.timeline.problem(
-            f"no restore by {mode} in {scaled(LIVE_S):.0f} s: {process.phases()}"
-        )
+        world.timeline.problem(f"no restore by {mode} in {scaled(LIVE_S):.0f} s: {process.phases()}")
         return
     status = process.get("/restore-status")["partitions"]
     for each in status:
@@ -161,3 +162,94 @@ def _prove_again(world: World, mode: str) -> None:
 def _keep_broker_logs(brokers: ThreeBrokers, logs: Path) -> None:
     for number in range(SIZE):
         shutil.copy(brokers.cluster.node(number).log_path, logs / f"broker-{number}.log")
+
+
+def _prepare(bootstrap_servers: str, app_id: str, partitions: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Make all topics and the genesis; the names of inputs and outputs.
+
+    Again for as long as a broker has not heard of a topic that another one has just made.
+    """
+    app = checked.make(app_id)
+    deadline = time.monotonic() + scaled(PREPARED_S)
+    while True:
+        try:
+            asyncio.run(Stage(bootstrap_servers, app, partitions).prepare())
+        except UsageError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return tuple(t.name for t in app.inputs), tuple(t.name for t in app.outputs)
+
+
+def _judge(outcome: report.Outcome, bootstrap_servers: str, app_id: str, outcomes: Path) -> None:
+    healed_s = scaled(HEALED_S)
+    verdict = verify(bootstrap_servers, app_id, outcomes=outcomes, deadline_seconds=healed_s)
+    outcome.verdict = str(verdict)
+    outcome.counts = dict(sorted(verdict.counts.items()))
+    outcome.violations = [str(violation) for violation in verdict.violations]
+    outcome.unchecked = verdict.unchecked
+
+
+SETTLE_S = 120.0
+LOOK_S = 0.2
+SAY_S = 5.0
+STEADY_LOOKS = 3
+"""In a row without a finding: a partition may be LIVE twice for a moment after it moved."""
+
+
+def settle(world: World, inputs: tuple[str, ...]) -> float:
+    """Wait until nothing is left to wait for; seconds it took. What is still wrong after two minutes is a problem."""
+    began = time.monotonic()
+    good, said_at = 0, began
+    while good < STEADY_LOOKS:
+        for slot in world.slots:
+            slot.check()
+        findings = unsettled(world, inputs)
+        good = 0 if findings else good + 1
+        if findings and time.monotonic() - said_at > SAY_S:
+            said_at = time.monotonic()
+            world.timeline.note("run", f"not settled: {'; '.join(findings)}")
+        if time.monotonic() - began > scaled(SETTLE_S):
+            for finding in findings:
+                world.timeline.problem(f"{scaled(SETTLE_S):.0f} s after the last fault: {finding}")
+            break
+        time.sleep(LOOK_S)
+    seconds = time.monotonic() - began
+    world.timeline.note("run", f"settled after {seconds:.1f} s")
+    return seconds
+
+
+def unsettled(world: World, inputs: tuple[str, ...]) -> list[str]:
+    """Return what is not as it should be once everything is healed and no input comes any more."""
+    try:
+        ends = {topic: _end(world, topic) for topic in inputs}
+        pinned = [t for t in world.topics if not t.startswith("__") and _pinned(world, t)]
+    except KafkaException as error:
+        return [f"the cluster does not answer: {error}"]
+    findings = [f"{topic}: last stable offset below the high watermark" for topic in pinned]
+    answers = [slot.process.get("/api/v1/partitions") for slot in world.slots]
+    silent = [s.process.name for s, a in zip(world.slots, answers, strict=True) if a is None]
+    items = [item for answer in answers if answer for item in answer["items"]]
+    live = Counter(item["partition"] for item in items if item["phase"] == "live")
+    findings += [f"{name} does not answer" for name in silent]
+    findings += [
+        f"partition {partition} is live in {live[partition]} processes"
+        for partition in range(world.partitions)
+        if live[partition] != 1
+    ]
+    findings += [
+        f"partition {item['partition']} is at {each['position']} of {each['topic']}, its end is {end}"
+        for item in items
+        if item["phase"] == "live"
+        for each in item["inputs"]
+        if each["position"] != (end := ends[each["topic"]][item["partition"]])
+    ]
+    return findings
+
+
+def _end(world: World, topic: str) -> list[int]:
+    return world.facts.ends(topic, world.partitions, committed=False)
+
+
+def _pinned(world: World, topic: str) -> bool:
+    return _end(world, topic) != world.facts.ends(topic, world.partitions, committed=True)

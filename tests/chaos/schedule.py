@@ -101,8 +101,7 @@ def draw(seed: int, seconds: float, kinds: Collection[Kind] = tuple(Kind)) -> li
         faults += _draw_lane(random.Random(f"{seed}-{lane}"), seconds, mine)
     ordered = sorted(faults, key=lambda fault: (fault.begin_s, fault.kind))
     return [
-        Fault(number, one.kind, one.begin_s, one.hold_s, one.pick, one.snapshot)
-        for number, one in enumerate(ordered)
+        Fault(number, one.kind, one.begin_s, one.hold_s, one.pick, one.snapshot) for number, one in enumerate(ordered)
     ]
 
 

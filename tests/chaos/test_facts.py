@@ -7,14 +7,13 @@ from confluent_kafka import KafkaException
 
 from snapreplay.devbroker.free_ports import free_ports
 from tests.chaos.facts import Facts, java_hash
-from tests.chaos.reassign import Refused, reassign
 from tests.support import apps
+from tests.support.reassign import Refused, reassign
 from tests.support.stage import Stage
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
-    [("", 0), ("hello", 99_162_322), ("polygenelubricants", 0), ("Aa", 2112), ("BB", 2112)],
+    ("text", "code"), [("", 0), ("hello", 99_162_322), ("polygenelubricants", 0), ("Aa", 2112), ("BB", 2112)]
 )
 def test_hashes_are_those_of_java(text, code):
     """ "polygenelubricants" is known to hash to the least of all ints, which without its sign bit is 0."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.chaos import lanes
-from tests.chaos.faults.performers import PERFORMERS
+from tests.chaos.lanes import PERFORMERS
 from tests.chaos.schedule import Fault, Kind
 from tests.chaos.timeline import Timeline
 

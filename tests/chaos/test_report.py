@@ -1,6 +1,5 @@
 """The report says what happened, and calls good only what is."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -51,10 +50,8 @@ def outcome() -> Outcome:
 
 
 def test_the_report_names_seed_faults_restores_and_verdict(tmp_path):
-    """Somebody who reads nothing else knows what was done and what came of it; a program can read the same."""
+    """Somebody who reads nothing else knows what was done and what came of it."""
     text = write(outcome(), tmp_path).read_text()
-    read = json.loads((tmp_path / "report.json").read_text())
-    assert (read["seed"], read["good"], read["by_kind"]) == (7, True, {"kill-leader": 1})
     for expected in (
         "# Chaos, seed 7: good",
         "- faults: 1 carried out of 2 planned",
@@ -72,11 +69,7 @@ def test_the_report_names_seed_faults_restores_and_verdict(tmp_path):
 
 @pytest.mark.parametrize(
     "bad",
-    [
-        {"problems": ["partition 1 FAILED"]},
-        {"violations": ["increments-0 at 7: a fork"]},
-        {"settle_seconds": None},
-    ],
+    [{"problems": ["partition 1 FAILED"]}, {"violations": ["increments-0 at 7: a fork"]}, {"settle_seconds": None}],
 )
 def test_only_a_run_that_healed_without_a_finding_is_good(bad):
     """One problem, one violation or a run that never settled is enough, and the report shows it."""

@@ -40,20 +40,11 @@ def test_a_run_that_breaks_off_ends_with_a_verdict(tmp_path, monkeypatch):
     def judged(outcome, *_):
         outcome.verdict = "judged"
 
-    for name in (
-        "Wires",
-        "Place",
-        "Slot",
-        "Facts",
-        "World",
-        "apart",
-        "_started",
-        "_keep_broker_logs",
-    ):
+    for name in ("Wires", "Place", "Slot", "Facts", "World", "apart", "_started", "_keep_broker_logs"):
         monkeypatch.setattr(chaos, name, MagicMock())
     monkeypatch.setattr(chaos, "three_brokers", brokers)
-    monkeypatch.setattr("tests.chaos.judge.prepare", lambda *_: (("in",), ("out",)))
-    monkeypatch.setattr("tests.chaos.judge.judge", judged)
+    monkeypatch.setattr("tests.chaos.run._prepare", lambda *_: (("in",), ("out",)))
+    monkeypatch.setattr("tests.chaos.run._judge", judged)
     monkeypatch.setattr(chaos, "Watch", MagicMock(side_effect=TimeoutError("not live")))
     outcome = run(Plan(SEED, SECONDS, KINDS), tmp_path / "run", print)
     assert (outcome.verdict, outcome.good) == ("judged", False)

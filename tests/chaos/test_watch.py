@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.settle import unsettled
+from tests.chaos.run import unsettled
 from tests.chaos.timeline import Timeline
 from tests.chaos.watch import Watch
 
@@ -39,7 +39,7 @@ def test_each_restore_counts_once_with_its_seconds():
     """Looked at ten times it is one; another owner epoch is another one."""
     watch = Watch([], Timeline())
     for epoch in (7, 7, 12, 12):
-        watch._read(process(status("live", epoch)))
+        watch.read(process(status("live", epoch)))
     assert [(one.owner_epoch, one.seconds) for one in watch.restores] == [(7, 0.75), (12, 0.75)]
 
 
@@ -48,9 +48,9 @@ def test_a_failed_partition_is_a_problem_unless_it_had_to_step_down():
     timeline = Timeline()
     watch = Watch([], timeline)
     failed = status("failed", error={"kind": "StopError", "message": "no way"})
-    watch._read(process(failed, expected_down=True))
+    watch.read(process(failed, expected_down=True))
     assert not timeline.problems
-    Watch([], timeline)._read(process(failed))
+    Watch([], timeline).read(process(failed))
     (problem,) = timeline.problems
     assert "partition 0 FAILED in p0.0: StopError: no way" in problem
 
@@ -58,7 +58,7 @@ def test_a_failed_partition_is_a_problem_unless_it_had_to_step_down():
 def test_an_unequal_digest_is_a_problem():
     """Even if the partition went LIVE with it."""
     timeline = Timeline()
-    Watch([], timeline)._read(process(status("live", proof=EQUAL | {"equal": False})))
+    Watch([], timeline).read(process(status("live", proof=EQUAL | {"equal": False})))
     (problem,) = timeline.problems
     assert "without an equal digest" in problem
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.late_commits import transactional_id
-from tests.chaos.wires import Bundle, Wires
+from tests.chaos.wires import Bundle, Wires, transactional_id
 from tests.support.wire import ADD_PARTITIONS, END_TXN, METADATA, PRODUCE, api_key, read_frame
 
 TRANSACTION = (ADD_PARTITIONS, PRODUCE, PRODUCE)
@@ -17,7 +16,6 @@ ANSWERED_S = 5.0
 
 
 def request(key: int, correlation_id: int = 1, transaction: str = "app-0") -> bytes:
-    """Frame a request as aiokafka does: header version 1, then a transactional id."""
     name = transaction.encode()
     body = struct.pack(">hhih", key, 0, correlation_id, 4) + b"test"
     body += struct.pack(">h", len(name)) + name
@@ -100,9 +98,7 @@ async def test_what_is_cut_arrives_after_the_healing(direction: Any, arrive: int
 
 
 @pytest.mark.parametrize(("fate", "arrive"), [("reset before", 19), ("reset after", 20)])
-async def test_a_reset_ends_the_connection_before_or_after_the_broker_did_it(
-    fate: Any, arrive: int
-) -> None:
+async def test_a_reset_ends_the_connection_before_or_after_the_broker_did_it(fate: Any, arrive: int) -> None:
     """The client cannot tell which: it gets no answer either way."""
     async with wired() as (broker, bundle):
         bundle.reset = fate

@@ -15,8 +15,6 @@ Source = Literal["run", "fault", "phase", "process"]
 
 @dataclass(frozen=True)
 class Entry:
-    """`at_s`: seconds after the run's begin."""
-
     at_s: float
     source: Source
     text: str
@@ -49,9 +47,7 @@ class Timeline:
         with self._lock:
             passed = self.now_s()
             self._zero += passed
-            self.entries[:] = [
-                replace(one, at_s=round(one.at_s - passed, 3)) for one in self.entries
-            ]
+            self.entries[:] = [replace(one, at_s=round(one.at_s - passed, 3)) for one in self.entries]
 
     def now_s(self) -> float:
         return time.monotonic() - self._zero
@@ -63,7 +59,6 @@ class Timeline:
         self._say(f"{entry.at_s:8.2f}  {source:<8}{text}")
 
     def problem(self, text: str) -> None:
-        """Note it, and fail the run with it."""
         with self._lock:
             self.problems.append(f"at {self.now_s():.2f} s: {text}")
         self.note("run", f"PROBLEM: {text}")
@@ -75,7 +70,6 @@ class Timeline:
         return injected
 
     def hit(self, injected: Injected, text: str) -> None:
-        """Note what this fault does, to whom."""
         injected.hit.append(text)
         self.note("fault", f"#{injected.fault.number} {injected.fault.kind}: {text}")
 

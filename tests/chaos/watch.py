@@ -29,13 +29,10 @@ class Restore(NamedTuple):
 
 
 def restores_in_short(restores: Sequence[Restore]) -> str:
-    """Count, median and most seconds."""
     if not restores:
         return "no restore was seen"
     seconds = [one.seconds for one in restores]
-    return (
-        f"{len(seconds)} restores, {median(seconds):.2f} s (median), {max(seconds):.2f} s (longest)"
-    )
+    return f"{len(seconds)} restores, {median(seconds):.2f} s (median), {max(seconds):.2f} s (longest)"
 
 
 class Watch:
@@ -65,9 +62,9 @@ class Watch:
         while not self._ended.wait(self._every_s):
             for process in slot.lives[-2:]:  # two while one is replaced by the other
                 if not process.ended:
-                    self._read(process)
+                    self.read(process)
 
-    def _read(self, process: Process) -> None:
+    def read(self, process: Process) -> None:
         status = process.get("/restore-status")
         if status is None:
             return

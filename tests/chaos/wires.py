@@ -1,15 +1,130 @@
-"""The wires between service processes and brokers: one per (process, broker), all in one thread."""
+"""The wires between service processes and brokers: one per (process, broker), all in one thread; and an EndTxn that
+comes late: held until the transaction after its own has begun, then delivered into the middle of it (KAFKA-17754)."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
+from dataclasses import dataclass, field
 
-from tests.chaos.late_commits import Late, LateCommits
-from tests.support.flows import Direction
-from tests.support.wire import Fate, Wire, detour, loop_of_wires
+from tests.support.wire import (
+    ADD_PARTITIONS,
+    END_TXN,
+    PRODUCE,
+    Direction,
+    Fate,
+    Wire,
+    api_key,
+    detour,
+    loop_of_wires,
+    read_frame,
+)
+
+LATE_S = 0.01
+"""After the next transaction's first Produce: then some of it is there, and a late EndTxn would commit just that."""
+
+ANSWER_S = 5.0
+
+
+@dataclass
+class Late:
+    """An EndTxn that was held.
+
+    Attributes:
+        begun: the transaction after it has begun.
+        error_code: what the broker said to it when it came: 0 = it decided a transaction that it was not meant for;
+            None: no answer.
+        arrived: it was answered.
+    """
+
+    transactional_id: str
+    frame: bytes
+    wire: Wire
+    begun: bool = False
+    error_code: int | None = None
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def deliver(self) -> None:
+        """Deliver it on a connection of its own, as a packet that took another way."""
+        try:
+            await asyncio.sleep(LATE_S)  # what it is to tear apart must have been written
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(ANSWER_S):
+                    await self._sent()
+        finally:
+            self.arrived.set()
+
+    async def _sent(self) -> None:
+        reader, writer = await asyncio.open_connection(*self.wire.target)
+        with contextlib.closing(writer):
+            writer.write(self.frame)
+            if answer := await read_frame(reader):
+                # size, correlation id, throttle time, error code
+                (self.error_code,) = struct.unpack(">h", answer[12:14])
+
+
+class LateCommits:
+    """The late commits of one service process. `delivered`: those that a later transaction has set free."""
+
+    def __init__(self) -> None:
+        self.delivered: list[Late] = []
+        self._armed: set[Wire] = set()
+        self._held: list[Late] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def arm(self, wires: Iterable[Wire]) -> None:
+        """The next EndTxn of each of these, and of no other, is to be held."""
+        self._armed = set(wires)
+
+    def holds(self, wire: Wire, frame: bytes) -> bool:
+        """Say whether this one is held: its answer will never come, and the client asks again."""
+        if wire not in self._armed or api_key(frame) != END_TXN:
+            return False
+        self._armed.discard(wire)
+        self._held.append(Late(transactional_id(frame), frame, wire))
+        return True
+
+    async def let_pass(self, frame: bytes) -> None:
+        """Let a request pass; called before it is sent on. What a transaction still has to write waits until the
+        late EndTxn has decided over it; its first records set free what was held of the one before."""
+        if api_key(frame) not in (PRODUCE, ADD_PARTITIONS):
+            return
+        name = transactional_id(frame)
+        if api_key(frame) == PRODUCE:
+            for late in self.delivered:
+                if late.transactional_id == name:
+                    await late.arrived.wait()
+        for late in [one for one in self._held if one.transactional_id == name]:
+            if api_key(frame) == ADD_PARTITIONS:
+                late.begun = True
+            elif late.begun:
+                self._held.remove(late)
+                self.delivered.append(late)
+                task = asyncio.create_task(late.deliver())
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def settled(self) -> None:
+        """Wait until what was set free has arrived, and forget what is still held: no transaction came after it."""
+        self._armed.clear()
+        self._held.clear()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+def transactional_id(frame: bytes) -> str:
+    """Read the id of an AddPartitionsToTxn or EndTxn, versions 0 to 2, or a Produce: it follows key, version,
+    correlation id and client id."""
+    (client_id_length,) = struct.unpack(">h", frame[12:14])
+    at = 14 + max(0, client_id_length)
+    (length,) = struct.unpack(">h", frame[at : at + 2])
+    return frame[at + 2 : at + 2 + length].decode()
+
 
 VARIABLE = "CHAOS_DETOURS"
 """JSON: a broker's "host:port" → port of its wire on the loopback address."""
@@ -18,13 +133,10 @@ RESET_EVERY = 20
 
 
 def install_from_environment() -> None:
-    """Install the wires in a service process: its connections go through its wires."""
     detour(json.loads(os.environ.get(VARIABLE, "{}"))).start()
 
 
 class Bundle:
-    """All wires of one service process."""
-
     def __init__(self, targets: list[tuple[str, int]]) -> None:
         self.wires = [Wire(target, self._decide) for target in targets]
         self.late = LateCommits()
@@ -64,7 +176,6 @@ class Wires:
         self._kept.close()
 
     def bundle(self) -> Bundle:
-        """One process's wires, open."""
         bundle = Bundle(self._targets)
         for wire in bundle.wires:
             self._run(self._open.enter_async_context(wire.listening()))

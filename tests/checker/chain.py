@@ -58,7 +58,7 @@ class Chain:
         self._end_orphans(found if found.begun_by_owner else None)
         problems = [
             *((Check.FENCE, what) for what in self._of_owner(offset, found)),
-            *((Check.CHAIN, what) for what in self._of_link(offset, found)),
+            *((Check.CHAIN, what) for what in self._of_link(found)),
             *((Check.CHAIN, what) for what in self._of_ranges(found)),
             *((Check.CHAIN, what) for what in self._of_pointers(offset, found)),
             *((Check.CHAIN, what) for what in self._of_changes(found)),
@@ -78,8 +78,8 @@ class Chain:
 
     def _of_owner(self, offset: int, found: wire.Increment) -> Iterator[str]:
         epoch = found.owner_epoch
-        if found.app_id != self._app_id:
-            yield f"written by app {found.app_id!r}"
+        if found.origin.app_id != self._app_id:
+            yield f"written by app {found.origin.app_id!r}"
         if epoch >= offset:
             yield f"owner epoch {epoch} lies behind it"
         if self.last is not None and epoch < self.last.owner_epoch:
@@ -89,7 +89,7 @@ class Chain:
         elif epoch != self._epoch and epoch >= self._log_start:
             yield f"its owner's claim at {epoch} is not there"
 
-    def _of_link(self, offset: int, found: wire.Increment) -> Iterator[str]:
+    def _of_link(self, found: wire.Increment) -> Iterator[str]:
         if found.begins_anew:
             return
         last = self.last
@@ -98,15 +98,15 @@ class Chain:
                 yield "the log begins with it, there is no genesis"
             if found.batch == 0 and (found.previous_offset != -1 or found.ranges or found.pointers):
                 yield "a genesis with a past"
-            if found.batch == 0 and found.positions != found.start_offsets:
-                yield f"a genesis at {found.positions}, which begins at {found.start_offsets}"
+            if found.batch == 0 and found.positions != found.genesis.start_offsets:
+                yield f"a genesis at {found.positions}, which begins at {found.genesis.start_offsets}"
             return
         if found.batch != last.batch + 1:
             yield f"after batch {last.batch} at {self.last_offset}"
         if found.previous_offset != self.last_offset:
             yield f"its predecessor is at {found.previous_offset}, the one before it at {self.last_offset}: a fork"
-        if found.start_offsets != last.start_offsets:
-            yield f"its genesis began at {found.start_offsets}, before it was {last.start_offsets}"
+        if found.genesis.start_offsets != last.genesis.start_offsets:
+            yield f"its genesis began at {found.genesis.start_offsets}, before it was {last.genesis.start_offsets}"
 
     def _of_ranges(self, found: wire.Increment) -> Iterator[str]:
         """Each range begins where the last one of its topic ended, and the positions are where they end."""
@@ -125,7 +125,7 @@ class Chain:
             if reached.get(topic, position) != position:
                 yield f"position {position} of {topic}, its ranges end at {reached[topic]}"
         applied = sum(each.records for each in found.ranges) - found.record_count
-        skipped = sum(end - start for _, start, end in found.skipped)
+        skipped = sum(each.end - each.start for each in found.skipped)
         if not 0 <= applied <= skipped:
             yield f"{found.record_count} records applied of ranges {found.ranges}, {skipped} offsets skipped"
 

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.checker.forged import (
-    CLAIMED,
-    Body,
-    Draft,
-    Fault,
-    Forgery,
-    Owner,
-    digest,
-    pack,
-    record,
-    sent_hash,
-)
+from tests.checker.forged import CLAIMED, Body, Draft, Fault, Forgery, Owner, digest, pack, record, sent_hash
 from tests.checker.verdict import Check
 from tests.checker.wire import CHUNK, CLAIM
 
@@ -181,9 +170,7 @@ def _pointing(**fields: int) -> Callable[[Draft], object]:
 def _all_committed(lines: list[Body]) -> list[Body]:
     """Report what was aborted as committed."""
     return [
-        line | {"result": "committed", "offset": line["written_at"]}
-        if line.get("result") == "doubt"
-        else line
+        line | {"result": "committed", "offset": line["written_at"]} if line.get("result") == "doubt" else line
         for line in lines
     ]
 
@@ -226,28 +213,20 @@ CASES: dict[str, Case] = {
     "nothing": _case(""),
     "second output": _case("batch2", ONCE, draft=lambda d: d.outputs.append(d.outputs[0])),
     "output missing": _case("batch2", ONCE, ATOMIC, draft=lambda d: d.outputs.pop(2)),
-    "output of another content": _case(
-        "batch2", ONCE, ATOMIC, draft=lambda d: d.outputs[1][1].update(sum=-1)
-    ),
+    "output of another content": _case("batch2", ONCE, ATOMIC, draft=lambda d: d.outputs[1][1].update(sum=-1)),
     "hash of other outputs": _case("batch2", ATOMIC, draft=_fields(outputs_xxh64={})),
-    "output of nobody": _case(
-        "batch2", ONCE, ATOMIC, draft=lambda d: d.outputs[0][1].update(id="elsewhere-0-0")
-    ),
+    "output of nobody": _case("batch2", ONCE, ATOMIC, draft=lambda d: d.outputs[0][1].update(id="elsewhere-0-0")),
     "another record than the one whose turn began": _case("batch2", ORDER, draft=_another_first),
     "turn forgotten": _case("batch5", ORDER, draft=_another_first),
     "outputs swapped": _case("batch2", ORDER, draft=_swapped),
-    "record in no range": _case(
-        "batch2", ONCE, CHAIN, ATOMIC, STATE, ORDER, draft=_record_left_out
-    ),
+    "record in no range": _case("batch2", ONCE, CHAIN, ATOMIC, STATE, ORDER, draft=_record_left_out),
     "early, and again": _case("batch2", ORDER, ONCE, draft=_early_and_again),
     "position behind the input": _case("batch7", ONCE, draft=_position_too_far),
     "outputs aborted": _case("batch2", ONCE, ATOMIC, aborted=frozenset({"outputs"})),
     "increment aborted": _case("batch7", ATOMIC, aborted=frozenset({"log"})),
     "batch left out": _case("batch7", CHAIN, draft=_add("batch", 1)),
     "fork": _case("batch2", CHAIN, draft=_add("previous_offset", -2)),
-    "other genesis": _case(
-        "batch7", CHAIN, draft=lambda d: d.increment["genesis"].update(start_offsets={})
-    ),
+    "other genesis": _case("batch7", CHAIN, draft=lambda d: d.increment["genesis"].update(start_offsets={})),
     "genesis missing": _case("batch0", CHAIN, values=lambda v: []),
     "genesis with a past": _case("batch0", CHAIN, draft=_fields(previous_offset=0)),
     "genesis elsewhere": _case("batch0", CHAIN, ONCE, ATOMIC, STATE, draft=_moved(1)),
@@ -265,16 +244,12 @@ CASES: dict[str, Case] = {
     "foreign record among chunks": _case("snapshot2", values=lambda v: [*v, b"foreign"]),
     "changes record missing": _case("batch2", CHAIN, STATE, values=lambda v: v[1:]),
     "changes twice": _case("batch2", CHAIN, values=lambda v: [v[0], *v]),
-    "changes without increment": _case(
-        "batch2", ONCE, ATOMIC, CHAIN, STATE, ORDER, values=lambda v: v[:1]
-    ),
+    "changes without increment": _case("batch2", ONCE, ATOMIC, CHAIN, STATE, ORDER, values=lambda v: v[:1]),
     "older owner": _case("batch4", FENCE, draft=_fields(owner_epoch=0)),
     "older owner once more": _case("batch5", FENCE, draft=_fields(owner_epoch=0)),
     "owner of the future": _case("batch5", FENCE, draft=_fields(owner_epoch=1000)),
     "claim aborted": _case("claim3", FENCE, STATE, aborted=frozenset({"log"})),
-    "claim of another app": _case(
-        "claim3", FENCE, values=lambda _: [pack(CLAIM, CLAIMED | {"app_id": "z"})]
-    ),
+    "claim of another app": _case("claim3", FENCE, values=lambda _: [pack(CLAIM, CLAIMED | {"app_id": "z"})]),
     "dead letter": _case("batch7", draft=_dead_lettered),
     "lean batch": _case("batch5", draft=lambda d: d.changes.clear()),
     "decision": _case("batch6", draft=_decided("f"), unchecked="an operator's decision"),
@@ -282,9 +257,7 @@ CASES: dict[str, Case] = {
     "behind a cut, begun anew": _case(
         "batch3", draft=_cut("batch4", "increments-replaced-1"), unchecked="its owner begins"
     ),
-    "behind a cut, accepted": _case(
-        "batch3", CHAIN, draft=_cut("batch4", "input-gap-1"), unchecked="an operator's"
-    ),
+    "behind a cut, accepted": _case("batch3", CHAIN, draft=_cut("batch4", "input-gap-1"), unchecked="an operator's"),
     "begun anew too early": _case(
         "batch5", CHAIN, draft=_cut("batch6", "increments-replaced-1"), unchecked="its owner begins"
     ),
@@ -301,50 +274,32 @@ CASES: dict[str, Case] = {
     "restored an older increment": _case("", STATE, journal=_restored(batch=2)),
     "restored at another offset": _case("", STATE, journal=_restored(offset=1)),
     "restored another state": _case("", STATE, journal=_restored(digest="1:0:0")),
-    "told committed, aborted": _case(
-        "batch7", OUTCOMES, ATOMIC, aborted=frozenset({"log"}), journal=_all_committed
-    ),
+    "told committed, aborted": _case("batch7", OUTCOMES, ATOMIC, aborted=frozenset({"log"}), journal=_all_committed),
     "told refused, visible": _case("", OUTCOMES, journal=_last_told(result="refused", offset=None)),
     "told committed, another record": _case("", OUTCOMES, journal=_last_told(crc32=1)),
     "told committed, nothing there": _case("", OUTCOMES, journal=_at_its_marker),
     "chunk missing": _case("snapshot2", SNAPSHOTS, values=lambda v: v[:1]),
     "chunk damaged": _case("snapshot2", SNAPSHOTS, values=_flip_last),
-    "chunk of another state": _case(
-        "snapshot2", SNAPSHOTS, values=_first_chunk(*digest(_ENTRIES)[1:])
-    ),
+    "chunk of another state": _case("snapshot2", SNAPSHOTS, values=_first_chunk(*digest(_ENTRIES)[1:])),
     "chunk with other sums": _case("snapshot2", SNAPSHOTS, values=_first_chunk(1, 2)),
     "chunks exchanged": _case("snapshot2", SNAPSHOTS, values=lambda v: v[::-1]),
-    "manifest of another batch": _case(
-        "snapshot2", SNAPSHOTS, manifest=lambda m: m.update(batch=m["batch"] - 1)
-    ),
+    "manifest of another batch": _case("snapshot2", SNAPSHOTS, manifest=lambda m: m.update(batch=m["batch"] - 1)),
     "manifest of another state": _case(
-        "snapshot5",
-        SNAPSHOTS,
-        manifest=lambda m: m.update(digest=[1, 2, 3], entries_digest=[1, 2, 3]),
+        "snapshot5", SNAPSHOTS, manifest=lambda m: m.update(digest=[1, 2, 3], entries_digest=[1, 2, 3])
     ),
-    "manifest miscounts": _case(
-        "snapshot5", SNAPSHOTS, manifest=lambda m: m.update(entry_count=m["entry_count"] + 1)
-    ),
+    "manifest miscounts": _case("snapshot5", SNAPSHOTS, manifest=lambda m: m.update(entry_count=m["entry_count"] + 1)),
     "pointer to nothing": _case("batch3", SNAPSHOTS, draft=_pointing(manifest_offset=50)),
     "pointer to another chunk": _case("batch3", SNAPSHOTS, draft=_pointing(first_chunk_offset=1)),
-    "pointer to the future": _case(
-        "batch3", SNAPSHOTS, CHAIN, draft=_pointing(increment_offset=1000)
-    ),
+    "pointer to the future": _case("batch3", SNAPSHOTS, CHAIN, draft=_pointing(increment_offset=1000)),
     "trimmed one too far": _case("", SNAPSHOTS, after=_one_too_far),
-    "trimmed as an owner does": _case(
-        "", after=_as_an_owner_trims, unchecked="the chain before it was trimmed"
-    ),
+    "trimmed as an owner does": _case("", after=_as_an_owner_trims, unchecked="the chain before it was trimmed"),
     "input trimmed": _case("", after=_input_too, unchecked="were trimmed: outputs of what"),
     "trimmed up to a claim": _case(
         "",
         after=lambda f, o: f.trim(o, "increments", o.offsets["claim3"]),
         unchecked="the log begins with batch 4; the chain before it was trimmed",
     ),
-    "everything trimmed": _case(
-        "", CHAIN, after=lambda f, o: f.trim(o, "increments", o.last_offset + 1)
-    ),
-    "left open": _case(
-        "", after=lambda f, o: f.leave_open(o), unchecked="above the last stable one"
-    ),
+    "everything trimmed": _case("", CHAIN, after=lambda f, o: f.trim(o, "increments", o.last_offset + 1)),
+    "left open": _case("", after=lambda f, o: f.leave_open(o), unchecked="above the last stable one"),
     "outputs trimmed": _case("", after=lambda f, o: f.trim(o, "accounts", 8)),
 }

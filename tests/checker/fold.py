@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from tests.checker import wire
 from tests.checker.ledger import Ledger
-from tests.checker.names import Names
 from tests.checker.outputs import Outputs
-from tests.checker.reading import Bounds, Cursor, Logs, Record
+from tests.checker.reading import Bounds, Cursor, Logs, Names, Record
 from tests.checker.state import DigestCheck, Image
 from tests.checker.verdict import Check, Verdict
 
@@ -21,13 +20,7 @@ class Fold:
     """
 
     def __init__(
-        self,
-        logs: Logs,
-        partition: int,
-        inputs: Mapping[str, Bounds],
-        outputs: Outputs,
-        names: Names,
-        verdict: Verdict,
+        self, logs: Logs, partition: int, inputs: Mapping[str, Bounds], outputs: Outputs, names: Names, verdict: Verdict
     ) -> None:
         self._logs = logs
         self._partition = partition
@@ -41,17 +34,17 @@ class Fold:
 
     def begin(self, first: wire.Increment, image: Image | None, where: str) -> None:
         """Begin with the first increment that is there. Everything before the end of its batch is folded now."""
-        trimmed = [t for t, start in first.start_offsets.items() if self._inputs[t].start > start]
+        trimmed = [t for t, start in first.genesis.start_offsets.items() if self._inputs[t].start > start]
         if trimmed:
             self._begin_later(first, image, f"{where}: inputs {', '.join(trimmed)} were trimmed")
             return
         self._ledger = Ledger(self._releases)
-        self._seek(first.start_offsets, 0)
+        self._seek(first.genesis.start_offsets, 0)
         self._in_order_of_outputs(first.positions)
         # How much happened in batches without records before it is not written down any more.
-        while self._ledger.digest != first.digest and self._pass(first.stream_time_ms, 1)[0]:
+        while self._ledger.image.digest != first.digest and self._pass(first.stream_time_ms, 1)[0]:
             pass
-        self._check.compare(first, self._ledger, where)
+        self._check.compare(first, self._ledger.image, where)
 
     def begin_anew(self, first: wire.Increment, image: Image | None, where: str) -> None:
         """Begin anew: what was is not judged by what comes."""
@@ -77,7 +70,7 @@ class Fold:
             self._verdict.add(Check.ATOMICITY, where, what)
         if visible == promised:
             self._compare_sent(found, visible, where)
-        self._check.compare(found, self._ledger, where)
+        self._check.compare(found, self._ledger.image, where)
 
     def _judge_time(self, found: wire.Increment, happened: int, where: str) -> None:
         assert self._ledger is not None
@@ -137,9 +130,7 @@ class Fold:
     def _seek(self, offsets: Mapping[str, int], released: int) -> None:
         self._outputs.begin({**offsets, self._releases: released})
         self._cursors = {
-            topic: Cursor(
-                self._logs.read(topic, self._partition, offset, self._inputs[topic].stable)
-            )
+            topic: Cursor(self._logs.read(topic, self._partition, offset, self._inputs[topic].stable))
             for topic, offset in offsets.items()
         }
 
@@ -154,7 +145,7 @@ class Fold:
             while (record := self._cursors[topic].below(end)) is not None:
                 self._expect(topic, record)
 
-    def _range(self, found: wire.Range, skipped: list[tuple[str, int, int]], where: str) -> int:
+    def _range(self, found: wire.Range, skipped: list[wire.Skipped], where: str) -> int:
         """Return how many outputs of its records are visible."""
         assert self._ledger is not None
         visible = records = 0
@@ -167,7 +158,7 @@ class Fold:
                 continue
             records += 1
             visible += self._pass(record.timestamp_ms)[1]
-            if any(t == found.topic and s <= record.offset < e for t, s, e in skipped):
+            if any(each.topic == found.topic and each.start <= record.offset < each.end for each in skipped):
                 self._ledger.now_ms = max(self._ledger.now_ms, record.timestamp_ms)
                 self._outputs.skip(found.topic, record.offset)
                 self._verdict.counts["skipped input records"] += 1

@@ -128,15 +128,9 @@ class Owner:
             "changes": None,
             "outputs": {topic: count} if outputs else {},
             "outputs_xxh64": {topic: sent_hash(topic, outputs)} if outputs else {},
-            "stream_time_ms": max(
-                BEGAN_MS + end - 1 if end else -1 for end in self.positions.values()
-            ),
+            "stream_time_ms": max(BEGAN_MS + end - 1 if end else -1 for end in self.positions.values()),
             "digest": digest(self.entries),
-            "genesis": {
-                "cluster_id": "c",
-                "partition_count": 1,
-                "start_offsets": dict.fromkeys(self.positions, 0),
-            },
+            "genesis": {"cluster_id": "c", "partition_count": 1, "start_offsets": dict.fromkeys(self.positions, 0)},
             "written_at_ms": self.batch,
             "topic_ids": dict(self.topic_ids),
         }
@@ -223,13 +217,7 @@ class Forgery:
             for offset in range(count):
                 key, amount = record(name, offset)
                 value = json.dumps({"amount": amount})
-                self._plain.produce(
-                    self.topic(name),
-                    value,
-                    key,
-                    partition=owner.number,
-                    timestamp=BEGAN_MS + offset,
-                )
+                self._plain.produce(self.topic(name), value, key, partition=owner.number, timestamp=BEGAN_MS + offset)
         assert self._plain.flush(ANSWER_S) == 0
 
     def _transactions(self, stage: str) -> None:
@@ -325,12 +313,7 @@ class Forgery:
             owner.pointers = [pointer, *owner.pointers]
 
     def _append(
-        self,
-        producer: Producer,
-        kind: str,
-        owner: Owner,
-        values: Sequence[bytes],
-        offsets: Mapping[int, list[int]],
+        self, producer: Producer, kind: str, owner: Owner, values: Sequence[bytes], offsets: Mapping[int, list[int]]
     ) -> None:
         noted = _noted(offsets[owner.number])
         for value in values:
@@ -366,8 +349,7 @@ def digest(entries: Mapping[bytes, bytes]) -> list[int]:
 def sent_hash(topic: str, outputs: Sequence[tuple[str, Body]]) -> int:
     """docs/FORMAT.md "Outputs"."""
     packed = [
-        msgpack.packb([topic, key.encode(), json.dumps(value).encode(), None, True, None, []])
-        for key, value in outputs
+        msgpack.packb([topic, key.encode(), json.dumps(value).encode(), None, True, None, []]) for key, value in outputs
     ]
     return xxhash.xxh64_intdigest(b"".join(packed))
 

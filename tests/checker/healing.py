@@ -9,8 +9,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 
 from tests.checker import wire
-from tests.checker.names import Names
-from tests.checker.reading import Bounds, Logs
+from tests.checker.reading import Bounds, Logs, Names
 from tests.checker.verdict import Check, Verdict
 
 ASK_AGAIN_S = 0.2
@@ -21,9 +20,7 @@ Trouble = tuple[str, str]
 """Where, and what is the matter there."""
 
 
-def wait_healed(
-    logs: Logs, names: Names, urls: Sequence[str], deadline_seconds: float, verdict: Verdict
-) -> None:
+def wait_healed(logs: Logs, names: Names, urls: Sequence[str], deadline_seconds: float, verdict: Verdict) -> None:
     """Wait until nothing is the matter; what still is at the deadline is a violation. Says how long it took."""
     began = time.monotonic()
     while troubles := _troubles(logs, names, urls):
@@ -75,9 +72,7 @@ def last_increment(logs: Logs, topic: str, partition: int) -> wire.Increment | N
         reach *= 8
 
 
-def _last_in(
-    logs: Logs, topic: str, partition: int, start: int, bounds: Bounds
-) -> wire.Increment | None:
+def _last_in(logs: Logs, topic: str, partition: int, start: int, bounds: Bounds) -> wire.Increment | None:
     last = None
     for record in logs.read(topic, partition, start, bounds.stable):
         try:
@@ -106,7 +101,4 @@ def _owners(names: Names, urls: Sequence[str]) -> Iterator[Trouble]:
                 owners[each["partition"]].append(url)
     for number, live in owners.items():
         if len(live) != 1:
-            yield (
-                f"{names.increments}-{number}",
-                f"{len(live)} owners: {', '.join(live) or 'nobody'}",
-            )
+            yield (f"{names.increments}-{number}", f"{len(live)} owners: {', '.join(live) or 'nobody'}")

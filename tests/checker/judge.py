@@ -9,9 +9,8 @@ from pathlib import Path
 
 from tests.checker.healing import last_increment, wait_healed
 from tests.checker.honesty import Told, read_journals
-from tests.checker.names import Names
 from tests.checker.partition import PartitionJudge
-from tests.checker.reading import LogMoved, Logs
+from tests.checker.reading import LogMoved, Logs, Names
 from tests.checker.verdict import Verdict
 
 TRIES = 5
@@ -88,9 +87,7 @@ def _names(logs: Logs, app_id: str, inputs: Sequence[str], outputs: Sequence[str
         raise ValueError(f"there is no topic {increments}: is {app_id!r} the app id?")
     partitions = topics[increments]
     known = tuple(inputs) or _inputs(logs, increments, partitions)
-    found = tuple(outputs) or tuple(
-        name for name in topics if name.endswith(f"-{app_id}") and name not in known
-    )
+    found = tuple(outputs) or tuple(name for name in topics if name.endswith(f"-{app_id}") and name not in known)
     if len(found) != 1:
         raise ValueError(f"{app_id} has the outputs {found}: name one, --outputs TOPIC")
     return Names(app_id, known, found[0], partitions)

@@ -16,7 +16,7 @@ import msgpack
 from tests.checker.app import RELEASE, RELEASED, TTL_MS
 from tests.checker.reading import Record
 from tests.checker.state import Image, Stored
-from tests.checker.wire import DEFAULT, Digest
+from tests.checker.wire import DEFAULT
 
 ACCOUNTS, HOLDS, COUNTS, TIMERS = DEFAULT, "holds", "counts", "_timers"
 _pack = msgpack.packb
@@ -51,6 +51,8 @@ class Ledger:
 
     Attributes:
         now_ms: the stream time.
+        image: the state as it is stored.
+        released: how many timers have fired.
     """
 
     def __init__(self, releases: str, stored: Stored | None = None, now_ms: int = -1) -> None:
@@ -61,21 +63,13 @@ class Ledger:
         """
         self.now_ms = now_ms
         self._releases = releases
-        self._image = Image(stored)
+        self.image = Image(stored)
         self._accounts: dict[str, tuple[int, int]] = {}
         self._held: dict[str, tuple[int, int]] = {}
         self._timers: dict[str, int] = {}
         self.released = 0
         self._due: list[_Due] = []
         self._read(stored or {})
-
-    @property
-    def digest(self) -> Digest:
-        return self._image.digest
-
-    @property
-    def store_digests(self) -> dict[str, Digest]:
-        return self._image.store_digests
 
     def passes(self, up_to_ms: int, most: int | None = None) -> Iterator[Expected | None]:
         """Yield what is due up to this time, one after the other, `most` of them: the output of a timer, or None
@@ -108,26 +102,26 @@ class Ledger:
         self._set(key, n, total)
         self._hold(key, None)
         number, self.released = self.released, self.released + 1
-        self._image.put(COUNTS, _pack(RELEASED), _pack(self.released))
+        self.image.put(COUNTS, _pack(RELEASED), _pack(self.released))
         return Expected(self._releases, number, key, n, total)
 
     def _set(self, key: str, n: int, total: int) -> None:
         self._accounts[key] = n, total
-        self._image.put(ACCOUNTS, _pack(key), _pack({"n": n, "sum": total}))
+        self.image.put(ACCOUNTS, _pack(key), _pack({"n": n, "sum": total}))
 
     def _hold(self, key: str, amount: int | None) -> None:
         self._held.pop(key, None)
         if amount is None:
-            self._image.put(HOLDS, _pack(key), None)
+            self.image.put(HOLDS, _pack(key), None)
             return
         self._held[key] = amount, self.now_ms
-        self._image.put(HOLDS, _pack(key), _STAMP.pack(b"\xc1", self.now_ms) + _pack(amount))
+        self.image.put(HOLDS, _pack(key), _STAMP.pack(b"\xc1", self.now_ms) + _pack(amount))
         heapq.heappush(self._due, _Due(self.now_ms + TTL_MS, EXPIRY, _pack(key), key))
 
     def _schedule(self, key: str, at_ms: int | None) -> None:
         self._timers.pop(key, None)
         place: bytes = _pack([HOLDS, RELEASE, _pack(key)])
-        self._image.put(TIMERS, place, None if at_ms is None else _pack(at_ms))
+        self.image.put(TIMERS, place, None if at_ms is None else _pack(at_ms))
         if at_ms is not None:
             self._timers[key] = at_ms
             heapq.heappush(self._due, _Due(at_ms, TIMER, place, key))

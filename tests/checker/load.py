@@ -63,13 +63,7 @@ class Load:
 
 
 def send(
-    bootstrap_servers: str,
-    app_id: str,
-    partitions: int,
-    seed: int,
-    count: int,
-    keys: int = KEYS,
-    holds: float = 0.0,
+    bootstrap_servers: str, app_id: str, partitions: int, seed: int, count: int, keys: int = KEYS, holds: float = 0.0
 ) -> None:
     """`count` records at once; returns when all are acknowledged."""
     producer = _producer(bootstrap_servers)
@@ -81,9 +75,7 @@ def send(
     flush(producer)
 
 
-def draw(
-    app_id: str, partitions: int, seed: int, keys: int = KEYS, holds: float = 0.0
-) -> Iterator[dict[str, Any]]:
+def draw(app_id: str, partitions: int, seed: int, keys: int = KEYS, holds: float = 0.0) -> Iterator[dict[str, Any]]:
     """Yield what to produce, for ever; the same for the same seed. A key stays in its partition."""
     dice = random.Random(seed)
     while True:

@@ -49,13 +49,7 @@ class Producing:
         self._producer = producer
         self._journal = journal
 
-    @property
-    def needs_renewal(self) -> bool:
-        return bool(self._producer.needs_renewal)
-
-    async def commit(
-        self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]
-    ) -> tuple[int, ...]:
+    async def commit(self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]) -> tuple[int, ...]:
         fields = {"kind": "commit", "partition": partition, "crc32": crc32(records[-1].value)}
         try:
             offsets: tuple[int, ...] = await self._producer.commit(partition, outputs, records)
@@ -66,9 +60,6 @@ class Producing:
             raise
         self._journal.write(**fields, result="committed", offset=offsets[-1])
         return offsets
-
-    async def discard(self) -> None:
-        await self._producer.discard()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._producer, name)

@@ -37,9 +37,7 @@ class Output(NamedTuple):
 class Outputs:
     """One partition of the output topic. `expect` each record in order, then `finish`."""
 
-    def __init__(
-        self, topic: str, partition: int, records: Iterator[Record], verdict: Verdict
-    ) -> None:
+    def __init__(self, topic: str, partition: int, records: Iterator[Record], verdict: Verdict) -> None:
         """`records`: all up to the high watermark, committed or not."""
         self._topic = topic
         self._where = f"{topic}-{partition}"
@@ -204,15 +202,7 @@ class Outputs:
         if topic not in self._next or int(partition) != self._partition:
             raise ValueError(f"{value['id']} is no input record of this partition")
         key = (record.key or b"").decode()
-        return Output(
-            record.offset,
-            topic,
-            int(input_offset),
-            key,
-            value["n"],
-            value["sum"],
-            record.value or b"",
-        )
+        return Output(record.offset, topic, int(input_offset), key, value["n"], value["sum"], record.value or b"")
 
     def _add(self, check: Check, output: Output, what: str) -> None:
         self._verdict.add(check, f"{self._where}-{output.offset}", what)

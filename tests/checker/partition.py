@@ -8,9 +8,8 @@ from tests.checker import wire
 from tests.checker.chain import Chain
 from tests.checker.fold import Fold
 from tests.checker.honesty import Honesty, Told
-from tests.checker.names import Names
 from tests.checker.outputs import Outputs
-from tests.checker.reading import Logs, Record
+from tests.checker.reading import Logs, Names, Record
 from tests.checker.snapshots import Point, SnapshotLog
 from tests.checker.state import DigestCheck, Image
 from tests.checker.verdict import Check, Verdict
@@ -104,18 +103,14 @@ class PartitionJudge:
             if found.begins_anew and self._image is None:
                 self._image = self._loaded(found.owner_epoch, found)
         if found.batch > 0 and not anew:
-            what = (
-                f"{where}: the log begins with batch {found.batch}; the chain before it was trimmed"
-            )
+            what = f"{where}: the log begins with batch {found.batch}; the chain before it was trimmed"
             self.verdict.unchecked.append(what)
         if anew or found.begins_anew:
             self._fold.begin_anew(found, self._image, where)
         else:
             self._fold.begin(found, self._image, where)
 
-    def _advance_image(
-        self, offset: int, found: wire.Increment, changes: list[wire.Changes]
-    ) -> None:
+    def _advance_image(self, offset: int, found: wire.Increment, changes: list[wire.Changes]) -> None:
         """Advance the image by the changes. Lean batches have none: then from the next snapshot on, if there is
         one."""
         if self._image is not None and (found.changes is not None or not found.happened):

@@ -1,4 +1,5 @@
-"""Logs as confluent-kafka shows them, one record at a time: nothing is kept but what the client has fetched ahead.
+"""An app's topics as confluent-kafka shows them, one record at a time: nothing is kept but what the client has fetched
+ahead.
 
 A read ends at an offset asked for beforehand, never because nothing came. Bounded in memory: a few MiB per open read.
 """
@@ -8,16 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from confluent_kafka import (
-    Consumer,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
@@ -76,13 +71,9 @@ class Logs:
         # The stable one first: asked later, it might lie above the high watermark.
         stable = self._offset(topic, partition, OffsetSpec.latest(), committed)
         high = self._offset(topic, partition, OffsetSpec.latest(), uncommitted)
-        return Bounds(
-            self._offset(topic, partition, OffsetSpec.earliest(), uncommitted), stable, high
-        )
+        return Bounds(self._offset(topic, partition, OffsetSpec.earliest(), uncommitted), stable, high)
 
-    def read(
-        self, topic: str, partition: int, start: int, end: int, *, committed: bool = True
-    ) -> Iterator[Record]:
+    def read(self, topic: str, partition: int, start: int, end: int, *, committed: bool = True) -> Iterator[Record]:
         """Records of [start, end) in order. With `committed` only those, and the end is at most the last stable offset.
 
         Raises:
@@ -99,9 +90,7 @@ class Logs:
             records.close()
         self._open.clear()
 
-    def _read(
-        self, topic: str, partition: int, start: int, end: int, committed: bool
-    ) -> Generator[Record, None, None]:
+    def _read(self, topic: str, partition: int, start: int, end: int, committed: bool) -> Generator[Record, None, None]:
         if start >= end:
             return
         with self._lent(committed=committed) as consumer:
@@ -126,9 +115,7 @@ class Logs:
                         value = message.value()
                         yield Record(offset, message.key(), value, headers, True, timestamp_ms)
 
-    def both(
-        self, topic: str, partition: int, bounds: Bounds, on_odd: Callable[[int, str], None]
-    ) -> Iterator[Record]:
+    def both(self, topic: str, partition: int, bounds: Bounds, on_odd: Callable[[int, str], None]) -> Iterator[Record]:
         """Everything up to the high watermark, each record with whether a read_committed reader sees it.
 
         `on_odd(offset, what)` hears what the two views do not agree on.
@@ -173,9 +160,7 @@ class Logs:
 
     def _offset(self, topic: str, partition: int, spec: OffsetSpec, level: IsolationLevel) -> int:
         place = TopicPartition(topic, partition)
-        asked = self._admin.list_offsets(
-            {place: spec}, isolation_level=level, request_timeout=ANSWER_S
-        )
+        asked = self._admin.list_offsets({place: spec}, isolation_level=level, request_timeout=ANSWER_S)
         return int(asked[place].result(ANSWER_S).offset)
 
 
@@ -227,10 +212,37 @@ def _some(consumer: Consumer) -> list[Message]:
 def _at_end(message: Any, end: int) -> bool:
     """Say whether this event ends the read. Brokers that are away for a moment are the client's business."""
     error = message.error()
-    if error.code() == KafkaError._PARTITION_EOF:
+    if error.name() == "_PARTITION_EOF":
         return (message.offset() or 0) >= end
-    if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+    if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
         raise LogMoved(f"{message.topic()}-{message.partition()}: {error.str()}")
     if error.fatal():
         raise KafkaException(error)
     return False
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of topics, by what they are for."""
+
+    app_id: str
+    inputs: tuple[str, ...]
+    output: str
+    partitions: int
+
+    @property
+    def increments(self) -> str:
+        return f"{self.app_id}-increments"
+
+    @property
+    def snapshots(self) -> str:
+        return f"{self.app_id}-snapshots"
+
+    @property
+    def releases(self) -> str:
+        """No topic: what the outputs of timers say they are of."""
+        return f"releases-{self.app_id}"
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return (*self.inputs, self.output, self.increments, self.snapshots)

@@ -53,9 +53,7 @@ class SnapshotLog:
 
     def scan(self, verdict: Verdict) -> None:
         """Read all of it, once. Nothing here is transactional: foreign transactions are looked through."""
-        for record in self.logs.read(
-            self.topic, self.partition, self.bounds.start, self.bounds.high, committed=False
-        ):
+        for record in self.logs.read(self.topic, self.partition, self.bounds.start, self.bounds.high, committed=False):
             if wire.is_foreign(record.value, record.headers):
                 verdict.counts["foreign records"] += 1
                 continue
@@ -124,24 +122,22 @@ class SnapshotLog:
             if record.offset in wanted:
                 chunk = wire.decode(record.value or b"")
                 assert isinstance(chunk, wire.Chunk)
-                for _, _, entries in chunk.slices:
-                    found.setdefault(chunk.store, {}).update(entries)
+                for each in chunk.slices:
+                    found.setdefault(chunk.store, {}).update(each.entries)
         return found
 
     def _facts(self, offset: int, value: bytes, chunk: wire.Chunk) -> ChunkFacts:
         """Measure a chunk; declared sums that are not those of the entries make it damaged."""
         whole = Sums()
-        for declared_a, declared_b, entries in chunk.slices:
+        for each in chunk.slices:
             part = Sums()
-            for key, entry in entries.items():
+            for key, entry in each.entries.items():
                 part.put(key, entry)
-            if (part.a, part.b) != (declared_a, declared_b):
+            if (part.a, part.b) != (each.a, each.b):
                 self.damaged[offset] = "a slice's sums are not those of its entries"
             whole.add(part.count, part.a, part.b)
         crc32 = zlib.crc32(value)
-        return ChunkFacts(
-            chunk.snapshot_id, chunk.sequence, len(value), crc32, chunk.store, whole.digest
-        )
+        return ChunkFacts(chunk.snapshot_id, chunk.sequence, len(value), crc32, chunk.store, whole.digest)
 
     def _problems(self, pointer: wire.Pointer, points: dict[int, Point]) -> Iterable[str]:
         manifest = self.manifests.get(pointer.manifest_offset)
@@ -170,7 +166,7 @@ class SnapshotLog:
             found = chunk.snapshot_id, chunk.sequence, chunk.size, chunk.crc32
             if found != (manifest.snapshot_id, sequence, ref.size, ref.crc32):
                 yield f"chunk at {ref.offset} is {found}, the manifest says {ref}"
-            sums.setdefault(chunk.store, Sums()).add(*chunk.digest)
+            sums.setdefault(chunk.store, Sums()).add(chunk.digest.entries, chunk.digest.a, chunk.digest.b)
         recorded = manifest.digest or manifest.entries_digest
         by_store = {store: each.digest for store, each in sums.items() if each.count}
         whole = wire.in_state(by_store)

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from tests.checker import wire
 from tests.checker.verdict import Check, Verdict
 from tests.checker.wire import Digest, Sums
 
 Stored = dict[str, dict[bytes, bytes]]
 """Store → encoded key → value."""
-
-
-class Digested(Protocol):
-    """A state that knows its digest, and that of each store with entries."""
-
-    @property
-    def digest(self) -> Digest: ...
-
-    @property
-    def store_digests(self) -> dict[str, Digest]: ...
 
 
 class DigestCheck:
@@ -30,7 +18,7 @@ class DigestCheck:
         self._verdict = verdict
         self._differs = False
 
-    def compare(self, found: wire.Increment, state: Digested | None, where: str) -> None:
+    def compare(self, found: wire.Increment, state: Image | None, where: str) -> None:
         """A violation where they begin to differ, not at every batch after; none for what is not known."""
         if state is None or found.digest is None:
             return

@@ -29,9 +29,7 @@ class Judged(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def judged(
-    broker: Any, unique: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
-) -> Judged:
+def judged(broker: Any, unique: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Judged:
     """A partition for each case, all judged at once."""
     app_id = unique("forged")
     forgery = Forgery(broker.bootstrap_servers, app_id, [case.fault for case in CASES.values()])
@@ -40,14 +38,7 @@ def judged(
     lines = "".join(json.dumps(line) + "\n" for line in forgery.journal)
     (journals / "outcomes.jsonl").write_text(lines + '{"kind": "com')
     return Judged(
-        app_id,
-        verify(
-            broker.bootstrap_servers,
-            app_id,
-            outcomes=journals,
-            deadline_seconds=READ_S,
-            healed=False,
-        ),
+        app_id, verify(broker.bootstrap_servers, app_id, outcomes=journals, deadline_seconds=READ_S, healed=False)
     )
 
 

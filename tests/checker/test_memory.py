@@ -31,9 +31,7 @@ async def test_two_million_records_need_the_memory_of_two_hundred_thousand(
     for count in (200_000, 2_000_000):
         app_id = unique("large")
         await fill(broker.bootstrap_servers, app_id, count)
-        report = await asyncio.to_thread(
-            checked, broker.bootstrap_servers, app_id, tmp_path / f"{count}.json"
-        )
+        report = await asyncio.to_thread(checked, broker.bootstrap_servers, app_id, tmp_path / f"{count}.json")
         print(count, {name: report[name] for name in ("seconds", "peak_mib", "counts")})
         assert report["good"], report["violations"]
         assert report["counts"]["input records"] == count

@@ -27,11 +27,7 @@ def test_what_only_one_reader_sees_is_not_committed() -> None:
 
 @pytest.mark.parametrize(
     ("committed", "everything", "offset"),
-    [
-        (log(0, 3), log(0, 4), 3),
-        (log(0, 9), log(0, 4), 9),
-        (log(0, value=b"other"), log(0), 0),
-    ],
+    [(log(0, 3), log(0, 4), 3), (log(0, 9), log(0, 4), 9), (log(0, value=b"other"), log(0), 0)],
     ids=["missing", "missing at the end", "two values at one offset"],
 )
 def test_two_readers_that_do_not_agree_are_told_of(

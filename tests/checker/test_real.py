@@ -46,9 +46,7 @@ async def test_two_lives_with_trimmed_logs_are_found_good(
     monkeypatch.setattr(KafkaCluster, "fence", KafkaCluster.fence)  # both are put back at the end
     monkeypatch.setattr(RecoveryDriver, "recover", RecoveryDriver.recover)
     outcomes.install(journal)
-    stage = await prepared(
-        broker, app_id, 2, snapshot={"every_records": 150}, batch={"records_max": 50}
-    )
+    stage = await prepared(broker, app_id, 2, snapshot={"every_records": 150}, batch={"records_max": 50})
     for seed in range(2):
         async with stage.running() as service:
             await asyncio.to_thread(load.send, broker.bootstrap_servers, app_id, 2, seed, 800)
@@ -70,9 +68,7 @@ async def test_two_lives_with_trimmed_logs_are_found_good(
 
 
 @pytest.mark.whole
-async def test_a_killed_process_has_lost_nothing(
-    broker: Any, unique: Callable[[str], str], tmp_path: Path
-) -> None:
+async def test_a_killed_process_has_lost_nothing(broker: Any, unique: Callable[[str], str], tmp_path: Path) -> None:
     """SIGKILL at work, another process of that name: all rules hold; one address given twice is two owners."""
     app_id, servers = unique("killed"), broker.bootstrap_servers
     await prepared(broker, app_id, 1)
@@ -128,16 +124,11 @@ async def test_what_does_not_heal_is_a_violation(broker: Any, unique: Callable[[
     producer.begin_transaction()
     producer.produce(f"accounts-{app_id}", b"left open", partition=0)
     producer.flush(DEADLINE_S)
-    assert (
-        f"accounts-{app_id}-0: last stable offset 0, high watermark 1"
-        in await asyncio.to_thread(found)
-    )
+    assert f"accounts-{app_id}-0: last stable offset 0, high watermark 1" in await asyncio.to_thread(found)
     producer.abort_transaction(DEADLINE_S)
 
 
-async def test_an_operators_decision_is_judged_from_there_on(
-    broker: Any, unique: Callable[[str], str]
-) -> None:
+async def test_an_operators_decision_is_judged_from_there_on(broker: Any, unique: Callable[[str], str]) -> None:
     """After an accepted gap the chain begins anew, from the state that was accepted; that much is said."""
     app_id, servers = unique("decided"), broker.bootstrap_servers
     stage = await prepared(broker, app_id, 1)
@@ -157,9 +148,7 @@ async def test_an_operators_decision_is_judged_from_there_on(
     assert verdict.counts["input records"] > 100
 
 
-async def test_an_app_that_keeps_a_hold_too_long_is_found(
-    broker: Any, unique: Callable[[str], str]
-) -> None:
+async def test_an_app_that_keeps_a_hold_too_long_is_found(broker: Any, unique: Callable[[str], str]) -> None:
     """Its own digests and restores are consistent: only who lets time pass by another rule can tell."""
     app_id, servers = unique("late"), broker.bootstrap_servers
     await prepared(broker, app_id, 1)

@@ -21,7 +21,7 @@ def test_golden_records_are_read(path: Path) -> None:
     meaning = json.loads(path.with_suffix(".json").read_text())
     assert type(entry).__name__.lower() in path.stem
     same = {"batch", "snapshot_id", "owner_epoch", "positions", "claim_id", "previous_offset"}
-    for name in same & meaning.keys() & set(entry._fields):
+    for name in same & meaning.keys() & set(entry.__struct_fields__):
         assert getattr(entry, name) == meaning[name]
 
 

@@ -76,10 +76,7 @@ class Verdict:
         words = "all held" if self.good else f"{found} violations"
         lines = [f"verdict: {words}", ""]
         lines += [f"  {check:<18} {self.totals[check] or 'held'}" for check in Check]
-        lines += [
-            "",
-            *(f"  {name:<26} {count:>12,}" for name, count in sorted(self.counts.items())),
-        ]
+        lines += ["", *(f"  {name:<26} {count:>12,}" for name, count in sorted(self.counts.items()))]
         if self.unchecked:
             lines += ["", "not checked:", *(f"  {reason}" for reason in self.unchecked)]
         for check in sorted(self.totals):

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import msgpack
 import xxhash
 import zstandard
+from msgspec import Struct, ValidationError, convert
 
 MAGIC = b"SNRP"
 HEADER_BYTES = 12
 BODY_BYTES_MAX = 16 * 1024 * 1024
 LIMITS = {f"max_{what}_len": BODY_BYTES_MAX for what in ("str", "bin", "array", "map")}
 CLAIM, CHANGES, INCREMENT, CHUNK, MANIFEST = 1, 2, 3, 4, 5
-KINDS = {1: "claim", 2: "changes", 3: "increment", 4: "chunk", 5: "manifest"}
-
-
 MASK = (1 << 64) - 1
 DEFAULT = "default"
 """The store of a state that is one map; its digest is that of the state."""
 
 
-class Digest(NamedTuple):
+class Digest(Struct, frozen=True, array_like=True):
     """A digest: how many entries, and the two sums, mod 2^64."""
 
     entries: int
@@ -80,20 +77,23 @@ class Damaged(Exception):
     """A record that is not what FORMAT.md says."""
 
 
-class Claim(NamedTuple):
+# Only what is judged; a reader passes over what it does not know, and over what is added behind an array.
+
+
+class Claim(Struct, frozen=True):
     claim_id: str
     app_id: str
     process_id: str
     pid: int
 
 
-class Changes(NamedTuple):
+class Changes(Struct, frozen=True):
     batch: int
     part: int
     stores: dict[str, dict[bytes, bytes | None]]
 
 
-class Range(NamedTuple):
+class Range(Struct, frozen=True, array_like=True):
     """[start, end) of an input topic; `records` were read there."""
 
     topic: str
@@ -102,7 +102,13 @@ class Range(NamedTuple):
     records: int
 
 
-class Pointer(NamedTuple):
+class Skipped(Struct, frozen=True, array_like=True):
+    topic: str
+    start: int
+    end: int
+
+
+class Pointer(Struct, frozen=True):
     snapshot_id: str
     manifest_offset: int
     first_chunk_offset: int
@@ -111,35 +117,43 @@ class Pointer(NamedTuple):
     digest: Digest | None
 
 
-class ChangesRef(NamedTuple):
-    records: int
-    entries: int
+class ChangesRef(Struct, frozen=True):
+    record_count: int
+    entry_count: int
     crc32: int
 
 
-class Increment(NamedTuple):
+class Origin(Struct, frozen=True):
     app_id: str
+
+
+class Genesis(Struct, frozen=True):
+    start_offsets: dict[str, int]
+
+
+class Increment(Struct, frozen=True):
+    origin: Origin
     owner_epoch: int
     batch: int
     previous_offset: int
     ranges: list[Range]
     positions: dict[str, int]
     record_count: int
-    skipped: list[tuple[str, int, int]]
+    skipped: list[Skipped]
     pointers: list[Pointer]
     changes: ChangesRef | None
     outputs: dict[str, int]
-    outputs_xxh64: dict[str, int]
     digest: Digest | None
-    start_offsets: dict[str, int]
-    decision: dict[str, str] | None
-    topic_ids: dict[str, str]
+    genesis: Genesis
     stream_time_ms: int
-    fired_count: int
-    store_digests: dict[str, Digest]
-    cleared: list[str]
-    begun_input: str | None
-    position_anchors: dict[str, tuple[int, int]]
+    outputs_xxh64: dict[str, int] = {}
+    decision: dict[str, str] | None = None
+    topic_ids: dict[str, str] = {}
+    fired_count: int = 0
+    store_digests: dict[str, Digest] = {}
+    cleared: list[str] = []
+    begun_input: str | None = None
+    position_anchors: dict[str, list[Any]] = {}
 
     @property
     def happened(self) -> bool:
@@ -158,26 +172,31 @@ class Increment(NamedTuple):
         return self.begins_anew and finding.startswith("increments-replaced-")
 
 
-class Chunk(NamedTuple):
-    """`slices`: (declared a, declared b, entries) each."""
+class Slice(Struct, frozen=True, array_like=True):
+    """`a`, `b`: as declared."""
 
+    index: int
+    a: int
+    b: int
+    entries: dict[bytes, bytes]
+
+
+class Chunk(Struct, frozen=True):
     snapshot_id: str
     sequence: int
     store: str
-    slices: list[tuple[int, int, dict[bytes, bytes]]]
+    slices: list[Slice]
 
 
-class ChunkRef(NamedTuple):
+class ChunkRef(Struct, frozen=True, array_like=True):
     offset: int
     sequence: int
     size: int
     crc32: int
 
 
-class Manifest(NamedTuple):
-    app_id: str
+class Manifest(Struct, frozen=True):
     snapshot_id: str
-    owner_epoch: int
     batch: int
     increment_offset: int
     positions: dict[str, int]
@@ -185,11 +204,12 @@ class Manifest(NamedTuple):
     entry_count: int
     digest: Digest | None
     entries_digest: Digest
-    topic_ids: dict[str, str]
-    store_digests: dict[str, Digest]
+    topic_ids: dict[str, str] = {}
+    store_digests: dict[str, Digest] = {}
 
 
 Entry = Claim | Changes | Increment | Chunk | Manifest
+KINDS: dict[int, Any] = {CLAIM: Claim, CHANGES: Changes, INCREMENT: Increment, CHUNK: Chunk, MANIFEST: Manifest}
 
 
 def is_foreign(value: bytes | None, headers: Any) -> bool:
@@ -205,9 +225,9 @@ def decode(value: bytes) -> Entry:
     """
     kind, body = _opened(value)
     try:
-        entry: Entry = _READERS[kind](msgpack.unpackb(body, **LIMITS))
-    except (ValueError, KeyError, TypeError, IndexError, msgpack.UnpackException) as error:
-        raise Damaged(f"body of a {KINDS[kind]}: {type(error).__name__}: {error}") from error
+        entry: Entry = convert(msgpack.unpackb(body, **LIMITS), KINDS[kind])
+    except (ValueError, TypeError, ValidationError, msgpack.UnpackException) as error:
+        raise Damaged(f"body of a {KINDS[kind].__name__.lower()}: {type(error).__name__}: {error}") from error
     return entry
 
 
@@ -232,68 +252,3 @@ def _plain(packed: bytes) -> bytes:
         return zstandard.ZstdDecompressor().decompress(packed)
     except zstandard.ZstdError as error:
         raise Damaged(f"compressed body: {error}") from error
-
-
-def _named(kind: Any, fields: Any, **others: object) -> Any:
-    """Fields of the names that FORMAT.md gives them, but for `others`."""
-    return kind(**{name: fields[name] for name in kind._fields if name not in others}, **others)
-
-
-def _increment(f: Any) -> Increment:
-    ref = f["changes"]
-    increment: Increment = _named(
-        Increment,
-        f,
-        app_id=f["origin"]["app_id"],
-        ranges=[Range(*each[:4]) for each in f["ranges"]],
-        skipped=[(topic, start, end) for topic, start, end, *_ in f["skipped"]],
-        pointers=[_named(Pointer, each, digest=_digest(each["digest"])) for each in f["pointers"]],
-        changes=ref and ChangesRef(ref["record_count"], ref["entry_count"], ref["crc32"]),
-        outputs_xxh64=f.get("outputs_xxh64", {}),
-        digest=_digest(f["digest"]),
-        start_offsets=f["genesis"]["start_offsets"],
-        decision=f.get("decision"),
-        topic_ids=f.get("topic_ids", {}),
-        fired_count=f.get("fired_count", 0),
-        store_digests=_by_store(f),
-        cleared=f.get("cleared", []),
-        begun_input=f.get("begun_input"),
-        position_anchors={t: (e, crc) for t, (e, crc, *_) in f.get("position_anchors", {}).items()},
-    )
-    return increment
-
-
-def _chunk(f: Any) -> Any:
-    return _named(Chunk, f, slices=[(a, b, entries) for _, a, b, entries, *_ in f["slices"]])
-
-
-def _manifest(f: Any) -> Any:
-    if f["entries_digest"] is None:
-        raise ValueError("entries_digest is nil")
-    return _named(
-        Manifest,
-        f,
-        app_id=f["origin"]["app_id"],
-        chunks=[ChunkRef(*each[:4]) for each in f["chunks"]],
-        digest=_digest(f["digest"]),
-        entries_digest=_digest(f["entries_digest"]),
-        topic_ids=f.get("topic_ids", {}),
-        store_digests=_by_store(f),
-    )
-
-
-def _digest(f: Any) -> Digest | None:
-    return None if f is None else Digest(*f[:3])
-
-
-def _by_store(f: Any) -> dict[str, Digest]:
-    return {store: Digest(*found[:3]) for store, found in f.get("store_digests", {}).items()}
-
-
-_READERS: dict[int, Callable[[Any], Any]] = {
-    CLAIM: partial(_named, Claim),
-    CHANGES: partial(_named, Changes),
-    INCREMENT: _increment,
-    CHUNK: _chunk,
-    MANIFEST: _manifest,
-}

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import zstandard
 
-from snapreplay.snapshots.format.envelope import (
-    BODY_BYTES_MAX,
-    HEADER_BYTES,
-    MAGIC,
-    RecordKind,
-    kind_of,
-)
+from snapreplay.snapshots.format.envelope import BODY_BYTES_MAX, HEADER_BYTES, RecordKind, kind_of
+from tests.support.entries import rewrapped
 
 
 @dataclass
@@ -70,33 +64,18 @@ def cuts() -> Iterator[Change]:
 
 def bombs() -> Iterator[Change]:
     """Right checksums around bodies that would fill the memory."""
-    yield lambda value: sealed(value, _zstd(bytes(BODY_BYTES_MAX + 1)), compression=1)
-    yield lambda value: sealed(value, _zstd(bytes(BODY_BYTES_MAX + 1), told=False), compression=1)
-    yield lambda value: sealed(value, _claiming(2**62), compression=1)
-    yield lambda value: sealed(value, b"\xdf\xff\xff\xff\xff", compression=0)  # map of 2^32-1
-    yield lambda value: sealed(value, b"\xdd\xff\xff\xff\xff" * 1000, compression=0)  # arrays in it
+    yield lambda value: rewrapped(value, _zstd(bytes(BODY_BYTES_MAX + 1)), compression=1)
+    yield lambda value: rewrapped(value, _zstd(bytes(BODY_BYTES_MAX + 1), told=False), compression=1)
+    yield lambda value: rewrapped(value, _claiming(2**62), compression=1)
+    yield lambda value: rewrapped(value, b"\xdf\xff\xff\xff\xff", compression=0)  # map of 2^32-1
+    yield lambda value: rewrapped(value, b"\xdd\xff\xff\xff\xff" * 1000, compression=0)  # arrays in it
 
 
 def from_the_future() -> Iterator[Change]:
     """Intact records that only a newer build knows: version, kind, compression."""
-    yield lambda value: sealed(value, value[HEADER_BYTES:], version=2)
-    yield lambda value: sealed(value, value[HEADER_BYTES:], kind=99)
-    yield lambda value: sealed(value, value[HEADER_BYTES:], compression=2)
-
-
-def sealed(
-    value: bytes,
-    body: bytes,
-    *,
-    version: int | None = None,
-    kind: int | None = None,
-    compression: int | None = None,
-) -> bytes:
-    """The envelope of `value` with other contents and a right checksum."""
-    given = zip((version, kind, compression), value[4:7], strict=True)
-    described = bytes(old if new is None else new for new, old in given) + value[7:8]
-    checksum = zlib.crc32(body, zlib.crc32(described))
-    return MAGIC + described + checksum.to_bytes(4, "big") + body
+    yield lambda value: rewrapped(value, version=2)
+    yield lambda value: rewrapped(value, kind=99)
+    yield lambda value: rewrapped(value, compression=2)
 
 
 def _xor(value: bytes, at: int) -> bytes:

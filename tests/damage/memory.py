@@ -21,7 +21,7 @@ from snapreplay.service.core.chain import Chain, genesis_increment
 from snapreplay.service.live.committer import Committer
 from snapreplay.service.ports import LogRecord, TopicPartition
 from snapreplay.service.publish import snapshot_writer
-from snapreplay.service.publish.claim import claim_record
+from snapreplay.service.publish.owned import claim_record
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
@@ -30,8 +30,7 @@ from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import Genesis, Increment
 from snapreplay.state.contract import Store
 from snapreplay.state.map import MapState
-from snapreplay.state.store import store_of
-from snapreplay.state.stores import Stores
+from snapreplay.state.stores import Stores, store_of
 from tests.damage.edits import Slot
 from tests.simulation.broker import Broker
 from tests.simulation.cluster import undisturbed
@@ -120,9 +119,7 @@ def world(*, app: App[Any] | None = None, changes: bool = True, mode: str = "cha
     app is called "memory"."""
     app = app or padded("memory")
     restore = {"retry_backoff_ms": 10} | ({"mode": mode} if changes else {})
-    settings = Settings(
-        restore=restore, snapshot={"chunk_bytes_max": 10_000}, changelog={"enabled": changes}
-    )
+    settings = Settings(restore=restore, snapshot={"chunk_bytes_max": 10_000}, changelog={"enabled": changes})
     made = World(app, settings, Broker(random.Random(1), slow_markers=False))
     for topic in (*(t.name for t in (*app.inputs, *app.outputs)), *OWN):
         made.broker.create(topic, 1)

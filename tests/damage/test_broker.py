@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from snapreplay.api.cli.root import app as command_line
 from snapreplay.api.server import HttpServer
 from snapreplay.service.live import pipeline
-from snapreplay.service.recovery.executor import RecoveryExecutor
-from snapreplay.service.topics import snapshots, stale_leader
+from snapreplay.service.recovery.follower import Follower
+from snapreplay.service.topics import snapshots
 from snapreplay.snapshots.format.envelope import RecordKind, decode
 from snapreplay.snapshots.format.records import Increment
 from tests.damage.edits import Slot, of_kind
@@ -71,10 +71,7 @@ class Damaged:
 
     async def rewrite(self, edits: Any) -> None:
         """Both topics as they were, with these edits made."""
-        slots = {
-            part: [Slot(s.offset, s.key, s.value, s.headers) for s in were]
-            for part, were in self.written.items()
-        }
+        slots = {part: [Slot(s.offset, s.key, s.value, s.headers) for s in were] for part, were in self.written.items()}
         trims = []
         for part, edit in edits:
             if isinstance(edit, Trim):
@@ -93,18 +90,14 @@ class Damaged:
         """Return how a service that is started then ends up; `restore-status --watch` ends with 0 where it is LIVE,
         else with 1."""
         http = HttpServer(on_bound=lambda _: None)
-        service = self.here.service(http=http, changelog={"enabled": case.changes})
-        await service.start()
-        try:
+        async with self.here.started(http=http, changelog={"enabled": case.changes}) as service:
             host, port = service.http_address or ("", 0)
             code = await asyncio.to_thread(_watch, f"http://{host}:{port}")
-            (status,) = service.control.partitions()
+            (status,) = service.restore_status()
             restore: Any = status.restore
             if code == 0:
                 await self.here.assert_exactly_once(service, rule=book)
                 assert restore.proof.equal
-        finally:
-            await service.stop()
         assert code == (0 if status.phase == "live" else 1)
         assert case.says in told(restore, status.error)
         return ends(restore, self.pointed, status.error.kind if status.error else None)
@@ -120,7 +113,7 @@ def _watch(url: str) -> int:
 def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle partition looks for news every 10 ms, and no leader is stale."""
     monkeypatch.setattr(pipeline, "IDLE_POLL_MS", 10)
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +122,7 @@ async def damaged(broker: Any, unique: Any) -> Damaged:
     return await Damaged(broker.bootstrap_servers, unique("damage")).prepare()
 
 
-@pytest.mark.parametrize(
-    "name", [*QUICK[:3], *(pytest.param(each, marks=pytest.mark.whole) for each in QUICK[3:])]
-)
+@pytest.mark.parametrize("name", [*QUICK[:3], *(pytest.param(each, marks=pytest.mark.whole) for each in QUICK[3:])])
 async def test_on_kafka_damage_ends_as_the_document_says(damaged, name):
     """The first variant; asked with `restore-status --watch`, whose exit code says it, too."""
     case = CASES[name]
@@ -180,13 +171,13 @@ async def test_increments_trimmed_while_they_are_walked_fail_by_name(damaged, mo
     await damaged.rewrite(())
     topic = damaged.topic(INCREMENTS)
     kept = damaged.written[INCREMENTS][-1].offset
-    advance = RecoveryExecutor._advance
+    advance = Follower.advance
 
-    async def trimmed_first(self: RecoveryExecutor, effect: Any) -> Any:
+    async def trimmed_first(*arguments: Any) -> Any:
         await asyncio.to_thread(trim, damaged.here.bootstrap_servers, topic, 0, kept)
-        return await advance(self, effect)
+        return await advance(*arguments)
 
-    monkeypatch.setattr(RecoveryExecutor, "_advance", trimmed_first)
+    monkeypatch.setattr(Follower, "advance", trimmed_first)
     status = await damaged.here.failure()
     assert status.error.kind == "NoRestoreMode"
     assert str(kept) in status.error.message

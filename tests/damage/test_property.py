@@ -18,21 +18,15 @@ from hypothesis import strategies as st
 
 from snapreplay.errors import DamagedError, SnapreplayError, UnknownFormatError
 from snapreplay.snapshots.format.chunks import ChunkWriter, open_chunk, reading_back
-from snapreplay.snapshots.format.envelope import (
-    HEADER_BYTES,
-    RecordKind,
-    enveloped,
-    headers_for,
-    open_envelope,
-)
+from snapreplay.snapshots.format.envelope import HEADER_BYTES, RecordKind, enveloped, headers_for, open_envelope
 from snapreplay.snapshots.format.records import ChunkRef
 from snapreplay.state.steps import all_of
-from snapreplay.state.store import store_of
+from snapreplay.state.stores import store_of
 from tests.damage import memory
-from tests.damage.edits import Slot, bombs, cuts, flips, from_the_future, of_kind, sealed
+from tests.damage.edits import Slot, bombs, cuts, flips, from_the_future, of_kind
 from tests.damage.memory import OWN, World
 from tests.support import apps
-from tests.support.chunks import read_chunk
+from tests.support.entries import entries_of, read_chunk, rewrapped
 
 QUICK, THOROUGH = 40, 5000
 INCREMENT = headers_for(RecordKind.INCREMENT)[0]
@@ -85,7 +79,7 @@ def test_a_damaged_chunk_that_its_reference_vouches_for_is_found_by_hashing(seed
     """Size and checksums are those of the damaged bytes: what is read has no entry that was not written."""
     value, chunk = written_chunk()
     body = damaged(random.Random(seed), open_envelope(value).body) or b""
-    fake = sealed(value, body, compression=0)
+    fake = rewrapped(value, body, compression=0)
     ref = ChunkRef(0, 0, len(fake), zlib.crc32(fake))
     try:
         read = read_chunk(fake, ref, "s", verify_sums=True)
@@ -93,14 +87,9 @@ def test_a_damaged_chunk_that_its_reference_vouches_for_is_found_by_hashing(seed
         with pytest.raises((DamagedError, UnknownFormatError)):
             all_of(reading_back(open_chunk(fake, ref, "s"), ref, "s"))
         return
-    assert entries(read).items() <= entries(chunk).items()
+    assert entries_of(read).items() <= entries_of(chunk).items()
     _, sums = all_of(reading_back(open_chunk(fake, ref, "s"), ref, "s"))
     assert sums.count == sum(len(part.entries) for part in read.slices)
-
-
-def entries(chunk: Any) -> dict[bytes, bytes]:
-    """Return the entries of all its slices."""
-    return {key: value for part in chunk.slices for key, value in part.entries.items()}
 
 
 # ------------------------------------------------------------------------- the whole recovery
@@ -179,7 +168,7 @@ def from_forged_records(worlds: list[World], seed: int) -> None:
     value = slot.value or b""
     body = msgspec.msgpack.decode(open_envelope(value).body)
     _change_one(draw, body)
-    slot.value = sealed(value, msgspec.msgpack.encode(body), compression=0)
+    slot.value = rewrapped(value, msgspec.msgpack.encode(body), compression=0)
     world.rewrite(topic, slots)
     assert_declared_or_right(world)
 
@@ -221,9 +210,7 @@ def test_a_recovery_from_forged_records_is_right_or_fails(worlds: list[World], s
 @pytest.mark.timeout(3600)
 @given(seed=SEEDS)
 @settings(quick, max_examples=THOROUGH)
-def test_many_damaged_and_forged_topics_end_right_or_fail(
-    worlds: list[World], unproven: World, seed: int
-) -> None:
+def test_many_damaged_and_forged_topics_end_right_or_fail(worlds: list[World], unproven: World, seed: int) -> None:
     """The same for the night."""
     from_damaged_topics([*worlds, unproven], seed)
     from_forged_records(worlds, seed)

@@ -131,6 +131,4 @@ def _copy(image: Image, names: list[str]) -> None:
 
 def _run(image: Image, rest: str) -> None:
     env = {**image.env, "HOME": str(Path.home()), "PIP_NO_COMPILE": "1"}
-    subprocess.run(
-        ["/bin/sh", "-euc", image.moved(rest)], cwd=image.place("."), env=env, check=True
-    )
+    subprocess.run(["/bin/sh", "-euc", image.moved(rest)], cwd=image.place("."), env=env, check=True)

@@ -21,12 +21,21 @@ from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
-from tests.deploy.dockerfile import ROOT, Image, command, last, named, of_the_service, stages
+from tests.deploy.dockerfile import ROOT, Image, command, last, named, of_the_service, perform, stages
 from tests.support.deadlines import scaled, within
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 FINAL = stages(DOCKERFILE)[-1]
 pytestmark = pytest.mark.timeout(300)  # the first one downloads what the image holds
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """Every step of the Dockerfile, performed into an empty folder: hashes checked, nothing of `dev`."""
+    made = Image(tmp_path_factory.mktemp("image"))
+    for stage in of_the_service((ROOT / "Dockerfile").read_text(encoding="utf-8")):
+        perform(stage, made)
+    return made
 
 
 @pytest.mark.parametrize("stage", [FINAL, named(DOCKERFILE, "spark")], ids=["service", "spark"])
@@ -42,9 +51,7 @@ def test_no_shell_stands_between(word: str) -> None:
     assert command(FINAL, word)
 
 
-@pytest.mark.parametrize(
-    ("status", "code"), [("200 OK", 0), ("503 Service Unavailable", 1), ("", 1)]
-)
+@pytest.mark.parametrize(("status", "code"), [("200 OK", 0), ("503 Service Unavailable", 1), ("", 1)])
 def test_the_health_check_is_bash_alone(status: str, code: int, tmp_path: Path) -> None:
     """It reads one line of an answer, and finds neither a Python nor anything else on its path."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -87,10 +94,7 @@ def test_nothing_is_installed_without_a_hash() -> None:
     """Every pip call checks hashes, or installs the wheel just built and asks no registry."""
     runs = [rest for stage in stages(DOCKERFILE) for word, rest in stage if word == "RUN"]
     installs = [
-        part
-        for run in runs
-        for part in run.split("&&")
-        if "pip" in part and (" install " in part or " wheel " in part)
+        part for run in runs for part in run.split("&&") if "pip" in part and (" install " in part or " wheel " in part)
     ]
     assert installs
     assert all("--require-hashes" in each or "--no-index" in each for each in installs)
@@ -98,9 +102,7 @@ def test_nothing_is_installed_without_a_hash() -> None:
 
 def test_only_locked_packages_are_installed(image: Image) -> None:
     """What is installed is in requirements/service.lock, and snapreplay: no test tool, no builder."""
-    locked = re.findall(
-        r"^([a-z0-9-]+)==", (ROOT / "requirements/service.lock").read_text(), flags=re.MULTILINE
-    )
+    locked = re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements/service.lock").read_text(), flags=re.MULTILINE)
     found = {
         re.sub(r"[-_.]+", "-", path.name.split("-")[0]).lower()
         for path in image.place("/opt/snapreplay").rglob("*.dist-info")
@@ -132,10 +134,7 @@ async def test_the_service_runs_from_it(
     image.place("/app/app.py").write_text(APP.replace("NAME", name))
     cluster = KafkaCluster(Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}))
     await cluster.create_topics([NewTopic(f"{name}-in", 2)])
-    given = {
-        "SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS": broker.bootstrap_servers,
-        "SNAPREPLAY_HTTP__PORT": str(port),
-    }
+    given = {"SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS": broker.bootstrap_servers, "SNAPREPLAY_HTTP__PORT": str(port)}
     for step in (["snapreplay", "topics", "ensure", "app.py"], ["snapreplay", "init", "app.py"]):
         done = await asyncio.to_thread(_call, image, step, **given)
         assert done.returncode == 0, done.stderr
@@ -173,15 +172,10 @@ def _call(image: Image, words: list[str], **env: str) -> subprocess.CompletedPro
 
 
 @asynccontextmanager
-async def _container(
-    image: Image, env: dict[str, str]
-) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _container(image: Image, env: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
     program, *arguments = [*command(FINAL, "ENTRYPOINT"), *command(FINAL, "CMD")]
     process = await asyncio.create_subprocess_exec(
-        str(image.place("/opt/snapreplay/bin") / program),
-        *arguments,
-        cwd=image.place("."),
-        env={**image.env, **env},
+        str(image.place("/opt/snapreplay/bin") / program), *arguments, cwd=image.place("."), env={**image.env, **env}
     )
     try:
         yield process

@@ -16,15 +16,9 @@ from snapreplay.service.config.settings import load_settings
 from tests.deploy.dockerfile import ROOT, command, last, named
 
 FOLDER = ROOT / "deploy/kubernetes"
-FILES = {
-    path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.yaml")
-}
-CRON: dict[str, dict[str, Any]] = {
-    name: FILES[f"{name}-cronjob"]["spec"] for name in ("audit", "compact")
-}
-PODS: dict[str, dict[str, Any]] = {
-    name: job["jobTemplate"]["spec"]["template"]["spec"] for name, job in CRON.items()
-}
+FILES = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.yaml")}
+CRON: dict[str, dict[str, Any]] = {name: FILES[f"{name}-cronjob"]["spec"] for name in ("audit", "compact")}
+PODS: dict[str, dict[str, Any]] = {name: job["jobTemplate"]["spec"]["template"]["spec"] for name, job in CRON.items()}
 CONTAINERS: dict[str, dict[str, Any]] = {name: pod["containers"][0] for name, pod in PODS.items()}
 APPLICATION: dict[str, Any] = FILES["audit-spark-application"]["spec"]
 SPARK = named((ROOT / "Dockerfile").read_text(encoding="utf-8"), "spark")
@@ -37,9 +31,7 @@ def test_these_are_all() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [*(each["args"][1:] for each in CONTAINERS.values()), APPLICATION["arguments"]],
-    ids=[*CONTAINERS, "spark"],
+    "words", [*(each["args"][1:] for each in CONTAINERS.values()), APPLICATION["arguments"]], ids=[*CONTAINERS, "spark"]
 )
 def test_every_command_exists(words) -> None:
     """With these options, in a form for machines. Audits record what they prove; the compaction waits for the owners,
@@ -57,9 +49,7 @@ def test_every_command_exists(words) -> None:
 
 
 @pytest.mark.parametrize(
-    "env",
-    [*(each["env"] for each in CONTAINERS.values()), APPLICATION["driver"]["env"]],
-    ids=[*CONTAINERS, "spark"],
+    "env", [*(each["env"] for each in CONTAINERS.values()), APPLICATION["driver"]["env"]], ids=[*CONTAINERS, "spark"]
 )
 def test_every_setting_exists(env) -> None:
     """As at start: no misspelt name."""
@@ -107,16 +97,12 @@ def test_the_program_is_where_the_image_has_it() -> None:
     site = "/opt/snapreplay/lib/python3.11/site-packages"
     assert f"SPARK_HOME={site}/pyspark" in last(SPARK, "ENV")
     assert (ROOT / Path(path).relative_to(site)).is_file()
-    assert (
-        f"pyspark=={APPLICATION['sparkVersion']}" in (ROOT / "requirements/spark.lock").read_text()
-    )
+    assert f"pyspark=={APPLICATION['sparkVersion']}" in (ROOT / "requirements/spark.lock").read_text()
 
 
 def test_the_image_calls_the_entry_point() -> None:
     """It is copied, may be run, and its default command says what there is."""
-    assert any(
-        rest.split()[0] == "deploy/spark-entrypoint.sh" for word, rest in SPARK if word == "COPY"
-    )
+    assert any(rest.split()[0] == "deploy/spark-entrypoint.sh" for word, rest in SPARK if word == "COPY")
     assert ENTRYPOINT.stat().st_mode & 0o111
     assert command(SPARK, "ENTRYPOINT") == ["/opt/entrypoint.sh"]
     assert command(SPARK, "CMD")[:2] == ["snapreplay", "audit"]
@@ -146,9 +132,7 @@ def called(tmp_path, *words, **env) -> list[str]:
         program.write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
         program.chmod(0o755)
     path = f"{tmp_path}:/usr/bin:/bin"
-    done = subprocess.run(
-        [ENTRYPOINT, *words], env={"PATH": path, **env}, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([ENTRYPOINT, *words], env={"PATH": path, **env}, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 

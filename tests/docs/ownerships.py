@@ -9,13 +9,11 @@ from typing import Any
 
 from snapreplay.errors import DamagedError, RecordId, StopError
 from snapreplay.service.core import kafka_errors as kafka
-from snapreplay.service.core import outcomes
 from snapreplay.service.core import ownership as machine
 from snapreplay.service.core.batch_failures import BatchFailures, HalfApplied, HandlerFailed
 from snapreplay.service.core.custody import IncrementsMissing, IncrementsReplaced
-from snapreplay.service.core.outcomes import Outcome
 from snapreplay.service.core.owners import NotAssigned, Superseded
-from snapreplay.service.core.ownership import Ownership, Stage
+from snapreplay.service.core.ownership import Outcome, Ownership, Stage
 from snapreplay.service.core.refusals import DuplicateInstance
 from tests.docs.recoveries import NAMESAKE, THEIRS, US
 from tests.support.entries import increment
@@ -36,46 +34,44 @@ ENDS: dict[str, Exception | None] = {
     "`ClockRefused`": kafka.ClockRefused("a day ahead"),
     "`RefusedTopic`": GONE,
     "`RefusedRecord`": kafka.RefusedRecord("too large"),
-    "`HalfApplied`: a state that cannot roll back": HalfApplied(
-        HandlerFailed("no"), RecordId("in", 0, 7)
-    ),
+    "`HalfApplied`: a state that cannot roll back": HalfApplied(HandlerFailed("no"), RecordId("in", 0, 7)),
     "`NotAssigned`": NotAssigned("the group gives it to another"),
     "any other `RetryableError`": kafka.Unreachable("no broker"),
     "`RebuildError`, `StopError`, `RecordError`": StopError("a person must act"),
     "a defect": ZeroDivisionError(),
 }
 OWNERS: dict[str, Outcome] = {
-    "a process of another name": outcomes.OwnerAnswered(THEIRS),
-    "a process of our name": outcomes.OwnerAnswered(NAMESAKE),
-    "nobody": outcomes.OwnerAnswered(None),
-    "no answer": outcomes.OwnerUnknown(kafka.Unreachable("no broker")),
+    "a process of another name": machine.OwnerAnswered(THEIRS),
+    "a process of our name": machine.OwnerAnswered(NAMESAKE),
+    "nobody": machine.OwnerAnswered(None),
+    "no answer": machine.OwnerUnknown(kafka.Unreachable("no broker")),
 }
 
 
 def cases() -> Iterator[tuple[Ownership, str, Outcome]]:
     """Every outcome that each stage can have, and what is known before it."""
     for words, error in ENDS.items():
-        yield at(Stage.OWNING), words, outcomes.Ended(error)
+        yield at(Stage.OWNING), words, machine.Ended(error)
     asking = at(Stage.ASKING_FOR_LOSS, cause=IN_DOUBT)
-    yield asking, "no", outcomes.LossAnswered(DamagedError("gone"))
-    yield asking, "yes, or no answer", outcomes.LossAnswered(None)
+    yield asking, "no", machine.LossAnswered(DamagedError("gone"))
+    yield asking, "yes, or no answer", machine.LossAnswered(None)
     refused = replace(asking, cause=kafka.RefusedRecord("too large"), failed=increment(7))
-    yield refused, "yes; a record of the batch was refused", outcomes.LossAnswered(None)
+    yield refused, "yes; a record of the batch was refused", machine.LossAnswered(None)
     gone = replace(asking, cause=GONE)
-    yield gone, "yes; an output's topic is gone", outcomes.LossAnswered(None)
+    yield gone, "yes; an output's topic is gone", machine.LossAnswered(None)
     for stage in (Stage.ASKING_FOR_OWNER, Stage.ASKING_AGAIN):
         for words, answer in OWNERS.items():
             yield at(stage, cause=IN_DOUBT, failed=increment(7)), words, answer
-    yield at(Stage.PAUSED_IN_DOUBT, cause=IN_DOUBT), "over", outcomes.Done()
+    yield at(Stage.PAUSED_IN_DOUBT, cause=IN_DOUBT), "over", machine.Done()
     for stage in (Stage.PAUSED, Stage.PAUSED_IN_DOUBT, Stage.STANDING_BACK, Stage.ASIDE):
-        yield at(stage), "stopped or refused", outcomes.Interrupted()
+        yield at(stage), "stopped or refused", machine.Interrupted()
     for stage in (Stage.LOST, Stage.PAUSED, Stage.STANDING_BACK, Stage.ASIDE):
-        yield at(stage), "over", outcomes.Done()
+        yield at(stage), "over", machine.Done()
     stepped_down = at(Stage.ASIDE, refused=DuplicateInstance("another"))
-    yield stepped_down, "over: the other process of our name has gone", outcomes.Done()
-    yield at(Stage.FAILED), "`retry`", outcomes.Retried(None)
-    yield at(Stage.FAILED), "`retry`; refused again", outcomes.Retried(StopError("still"))
-    yield at(Stage.FAILED), "another process has written the log", outcomes.Done()
+    yield stepped_down, "over: the other process of our name has gone", machine.Done()
+    yield at(Stage.FAILED), "`retry`", machine.Retried(None)
+    yield at(Stage.FAILED), "`retry`; refused again", machine.Retried(StopError("still"))
+    yield at(Stage.FAILED), "another process has written the log", machine.Done()
 
 
 def at(stage: Stage, **known: Any) -> Ownership:

@@ -42,8 +42,7 @@ class Program:
             auto_commit_interval_ms=way.auto_commit_ms or 5000,
         )
         self.producer = AIOKafkaProducer(
-            bootstrap_servers=bootstrap_servers,
-            transactional_id=name if way.transactional else None,
+            bootstrap_servers=bootstrap_servers, transactional_id=name if way.transactional else None
         )
 
     async def run(self) -> None:
@@ -192,9 +191,7 @@ def start(bootstrap_servers: str, name: str, way: Way, *, dies: bool) -> int:
 
 def main(bootstrap_servers: str, name: str) -> None:
     for dies in (True, False):
-        children = [
-            start(bootstrap_servers, f"{name}-{word}", way, dies=dies) for word, way in WAYS.items()
-        ]
+        children = [start(bootstrap_servers, f"{name}-{word}", way, dies=dies) for word, way in WAYS.items()]
         codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
         assert set(codes) == {KILLED if dies else 0}, codes
 

@@ -13,21 +13,22 @@ from snapreplay.app.ranges import Anchor
 from snapreplay.errors import DamagedError, RetryableError, StopError
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.lineage import Lineage
-from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.phase import Phase, RestoreMode
 from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.refusals import Expected
-from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.retained import Ending, RetainedState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim
 from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import FromSnapshot, LogStarts
+from snapreplay.state.contract import unknown_store
 from snapreplay.state.digest import Digest
-from snapreplay.state.unknown_store import unknown_store
+from snapreplay.state.fields import StoreFields
 from tests.support.entries import ORIGIN, increment, pointer
 
 INPUTS = frozenset({"payments", "refunds"})
 US = Expected("ledger", 1, "cluster-1", 2, 4, INPUTS, "log", "one", "p1", 1000)
+NEWER = replace(US, schema_version=2, upgrades={(1, "default"): StoreFields(frozenset())})
 THEIRS = Claim("c2", "ledger", "cluster-1", "p2", "two", "host", 2, 2000)
 NAMESAKE = msgspec.structs.replace(THEIRS, instance_id="one")
 ANOTHER_APP = msgspec.structs.replace(ORIGIN, app_id="another")
@@ -55,9 +56,7 @@ ENDING = Ending(asked=True, output=("balances", 0, 7))
 KEPT = RetainedState(LAST.increment, 29, DOUBTFUL.increment, ending=ENDING, lineage=Lineage(1, 1))
 
 REFUSALS = [unknown_store("ghost", "default"), unknown_store("default", "other")]
-FAILED = [
-    events.EffectFailed(error) for error in (RetryableError("r"), StopError("s"), DamagedError("d"))
-]
+FAILED = [events.EffectFailed(error) for error in (RetryableError("r"), StopError("s"), DamagedError("d"))]
 WRITTEN = events.StateWritten(FoundIncrement(increment(11, pointers=[pointer(10)]), 50))
 ANSWERS: dict[type[effects.Effect], list[events.Event]] = {
     effects.Fence: [events.FenceDone(Lineage(1, 2), unbroken=alone) for alone in (True, False)],
@@ -68,8 +67,7 @@ ANSWERS: dict[type[effects.Effect], list[events.Event]] = {
         events.ClaimSeen(40, None),
     ],
     effects.ReadWindow: [
-        events.WindowRead(each)
-        for each in (None, BEFORE, LAST, DOUBTFUL, ANOTHERS, OF_A_LONGER_LOG, FOREIGN)
+        events.WindowRead(each) for each in (None, BEFORE, LAST, DOUBTFUL, ANOTHERS, OF_A_LONGER_LOG, FOREIGN)
     ],
     effects.ReadTopicIds: [
         *(events.TopicIdsRead(ids) for ids in (IDS, NEW_IDS, {})),
@@ -77,9 +75,7 @@ ANSWERS: dict[type[effects.Effect], list[events.Event]] = {
     ],
     effects.ResolveDoubt: [events.DoubtResolved(committed) for committed in (True, False, None)],
     effects.Reenter: [events.Reentered(), events.RetainedUnusable()],
-    effects.ReadStarts: [
-        events.StartsRead(LogStarts(*starts)) for starts in ((0, 0), (14, 0), (14, 99))
-    ],
+    effects.ReadStarts: [events.StartsRead(LogStarts(*starts)) for starts in ((0, 0), (14, 0), (14, 99))],
     effects.CheckInputs: [
         events.InputsChecked(),
         events.InputsRefused(StopError("another log")),
@@ -87,6 +83,7 @@ ANSWERS: dict[type[effects.Effect], list[events.Event]] = {
     ],
     effects.BeginAnew: [WRITTEN],
     effects.WriteState: [WRITTEN],
+    effects.Upgrade: [WRITTEN],
 }
 
 
@@ -98,12 +95,7 @@ def answers(effect: effects.Effect) -> list[events.Event]:
         case effects.Load(FromSnapshot(which)):
             loaded = events.StartLoaded(Base(which.batch, which.increment_offset, 26, {}))
             damaged = events.SnapshotUnusable(which.snapshot_id, "damaged")
-            return [
-                loaded,
-                damaged,
-                *(replace(damaged, refusal=each) for each in REFUSALS),
-                *FAILED,
-            ]
+            return [loaded, damaged, *(replace(damaged, refusal=each) for each in REFUSALS), *FAILED]
         case effects.Load():
             return [events.StartLoaded(Base(-1, NO_OFFSET, 0, {})), *FAILED]
         case effects.Advance(mode=mode):
@@ -123,9 +115,7 @@ class Taken:
     effect: effects.Effect
 
 
-def courses(
-    recovery: Recovery, event: events.Event, way: tuple[Taken, ...] = ()
-) -> Iterator[tuple[Taken, ...]]:
+def courses(recovery: Recovery, event: events.Event, way: tuple[Taken, ...] = ()) -> Iterator[tuple[Taken, ...]]:
     """Every course of one attempt from this event on. A claim that is hidden is looked for once more in each."""
     after, effect = step(recovery, event)
     way = (*way, Taken(recovery, event, after, effect))
@@ -138,9 +128,9 @@ def courses(
 
 
 def all_courses() -> Iterator[tuple[Taken, ...]]:
-    """Yield the courses with and without a state in memory."""
-    for kept in (None, KEPT):
-        yield from courses(Recovery(US, RestoreMode.CHANGES, kept=kept), events.Begin())
+    """Yield the courses with and without a state in memory, and with one that is to be upgraded."""
+    for expected, kept in ((US, None), (US, KEPT), (NEWER, None)):
+        yield from courses(Recovery(expected, RestoreMode.CHANGES, kept=kept), events.Begin())
 
 
 def table() -> dict[tuple[Phase, type[events.Event]], set[type[effects.Effect]]]:
@@ -162,9 +152,7 @@ def drawing() -> str:
         if event is events.EffectFailed:
             continue
         following = ", ".join(sorted(effect.__name__ for effect in made[phase, event]))
-        rows.append(
-            f"| {phase.name if phase is not shown else ''} | {event.__name__} | {following} |"
-        )
+        rows.append(f"| {phase.name if phase is not shown else ''} | {event.__name__} | {following} |")
         shown = phase
     failed = set().union(*(made[row] for row in made if row[1] is events.EffectFailed))
     names = ", ".join(sorted(effect.__name__ for effect in failed))

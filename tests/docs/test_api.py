@@ -7,24 +7,10 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
-MODULES = [
-    "snapreplay",
-    "snapreplay.errors",
-    "snapreplay.testing",
-    "snapreplay.spark",
-    "snapreplay.windows",
-]
+MODULES = ["snapreplay", "snapreplay.errors", "snapreplay.testing", "snapreplay.spark", "snapreplay.windows"]
 
 
-CALLED_IN_TESTS = {
-    "Harness",
-    "RealHarness",
-    "broker",
-    "check",
-    "check_upgrade",
-    "record",
-    "record_raw",
-}
+CALLED_IN_TESTS = {"Harness", "RealHarness", "broker", "check", "check_upgrade", "record", "record_raw"}
 
 
 def listed() -> dict[str, list[str]]:

@@ -10,8 +10,7 @@ import pytest
 
 from snapreplay.service.core import ownership, recovery
 from tests.docs import ownerships, recoveries
-from tests.docs.drawn import DOCUMENT, document
-from tests.docs.layers import place_of, reduced
+from tests.docs.drawn import DOCUMENT, document, place_of, reduced
 
 
 def test_what_is_drawn_from_the_code_is_as_the_code():
@@ -53,9 +52,7 @@ def walked(module: ModuleType, walk: Callable[[], object]) -> set[int]:
 
 
 @pytest.mark.parametrize(
-    ("machine", "walk"),
-    [(recovery, recoveries.table), (ownership, ownerships.drawing)],
-    ids=["recovery", "ownership"],
+    ("machine", "walk"), [(recovery, recoveries.table), (ownership, ownerships.drawing)], ids=["recovery", "ownership"]
 )
 def test_no_line_of_a_machine_is_left_out_of_its_table(machine, walk):
     """A table lists what can follow only if the walk met every branch; but for those that cannot be taken."""

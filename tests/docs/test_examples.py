@@ -27,13 +27,7 @@ from tests.support.stage import Stage
 from tests.support.tampering import delete, topics
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = (
-    "docs/introduction.md",
-    "docs/writing-apps.md",
-    "docs/state.md",
-    "docs/time.md",
-    "docs/recipes.md",
-)
+DOCUMENTS = ("docs/introduction.md", "docs/writing-apps.md", "docs/state.md", "docs/time.md", "docs/recipes.md")
 
 
 def code_of(document: str) -> str:
@@ -146,11 +140,7 @@ async def in_a_process(module: ModuleType, meanwhile: Callable[[], Awaitable[Non
     code = f"import {module.__name__} as recipes; raise SystemExit(recipes.main())"
     paths = os.pathsep.join([str(Path(module.__file__ or "").parent), str(ROOT)])
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        code,
-        env={**os.environ, "PYTHONPATH": paths},
-        stderr=subprocess.DEVNULL,
+        sys.executable, "-c", code, env={**os.environ, "PYTHONPATH": paths}, stderr=subprocess.DEVNULL
     )
     try:
         await meanwhile()

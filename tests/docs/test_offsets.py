@@ -73,9 +73,7 @@ async def test_what_a_crash_does(way: str, plain: tuple[KafkaCluster, str]) -> N
     assert await _outcome(cluster, f"{name}-{way}") == ROWS[way]
 
 
-async def test_what_a_crash_does_to_snapreplay(
-    broker: Any, unique: Callable[[str], str], tmp_path: Path
-) -> None:
+async def test_what_a_crash_does_to_snapreplay(broker: Any, unique: Callable[[str], str], tmp_path: Path) -> None:
     """With snapreplay the same crash loses, repeats and forgets nothing."""
     name = unique("offsets")
     cluster = await _loaded(broker.bootstrap_servers, name)

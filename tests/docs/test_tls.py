@@ -76,9 +76,7 @@ def typed(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def state_after_a_run(config: str) -> dict[Any, Any]:
     async def run() -> dict[Any, Any]:
-        async with running(
-            load_app("ledger.py"), load_settings(config_file=Path(config))
-        ) as service:
+        async with running(load_app("ledger.py"), load_settings(config_file=Path(config))) as service:
             await service.wait_caught_up(scaled(60))
             return dict(service.view(0))
 

@@ -15,7 +15,8 @@ import pytest
 
 from snapreplay.devbroker.free_ports import free_ports
 from tests.support.deadlines import within
-from tests.support.kafka import until, until_async
+from tests.support.kafka import until_async
+from tests.support.stage import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.whole]
 
@@ -87,8 +88,6 @@ async def test_the_tutorial_leads_where_it_says(tmp_path: Path) -> None:
             await reader.shown(feed_2, '"balance": 7, "payments": 2')
             app.write_text(app.read_text().replace(RIGHT, WRONG))
             await until(lambda: log.read_text().count(" LIVE at ") == 8)
-            await reader.shown(
-                feed_1, "raised ZeroDivisionError: division by zero at my_ledger.py:31"
-            )
+            await reader.shown(feed_1, "raised ZeroDivisionError: division by zero at my_ledger.py:31")
             app.write_text(app.read_text().replace(WRONG, RIGHT))
             await reader.shown(tail, '"balance": 8, "payments": 3')

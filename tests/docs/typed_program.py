@@ -45,17 +45,10 @@ class Tape:
 
 payments = Topic("payments", value=json(Payment))
 balances = Topic("balances", value=json(Account))
-app = App(
-    "ledger",
-    inputs=[payments],
-    outputs=[balances],
-    state=lambda: MapState(str, Account, default=Account),
-)
+app = App("ledger", inputs=[payments], outputs=[balances], state=lambda: MapState(str, Account, default=Account))
 tape = App("tape", inputs=[payments], state=Tape)
 settings = Settings(
-    kafka={"bootstrap.servers": "127.0.0.1:9092"},
-    http=HttpSettings(port=0),
-    batch=BatchSettings(records_max=100),
+    kafka={"bootstrap.servers": "127.0.0.1:9092"}, http=HttpSettings(port=0), batch=BatchSettings(records_max=100)
 )
 
 

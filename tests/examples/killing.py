@@ -19,9 +19,7 @@ SETTINGS = {
 Fed = tuple[Topic[Any, Any], str, Any, int]  # topic, key, value, timestamp in ms
 
 
-async def feed_and_kill(
-    harness: RealHarness[Any], records: Iterable[Fed], kills: int, seed: int
-) -> list[RawRecord]:
+async def feed_and_kill(harness: RealHarness[Any], records: Iterable[Fed], kills: int, seed: int) -> list[RawRecord]:
     """Returns the records as they are in the log. The process is killed as often meanwhile, at any moment."""
     records, chance = list(records), random.Random(seed)
     moments = set(chance.sample(range(len(records) // 4, len(records)), kills))

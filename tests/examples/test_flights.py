@@ -70,9 +70,7 @@ def test_a_broken_row_becomes_a_dead_letter():
     harness = Harness(app, policy=ErrorPolicy.DEAD_LETTER)
     key, flight = ROWS[0]
     broken = record(flights, key=key)
-    harness.feed_batch(
-        [record(flights, key=key, value=flight), broken, record(flights, key=key, value=flight)]
-    )
+    harness.feed_batch([record(flights, key=key, value=flight), broken, record(flights, key=key, value=flight)])
     assert [str(one.record_id) for one in harness.errors] == ["flights-0-1"]
     assert [one.value.input_offset for one in harness.outputs(flight_stats)] == [0, 2]
 

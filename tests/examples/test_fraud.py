@@ -1,8 +1,10 @@
-"""fraud.py against the fold by hand; on a real broker, killed again and again."""
+"""fraud.py against a fold by hand, by brute force and without snapreplay; on a real broker, killed again and again."""
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -22,10 +24,101 @@ from examples.fraud import (
 )
 from snapreplay import Topic
 from snapreplay.testing import Harness, check, record
-from tests.examples.fraud_judge import WINDOW_MS, Judge, Sent, generate
 from tests.examples.killing import SETTINGS, feed_and_kill
 
 NOW_MS = 1_700_000_000_000
+WINDOW_MS = 600_000
+
+
+@dataclass(frozen=True)
+class Sent:
+    topic: str
+    key: str
+    value: dict[str, Any]
+    timestamp_ms: int
+
+
+def generate(seed: int, count: int) -> list[Sent]:
+    """Bursts of few cards, quiet stretches, late payments, timestamps that meet exactly."""
+    chance = random.Random(seed)
+    now_ms, made = 1_700_000_000_000, []
+    for number in range(count):
+        now_ms += chance.choice([0, 0, 1_000, 5_000, 60_000])
+        if chance.random() < 0.01:
+            now_ms += chance.choice([WINDOW_MS, 3 * WINDOW_MS, 40 * WINDOW_MS])
+        key = f"card-{chance.randrange(12)}"
+        if chance.random() < 0.15:
+            kind = chance.choice(["limit-changed", "blocked", "unblocked", "unblocked"])
+            event: dict[str, Any] = {"type": kind}
+            if kind == "limit-changed":
+                event["limit_cents"] = chance.choice([30_000, 100_000, 200_000])
+            made.append(Sent("account-events", key, event, now_ms))
+            continue
+        late_ms = chance.choice([1_000, 300_000, WINDOW_MS, 2 * WINDOW_MS])
+        at_ms = now_ms - late_ms if chance.random() < 0.05 else now_ms
+        payment = {
+            "payment_id": f"p{number}",
+            "amount_cents": chance.randrange(100, 40_000),
+            "country": "NL" if chance.random() < 0.9 else "US",
+        }
+        made.append(Sent("card-payments", key, payment, at_ms))
+    return made
+
+
+@dataclass
+class Judge:
+    """One partition. It never forgets a payment, so it cannot forget one too early."""
+
+    stream_time_ms: int = -1
+    payments: dict[str, list[tuple[int, int, str]]] = field(default_factory=dict)
+    limits: dict[str, int] = field(default_factory=dict)
+    blocked: set[str] = field(default_factory=set)
+
+    def fold(self, sent: Sent) -> dict[str, Any] | None:
+        """The alert about this record."""
+        self.stream_time_ms = max(self.stream_time_ms, sent.timestamp_ms)
+        if sent.topic == "account-events":
+            kind = sent.value["type"]
+            if kind == "limit-changed":
+                self.limits[sent.key] = sent.value["limit_cents"]
+            elif kind == "blocked":
+                self.blocked.add(sent.key)
+            else:
+                self.blocked.discard(sent.key)
+            return None
+        amount, country = sent.value["amount_cents"], sent.value["country"]
+        past = self.payments.setdefault(sent.key, [])
+        window = [p for p in past if p[0] > self.stream_time_ms - WINDOW_MS]
+        past.append((sent.timestamp_ms, amount, country))
+        total, limit = sum(p[1] for p in window) + amount, self.limits.get(sent.key, 100_000)
+        found = {
+            "blocked": sent.key in self.blocked,
+            "limit": total > limit,
+            "travel": any(p[2] != country for p in window),
+            "velocity": len(window) >= 5,
+        }
+        reasons = [name for name, holds in found.items() if holds]
+        if not reasons:
+            return None
+        return {
+            "payment_id": sent.value["payment_id"],
+            "reasons": reasons,
+            "payments": len(window) + 1,
+            "sum_cents": total,
+            "limit_cents": limit,
+        }
+
+    def window_counts(self) -> dict[str, int]:
+        """Payments in the window, of each card that has one."""
+        since_ms = self.stream_time_ms - WINDOW_MS
+        counts = {card: sum(p[0] > since_ms for p in past) for card, past in self.payments.items()}
+        return {card: count for card, count in counts.items() if count}
+
+    def worth_keeping(self) -> set[str]:
+        """Cards with something to remember; a payment may stay for a minute more than its window."""
+        since_ms = self.stream_time_ms - WINDOW_MS - 60_000
+        recent = {card for card, past in self.payments.items() if any(p[0] > since_ms for p in past)}
+        return recent | self.blocked | {c for c, limit in self.limits.items() if limit != 100_000}
 
 
 def decoded(sent: Sent) -> tuple[Topic[Any, Any], Any]:
@@ -106,10 +199,7 @@ async def test_on_a_real_broker(real_harness: Any) -> None:
     async with real_harness(app, partitions=2, settings=SETTINGS) as harness:
         records = [(*decoded(one), one) for one in sent]
         written = await feed_and_kill(
-            harness,
-            [(topic, one.key, value, one.timestamp_ms) for topic, value, one in records],
-            kills=5,
-            seed=11,
+            harness, [(topic, one.key, value, one.timestamp_ms) for topic, value, one in records], kills=5, seed=11
         )
         of_place = {(w.topic, w.partition, w.offset): s for w, s in zip(written, sent, strict=True)}
         judges: dict[int, Judge] = defaultdict(Judge)

@@ -21,11 +21,32 @@ import pytest
 from examples.leaderboard import PARTITIONS, Score, api, app, scores, totals
 from snapreplay import PartitionNotLive, Settings, StoresView, ensure_topics, init
 from snapreplay.testing import Harness, check, record
-from tests.examples.leaderboard_judge import Judge, generate
 from tests.support.deadlines import scaled
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = scaled(60)
+
+
+def generate(seed: int, count: int) -> list[tuple[str, int]]:
+    """(player, points): few points, so that totals meet; some are taken away again."""
+    chance = random.Random(seed)
+    return [(f"player-{int(chance.paretovariate(0.7)) % 150}", chance.choice([-2, 1, 1, 2, 5])) for _ in range(count)]
+
+
+class Judge:
+    def __init__(self) -> None:
+        self.totals: dict[str, int] = {}
+
+    def fold(self, player: str, points: int) -> int:
+        self.totals[player] = self.totals.get(player, 0) + points
+        return self.totals[player]
+
+    def top(self, count: int) -> list[list[object]]:
+        ranked = sorted(self.totals.items(), key=lambda entry: (-entry[1], entry[0]))
+        return [[player, total] for player, total in ranked[:count]]
+
+    def rank(self, player: str) -> int:
+        return sorted(self.totals.values(), reverse=True).index(self.totals[player]) + 1
 
 
 class Partitions:
@@ -153,9 +174,7 @@ def reaching(everything: int) -> Callable[[Any], bool]:
 
 @pytest.mark.slow
 @pytest.mark.kafka
-async def test_a_killed_web_server(
-    snapreplay_broker: Any, real_harness: Any, tmp_path: Path
-) -> None:
+async def test_a_killed_web_server(snapreplay_broker: Any, real_harness: Any, tmp_path: Path) -> None:
     """Totals once each, in order; top and ranks are those of the fold by hand."""
     servers = snapreplay_broker.bootstrap_servers
     harness = real_harness(app, prefix="")  # feeds and reads; the web server runs the app

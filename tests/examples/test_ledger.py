@@ -7,9 +7,7 @@ from snapreplay.testing import Harness, check, record
 def test_every_payment_gives_the_balance_after_it():
     """Also two payments of one account in one batch, also across a crash."""
     harness = Harness(app)
-    harness.feed_batch(
-        [record(payments, key=k, value={"amount": n}) for k, n in [("ada", 5), ("ada", 2)]]
-    )
+    harness.feed_batch([record(payments, key=k, value={"amount": n}) for k, n in [("ada", 5), ("ada", 2)]])
     harness.crash()
     harness.feed(payments, key="bob", value={"amount": -1})
     found = [(one.key, one.value["balance"]) for one in harness.outputs(balances)]

@@ -30,19 +30,13 @@ def test_best_price_then_first_come():
             order(New("s4", "sell", 100, 9)),
         ]
     )
-    assert traded(harness) == [
-        Trade("b1", "s2", 101, 5),
-        Trade("b1", "s3", 101, 5),
-        Trade("b1", "s4", 101, 2),
-    ]
+    assert traded(harness) == [Trade("b1", "s2", 101, 5), Trade("b1", "s3", 101, 5), Trade("b1", "s4", 101, 2)]
 
 
 def test_cancelled_orders_and_other_symbols_do_not_trade():
     """Cancelling an unknown order is nothing."""
     harness = Harness(app)
-    harness.feed_batch(
-        [order(New("s1", "sell", 100, 5)), order(Cancel("s1")), order(Cancel("none"))]
-    )
+    harness.feed_batch([order(New("s1", "sell", 100, 5)), order(Cancel("s1")), order(Cancel("none"))])
     harness.feed_batch([order(New("s2", "sell", 100, 5), "OTHER"), order(New("b1", "buy", 100, 5))])
     assert traded(harness) == []
 
@@ -73,12 +67,7 @@ def test_rollback_undoes_any_sequence(seed):
                 book.cancel(f"{chance.choice('ab')}{chance.randrange(30)}")
             else:
                 side = chance.choice(SIDES)
-                book.place(
-                    "ACME",
-                    New(
-                        f"{prefix}{number}", side, chance.randrange(95, 105), chance.randrange(1, 9)
-                    ),
-                )
+                book.place("ACME", New(f"{prefix}{number}", side, chance.randrange(95, 105), chance.randrange(1, 9)))
 
     book, plain = OrderBook(), OrderBook()
     chance.seed(seed)
@@ -99,12 +88,7 @@ def test_state_and_outputs_depend_on_the_records_only():
     values = [
         Cancel(f"o{chance.randrange(n + 1)}")
         if chance.random() < 0.2
-        else New(
-            f"o{n}",
-            chance.choice(SIDES),
-            chance.randrange(95, 105),
-            chance.randrange(1, 9),
-        )
+        else New(f"o{n}", chance.choice(SIDES), chance.randrange(95, 105), chance.randrange(1, 9))
         for n in range(120)
     ]
     assert check(app, [order(value) for value in values]).left_out == ()

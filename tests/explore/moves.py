@@ -8,7 +8,6 @@ from dataclasses import replace
 import msgspec
 
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.core import outcomes
 from snapreplay.service.core import ownership as machine
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.custody import IncrementsReplaced
@@ -17,12 +16,10 @@ from snapreplay.service.core.retained import Ending, RetainedState
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import retention_floors
 from tests.explore.recovering import begin, perform
-from tests.explore.turn import FENCED, IN_DOUBT, Move, Turn, ended, follow
-from tests.explore.world import KEPT, MARKER, NAMES, Entry, Owner, World
+from tests.explore.world import FENCED, IN_DOUBT, KEPT, MARKER, NAMES, Entry, Move, Owner, Turn, World, ended, follow
 
 
 def moves(world: World) -> Iterator[Move]:
-    """Every next world, and in words what happened."""
     for number, owner in enumerate(world.owners):
         name, turn = NAMES[number], Turn(world, number, owner)
         for what, after in _moves_of(turn):
@@ -64,9 +61,9 @@ def _ask(turn: Turn) -> Iterator[Move]:
     newer = turn.world.newer_claim(turn.owner.ownership.owner_epoch)
     idle, asks = turn.now(asks=False), "who has claimed since:"
     words = "nobody" if newer is None else newer.instance_id
-    yield f"asks the log {asks} {words}", follow(idle, outcomes.OwnerAnswered(newer))
+    yield f"asks the log {asks} {words}", follow(idle, machine.OwnerAnswered(newer))
     if newer is not None and turn.world.faults:
-        nobody = outcomes.OwnerAnswered(None)
+        nobody = machine.OwnerAnswered(None)
         yield f"asks a stale leader {asks} nobody", follow(idle.faulty(), nobody)
 
 
@@ -135,18 +132,14 @@ def _snapshot(turn: Turn, chain: Chain) -> Iterator[Move]:
     world, batch = turn.world, chain.batch
     at = len(world.snapshots)
     pointer = Pointer(f"s{batch}", at, at, batch, chain.last_offset, chain.last.digest)
-    pointing = turn.on(snapshots_left=world.snapshots_left - 1).now(
-        chain=chain.pointing_to(pointer)
-    )
+    pointing = turn.on(snapshots_left=world.snapshots_left - 1).now(chain=chain.pointing_to(pointer))
     written = pointing.on(snapshots=(*world.snapshots, batch))
     what = f"writes a snapshot of batch {batch}"
     yield what, written.done()
     if world.faults:
         unanswered = written._replace(owner=turn.owner)
         yield f"{what}, and gets no answer", unanswered.faulty().done()
-        lost = (
-            pointing if not world.rules.waits_for_pointer else pointing._replace(owner=turn.owner)
-        )
+        lost = pointing if not world.rules.waits_for_pointer else pointing._replace(owner=turn.owner)
         yield f"{what}, which does not arrive", lost.faulty().done()
 
 

@@ -13,14 +13,28 @@ from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.owners import Superseded
+from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.recovery import Recovery, step
-from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND, Increment, Pointer
 from snapreplay.snapshots.log.batches import Base, BrokenChain
 from snapreplay.snapshots.plan import FromSnapshot
-from tests.explore.turn import FENCED, IN_DOUBT, Move, Turn, ended
-from tests.explore.world import IDS, KEPT, MARKER, NAMES, ORIGIN, Entry, Owner, World, claim_of
+from tests.explore.world import (
+    FENCED,
+    IDS,
+    IN_DOUBT,
+    KEPT,
+    MARKER,
+    NAMES,
+    ORIGIN,
+    Entry,
+    Move,
+    Owner,
+    Turn,
+    World,
+    claim_of,
+    ended,
+)
 
 UNREACHABLE = Unreachable("no answer")
 
@@ -123,9 +137,7 @@ def _begin_anew(turn: Turn, effect: effects.BeginAnew) -> Iterator[Move]:
     empty = chain.pointing_to(pointer).next_increment(None, None, 0)
     increment = msgspec.structs.replace(empty, decision={"finding": f"{OWN_KIND}-1"})
     offset = len(world.log)
-    written = turn.on(snapshots=(*world.snapshots, batch)).writes(
-        Entry(increment=increment), MARKER
-    )
+    written = turn.on(snapshots=(*world.snapshots, batch)).writes(Entry(increment=increment), MARKER)
     words = f"begins anew at {offset} with the state after batch {batch}"
     done = events.StateWritten(FoundIncrement(increment, offset))
     yield words, _happened(written, done)
@@ -204,9 +216,7 @@ def _read(world: World, owner: Owner, effect: effects.Action) -> tuple[str, even
         case effects.Load(FromSnapshot(pointer)):
             return _load(world, pointer)
         case effects.Load():
-            return "starts from the genesis", events.StartLoaded(
-                Base(-1, NO_OFFSET, world.log_start, {})
-            )
+            return "starts from the genesis", events.StartLoaded(Base(-1, NO_OFFSET, world.log_start, {}))
         case effects.Advance(base, last, mode):
             if world.is_unlinked(last):
                 return "walks into a broken chain", events.EffectFailed(BrokenChain("cut"))

@@ -1,4 +1,5 @@
-"""Two owners of one partition over one log: what there is, and what must always be true of it."""
+"""Two owners of one partition over one log: what there is, and what must always be true of it; and an owner's turn,
+with what follows when its ownership has ended, as the machine of ownership says."""
 
 from __future__ import annotations
 
@@ -6,9 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import effects
+from snapreplay.service.core import ownership as machine
 from snapreplay.service.core.batch_failures import BatchFailures
 from snapreplay.service.core.chain import Chain, genesis_increment
+from snapreplay.service.core.kafka_errors import CommitInDoubt, Fenced
 from snapreplay.service.core.ownership import Ownership
 from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.refusals import Expected
@@ -133,19 +137,14 @@ class World:
 
 
 def expected(name: str) -> Expected:
-    """Say who an owner is."""
-    return Expected(
-        "ledger", 1, "cluster", 0, 1, frozenset({"in"}), "increments", name, f"p{name}", 0
-    )
+    return Expected("ledger", 1, "cluster", 0, 1, frozenset({"in"}), "increments", name, f"p{name}", 0)
 
 
 def claim_of(name: str, number: int) -> Claim:
-    """Its `number`-th."""
     return Claim(f"{name}{number}", "ledger", "cluster", f"p{name}", name, name, 0, 0)
 
 
 def beginning(**bounds: Any) -> World:
-    """Two processes start; the log has its genesis."""
     genesis = genesis_increment(ORIGIN, 0, GENESIS, EMPTY, 0, IDS)
     log = (Entry(claim=claim_of("init", 0)), MARKER, Entry(increment=genesis), MARKER)
     one, two = (Owner(Ownership(expected(name), 1, 1, BatchFailures(0)), None) for name in NAMES)
@@ -153,7 +152,6 @@ def beginning(**bounds: Any) -> World:
 
 
 def problems(world: World) -> Iterator[str]:
-    """Yield what must never be so."""
     if world.was_cut:
         yield from _unlinked(world)
         return
@@ -195,3 +193,74 @@ def _lost(world: World, last: Increment, last_offset: int) -> Iterator[str]:
         offset = pointer.manifest_offset
         if offset >= len(world.snapshots) or world.snapshots[offset] != pointer.batch:
             yield f"a pointer to a snapshot of batch {pointer.batch} that does not exist"
+
+
+FENCED = Fenced("refused")
+IN_DOUBT = CommitInDoubt("no answer")
+
+Move = tuple[str, World]
+
+
+class Turn(NamedTuple):
+    """`owner` is this one after the steps that it has done so far."""
+
+    world: World
+    number: int
+    owner: Owner
+
+    @property
+    def is_fenced(self) -> bool:
+        return self.owner.producer_epoch != self.world.epoch
+
+    def now(self, **changes: Any) -> Turn:
+        return self._replace(owner=replace(self.owner, **changes))
+
+    def on(self, **changes: Any) -> Turn:
+        return self._replace(world=replace(self.world, **changes))
+
+    def writes(self, *entries: Entry) -> Turn:
+        return self.on(log=(*self.world.log, *entries))
+
+    def faulty(self) -> Turn:
+        return self.on(faults=self.world.faults - 1)
+
+    def done(self, broken: str = "") -> World:
+        owners = list(self.world.owners)
+        owners[self.number] = self.owner
+        broken = broken or self.world.broken
+        return replace(self.world, owners=(owners[0], owners[1]), broken=broken)
+
+
+def ended(turn: Turn, error: SnapreplayError, failed: Increment | None = None, owner_epoch: int | None = None) -> World:
+    epoch = owner_epoch if owner_epoch is not None else turn.owner.ownership.owner_epoch
+    outcome = machine.Ended(error, 0.0, epoch, 0, failed)
+    return follow(turn.now(recovery=None, doing=None, view=None), outcome)
+
+
+def follow(turn: Turn, outcome: machine.Outcome) -> World:
+    ownership, following = machine.step(turn.owner.ownership, outcome)
+    ownership = replace(
+        ownership,
+        pauses=type(ownership.pauses)(),
+        takeovers=type(ownership.takeovers)(),
+        failures=type(ownership.failures)(0),
+    )
+    turn = turn.now(ownership=ownership)
+    match following:
+        case machine.Own():
+            return turn.done()
+        case machine.AskForLoss():
+            return follow(turn, machine.LossAnswered(None))
+        case machine.Lose():
+            return follow(turn, machine.Done())
+        case machine.AskForOwner():
+            return turn.now(asks=True).done()
+        case machine.Pause():
+            return follow(turn, machine.Done())
+        case machine.StandBack():
+            back = replace(ownership, stage=machine.Stage.OWNING)
+            return turn.now(kept=None, remembers=-1, stands_back=True, ownership=back).done()
+        case _ if turn.world.was_cut:
+            return turn.now(has_stopped=True).done()
+        case _:
+            return turn.done(broken=f"it stops: {following}")

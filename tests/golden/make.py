@@ -16,14 +16,7 @@ import msgspec
 from msgspec import inspect
 
 from snapreplay.snapshots.format.envelope import encode
-from snapreplay.snapshots.format.records import (
-    ChangesRecord,
-    Chunk,
-    Claim,
-    Increment,
-    LogEntry,
-    Manifest,
-)
+from snapreplay.snapshots.format.records import ChangesRecord, Chunk, Claim, Increment, LogEntry, Manifest
 from snapreplay.snapshots.format.seal import Seals
 
 FILES = Path(__file__).with_name("v1")

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.topics import stale_leader
 from tests.hints.following import Operator
 from tests.service.conftest import attentive, stage
 from tests.support import apps
-from tests.support.past import past
-from tests.support.stage import Stage
+from tests.support.stage import Stage, past
 
 __all__ = ["attentive", "past", "stage"]
 
@@ -22,8 +20,8 @@ __all__ = ["attentive", "past", "stage"]
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No leader is stale here; and a command's log ends with the command, whose standard error is closed then."""
     monkeypatch.setattr(logging.root, "handlers", logging.root.handlers[:])
-    monkeypatch.setattr(stale_leader, "ASK_AGAIN_SECONDS", 0.1)
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("snapreplay.service.topics.reading.ASK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 1.0)
 
 
 @pytest.fixture

@@ -106,9 +106,7 @@ class Operator:
         """A process that runs, in whatever phase; the command line knows its HTTP address."""
         self._forget()
         addresses: list[Any] = []
-        service = self.here.service(
-            self.load(), HttpServer(on_bound=addresses.append), **self.settings
-        )
+        service = self.here.service(self.load(), HttpServer(on_bound=addresses.append), **self.settings)
         await service.start()
         self._http = {"SNAPREPLAY_HTTP__PORT": str(addresses[0].port)}
         try:
@@ -126,27 +124,19 @@ class Operator:
     async def refused(self) -> str:
         """The hint of a service that is refused at its start, before it joins the group."""
         self._forget()
-        service = self.here.service(self.load(), **self.settings)
-        await service.start()
-        try:
+        async with self.here.started(self.load(), **self.settings) as service:
             with pytest.raises(SnapreplayError) as refused:
                 await service.wait_started()
             return refused.value.hint
-        finally:
-            await service.stop()
 
     async def awaited(self) -> str:
         """The hint of a service that waits for its genesis."""
         self._forget()
-        service = self.here.service(self.load(), **self.settings)
-        await service.start()
-        try:
+        async with self.here.started(self.load(), **self.settings) as service:
             await until(lambda: service.control.facts().waiting_for, "what it waits for")
             with pytest.raises(NotLive) as waits:
                 await service.wait_live(0.01)
             return waits.value.hint
-        finally:
-            await service.stop()
 
     async def _do(self, typed: str) -> None:
         for placeholder, value in {

@@ -16,12 +16,11 @@ from snapreplay.api.cli import client, options, spark_commands
 from snapreplay.api.cli.root import app as commands
 from snapreplay.api.guard import Hosts, allowed_hosts
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.control.document import Look, document_of
+from snapreplay.service.control.protocol import Look
 from snapreplay.snapshots.proof.level import Level
 from tests.api.conftest import control, served, url
 from tests.hints.registry import carries_out
-from tests.support.fake_control import FAILED, LIVE, LOADING, NOW, FakeControl
-from tests.support.local_source import Local
+from tests.support.fake_control import FAILED, LIVE, LOADING, NOW, FakeControl, Local
 
 __all__ = ["control", "served", "url"]
 
@@ -30,9 +29,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture
 def http() -> TestClient:
-    return TestClient(
-        create_app(Local(FakeControl()), now=lambda: NOW), raise_server_exceptions=False
-    )
+    return TestClient(create_app(Local(FakeControl()), now=lambda: NOW), raise_server_exceptions=False)
 
 
 def ask(http: TestClient, hint: str) -> int:
@@ -44,17 +41,11 @@ def ask(http: TestClient, hint: str) -> int:
 WRONG_REQUESTS: dict[str, Callable[[TestClient], Any]] = {
     "an unknown operation": lambda http: http.get("/api/v1/operations/none"),
     "no such path": lambda http: http.get("/nothing"),
-    "a partition of another process": lambda http: http.post(
-        "/trigger-snapshot", json={"partitions": [3]}
-    ),
+    "a partition of another process": lambda http: http.post("/trigger-snapshot", json={"partitions": [3]}),
 }
 
 
-@carries_out(
-    "api/problems.py::_as_problem",
-    "api/problems.py::_framework",
-    "api/routes/operations.py::get_operation",
-)
+@carries_out("api/problems.py::_as_problem", "api/problems.py::_framework", "api/routes.py::get_operation")
 @pytest.mark.parametrize("name", WRONG_REQUESTS)
 def test_the_request_that_is_named_is_answered(http, name):
     """What exists, which operations there are, what this process has."""
@@ -64,22 +55,20 @@ def test_the_request_that_is_named_is_answered(http, name):
 
 
 @carries_out("api/problems.py::_busy")
-def test_a_running_snapshot_is_followed():
+def test_a_running_snapshot_is_followed(http):
     """409 names the operation under way, and that one can be asked for."""
-    control = FakeControl()
-    http = TestClient(create_app(Local(control), now=lambda: NOW))
-    begun = http.post("/trigger-snapshot", json={"partitions": [0]})
-    control.running[0] = begun.json()["id"]
+    http.post("/trigger-snapshot", json={"partitions": [0]})
     refused = http.post("/trigger-snapshot", json={"partitions": [0]})
     assert refused.status_code == 409
     assert ask(http, refused.json()["hint"]) == 200
 
 
-@carries_out("api/routes/operations.py::_checked")
+@carries_out("api/routes.py::_checked")
 def test_without_a_live_partition_the_status_says_what_they_do():
     """Nothing to write; `/restore-status` answers all the same."""
     http = TestClient(create_app(Local(FakeControl((LOADING, FAILED))), now=lambda: NOW))
     refused = http.post("/trigger-snapshot")
+    assert (refused.status_code, refused.json()["title"]) == (409, "No live partition")
     assert ask(http, refused.json()["hint"]) == 200
 
 
@@ -90,7 +79,7 @@ def test_before_any_broker_has_answered_readiness_says_what_is_met():
     control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=None)
     http = TestClient(create_app(Local(control), now=lambda: NOW))
     refused = http.post("/trigger-snapshot")
-    assert refused.status_code == 503
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
     (path,) = re.findall(r"GET (/\S+)", refused.json()["hint"])
     assert "checks" in http.get(path).json()
 
@@ -107,7 +96,7 @@ def test_a_foreign_name_is_allowed_by_the_setting():
     assert http.post("/trigger-snapshot", headers=foreign).status_code == 202
     page = http.post("/trigger-snapshot", headers={"Origin": "https://elsewhere.example"})
     assert "curl" in page.json()["hint"]
-    assert http.post("/trigger-snapshot").status_code == 202
+    assert http.post("/api/v1/partitions/2/retry").status_code == 202
 
 
 @carries_out("service/control/protocol.py::Silent.__init__", "api/problems.py::_not_now")
@@ -116,7 +105,7 @@ def test_while_the_service_is_silent_its_health_is_told():
 
     class Frozen(Local):
         async def look(self):
-            return Look(document_of(self._control), 60.0)
+            return Look(self._control.document(), 60.0)
 
     http = TestClient(create_app(Frozen(FakeControl()), now=lambda: NOW))
     refused = http.get("/restore-status")
@@ -131,6 +120,7 @@ def test_a_body_is_sent_as_json(http):
     """The header of the hint, and the same body is taken."""
     body = b'{"partitions": [0]}'
     refused = http.post("/trigger-snapshot", content=body, headers={"Content-Type": "text/plain"})
+    assert refused.status_code == 415
     (header,) = re.findall(r"-H '([^']+)'", refused.json()["hint"])
     name, value = header.split(": ")
     assert http.post("/trigger-snapshot", content=body, headers={name: value}).status_code == 202
@@ -150,14 +140,14 @@ OPTIONS: dict[str, tuple[Callable[[], Any], str, Callable[[str], Any]]] = {
         lambda given: options.app_id_of("audit", None, given),
     ),
     "the app for a replay": (
-        lambda: spark_commands._audited(None, "ledger", Level.REPLAY), r"audit module:app --level (\w+)",
-        lambda given: spark_commands._audited("examples.ledger:app", None, Level(given)),
+        lambda: spark_commands.audited_app(None, "ledger", Level.REPLAY), r"audit module:app --level (\w+)",
+        lambda given: spark_commands.audited_app("examples.ledger:app", None, Level(given)),
     ),
 }  # fmt: skip
 
 
 @carries_out(
-    "api/cli/spark_commands.py::_audited",
+    "api/cli/spark_commands.py::audited_app",
     "api/cli/options.py::app_id_of",
     "api/cli/options.py::_split",
     "api/cli/options.py::service_url",
@@ -176,17 +166,14 @@ def test_the_option_that_is_named_is_taken(name):
 def test_another_port_is_taken():
     """`--http-port 0` picks one that is free."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        with pytest.raises(SnapreplayError) as refused:
-            server.bind("127.0.0.1", taken.getsockname()[1])
+        port = taken.getsockname()[1]
+        with pytest.raises(SnapreplayError, match=f"port {port} on 127.0.0.1 is taken") as refused:
+            server.bind("127.0.0.1", port)
         assert "--http-port N (0 picks a free one)" in refused.value.hint
         server.bind("127.0.0.1", 0).close()
 
 
-@carries_out(
-    "api/cli/client.py::Client._ask",
-    "api/cli/client.py::Client._no_such_path",
-    "api/cli/options.py::_url_of",
-)
+@carries_out("api/cli/client.py::Client._ask", "api/cli/client.py::Client._no_such_path", "api/cli/options.py::_url_of")
 def test_a_service_is_asked_where_it_is(url):
     """Nobody answers: with `--url` of one that does, it is answered."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -194,17 +181,12 @@ def test_a_service_is_asked_where_it_is(url):
     with client.Client(nowhere) as asking, pytest.raises(SnapreplayError) as refused:
         asking.restore_status()
     assert "say where it is with --http-port or --url" in refused.value.hint
-    with (
-        client.Client(url.replace("http:", "https:")) as asking,
-        pytest.raises(SnapreplayError) as refused,
-    ):
+    with client.Client(url.replace("http:", "https:")) as asking, pytest.raises(SnapreplayError) as refused:
         asking.restore_status()
     assert f"`--url {url}`" in refused.value.hint
     with (
         client.Client(f"{url}/restore-status") as asking,
-        pytest.raises(
-            SnapreplayError, match="knows no /restore-status behind this address"
-        ) as refused,
+        pytest.raises(SnapreplayError, match="knows no /restore-status behind this address") as refused,
     ):
         asking.restore_status()
     (named,) = re.findall(r"`--url (\S+)`", refused.value.hint)
@@ -212,10 +194,7 @@ def test_a_service_is_asked_where_it_is(url):
         assert asking.restore_status()["partitions"]
 
 
-@carries_out(
-    "api/cli/remote_commands.py::ZeroOrOne.parse_args",
-    "api/cli/remote_commands.py::_failed",
-)
+@carries_out("api/cli/remote_commands.py::ZeroOrOne.parse_args", "api/cli/remote_commands.py::_failed")
 @pytest.mark.parametrize("wrong", [["health", "--nonsense"], ["retry"]])
 def test_the_command_that_is_named_answers(monkeypatch, control, url, wrong):
     """`health` as it is written, and what partitions do where none failed."""

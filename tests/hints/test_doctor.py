@@ -3,13 +3,11 @@
 import json
 import re
 from collections.abc import Mapping
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from snapreplay.api.server import HttpServer
 from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
@@ -19,9 +17,9 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from tests.hints.following import Operator, way_with
 from tests.hints.registry import carries_out
 from tests.support.healthy import facts
-from tests.support.proxy import Proxy
-from tests.support.stage import Stage, phase
+from tests.support.stage import Stage
 from tests.support.tampering import bring_back, configure, copy_again, create, delete, trim
+from tests.support.wire import Proxy
 
 pytestmark = pytest.mark.kafka
 
@@ -37,24 +35,11 @@ async def remedies(who: Operator, *options: str) -> dict[str, str]:
     return {each["check"]: each["remedy"] for each in first_last if each["check"] not in ALWAYS}
 
 
-@asynccontextmanager
-async def served(who: Operator, monkeypatch: Any) -> Any:
-    """A live service whose HTTP address the command line knows."""
-    addresses: list[Any] = []
-    service = who.here.service(http=HttpServer(on_bound=addresses.append), **who.settings)
-    await service.start()
-    try:
-        monkeypatch.setenv("SNAPREPLAY_HTTP__PORT", str(addresses[0].port))
-        yield service
-    finally:
-        await service.stop()
-
-
 @carries_out("service/doctor/state_checks.py::_remedy")
-async def test_while_the_owner_lives_its_memory_is_written_once_more(operator, monkeypatch):
+async def test_while_the_owner_lives_its_memory_is_written_once_more(operator):
     """Increments and snapshots are trimmed behind it: the trigger is taken, and a recovery is possible again."""
     then, who = await operator()
-    async with served(who, monkeypatch) as service:
+    async with who.served() as service:
         await service.wait_live(30)
         (log,) = await then.here.read(then.increments)
         trim(then.here.bootstrap_servers, then.increments, 0, log[-2].offset)
@@ -66,13 +51,11 @@ async def test_while_the_owner_lives_its_memory_is_written_once_more(operator, m
 
 
 @pytest.mark.slow
-async def test_increments_that_are_all_gone_under_a_living_owner_are_begun_again(
-    operator, monkeypatch
-):
+async def test_increments_that_are_all_gone_under_a_living_owner_are_begun_again(operator):
     """Nothing but its memory holds the state: it is told to write it, not to be initialised. The first snapshot is of a
     batch whose increment is gone; the second one, by the same hint, is not."""
     then, who = await operator()
-    async with served(who, monkeypatch) as service:
+    async with who.served() as service:
         await service.wait_live(30)
         (log,) = await then.here.read(then.increments)
         trim(then.here.bootstrap_servers, then.increments, 0, log[-1].offset + 1)
@@ -98,23 +81,6 @@ async def test_without_an_owner_no_trigger_is_recommended(operator):
     await who.healthy()
 
 
-@pytest.mark.slow
-async def test_a_failed_owner_is_asked_what_can_be_accepted(operator, monkeypatch):
-    """A gap in the input: no snapshot helps, `restore-status` has the command that does."""
-    then, who = await operator()
-    await then.here.feed(20)
-    trim(then.here.bootstrap_servers, then.input, 0, 130)
-    async with served(who, monkeypatch) as service:
-        await phase(service, "failed")
-        remedy = (await remedies(who))["recovery"]
-        assert remedy.startswith("`snapreplay restore-status`")
-        await who.type("restore-status", code=1)  # a partition is FAILED
-    said = " ".join(who.said[-1].split())
-    (command,) = re.findall(r"`(snapreplay accept [^`]+)`", said)
-    await who.follow(f"`{command}`")
-    await who.healthy()
-
-
 @carries_out("service/doctor/topic_checks.py::existence")
 @pytest.mark.slow
 async def test_missing_topics_are_created(newcomer):
@@ -124,15 +90,6 @@ async def test_missing_topics_are_created(newcomer):
     await who.follow((await who.awaited()).split(": ")[0])
     delete(who.here.bootstrap_servers, f"{who.here.app.app_id}-snapshots")
     await who.follow((await remedies(who))["topics"])
-    await who.healthy()
-
-
-@pytest.mark.slow
-async def test_a_partition_without_an_increment_is_initialised_if_it_is_new(newcomer):
-    """`init` by the finding of a new app."""
-    who = newcomer()
-    await who.type("topics", "ensure", "hinted:app", "--partitions", "1")
-    await who.follow((await remedies(who))["recovery"].split("; ")[0])
     await who.healthy()
 
 
@@ -156,7 +113,7 @@ async def test_inputs_that_differ_before_there_is_any_state_get_equally_many_par
         pass
 
 
-@carries_out("service/doctor/cluster_checks.py::refusals")
+@carries_out("service/doctor/collect.py::Collector._try")
 async def test_what_could_not_be_looked_at_is_looked_at_again(operator):
     """The group's coordinator does not answer: found with the reason, and gone once it is asked again as printed."""
     _, who = await operator()
@@ -169,14 +126,12 @@ async def test_what_could_not_be_looked_at_is_looked_at_again(operator):
     assert "access:" not in who.said[-1]
 
 
-@carries_out("service/doctor/transaction_checks.py::_remedy")
+@carries_out("service/doctor/cluster_checks.py::_pin_remedy")
 async def test_a_foreign_transaction_ends_with_a_producer_of_its_id(operator):
     """Who pins the log is named; a producer of that id ends it, and the service goes LIVE."""
     then, who = await operator()
     foreign = f"{then.here.app.app_id}-foreign"
-    holder = AIOKafkaProducer(
-        bootstrap_servers=then.here.bootstrap_servers, transactional_id=foreign
-    )
+    holder = AIOKafkaProducer(bootstrap_servers=then.here.bootstrap_servers, transactional_id=foreign)
     await holder.start()
     try:
         await holder.begin_transaction()
@@ -184,9 +139,7 @@ async def test_a_foreign_transaction_ends_with_a_producer_of_its_id(operator):
         remedy = (await remedies(who))["open transaction"]
         assert "when a producer of this id starts" in remedy
         assert foreign in remedy
-        successor = AIOKafkaProducer(
-            bootstrap_servers=then.here.bootstrap_servers, transactional_id=foreign
-        )
+        successor = AIOKafkaProducer(bootstrap_servers=then.here.bootstrap_servers, transactional_id=foreign)
         await successor.start()
         await successor.stop()
         await who.healthy()
@@ -247,7 +200,7 @@ async def test_a_snapshot_that_its_input_outlives_no_longer_is_written_again(ope
     who.settings["changelog"] = {"enabled": False}
     configure(then.here.bootstrap_servers, then.input, "retention.ms", "3600000")
     lean = ["--set", "changelog.enabled=false"]
-    async with served(who, monkeypatch) as service:
+    async with who.served() as service:
         await service.wait_live(30)
         before = service.restore_status()[0].restore.snapshot.snapshot_id
         with monkeypatch.context() as later:

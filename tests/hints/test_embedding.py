@@ -15,9 +15,7 @@ pytestmark = pytest.mark.kafka
 
 
 @carries_out(
-    "service/embedding.py::Views._look",
-    "service/embedding.py::Views._mine",
-    "service/embedding.py::Views.check_open",
+    "service/embedding.py::Views._look", "service/embedding.py::Views._mine", "service/embedding.py::Views.check_open"
 )
 async def test_a_view_is_read_when_it_is_there_in_its_loop(stage, unique):
     """Each refusal says where and when instead: inside of `running`, after `wait_live`, in an `async def`."""
@@ -59,7 +57,7 @@ async def test_a_callback_makes_a_task(stage, unique):
 
 @carries_out(
     "service/decisions/first_start.py::check_first_start",
-    "service/decisions/start_offsets.py::check_start",
+    "service/decisions/before_init.py::check_start",
     "service/topics/requirements.py::_check_count",
 )
 async def test_a_typing_error_never_says_where_an_app_begins(stage, unique):

@@ -32,7 +32,7 @@ def ledger(then: Any, options: str) -> str:
 # ------------------------------------------------------------------------------ changed code
 
 
-@carries_out("service/recovery/mismatch.py::module")
+@carries_out("service/recovery/comparison.py::module")
 async def test_lean_and_changed_code_the_old_version_writes_a_snapshot_first(operator):
     """Without changes in the log no mode by changes is recommended; old version, stop, new version: LIVE."""
     then, who = await operator(**LEAN)
@@ -71,7 +71,7 @@ async def test_changes_that_were_recorded_only_at_last_are_no_mode(operator):
     await who.healthy()
 
 
-@carries_out("service/recovery/mismatch.py::state_differs")
+@carries_out("service/recovery/comparison.py::state_differs")
 @pytest.mark.parametrize("mode", ["changes", pytest.param("replay", marks=pytest.mark.slow)])
 async def test_a_digest_that_differs_leads_to_the_other_mode_and_on(operator, mode):
     """What was recorded is wrong itself: the other mode finds the same, and its hint has the acceptance that works."""
@@ -119,9 +119,7 @@ async def test_other_inputs_take_the_state_along_or_go_back(operator):
     await who.healthy()
 
 
-@pytest.mark.parametrize(
-    "way", ["--state-of", pytest.param("from their start", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("way", ["--state-of", pytest.param("from their start", marks=pytest.mark.slow)])
 async def test_another_cluster_is_told_and_a_new_app_id_begins_here(operator, way):
     """A copy that kept the offsets has the state, too; else what is here is processed anew."""
     then, who = await operator()
@@ -166,7 +164,7 @@ async def longer_log(then: Any) -> None:
 
 @carries_out(
     "service/decisions/baseline.py::_present_state",
-    "service/recovery/ways_out.py::nothing_left",
+    "service/recovery/acceptable_failures.py::nothing_left",
     "snapshots/plan.py::_way_out",
 )
 @pytest.mark.parametrize(
@@ -191,20 +189,6 @@ async def test_without_a_snapshot_no_acceptance_is_printed_and_a_new_app_id_goes
 
 
 @pytest.mark.slow
-async def test_increments_and_snapshots_lost_are_a_new_app_or_a_backup(operator):
-    """Both topics are empty: `init` says that the app has run before, and how its state is given up."""
-    then, who = await operator()
-    await lost_increments(then)
-    await lose_snapshots(then)
-    hint = await who.failure()
-    assert "snapreplay accept" not in hint
-    refused = await who.type("init", "hinted:app", code=4)
-    await who.follow(way_with(refused.partition("hint: ")[2], "--state-is-lost"))
-    async with who.running() as service:
-        assert service.view(0)["k0"]["n"] == 6
-
-
-@pytest.mark.slow
 async def test_a_snapshot_of_another_schema_is_not_offered(operator):
     """Increments lost, the only whole snapshots of schema 1: the app's schema is to go back, then it is accepted."""
     then, who = await operator()
@@ -218,13 +202,8 @@ async def test_a_snapshot_of_another_schema_is_not_offered(operator):
     await who.healthy()
 
 
-@carries_out(
-    "service/core/refusals.py::damaged",
-    "service/topics/log_bounds.py::_cut",
-)
-@pytest.mark.parametrize(
-    "make", [trimmed_increments, pytest.param(lost_increments, marks=pytest.mark.slow)]
-)
+@carries_out("service/core/refusals.py::damaged", "service/topics/log_bounds.py::_cut")
+@pytest.mark.parametrize("make", [trimmed_increments, pytest.param(lost_increments, marks=pytest.mark.slow)])
 async def test_topics_are_brought_back_from_a_backup(operator, make):
     """Every record at its old offset: what "bring the topics back" means, and it is enough."""
     then, who = await operator()
@@ -245,15 +224,9 @@ async def test_topics_are_brought_back_from_a_backup(operator, make):
 
 @carries_out("service/core/batch_failures.py::handler_failed")
 @pytest.mark.parametrize(
-    "way",
-    [
-        pytest.param(0, id="a fixed handler", marks=pytest.mark.slow),
-        pytest.param(1, id="dead letters"),
-    ],
+    "way", [pytest.param(0, id="a fixed handler", marks=pytest.mark.slow), pytest.param(1, id="dead letters")]
 )
-async def test_a_record_that_cannot_be_processed_gets_another_handler_or_policy(
-    newcomer, monkeypatch, way
-):
+async def test_a_record_that_cannot_be_processed_gets_another_handler_or_policy(newcomer, monkeypatch, way):
     """HandlerFailed: both ways of the hint go on behind the record."""
     who = newcomer()
     await who.here.prepare()
@@ -271,10 +244,7 @@ async def test_a_record_that_cannot_be_processed_gets_another_handler_or_policy(
         assert service.view(0)["k0"] == {"n": 2 - way, "sum": 1}
 
 
-@carries_out(
-    "service/decisions/accept.py::propose",
-    "service/decisions/accept.py::_acceptance",
-)
+@carries_out("service/decisions/accept.py::propose", "service/decisions/accept.py::_acceptance")
 async def test_accept_asks_for_a_reason_and_names_the_right_finding(operator):
     """Refusals of `accept` itself: each hint is the command, or the option, that works."""
     then, who = await operator()

@@ -2,7 +2,6 @@
 what was printed."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -29,20 +28,7 @@ async def refusal(who: Operator) -> str:
     return refused.value.hint
 
 
-def in_a_file(table: str, name: str, value: str) -> None:
-    """A setting that every command reads."""
-    Path("snapreplay.toml").write_text(f'[{table}]\n{name} = "{value}"\n')
-
-
-async def prepared(who: Operator) -> None:
-    """All its topics, initialised."""
-    await who.here.prepare()
-
-
-@carries_out(
-    "service/decisions/first_start.py::_not_begun",
-    "service/topics/requirements.py::missing_topic",
-)
+@carries_out("service/decisions/first_start.py::_not_begun", "service/topics/requirements.py::missing_topic")
 async def test_a_new_app_is_led_from_nothing_to_live(newcomer):
     """No topics, no genesis: two hints later it processes."""
     who = newcomer()
@@ -60,24 +46,15 @@ async def test_a_partition_without_its_genesis_goes_on_after_init(newcomer):
     await who.follow(await refusal(who))
     stage = Stage(who.here.bootstrap_servers, who.load(), **who.here.tables)
     reference.send(stage.bootstrap_servers, f"{stage.app.app_id}-snapshots", 1, [("k", b"foreign")])
-    service = stage.service(**who.settings)
-    await service.start()
-    try:
+    async with stage.started(**who.settings) as service:
         status = await phase(service, "failed")
         assert status.error.kind == "NotInitialised"
         await who.follow(status.error.hint.split(". ")[0])
         await phase(service, "live")
-    finally:
-        await service.stop()
 
 
-@carries_out(
-    "api/cli/dev.py::module",
-    "snapreplay/devbroker/errors.py::ToolsMissing.or_else",
-)
-async def test_what_dev_does_without_its_broker_is_done_on_another_cluster(
-    newcomer, desk, monkeypatch
-):
+@carries_out("api/cli/dev.py::module", "snapreplay/devbroker/errors.py::ToolsMissing.or_else")
+async def test_what_dev_does_without_its_broker_is_done_on_another_cluster(newcomer, desk, monkeypatch):
     """No Java: the commands of the hint, each with the option that it names, on a cluster with inputs and outputs."""
     who = newcomer()
     here, app = who.here, who.load()
@@ -110,36 +87,27 @@ async def test_missing_topics_of_our_own_are_created_and_initialised(newcomer):
     await who.healthy()
 
 
-async def test_the_topic_of_dead_letters_is_created_though_only_the_start_knows_the_policy(
-    newcomer,
-):
+async def test_the_topic_of_dead_letters_is_created_though_only_the_start_knows_the_policy(newcomer):
     """The printed command names the policy, too: without it there would be nothing to create."""
     who = newcomer()
-    await prepared(who)
+    await who.here.prepare()
     who.settings["errors"] = {"policy": "dead_letter"}
     await who.follow(await refusal(who))
     await who.healthy()
 
 
-@carries_out(
-    "service/topics/requirements.py::check_own_topic",
-    "snapreplay/app/kafka_commands.py::alter",
-)
+@carries_out("service/topics/requirements.py::check_own_topic", "snapreplay/app/names.py::alter")
 @pytest.mark.parametrize(
     "config",
     [
-        pytest.param(
-            {"retention.ms": "1000", "cleanup.policy": "compact"},
-            id="kept for ever",
-            marks=pytest.mark.slow,
-        ),
+        pytest.param({"retention.ms": "1000", "cleanup.policy": "compact"}, id="kept for ever", marks=pytest.mark.slow),
         pytest.param({"max.message.bytes": "100000"}, id="record sizes"),
     ],
 )
 async def test_own_topics_are_configured_with_the_printed_command(newcomer, config):
     """Kafka's own tool takes it as it stands, one setting after the other, until nothing is the matter."""
     who = newcomer()
-    await prepared(who)
+    await who.here.prepare()
     for name, value in config.items():
         configure(who.here.bootstrap_servers, f"{who.here.app.app_id}-increments", name, value)
     for _ in config:
@@ -153,7 +121,7 @@ async def test_own_topics_are_configured_with_the_printed_command(newcomer, conf
 async def test_a_compacted_input_is_read_by_changes_or_no_longer_compacted(newcomer, way):
     """Both ways of the hint, for an app that would have to replay it."""
     who = newcomer()
-    await prepared(who)
+    await who.here.prepare()
     who.settings["restore"] = {"mode": "replay"}
     configure(who.here.bootstrap_servers, who.here.app.inputs[0].name, "cleanup.policy", "compact")
     await who.follow(ways(await refusal(who))[way])
@@ -164,7 +132,7 @@ async def test_a_compacted_input_is_read_by_changes_or_no_longer_compacted(newco
 async def test_a_transaction_timeout_above_the_brokers_is_lowered(newcomer):
     """The settings of the hint fit the brokers' limit and each other."""
     who = newcomer()
-    await prepared(who)
+    await who.here.prepare()
     who.settings["timeouts"] = {"transaction_ms": 1_000_000}
     await who.follow(ways(await refusal(who))[0])
     await who.healthy()
@@ -175,9 +143,8 @@ async def test_a_state_that_cannot_roll_back_gets_the_policy_that_is_named(newco
     """Dead letters are for states that can; with the policy of the hint it starts."""
     who = newcomer()
     who.change(f"apps.tape({who.here.app.app_id!r})")
-    await prepared(who)
+    await who.here.prepare()
     who.settings["errors"] = {"policy": "dead_letter"}
-    in_a_file("errors", "policy", "dead_letter")
     (named,) = re.findall(r"errors\.policy = (\w+)$", await refusal(who))
     who.settings["errors"] = {"policy": named}
     await who.healthy()
@@ -276,9 +243,7 @@ async def test_moved_keys_leave_the_state_to_be_taken_to_a_topic_with_the_old_co
     first = ways(await refusal(who))[0]
     before, after = first.split(", copy the unprocessed records into it, ")
     await who.follow(before)
-    await then.here.send(
-        [(r.key.decode(), r.value) for r in unprocessed], who.load().inputs[0].name
-    )
+    await then.here.send([(r.key.decode(), r.value) for r in unprocessed], who.load().inputs[0].name)
     await who.follow(after)
     async with who.running() as service:
         assert service.view(0)["k0"]["n"] == 7

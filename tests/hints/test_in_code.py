@@ -22,7 +22,7 @@ from snapreplay.snapshots.format.changes import split_changes
 from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, encode
 from snapreplay.snapshots.format.records import ChunkRef, Increment
-from snapreplay.state.store import store_of
+from snapreplay.state.stores import store_of
 from snapreplay.testing import Harness
 from tests.hints.following import refused_then_taken
 from tests.service.kafka.test_batching import SHAPES
@@ -33,15 +33,8 @@ from tests.support.entries import increment, manifest
 IN, OUT = Topic("in"), Topic("out")
 
 
-def app(
-    handler: Callable[..., Any] | None = None,
-    state: Any = None,
-    inputs: Any = (IN,),
-    **options: Any,
-) -> App[Any]:
-    made: App[Any] = App(
-        "hints", inputs=inputs, state=state or (lambda: MapState(str, int)), **options
-    )
+def app(handler: Callable[..., Any] | None = None, state: Any = None, inputs: Any = (IN,), **options: Any) -> App[Any]:
+    made: App[Any] = App("hints", inputs=inputs, state=state or (lambda: MapState(str, int)), **options)
     if handler is not None:
         made.handler(inputs[0])(handler)
     made.validate()
@@ -81,16 +74,10 @@ def sending(record: Any, state: Any, out: Any) -> None:
 
 
 def fed(
-    handler: Callable[..., Any],
-    value: Any = 1,
-    state: Any = None,
-    inputs: Any = (IN,),
-    **options: Any,
+    handler: Callable[..., Any], value: Any = 1, state: Any = None, inputs: Any = (IN,), **options: Any
 ) -> Harness[Any]:
     """A harness that was given one record."""
-    harness = Harness(
-        app(handler, state, inputs, outputs=options.pop("outputs", (OUT,)), **options)
-    )
+    harness = Harness(app(handler, state, inputs, outputs=options.pop("outputs", (OUT,)), **options))
     harness.feed(inputs[0], key="k", value=value)
     return harness
 
@@ -161,9 +148,7 @@ LOOSE = Topic("strict", value=nullable(i64))
 def skipping(count: int) -> Increment:
     """Make an increment of a batch in which every other record was refused."""
     start = 1 << 40
-    return increment(
-        1, skipped=[SkippedRange("in", start + 2 * n, start + 2 * n + 1) for n in range(count)]
-    )
+    return increment(1, skipped=[SkippedRange("in", start + 2 * n, start + 2 * n + 1) for n in range(count)])
 
 
 def chunks(count: int) -> list[ChunkRef]:

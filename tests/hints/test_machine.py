@@ -22,7 +22,7 @@ from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailabl
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.properties import Node
 from snapreplay.errors import UsageError
-from snapreplay.jars.cache import JarsUnavailable
+from snapreplay.jars import JarsUnavailable
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka import config
 from snapreplay.service.kafka.config import client_arguments
@@ -49,10 +49,7 @@ def install(commands: Path, name: str) -> None:
     (commands / name).symlink_to(found)
 
 
-@carries_out(
-    "snapreplay/devbroker/jars.py::_unavailable",
-    "snapreplay/jars/cache.py::find_maven",
-)
+@carries_out("snapreplay/devbroker/jars.py::_unavailable", "snapreplay/jars.py::find_maven")
 def test_without_maven_the_package_is_installed_or_the_jars_are_named(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,9 +61,7 @@ def test_without_maven_the_package_is_installed_or_the_jars_are_named(
     with pytest.raises(LocalBrokerUnavailable) as refused:
         jars.ensure(pytest.fail)
     assert refused.value.hint.startswith("`apt-get install maven`; or ")
-    (variable,) = re.findall(
-        r"; or set (\w+) to a directory that was filled elsewhere", refused.value.hint
-    )
+    (variable,) = re.findall(r"; or set (\w+) to a directory that was filled elsewhere", refused.value.hint)
     assert maven is not None
     (bare / "mvn").symlink_to(maven)
     jars.check()
@@ -75,19 +70,14 @@ def test_without_maven_the_package_is_installed_or_the_jars_are_named(
     assert jars.ensure(pytest.fail).root == filled
 
 
-@carries_out("snapreplay/jars/cache.py::check")
-def test_java_and_maven_are_installed_as_one_hint_says(
-    bare: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@carries_out("snapreplay/jars.py::check")
+def test_java_and_maven_are_installed_as_one_hint_says(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--check` names both at once; then it is silent."""
     java = (bare / "java").readlink()
     (bare / "java").unlink()
     with pytest.raises(LocalBrokerUnavailable) as refused:
         jars.check()
-    assert re.findall(r"apt-get install ([a-z-]+)", refused.value.hint) == [
-        "default-jre-headless",
-        "maven",
-    ]
+    assert re.findall(r"apt-get install ([a-z-]+)", refused.value.hint) == ["default-jre-headless", "maven"]
     (bare / "java").symlink_to(java)
     (bare / "mvn").symlink_to("/bin/true")
     jars.check()
@@ -108,13 +98,8 @@ def test_the_log_of_a_broker_that_failed_is_where_the_hint_says(
     assert "Too small maximum heap" in log
 
 
-@carries_out(
-    "snapreplay/devbroker/files.py::_cannot_keep",
-    "snapreplay/jars/cache.py::_only_one",
-)
-def test_a_directory_that_can_be_written_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@carries_out("snapreplay/devbroker/files.py::_cannot_keep", "snapreplay/jars.py::_only_one")
+def test_a_directory_that_can_be_written_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a broker's data, and for the jars: another one is named."""
     taken = tmp_path / "file"
     taken.touch()
@@ -133,22 +118,15 @@ def test_a_directory_that_can_be_written_is_taken(
 
 
 @carries_out("service/kafka/config.py::_load_context")
-def test_certificate_and_key_are_of_one_pair_and_an_encrypted_key_has_its_password(
-    tmp_path: Path,
-) -> None:
+def test_certificate_and_key_are_of_one_pair_and_an_encrypted_key_has_its_password(tmp_path: Path) -> None:
     """Both conditions of the hint: with them the files are loaded."""
     for name in ("one", "two"):
         made = f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -passout pass:secret -subj /CN={name} -days 2"
         files = ["-keyout", f"{name}.key", "-out", f"{name}.pem"]
-        subprocess.run(
-            ["openssl", *made.split(), *files], cwd=tmp_path, check=True, capture_output=True
-        )
+        subprocess.run(["openssl", *made.split(), *files], cwd=tmp_path, check=True, capture_output=True)
 
     def load(key: str, *password: str) -> None:
-        files = {
-            "ssl.certfile": str(tmp_path / "one.pem"),
-            "ssl.keyfile": str(tmp_path / f"{key}.key"),
-        }
+        files = {"ssl.certfile": str(tmp_path / "one.pem"), "ssl.keyfile": str(tmp_path / f"{key}.key")}
         given = dict(zip(["ssl.password"], password, strict=False))
         client_arguments(Settings(kafka={"security.protocol": "SSL", **files, **given}))
 
@@ -163,9 +141,7 @@ def test_certificate_and_key_are_of_one_pair_and_an_encrypted_key_has_its_passwo
 @carries_out("snapreplay/devbroker/broker.py::LocalCluster.start")
 @pytest.mark.slow
 @pytest.mark.kafka
-def test_a_broker_starts_again_once_nothing_listens_on_its_ports(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_broker_starts_again_once_nothing_listens_on_its_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     """The printed command shows who has the port; when that one is gone, the same start succeeds."""
     monkeypatch.setattr(local_broker, "_PORT_TRIES", 1)
     ports = free_ports(2)
@@ -180,11 +156,9 @@ def test_a_broker_starts_again_once_nothing_listens_on_its_ports(
         assert local.bootstrap_servers == f"127.0.0.1:{ports[0]}"
 
 
-@carries_out("snapreplay/jars/cache.py::copy_dependencies")
+@carries_out("snapreplay/jars.py::copy_dependencies")
 @pytest.mark.slow
-def test_jars_are_fetched_once_the_network_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jars_are_fetched_once_the_network_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Maven with an empty repository and no way out fails; then the same call fetches them."""
     monkeypatch.setenv(spark_jars.JARS_DIR_VARIABLE, str(tmp_path / "jars"))
     with monkeypatch.context() as offline:
@@ -213,9 +187,7 @@ NOT_WHOLE = """#!/bin/sh
 @carries_out("snapshots/jobs/session.py::_opened")
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_whole_java_runtime_is_installed_for_spark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_whole_java_runtime_is_installed_for_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that knows its version and runs nothing; with the package's own java in its place the session starts."""
     real = shutil.which("java")
     assert real is not None
@@ -226,14 +198,10 @@ def test_a_whole_java_runtime_is_installed_for_spark(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
 
     def session() -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", SESSION], capture_output=True, text=True, check=True, timeout=120
-        )
+        done = subprocess.run([sys.executable, "-c", SESSION], capture_output=True, text=True, check=True, timeout=120)
         return done.stdout.strip()
 
-    assert session() == (
-        "install a complete Java runtime, version 17 or newer: `apt-get install default-jre-headless`"
-    )
+    assert session() == ("install a complete Java runtime, version 17 or newer: `apt-get install default-jre-headless`")
     java.unlink()
     java.symlink_to(real)
     assert session() == ""
@@ -304,9 +272,7 @@ def test_spark_is_installed_by_the_extra_that_an_audit_names(tmp_path: Path) -> 
 @carries_out("service/doctor/cluster_checks.py::client")
 @pytest.mark.slow
 @pytest.mark.kafka
-async def test_what_the_client_lacks_is_installed(
-    operator: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_the_client_lacks_is_installed(operator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both findings, and pip's commands name the packages; with what these bring the findings are gone."""
     _, who = await operator()
 

@@ -2,9 +2,6 @@
 
 import asyncio
 import json
-import os
-import shutil
-import signal
 import sys
 
 import pytest
@@ -15,10 +12,13 @@ from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.hints.following import Operator, way_with
 from tests.hints.registry import carries_out
 from tests.support import apps
+from tests.support.older_disk import OlderDisk
 from tests.support.stage import Stage, processed, until
 from tests.support.tampering import create, messages, write_again
 
 pytestmark = pytest.mark.kafka
+
+STATES = "__transaction_state-*"  # what the coordinators know
 
 
 def open_transaction(servers, transactional_id, topic):
@@ -31,59 +31,27 @@ def open_transaction(servers, transactional_id, topic):
     return producer
 
 
-def states(folder):
-    """The directories of the coordinators."""
-    return [each for each in folder.rglob("__transaction_state-*") if each.is_dir()]
-
-
-def kept(broker, data, older):
-    """Keep the data as a snapshot of the volume does."""
-    os.kill(broker.pid, signal.SIGSTOP)
-    try:
-        for each in states(data):
-            shutil.copytree(each, older / each.name)
-    finally:
-        os.kill(broker.pid, signal.SIGCONT)
-
-
-def exchanged(broker, data, older):
-    """Exchange the data, so that what the coordinators know is older than the topics."""
-    broker.kill()
-    for each in states(data):
-        shutil.rmtree(each)
-        if (older / each.name).exists():
-            shutil.copytree(older / each.name, each)
-    broker.restart()
-
-
 @pytest.mark.whole
-@carries_out(
-    "service/core/refusals.py::transaction_stuck",
-    "service/doctor/transaction_checks.py::stuck",
-)
-async def test_an_older_transaction_state_leaves_the_state_to_be_taken_to_a_new_app_id(
-    tmp_path, monkeypatch, unique
-):
+@carries_out("service/core/refusals.py::transaction_stuck", "service/doctor/cluster_checks.py::stuck")
+async def test_an_older_transaction_state_leaves_the_state_to_be_taken_to_a_new_app_id(tmp_path, monkeypatch, unique):
     """The coordinator waits for ever for the end of a transaction that the topics have left behind. Doctor names it,
     with the same way out."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
-    data, older = tmp_path / "data", tmp_path / "older"
-    with LocalBroker(data_dir=data) as broker:
+    disk = OlderDisk(tmp_path)
+    with disk.broker as broker:
         monkeypatch.setenv("SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS", broker.bootstrap_servers)
         name = unique("stuck")
         here = await Stage(broker.bootstrap_servers, apps.ledger(name)).prepare()
         who = Operator(here, tmp_path, f"apps.ledger({name!r})")
-        left = await asyncio.to_thread(
-            open_transaction, broker.bootstrap_servers, f"{name}-0", f"{name}-increments"
-        )
-        await asyncio.to_thread(kept, broker, data, older)
+        left = await asyncio.to_thread(open_transaction, broker.bootstrap_servers, f"{name}-0", f"{name}-increments")
+        await asyncio.to_thread(disk.keep, STATES)
         left.abort_transaction(30)
         for part in (1, 2):
             async with here.running() as service:
                 await here.feed(20)
                 await processed(service, {0: part * 20})
-        await asyncio.to_thread(exchanged, broker, data, older)
+        await asyncio.to_thread(disk.put_back, STATES)
         async with who.served() as service:
             await until(
                 lambda: (e := service.restore_status()[0].error) and e.kind == "TransactionStuck",
@@ -102,9 +70,7 @@ async def test_an_older_transaction_state_leaves_the_state_to_be_taken_to_a_new_
 
 @pytest.mark.whole
 @carries_out("service/doctor/state_checks.py::same_cluster")
-async def test_copies_in_another_cluster_are_told_by_doctor_and_the_named_cluster_has_none(
-    operator,
-):
+async def test_copies_in_another_cluster_are_told_by_doctor_and_the_named_cluster_has_none(operator):
     """The topics were loaded into another cluster: it names the old one, where nothing is wrong with the topics."""
     then, who = await operator()
     servers = then.here.bootstrap_servers

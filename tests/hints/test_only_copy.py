@@ -12,10 +12,10 @@ from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.hints.following import all_of, way_with
 from tests.hints.registry import carries_out
 from tests.support import inside
-from tests.support.proxy import END_TXN, INIT_PRODUCER_ID, Proxy
 from tests.support.reference import Read
 from tests.support.stage import phase, until
 from tests.support.tampering import bring_back, delete, end_offset, recreate
+from tests.support.wire import END_TXN, INIT_PRODUCER_ID, Proxy
 
 pytestmark = pytest.mark.kafka
 
@@ -26,10 +26,7 @@ async def hint_of(service, kind):
     return service.restore_status()[0].error.hint
 
 
-@carries_out(
-    "service/core/custody.py::missing",
-    "service/core/custody.py::unsaved",
-)
+@carries_out("service/core/custody.py::missing", "service/core/custody.py::unsaved")
 @pytest.mark.parametrize("also_stopping", [False, pytest.param(True, marks=pytest.mark.slow)])
 async def test_a_deleted_topic_is_created_as_printed_while_its_owner_runs(operator, also_stopping):
     """IncrementsMissing, and StateUnsaved of a stop that waits: one command, and the state is written; LIVE, or ended
@@ -41,7 +38,7 @@ async def test_a_deleted_topic_is_created_as_printed_while_its_owner_runs(operat
         hint = await hint_of(service, "IncrementsMissing")
         if also_stopping:
             runner = inside.runner(service)
-            stopping = service._loop.create_task(service.stop())
+            stopping = asyncio.create_task(service.stop())
             await until(lambda: runner._ownership.is_holding, "held")
             hint = runner._memory.unsaved.hint
             await who.follow(hint)
@@ -53,14 +50,9 @@ async def test_a_deleted_topic_is_created_as_printed_while_its_owner_runs(operat
         assert service.view(0)["k0"]["n"] == 6
 
 
-@carries_out(
-    "service/core/custody.py::disputed",
-    "service/service.py::Service._raise_unsaved",
-)
+@carries_out("service/core/custody.py::disputed", "service/service.py::Service._raise_unsaved")
 @pytest.mark.slow
-async def test_a_disputed_state_is_given_up_by_a_restart_and_the_next_error_leads_on(
-    operator, broker
-):
+async def test_a_disputed_state_is_given_up_by_a_restart_and_the_next_error_leads_on(operator, broker):
     """Somebody else has fenced while the topic was gone, so this state is held, not written. The restart says what is
     lost; the next start prints the command that goes on with the newest snapshot."""
     kafka = {"bootstrap.servers": broker.bootstrap_servers, "metadata.max.age.ms": 1000}
@@ -86,7 +78,7 @@ async def test_a_disputed_state_is_given_up_by_a_restart_and_the_next_error_lead
     await who.healthy()
 
 
-@carries_out("service/recovery/recreated_topic.py::module")
+@carries_out("service/recovery/acceptable_failures.py::module")
 async def test_what_was_in_a_topic_that_was_made_again_is_brought_back(operator):
     """The increments at their old offsets: the same state, and nothing is accepted."""
     then, who = await operator()

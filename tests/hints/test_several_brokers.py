@@ -8,12 +8,11 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from snapreplay.app.ranges import InputRange
 from snapreplay.app.record import InputRecord
@@ -21,12 +20,12 @@ from snapreplay.devbroker.broker import LocalCluster
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC
 from snapreplay.snapshots.log.by_replay import Input
 from snapreplay.snapshots.log.reading import Reading
-from tests.chaos.reassign import reassign
 from tests.hints.following import Operator, all_of
 from tests.hints.registry import carries_out
 from tests.hints.test_only_copy import hint_of
+from tests.support.reassign import move, until_placed
 from tests.support.stage import phase, until
-from tests.support.tampering import configure, partition_count
+from tests.support.tampering import configure
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -46,9 +45,7 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def broker(disks: Path) -> Iterator[LocalCluster]:
     """Provide brokers instead of the session's, for all that the operator does."""
     properties = {"broker.session.timeout.ms": str(SESSION_MS)}
-    with LocalCluster(
-        3, data_dir=disks, properties=properties, heap_mb=256, deadline_s=DEADLINE_SECONDS
-    ) as cluster:
+    with LocalCluster(3, data_dir=disks, properties=properties, heap_mb=256, deadline_s=DEADLINE_SECONDS) as cluster:
         yield cluster
 
 
@@ -56,34 +53,13 @@ def broker(disks: Path) -> Iterator[LocalCluster]:
 def whole(broker: LocalCluster) -> Iterator[None]:
     """Leave the cluster whole after each test."""
     yield
-    until_seen(broker.bootstrap_servers, None, lambda at: set(at.isrs) == set(at.replicas))
-
-
-def until_seen(servers: str, topic: str | None, holds: Callable[[Any], bool]) -> None:
-    """Wait until this holds of every partition of the topic, or of all topics."""
-    admin = AdminClient({"bootstrap.servers": servers})
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        topics = admin.list_topics(topic, DEADLINE_SECONDS).topics.values()
-        behind = [at for each in topics for at in each.partitions.values() if not holds(at)]
-        if not behind:
-            return
-        assert time.monotonic() < deadline, behind
-
-
-def move(servers: str, topic: str, *replicas: int) -> None:
-    """All copies to these brokers; of several the one leads that had it alone before."""
-    reassign(servers, topic, dict.fromkeys(range(partition_count(servers, topic)), replicas))
-    wanted = sorted(replicas)
-    until_seen(servers, topic, lambda at: sorted(at.isrs) == sorted(at.replicas) == wanted)
+    until_placed(broker.bootstrap_servers, None, lambda at: set(at.isrs) == set(at.replicas))
 
 
 async def found(who: Operator, check: str) -> list[Any]:
     """The findings of this check, of the report that `snapreplay doctor` prints."""
     said = await who.type("doctor", "hinted:app", "-o", "json", code=None)
-    return [
-        each for each in json.loads(said.splitlines()[-1])["findings"] if each["check"] == check
-    ]
+    return [each for each in json.loads(said.splitlines()[-1])["findings"] if each["check"] == check]
 
 
 def ids(text: str) -> list[int]:
@@ -99,7 +75,7 @@ async def start(cluster: LocalCluster, text: str) -> None:
 
 async def stop(cluster: LocalCluster, node_id: int) -> None:
     """Stop a broker in order, as an operator does: the cluster takes it off its list at once."""
-    await asyncio.to_thread(cluster.node(node_id - 1)._end, DEADLINE_SECONDS)
+    await asyncio.to_thread(cluster.node(node_id - 1).kill, DEADLINE_SECONDS)
 
 
 @carries_out("service/doctor/cluster_checks.py::brokers")
@@ -160,7 +136,7 @@ async def test_a_topic_with_one_copy_gets_those_that_are_printed(operator, broke
     servers = broker.bootstrap_servers
     configure(servers, TRANSACTION_TOPIC, "min.insync.replicas", "1")
     for topic in (TRANSACTION_TOPIC, then.input):
-        await asyncio.to_thread(move, servers, topic, 2)
+        await asyncio.to_thread(move, servers, topic, [2])
     (finding,) = await found(who, "transaction log")
     await who.follow(finding["remedy"])
     assert not await found(who, "transaction log")
@@ -171,13 +147,11 @@ async def test_a_topic_with_one_copy_gets_those_that_are_printed(operator, broke
 
 
 @carries_out("service/kafka/read_errors.py::stalled")
-async def test_a_read_that_stalls_names_the_command_that_names_the_broker(
-    operator, broker, monkeypatch
-):
+async def test_a_read_that_stalls_names_the_command_that_names_the_broker(operator, broker, monkeypatch):
     """The only copy of the input goes away in the middle of a replay: back with its broker, without a restart."""
     then, who = await operator()
     configure(broker.bootstrap_servers, then.input, "min.insync.replicas", "1")
-    await asyncio.to_thread(move, broker.bootstrap_servers, then.input, AWAY)
+    await asyncio.to_thread(move, broker.bootstrap_servers, then.input, [AWAY])
     reached, gone, take = threading.Event(), threading.Event(), Input.taking
 
     def held(cursor: Input, part: InputRange) -> Reading[list[InputRecord]]:
@@ -199,13 +173,13 @@ async def test_a_read_that_stalls_names_the_command_that_names_the_broker(
         await then.here.assert_exactly_once(service)
 
 
-@carries_out("service/kafka/corrupt_batches.py::CorruptBatches._count")
+@carries_out("service/kafka/read_errors.py::CorruptBatches._count")
 async def test_an_intact_replica_leads_and_the_damaged_copy_is_made_anew(operator, broker, disks):
     """All that lies behind the damaged batch is processed once, by the process that stood still."""
     then, who = await operator()
     damaged = 2
     for replicas in ((damaged,), (damaged, 1)):
-        await asyncio.to_thread(move, broker.bootstrap_servers, then.input, *replicas)
+        await asyncio.to_thread(move, broker.bootstrap_servers, then.input, replicas)
     configure(broker.bootstrap_servers, then.input, "min.insync.replicas", "1")
     await then.here.feed(20, note="intact")
     copy = disks / f"node-{damaged}" / f"{then.input}-0"
@@ -223,7 +197,7 @@ async def test_an_intact_replica_leads_and_the_damaged_copy_is_made_anew(operato
     assert f"remove the directory {copy.name}" in after
     shutil.rmtree(copy)
     await asyncio.to_thread(broker.restart_node, damaged - 1)
-    await asyncio.to_thread(move, broker.bootstrap_servers, then.input, damaged)
+    await asyncio.to_thread(move, broker.bootstrap_servers, then.input, [damaged])
     (records,) = await then.here.read(then.input)
     assert sum(b"intact" in (each.value or b"") for each in records) == 20
     await who.healthy()

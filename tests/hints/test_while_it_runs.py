@@ -11,9 +11,9 @@ from aiokafka import AIOKafkaProducer
 
 from snapreplay.errors import StopError
 from snapreplay.service.decisions.accept import carry_out
-from snapreplay.service.partition import takeover_backoff
+from snapreplay.service.partition import lifecycle
 from snapreplay.service.ports import TopicPartition
-from snapreplay.service.publish.publish import LogWentOn
+from snapreplay.service.publish.state import LogWentOn
 from snapreplay.service.recovery import driver
 from tests.attacks.test_b8_what_fails_for_ever import payments
 from tests.hints.following import all_of, way_with
@@ -92,9 +92,7 @@ async def test_an_input_that_was_deleted_is_brought_back_with_its_old_offsets(op
         pytest.param({"at_ms": NEXT_WEEK_MS}, "message.timestamp.after.max.ms=1000", id="a time"),
     ],
 )
-async def test_a_record_that_its_topic_refuses_is_taken_once_the_topic_takes_it(
-    stage, unique, newcomer, bad, config
-):
+async def test_a_record_that_its_topic_refuses_is_taken_once_the_topic_takes_it(stage, unique, newcomer, bad, config):
     """HandlerFailed by a policy or a limit of the output's topic: the printed command, and it is processed."""
     here, who = await stage(apps.picky(unique("refused"))), newcomer()
     configure(here.bootstrap_servers, here.app.outputs[0].name, *config.split("="))
@@ -107,9 +105,7 @@ async def test_a_record_that_its_topic_refuses_is_taken_once_the_topic_takes_it(
 
 @pytest.mark.whole
 @carries_out("service/core/refusals.py::pinned")
-async def test_a_foreign_transaction_that_hides_our_claim_is_ended_as_doctor_says(
-    operator, monkeypatch
-):
+async def test_a_foreign_transaction_that_hides_our_claim_is_ended_as_doctor_says(operator, monkeypatch):
     """HangingTransaction: the printed command names who it is and what ends it; with a producer of that id and the
     printed retry the partition is LIVE."""
     then, who = await operator()
@@ -124,10 +120,7 @@ async def test_a_foreign_transaction_that_hides_our_claim_is_ended_as_doctor_say
             doctor, retry = error.hint.split("; once it has ended, ")
             await who.follow(doctor)
             said = " ".join(who.said[-1].split())
-            (foreign,) = re.findall(
-                r"stop the process that uses (\S+) .* or when a producer of this id starts",
-                said,
-            )
+            (foreign,) = re.findall(r"stop the process that uses (\S+) .* or when a producer of this id starts", said)
             async with producing(then.here, foreign):
                 await who.follow(retry)
             await phase(service, "live")
@@ -136,9 +129,7 @@ async def test_a_foreign_transaction_that_hides_our_claim_is_ended_as_doctor_say
 @asynccontextmanager
 async def producing(here, transactional_id):
     """Another program."""
-    made = AIOKafkaProducer(
-        bootstrap_servers=here.bootstrap_servers, transactional_id=transactional_id
-    )
+    made = AIOKafkaProducer(bootstrap_servers=here.bootstrap_servers, transactional_id=transactional_id)
     await made.start()
     try:
         yield made
@@ -146,10 +137,7 @@ async def producing(here, transactional_id):
         await made.stop()
 
 
-@carries_out(
-    "service/core/batch_failures.py::BatchFailures.refused",
-    "service/kafka/cluster.py::_no_topic",
-)
+@carries_out("service/core/batch_failures.py::BatchFailures.refused", "service/kafka/cluster.py::_no_topic")
 async def test_an_output_that_was_deleted_is_created_as_printed(operator):
     """RefusedAgain, as it has no limits to be asked for: the printed commands, and what waited is processed."""
     then, who = await operator()
@@ -178,7 +166,7 @@ async def test_a_compacted_topic_is_trimmed_once_its_policy_is_as_printed(newcom
 
 
 @pytest.mark.whole
-@carries_out("service/publish/publish.py::publish")
+@carries_out("service/publish/state.py::publish")
 async def test_an_acceptance_that_came_too_late_is_no_longer_needed(operator):
     """LogWentOn: the printed command shows a partition that goes on, and no error."""
     then, who = await operator()
@@ -201,7 +189,7 @@ async def test_an_acceptance_that_came_too_late_is_no_longer_needed(operator):
 @carries_out("service/core/owners.py::Takeovers.taken")
 async def test_of_two_that_take_a_partition_from_each_other_one_is_stopped(operator, monkeypatch):
     """TakenAgain, without a group that could decide: when the process that it names is stopped, this one is LIVE."""
-    monkeypatch.setattr(takeover_backoff, "fenced_pause_seconds", lambda *_: 0.05)
+    monkeypatch.setattr(lifecycle, "fenced_pause_seconds", lambda *_: 0.05)
     here = (await operator())[0].here
     taken: list[Any] = []
     owners = {name: Owner(here, await here.context(instance_id=name)) for name in ("one", "two")}

@@ -23,7 +23,8 @@ from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import ChangesRecord, Genesis, Increment
 from snapreplay.state.digest import EMPTY
-from tests.support.kafka import until, until_async
+from tests.support.inside import join
+from tests.support.kafka import until_async
 
 LONG_MS = 60_000
 
@@ -96,8 +97,7 @@ class Tail:
         async with self._grows_by(transactions):
             for _ in range(transactions):
                 await producer.begin_transaction()
-                producer._txn_manager.maybe_add_partition_to_txn(self._source)
-                await until(lambda: self._source in producer._txn_manager.txn_partitions)
+                await join(producer, self._source)
                 await producer.abort_transaction()
 
     async def open(self, records: int) -> AIOKafkaProducer:
@@ -128,14 +128,9 @@ class Tail:
         """Make a producer; with a role: a transactional one."""
         transactional: dict[str, Any] = {}
         if role is not None:
-            transactional = {
-                "transactional_id": f"{role}-{self.context.increments}",
-                "transaction_timeout_ms": LONG_MS,
-            }
+            transactional = {"transactional_id": f"{role}-{self.context.increments}", "transaction_timeout_ms": LONG_MS}
         producer = AIOKafkaProducer(
-            bootstrap_servers=self.context.settings.bootstrap_servers,
-            retry_backoff_ms=20,
-            **transactional,
+            bootstrap_servers=self.context.settings.bootstrap_servers, retry_backoff_ms=20, **transactional
         )
         await producer.start()
         self._producers.append(producer)
@@ -147,16 +142,11 @@ class Tail:
         writes at once may come before it (docs/facts.md)."""
         start = (await _bounds(self.context, False)).end_offset
         yield
-        await until_async(
-            lambda: _bounds(self.context, False),
-            lambda bounds: bounds.end_offset >= start + offsets,
-        )
+        await until_async(lambda: _bounds(self.context, False), lambda bounds: bounds.end_offset >= start + offsets)
 
     async def _send(self, producer: AIOKafkaProducer, value: bytes, headers: Any = ()) -> int:
         source = self._source
-        sent = await producer.send_and_wait(
-            source.topic, value, partition=source.partition, headers=list(headers)
-        )
+        sent = await producer.send_and_wait(source.topic, value, partition=source.partition, headers=list(headers))
         return int(sent.offset)
 
 

@@ -14,8 +14,8 @@ from snapreplay.service.topics.requirements import ensure_topics
 from tests.log_tail.tail import Seeker, Tail, end_minus_two, ends
 from tests.support import apps
 from tests.support.history import History, history
-from tests.support.kafka import decided, until
-from tests.support.stage import Stage
+from tests.support.kafka import decided
+from tests.support.stage import Stage, until
 
 pytestmark = pytest.mark.kafka
 
@@ -118,9 +118,7 @@ async def test_the_last_increment_is_that_of_a_full_scan(tail: Tail, shape: Shap
 
 @pytest.mark.parametrize("behind", [False, True], ids=["alone", "with a record behind it"])
 @pytest.mark.parametrize("end", ["commit", "abort"])
-async def test_behind_an_open_transaction_nothing_is_believed(
-    tail: Tail, behind: bool, end: str
-) -> None:
+async def test_behind_an_open_transaction_nothing_is_believed(tail: Tail, behind: bool, end: str) -> None:
     """Committed, then somebody's open transaction of three: the claim stays hidden, and the search ends only when the
     transaction has; then with the batches that were committed behind it."""
     await tail.batch()

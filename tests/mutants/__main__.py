@@ -11,8 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.mutants.gallery import GALLERY
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import GALLERY, Mutant
 from tests.mutants.trial import Fate, Trial, held
 
 CLEAN_SECONDS = 1800.0  # all their tests one after the other

@@ -1,4 +1,9 @@
-"""A small change that breaks one rule, and the scratch copy of the tree that it is applied to."""
+"""The mutants: small changes that break one rule each, in the `*.txt` beside this file by the part of the scheme that
+they break; and the scratch copy of the tree that they are applied to.
+
+A paragraph is a mutant: its name and the rule that it breaks; the tests that should notice, as arguments for pytest;
+and a hunk for each place that is changed. See `Patch` for what a hunk says.
+"""
 
 from __future__ import annotations
 
@@ -61,9 +66,7 @@ class Scratch:
         """These files have another text inside of the block. Their times, which no two texts share, tell Python which
         one it has compiled."""
         self._at_s += 2
-        before = {
-            path: ((self.root / path).read_bytes(), (self.root / path).stat()) for path in texts
-        }
+        before = {path: ((self.root / path).read_bytes(), (self.root / path).stat()) for path in texts}
         for path, text in texts.items():
             (self.root / path).write_text(text)
             os.utime(self.root / path, (self._at_s, self._at_s))
@@ -92,3 +95,36 @@ def _copy_checkout(target: Path) -> None:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, copy, follow_symlinks=False)
     (target / ".jars").symlink_to(ROOT / ".jars")
+
+
+PARTS = (
+    "recoveries",
+    "upgrades",
+    "commits",
+    "snapshots",
+    "ownerships",
+    "identities",
+    "pointers",
+    "seals",
+    "losses",
+    "times",
+    "http",
+)
+
+
+def _mutants(text: str) -> Iterator[Mutant]:
+    _heading, *paragraphs = text.strip().split("\n\n")
+    for paragraph in paragraphs:
+        head, *hunks = paragraph.split("\n@ ")
+        title, _, tests = head.partition("\n")
+        name, _, rule = title.partition(": ")
+        yield Mutant(name, rule, tuple(tests.split()), tuple(map(_patch, hunks)))
+
+
+def _patch(hunk: str) -> Patch:
+    where, *lines = hunk.split("\n")
+    old, new = ("\n".join(line[2:] for line in lines if line[0] == sign) for sign in "-+")
+    return Patch(where, old, new)
+
+
+GALLERY = tuple(mutant for part in PARTS for mutant in _mutants(Path(__file__).with_name(f"{part}.txt").read_text()))

@@ -5,8 +5,7 @@ from collections import Counter
 
 import pytest
 
-from tests.mutants.gallery import GALLERY
-from tests.mutants.mutant import ROOT, Mutant
+from tests.mutants.mutant import GALLERY, ROOT, Mutant
 
 
 @pytest.mark.parametrize("mutant", GALLERY, ids=lambda mutant: mutant.name)

@@ -14,9 +14,7 @@ def test_a_scratch_copy_is_used_again_and_runs_what_it_holds():
     command = [sys.executable, "-c", "from snapreplay import counted; print(counted.__doc__)"]
 
     def said():
-        done = subprocess.run(
-            command, cwd=scratch.root, env=scratch.environment, capture_output=True, check=True
-        )
+        done = subprocess.run(command, cwd=scratch.root, env=scratch.environment, capture_output=True, check=True)
         return done.stdout.decode().strip()
 
     before = said()

@@ -34,16 +34,9 @@ SOURCE = BEFORE + VALUE + AFTER
 
 def test_a_keyword_argument_is_found_whatever_stands_beside_it():
     """And several may stand in its place."""
-    source = (
-        "def build():\n    return make(\n        first=[],  # empty\n        second=0,\n    )\n"
-    )
-    patched = Patch("a.py::build", "keyword first=[]", "keyword first=old.first, third=1").applied(
-        source
-    )
-    assert (
-        ast.unparse(ast.parse(patched))
-        == "def build():\n    return make(first=old.first, third=1, second=0)"
-    )
+    source = "def build():\n    return make(\n        first=[],  # empty\n        second=0,\n    )\n"
+    patched = Patch("a.py::build", "keyword first=[]", "keyword first=old.first, third=1").applied(source)
+    assert ast.unparse(ast.parse(patched)) == "def build():\n    return make(first=old.first, third=1, second=0)"
     with pytest.raises(PatchDoesNotFit):
         Patch("a.py::build", "keyword second=[]", "keyword second=1").applied(source)
 
@@ -90,8 +83,6 @@ def test_what_fits_nowhere_or_twice_is_refused(name, old) -> None:
 
 def test_a_case_has_another_pattern() -> None:
     """What a `match` compares with is neither an expression nor a statement."""
-    source = (
-        "def react(error):\n    match error:\n        case A() | B() as it:\n            stop()\n"
-    )
+    source = "def react(error):\n    match error:\n        case A() | B() as it:\n            stop()\n"
     patch = Patch("react.py::react", "case A() | B() as it", "case A() as it")
     assert ast.unparse(ast.parse(patch.applied(source))) == source.replace(" | B()", "").strip()

@@ -24,8 +24,6 @@ TESTS_FAILED = 1  # pytest's exit code; 2 to 5 mean that it could not run them
 
 
 class Fate(StrEnum):
-    """The end of a trial."""
-
     CAUGHT = "caught"
     SURVIVED = "survived"
     BROKEN = "could not be tried"
@@ -40,9 +38,7 @@ class Trial:
     seconds: float
 
 
-def held(
-    mutant: Mutant | None, tests: Sequence[str], deadline_seconds: float = DEADLINE_SECONDS
-) -> Trial:
+def held(mutant: Mutant | None, tests: Sequence[str], deadline_seconds: float = DEADLINE_SECONDS) -> Trial:
     """Run the tests in this thread's copy, with the mutant in it, until one fails."""
     began = time.monotonic()
     if not hasattr(_of_thread, "scratch"):
@@ -71,9 +67,7 @@ def _judged(done: subprocess.CompletedProcess[str]) -> tuple[Fate, str]:
     return Fate.BROKEN, f"pytest exit {done.returncode}: {''.join(last)}"
 
 
-def _run_tests(
-    tests: Sequence[str], scratch: Scratch, deadline_seconds: float
-) -> subprocess.CompletedProcess[str]:
+def _run_tests(tests: Sequence[str], scratch: Scratch, deadline_seconds: float) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-v", "-x", "-p", "no:cacheprovider", *tests]
     return subprocess.run(
         command,

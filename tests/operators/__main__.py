@@ -11,16 +11,27 @@ import sys
 import tempfile
 import traceback
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from pathlib import Path
 
 from snapreplay.devbroker.broker import LocalBroker
-from tests.operators.acts import ACTS
-from tests.operators.commands import COMMANDS
+from tests.operators.acts import ACTS, Act
+from tests.operators.commands import COMMANDS, Command
 from tests.operators.ground import Ground
-from tests.operators.matrix import WHENS, Cell, Ending, all_cells, carried_out
-from tests.operators.together import carried_out_together
+from tests.operators.matrix import (
+    WHENS,
+    Cell,
+    Ending,
+    after,
+    all_cells,
+    before,
+    carried_out,
+    first_part,
+    second_part,
+    verdict,
+)
 
 AT_A_TIME = 4
 
@@ -47,26 +58,60 @@ def _carried_out(cells: list[Cell], at_a_time: int) -> Iterator[Ending]:
     for name, act in ACTS.items():
         here = [cell for cell in cells if cell.command == name]
         if here:
-            yield from carried_out_together(act, here, at_a_time)
+            yield from _together(act, here, at_a_time)
 
 
 def _one_by_one(cells: list[Cell], at_a_time: int) -> Iterator[Ending]:
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        LocalBroker() as broker,
-        ThreadPoolExecutor(at_a_time) as pool,
-    ):
-        under_way = [
-            pool.submit(_one, cell, broker.bootstrap_servers, Path(folder)) for cell in cells
-        ]
+    with tempfile.TemporaryDirectory() as folder, LocalBroker() as broker, ThreadPoolExecutor(at_a_time) as pool:
+        under_way = [pool.submit(_one, cell, broker.bootstrap_servers, Path(folder)) for cell in cells]
         for done in as_completed(under_way):
             yield done.result()
 
 
 def _one(cell: Cell, servers: str, folder: Path) -> Ending:
     ground = Ground(servers, f"op-{uuid.uuid4().hex[:8]}", cell.kept, folder)
+    return _ended(cell, ground, lambda: carried_out(cell, ground))
+
+
+def _together(kind: type[Act], cells: Sequence[Cell], at_a_time: int) -> Iterator[Ending]:
+    """Carry out an act on a whole cluster, for all these cells."""
+    with ExitStack() as kept:
+        folder = Path(kept.enter_context(tempfile.TemporaryDirectory()))
+        act = kept.enter_context(kind(folder))
+        pool = kept.enter_context(ThreadPoolExecutor(at_a_time))
+        grounds = []
+        for cell in cells:
+            ground = Ground(act.servers, f"op-{uuid.uuid4().hex[:8]}", cell.kept, folder)
+            kept.callback(ground.close)
+            grounds.append(ground)
+
+        def each(step: Callable[[Ground], None]) -> None:
+            list(pool.map(step, grounds))
+
+        each(Ground.prepare)
+        act.prepared(grounds)
+        each(first_part)
+        act.halfway(grounds)
+        each(second_part)
+        act.processed(grounds)
+        moments = {ground.app_id: cell.when for ground, cell in zip(grounds, cells, strict=True)}
+        each(lambda ground: before(ground, moments[ground.app_id]))
+        act.carry_out(grounds)
+        each(Ground.forget_what_is_cut)
+        each(lambda ground: after(ground, moments[ground.app_id]))
+        command = Command(kind.name, lambda _: None)
+
+        def judged(cell: Cell, ground: Ground) -> Ending:
+            return _ended(cell, ground, lambda: verdict(cell, ground, command))
+
+        under_way = [pool.submit(judged, cell, ground) for cell, ground in zip(cells, grounds, strict=True)]
+        for done in as_completed(under_way):
+            yield done.result()
+
+
+def _ended(cell: Cell, ground: Ground, work: Callable[[], Ending]) -> Ending:
     try:
-        return carried_out(cell, ground)
+        return work()
     except Exception as error:  # noqa: BLE001 - whatever it is, the other cells go on
         traceback.print_exc()
         return Ending(cell, wrong=[f"{type(error).__name__}: {str(error)[:1500]}"])

@@ -9,28 +9,29 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from confluent_kafka.admin import AdminClient
-
 from snapreplay.devbroker.broker import LocalBroker, LocalCluster
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.properties import Node
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
-from tests.chaos.reassign import reassign
-from tests.operators.ground import DEADLINE_SECONDS, Ground
+from tests.operators.ground import Ground
 from tests.support import reference, tampering
+from tests.support.reassign import move, until_placed
 
 
 class Act:
-    """Its cluster, and what is done to it. Closed like a file."""
+    """Its cluster, and what is done to it. Closed like a file.
+
+    Attributes:
+        only: the one topic of each app that is hit, as `Ground` calls it; "": all of them.
+    """
 
     name: str
-    tool: str
+    only = ""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -48,7 +49,14 @@ class Act:
         """70 payments are processed."""
 
     def processed(self, grounds: Sequence[Ground]) -> None:
-        """80 payments are processed, all apps run."""
+        """80 payments are processed, all apps run. Snapshots that are to be hit are not older than that."""
+        for ground in grounds if self.only == "snapshots" else ():
+            if ground.kept.snapshot:
+                ground.trigger_snapshot()
+
+    def hit(self, grounds: Sequence[Ground]) -> list[str]:
+        """The topics that are hit."""
+        return [getattr(ground, self.only) for ground in grounds] if self.only else _all(grounds)
 
     def carry_out(self, grounds: Sequence[Ground]) -> None:
         """80 payments are processed; some apps are frozen, others are stopped."""
@@ -65,11 +73,6 @@ class DiskFromBackup(Act):
     """Everything is as it was halfway; only the processes that still run know more."""
 
     name = "restore the broker's disk from a backup"
-    tool = "stop the broker; cp -a BACKUP DATA; start the broker"
-
-    def restored(self, grounds: Sequence[Ground]) -> list[str]:
-        """The directories that are taken from the backup; "" is all of the disk."""
-        return [""]
 
     def begin(self) -> str:
         self._data, self._backup = self._folder / "data", self._folder / "backup"
@@ -86,43 +89,32 @@ class DiskFromBackup(Act):
 
     def carry_out(self, grounds: Sequence[Ground]) -> None:
         self._broker.kill()
-        for name in self.restored(grounds):
+        # Each partition has a directory of its own. What else there is on the disk is of today.
+        for name in [f"{topic}-0" for topic in self.hit(grounds)] if self.only else [""]:
             shutil.rmtree(self._data / name)
             shutil.copytree(self._backup / name, self._data / name)
         self._broker.restart()
 
 
 class OlderInputs(DiskFromBackup):
-    """Each partition has a directory of its own. What else there is on the disk is of today."""
+    """The outputs and the state know of payments that the input has no more."""
 
     name = "restore the input's directory from a backup"
-    tool = "stop the broker; cp -a BACKUP/INPUT-0 DATA; start the broker"
-
-    def restored(self, grounds: Sequence[Ground]) -> list[str]:
-        return [f"{ground.input}-0" for ground in grounds]
+    only = "input"
 
 
 class OlderIncrements(DiskFromBackup):
     """The outputs hold what no increment tells of."""
 
     name = "restore the increments topic's directory from a backup"
-    tool = "stop the broker; cp -a BACKUP/INCREMENTS-0 DATA; start the broker"
-
-    def restored(self, grounds: Sequence[Ground]) -> list[str]:
-        return [f"{ground.increments}-0" for ground in grounds]
+    only = "increments"
 
 
 class OlderSnapshots(DiskFromBackup):
     """The newest increments point to a snapshot that is not there any more."""
 
     name = "restore the snapshots topic's directory from a backup"
-    tool = "stop the broker; cp -a BACKUP/SNAPSHOTS-0 DATA; start the broker"
-
-    def processed(self, grounds: Sequence[Ground]) -> None:
-        _snapshots(grounds)
-
-    def restored(self, grounds: Sequence[Ground]) -> list[str]:
-        return [f"{ground.snapshots}-0" for ground in grounds]
+    only = "snapshots"
 
 
 class Mirror(Act):
@@ -130,7 +122,6 @@ class Mirror(Act):
     markers, so that offsets differ."""
 
     name = "switch to a mirror of all topics"
-    tool = "kafka-mirror-maker.sh; let the address lead to the other cluster"
     own_topics = True
 
     def begin(self) -> str:
@@ -179,49 +170,29 @@ class OfThree(Act):
         for topic in _all(grounds):
             for name, value in self.config.items():
                 tampering.configure(self.servers, topic, name, value)
-            self.move(topic, self.first)
-
-    def move(self, topic: str, replicas: Sequence[int]) -> None:
-        reassign(self.servers, topic, {0: replicas})
-        self.until(topic, lambda at: set(at.isrs) == set(at.replicas) == set(replicas))
-
-    def until(self, topic: str, holds: Any) -> None:
-        admin = AdminClient({"bootstrap.servers": self.servers})
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while True:
-            at = admin.list_topics(topic, 10).topics[topic].partitions[0]
-            if holds(at):
-                return
-            assert time.monotonic() < deadline, f"{topic}: {at}"
-            time.sleep(0.1)  # between two looks, under the deadline
+            move(self.servers, topic, self.first)
 
 
 class Reassign(OfThree):
     """All copies go to other brokers."""
 
     name = "move all topics to other brokers"
-    tool = "kafka-reassign-partitions.sh --execute"
 
     def carry_out(self, grounds: Sequence[Ground]) -> None:
         for topic in _all(grounds):
-            self.move(topic, (3,))
+            move(self.servers, topic, (3,))
 
 
 class UncleanElection(OfThree):
     """The follower misses ten payments and all that came of them; then it leads."""
 
     name = "an unclean leader election for all topics"
-    tool = "kafka-leader-election.sh --election-type UNCLEAN"
     config: ClassVar = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-
-    def cut(self, grounds: Sequence[Ground]) -> list[str]:
-        """The topics that lose records."""
-        return _all(grounds)
 
     def prepared(self, grounds: Sequence[Ground]) -> None:
         super().prepared(grounds)
-        for topic in set(_all(grounds)) - set(self.cut(grounds)):
-            self.move(topic, (3,))
+        for topic in set(_all(grounds)) - set(self.hit(grounds)):
+            move(self.servers, topic, (3,))
 
     def halfway(self, grounds: Sequence[Ground]) -> None:
         self._cluster.node(1).kill()
@@ -229,54 +200,34 @@ class UncleanElection(OfThree):
     def carry_out(self, grounds: Sequence[Ground]) -> None:
         self._cluster.node(0).kill()
         self._cluster.restart_node(1)
-        for topic in self.cut(grounds):
-            self.until(topic, lambda at: at.leader == 2)
+        for topic in self.hit(grounds):
+            until_placed(self.servers, topic, lambda at: at.leader == 2)
         self._cluster.restart_node(0)
 
 
 class UncleanElectionOfInputs(UncleanElection):
-    """The outputs and the state know of payments that the input has no more."""
+    """The input loses payments that the outputs and the state know of."""
 
     name = "an unclean leader election for the input"
-
-    def cut(self, grounds: Sequence[Ground]) -> list[str]:
-        return [ground.input for ground in grounds]
+    only = "input"
 
 
 class UncleanElectionOfIncrements(UncleanElection):
-    """The outputs hold what no increment tells of."""
+    """The increments topic loses what the outputs tell of."""
 
     name = "an unclean leader election for the increments topic"
-
-    def cut(self, grounds: Sequence[Ground]) -> list[str]:
-        return [ground.increments for ground in grounds]
+    only = "increments"
 
 
 class UncleanElectionOfSnapshots(UncleanElection):
-    """The newest increments point to a snapshot that is not there any more."""
+    """The snapshots topic loses what the newest increments point to."""
 
     name = "an unclean leader election for the snapshots topic"
-
-    def processed(self, grounds: Sequence[Ground]) -> None:
-        _snapshots(grounds)
-
-    def cut(self, grounds: Sequence[Ground]) -> list[str]:
-        return [ground.snapshots for ground in grounds]
-
-
-def _snapshots(grounds: Sequence[Ground]) -> None:
-    """One more of each app that has any."""
-    for ground in grounds:
-        if ground.kept.snapshot:
-            ground.trigger_snapshot()
+    only = "snapshots"
 
 
 def _all(grounds: Sequence[Ground]) -> list[str]:
-    return [
-        topic
-        for ground in grounds
-        for topic in (ground.input, ground.output, ground.increments, ground.snapshots)
-    ]
+    return [topic for ground in grounds for topic in (ground.input, ground.output, ground.increments, ground.snapshots)]
 
 
 ACTS: Mapping[str, type[Act]] = {

@@ -1,5 +1,5 @@
-"""The commands of an operator to an app with Kafka's own tools, one function each. The tools' requests are sent by
-another client; `tool` is the line that a person would type.
+"""The commands of an operator to an app with Kafka's own tools: what a person would type as kafka-topics.sh,
+kafka-delete-records.sh, kafka-configs.sh and kafka-consumer-groups.sh. The tools' requests are sent by another client.
 
 Each is carried out while the app has processed 80 payments, and its input may hold more.
 """
@@ -24,18 +24,14 @@ class Command:
     back what he did, or creates what is missing. `final`: the app says that nothing helps."""
 
     name: str
-    tool: str
     carry_out: Callable[[Ground], object]
     remedy: Callable[[Ground], object] | None = None
     final: bool = False
 
 
-def delete(ground: Ground, topic: str) -> None:
-    tampering.delete(ground.servers, topic)
-
-
-def _delete_input(ground: Ground) -> None:
-    delete(ground, ground.input)
+def _to(topic: str, change: Callable[..., object], *arguments: object) -> Callable[[Ground], object]:
+    """Do this to a topic of the app, by its name in `Ground`."""
+    return lambda ground: change(ground.servers, getattr(ground, topic), *arguments)
 
 
 def _create_input(ground: Ground) -> None:
@@ -43,13 +39,13 @@ def _create_input(ground: Ground) -> None:
 
 
 def _replace_input(ground: Ground, records: int) -> None:
-    _delete_input(ground)
+    tampering.delete(ground.servers, ground.input)
     _create_input(ground)
     ground.feed(records)
 
 
 def _delete_output(ground: Ground) -> None:
-    delete(ground, ground.output)
+    tampering.delete(ground.servers, ground.output)
     ground.outputs_gone = ground.next_number
 
 
@@ -64,27 +60,19 @@ def _ensure(ground: Ground) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def _trim_input(ground: Ground, before: int) -> None:
-    tampering.trim(ground.servers, ground.input, 0, before)
-
-
 def _fed_and_trimmed(ground: Ground) -> None:
     """Records that nobody has processed are gone, or none: a running app may be quicker."""
     ground.removed = set(range(POSITION, POSITION + 20))
     ground.feed(20)
-    _trim_input(ground, POSITION + 20)
+    tampering.trim(ground.servers, ground.input, 0, POSITION + 20)
 
 
-def _configured(topic: str, name: str, value: str) -> Callable[[Ground], None]:
-    def change(ground: Ground) -> None:
-        tampering.configure(ground.servers, getattr(ground, topic), name, value)
-
-    return change
+def _setting(name: str, topic: str, setting: str, value: str, taken_back: str) -> Command:
+    change, change_back = (_to(topic, tampering.configure, setting, each) for each in (value, taken_back))
+    return Command(name, change, change_back)
 
 
-def _both(
-    first: Callable[[Ground], None], then: Callable[[Ground], None]
-) -> Callable[[Ground], None]:
+def _both(first: Callable[[Ground], object], then: Callable[[Ground], object]) -> Callable[[Ground], object]:
     def change(ground: Ground) -> None:
         first(ground)
         then(ground)
@@ -92,13 +80,8 @@ def _both(
     return change
 
 
-def _deleted(topic: str) -> Callable[[Ground], None]:
-    return lambda ground: delete(ground, getattr(ground, topic))
-
-
 def _own_topics(ground: Ground, *, create: bool) -> None:
-    for topic in (ground.increments, ground.snapshots):
-        delete(ground, topic)
+    tampering.delete(ground.servers, ground.increments, ground.snapshots)
     if create:
         _ensure(ground)
 
@@ -109,107 +92,44 @@ def _load_again(ground: Ground, shift: int) -> None:
     for topic in (ground.increments, ground.snapshots):
         (records,) = reference.committed(ground.servers, topic, 1)
         dumped = tampering.messages(ground.servers, topic, len(records))
-        delete(ground, topic)
+        tampering.delete(ground.servers, topic)
         ground.create(topic, 1, **KEPT_FOR_EVER)
         tampering.append(ground.servers, topic, *[b"by the tool"] * shift)
         tampering.write_again(ground.servers, topic, dumped)
 
 
-def _group(request: str) -> Callable[[Ground], None]:
-    def change(ground: Ground) -> None:
-        tampering.group(ground.servers, ground.app_id, ground.increments, request)
-
-    return change
+def _group(request: str) -> Callable[[Ground], object]:
+    return lambda ground: tampering.group(ground.servers, ground.app_id, ground.increments, request)
 
 
-# fmt: off
 _ALL = (
-    Command("delete the input",
-            "kafka-topics.sh --delete --topic INPUT",
-            _delete_input, _create_input),
-    Command("delete the input, create it empty",
-            "kafka-topics.sh --delete --topic INPUT; kafka-topics.sh --create --topic INPUT",
-            lambda ground: _replace_input(ground, 0)),
-    Command("delete the input, create it, load less",
-            "the same, then kafka-console-producer.sh",
-            lambda ground: _replace_input(ground, 30)),
-    Command("delete the input, create it, load more",
-            "the same, then kafka-console-producer.sh",
-            lambda ground: _replace_input(ground, 120)),
-    Command("trim the input up to what was processed",
-            "kafka-delete-records.sh (INPUT, offset 80)",
-            lambda ground: _trim_input(ground, POSITION)),
-    Command("trim the input beyond what was processed",
-            "kafka-delete-records.sh (INPUT, offset 100)",
-            _fed_and_trimmed),
-    Command("more partitions for the input",
-            "kafka-topics.sh --alter --partitions 2 --topic INPUT",
-            lambda ground: tampering.grow(ground.servers, ground.input, 2), final=True),
-    Command("compact the input",
-            "kafka-configs.sh --alter --topic INPUT --add-config cleanup.policy=compact",
-            _configured("input", "cleanup.policy", "compact"), _configured("input", "cleanup.policy", "delete")),
-    Command("delete the output",
-            "kafka-topics.sh --delete --topic OUTPUT",
-            _delete_output, _create_output),
-    Command("delete the output, create it",
-            "kafka-topics.sh --delete --topic OUTPUT; kafka-topics.sh --create --topic OUTPUT",
-            _both(_delete_output, _create_output)),
-    Command("more partitions for the output",
-            "kafka-topics.sh --alter --partitions 2 --topic OUTPUT",
-            lambda ground: tampering.grow(ground.servers, ground.output, 2)),
-    Command("a small limit for the output's messages",
-            "kafka-configs.sh --alter --topic OUTPUT --add-config max.message.bytes=80",
-            _configured("output", "max.message.bytes", "80"), _configured("output", "max.message.bytes", "1048588")),
-    Command("delete the increments topic",
-            "kafka-topics.sh --delete --topic INCREMENTS",
-            _deleted("increments"), _ensure),
-    Command("delete the increments topic, create it",
-            "kafka-topics.sh --delete --topic INCREMENTS; snapreplay topics ensure --replace-lost",
-            _both(_deleted("increments"), _ensure)),
-    Command("delete the snapshots topic",
-            "kafka-topics.sh --delete --topic SNAPSHOTS",
-            _deleted("snapshots"), _ensure),
-    Command("delete the snapshots topic, create it",
-            "kafka-topics.sh --delete --topic SNAPSHOTS; snapreplay topics ensure --replace-lost",
-            _both(_deleted("snapshots"), _ensure)),
-    Command("delete both own topics",
-            "kafka-topics.sh --delete for both",
-            lambda ground: _own_topics(ground, create=False), _ensure),
-    Command("delete both own topics, create them",
-            "kafka-topics.sh --delete for both; snapreplay topics ensure",
-            lambda ground: _own_topics(ground, create=True)),
-    Command("dump both own topics, load them again",
-            "kafka-topics.sh --delete and --create for both, records by a tool before and after",
-            lambda ground: _load_again(ground, 0)),
-    Command("dump both own topics, load them behind other records",
-            "the same, at other offsets",
-            lambda ground: _load_again(ground, 3)),
-    Command("trim the increments topic to its end",
-            "kafka-delete-records.sh (INCREMENTS, offset -1)",
-            lambda ground: tampering.trim_to_end(ground.servers, ground.increments)),
-    Command("trim the snapshots topic to its end",
-            "kafka-delete-records.sh (SNAPSHOTS, offset -1)",
-            lambda ground: tampering.trim_to_end(ground.servers, ground.snapshots)),
-    Command("more partitions for the increments topic",
-            "kafka-topics.sh --alter --partitions 2 --topic INCREMENTS",
-            lambda ground: tampering.grow(ground.servers, ground.increments, 2), final=True),
-    Command("compact the increments topic",
-            "kafka-configs.sh --alter --topic INCREMENTS --add-config cleanup.policy=compact",
-            _configured("increments", "cleanup.policy", "compact"),
-            _configured("increments", "cleanup.policy", "delete")),
-    Command("retention for the increments topic",
-            "kafka-configs.sh --alter --topic INCREMENTS --add-config retention.ms=1000",
-            _configured("increments", "retention.ms", "1000"), _configured("increments", "retention.ms", "-1")),
-    Command("a small limit for the increments topic's messages",
-            "kafka-configs.sh --alter --topic INCREMENTS --add-config max.message.bytes=100",
-            _configured("increments", "max.message.bytes", "100"),
-            _configured("increments", "max.message.bytes", "1048588")),
-    Command("delete the consumer group",
-            "kafka-consumer-groups.sh --delete --group APP",
-            _group("delete")),
-    Command("reset the group's offsets",
-            "kafka-consumer-groups.sh --reset-offsets --to-earliest --execute --group APP",
-            _group("reset")),
+    Command("delete the input", _to("input", tampering.delete), _create_input),
+    Command("delete the input, create it empty", lambda ground: _replace_input(ground, 0)),
+    Command("delete the input, create it, load less", lambda ground: _replace_input(ground, 30)),
+    Command("delete the input, create it, load more", lambda ground: _replace_input(ground, 120)),
+    Command("trim the input up to what was processed", _to("input", tampering.trim, 0, POSITION)),
+    Command("trim the input beyond what was processed", _fed_and_trimmed),
+    Command("more partitions for the input", _to("input", tampering.grow, 2), final=True),
+    _setting("compact the input", "input", "cleanup.policy", "compact", "delete"),
+    Command("delete the output", _delete_output, _create_output),
+    Command("delete the output, create it", _both(_delete_output, _create_output)),
+    Command("more partitions for the output", _to("output", tampering.grow, 2)),
+    _setting("a small limit for the output's messages", "output", "max.message.bytes", "80", "1048588"),
+    Command("delete the increments topic", _to("increments", tampering.delete), _ensure),
+    Command("delete the increments topic, create it", _both(_to("increments", tampering.delete), _ensure)),
+    Command("delete the snapshots topic", _to("snapshots", tampering.delete), _ensure),
+    Command("delete the snapshots topic, create it", _both(_to("snapshots", tampering.delete), _ensure)),
+    Command("delete both own topics", lambda ground: _own_topics(ground, create=False), _ensure),
+    Command("delete both own topics, create them", lambda ground: _own_topics(ground, create=True)),
+    Command("dump both own topics, load them again", lambda ground: _load_again(ground, 0)),
+    Command("dump both own topics, load them behind other records", lambda ground: _load_again(ground, 3)),
+    Command("trim the increments topic to its end", _to("increments", tampering.trim_to_end)),
+    Command("trim the snapshots topic to its end", _to("snapshots", tampering.trim_to_end)),
+    Command("more partitions for the increments topic", _to("increments", tampering.grow, 2), final=True),
+    _setting("compact the increments topic", "increments", "cleanup.policy", "compact", "delete"),
+    _setting("retention for the increments topic", "increments", "retention.ms", "1000", "-1"),
+    _setting("a small limit for the increments topic's messages", "increments", "max.message.bytes", "100", "1048588"),
+    Command("delete the consumer group", _group("delete")),
+    Command("reset the group's offsets", _group("reset")),
 )
-# fmt: on
 COMMANDS: Mapping[str, Command] = {each.name: each for each in _ALL}

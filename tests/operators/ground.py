@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,13 +68,9 @@ class Ground:
         self.input, self.output = f"payments-{app_id}", f"balances-{app_id}"
         self.increments, self.snapshots = f"{app_id}-increments", f"{app_id}-snapshots"
         self.next_number = 0
-        self.outputs_gone = (
-            0  # payments below it may have lost their outputs: their topic was deleted or trimmed
-        )
+        self.outputs_gone = 0  # payments below it may have lost their outputs: their topic was deleted or trimmed
         self.removed: set[int] = set()  # payments that an operator deleted unprocessed
-        self.cut: set[int] = (
-            set()
-        )  # payments that the brokers themselves have lost, before anybody could say so
+        self.cut: set[int] = set()  # payments that the brokers themselves have lost, before anybody could say so
         self.told_again = False  # a command has said that outputs are written a second time
         self.state_is_lost = False  # the operator has said so: all is processed from the start
         self._folder = folder
@@ -166,9 +161,7 @@ class Ground:
     def until(self, holds: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not holds():
-            assert time.monotonic() < deadline, (
-                f"not {what} in time: {self.seen()}\n{self.log[-4000:]}"
-            )
+            assert time.monotonic() < deadline, f"not {what} in time: {self.seen()}\n{self.log[-4000:]}"
             time.sleep(POLL_SECONDS)
 
     def position(self) -> int:
@@ -211,9 +204,6 @@ class Ground:
         count = tampering.partition_count(self.servers, self.output)
         found = reference.committed(self.servers, self.output, count)
         return [json.loads(record.value or b"") for partition in found for record in partition]
-
-    def output_counts(self) -> Counter[int]:
-        return Counter(each["number"] for each in self.outputs())
 
     @property
     def log(self) -> str:

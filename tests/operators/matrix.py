@@ -174,9 +174,7 @@ def _settled(ground: Ground) -> Seen:
         if seen.phase == "live" and not seen.problem:
             return fed and ground.has_processed_all()
         for_long = time.monotonic() - since[0] > SAID_FOR_LONG_SECONDS
-        return seen.phase in ("failed", "exited") or bool(
-            seen.problem and (for_long or commands_in(seen.hint))
-        )
+        return seen.phase in ("failed", "exited") or bool(seen.problem and (for_long or commands_in(seen.hint)))
 
     ground.until(ended, "settled")
     return found[0]
@@ -204,11 +202,7 @@ def _followed(ground: Ground, seen: Seen, ending: Ending) -> bool:
 def _typed(ground: Ground, words: str, ending: Ending) -> bool:
     """Type a command as printed; one that is refused may say itself what to type instead, after the app was
     stopped."""
-    ready = (
-        words.replace("MODULE:APP", "PROGRAM")
-        .replace("TEXT", "tried")
-        .replace("--partitions N", "--partitions 1")
-    )
+    ready = words.replace("MODULE:APP", "PROGRAM").replace("TEXT", "tried").replace("--partitions N", "--partitions 1")
     ending.done.append(words.split(maxsplit=1)[0])
     done = ground.command(ready)
     if done.returncode == 0:
@@ -246,9 +240,7 @@ def judged(ground: Ground, decided: str, since: int) -> list[str]:
     return [*wrong, *_wrong_accounts(outputs, applied, from_nothing=first == 0)][:4]
 
 
-def _wrong_accounts(
-    outputs: list[dict[str, int]], applied: set[int], *, from_nothing: bool
-) -> list[str]:
+def _wrong_accounts(outputs: list[dict[str, int]], applied: set[int], *, from_nothing: bool) -> list[str]:
     """Follow per key how its account grew over these payments; the first one says where it stood, or it was empty."""
     last = {each["number"]: each for each in outputs}
     wrong = []

@@ -22,9 +22,7 @@ QUICK = TOLD[1:2]
 
 
 @pytest.mark.parametrize(
-    "cell",
-    [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in TOLD],
-    ids=str,
+    "cell", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in TOLD], ids=str
 )
 @pytest.mark.timeout(400)
 def test_nothing_ends_silently(cell, broker, unique, tmp_path):

@@ -40,20 +40,3 @@ async def test_a_restore_outlasts_the_death_of_the_coordinator(wide, step):
     three.heal()
     await asyncio.to_thread(three.restart, dying)
     await wide.judge(here)
-
-
-async def test_a_running_owner_outlasts_it_too(wide):
-    """It coordinates, and leads one of three partitions: nobody is expelled for good, nothing counts twice."""
-    three, here = wide.three, await wide.ledger("running", 3)
-    await here.feed(RECORDS)
-    child = wide.start(here)
-    await wide.took_in(child, RECORDS // 10)
-    dying = wide.coordinator(here)
-    three.die(dying)
-    await wide.took_in(child, RECORDS)
-    await wide.all_live(child, 3)
-    assert await asyncio.to_thread(child.terminate) == 0
-
-    three.heal()
-    await asyncio.to_thread(three.restart, dying)
-    await wide.judge(here)

@@ -9,10 +9,8 @@ import pytest
 
 from snapreplay.app.app import App
 from snapreplay.service.live import pipeline
-from snapreplay.service.topics import stale_leader
 from tests.support.child import Family, family
-from tests.support.past import past
-from tests.support.stage import Stage
+from tests.support.stage import Stage, past
 
 __all__ = ["past"]
 
@@ -22,7 +20,7 @@ def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle partition looks for news every 10 ms, not 100: tests ask it for much in a short time. No leader is
     stale here, and a log that seems too short is."""
     monkeypatch.setattr(pipeline, "IDLE_POLL_MS", 10)
-    monkeypatch.setattr(stale_leader, "ASK_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr("snapreplay.service.topics.reading.ASK_AGAIN_SECONDS", 0.02)
 
 
 @pytest.fixture

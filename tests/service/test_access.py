@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -80,16 +79,6 @@ class Restricted(Stage):
         for acl in (await self.made()).mine:
             await asyncio.to_thread(self.broker.allow, acl)
         return self
-
-    @asynccontextmanager
-    async def started(self, **tables):
-        """A service that need not be LIVE."""
-        service = self.service(**tables)
-        await service.start()
-        try:
-            yield service
-        finally:
-            await service.stop()
 
     async def refused(self, **tables) -> AccessError | None:
         """Say why it is not started."""

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from tests.support import apps
-from tests.support.child import ROOT
-from tests.support.load import Load
+from tests.support.child import ROOT, Load
 from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
@@ -47,9 +46,7 @@ async def test_nothing_that_a_handler_raises_ends_a_partition_unseen(stage, uniq
     here = await stage(apps.ledger(unique("escaping")), partitions=5)
     child = children.start("escaping", here.app.app_id)
     await asyncio.to_thread(child.wait_live, 5)
-    await here.send(
-        (f"{n}:a", {"amount": 1, "raises": name}) for n, name in enumerate(apps.ESCAPING)
-    )
+    await here.send((f"{n}:a", {"amount": 1, "raises": name}) for n, name in enumerate(apps.ESCAPING))
     await here.send([("4:a", {"amount": 1})])
 
     def ended():
@@ -77,9 +74,7 @@ async def test_a_stop_finishes_and_writes_a_last_snapshot(stage, unique):
     here = await stage(apps.ledger(unique("stop")), partitions=2)
     with Load(here):
         async with here.running(snapshot={"before_stop": True}) as service:
-            await until(
-                lambda: sum(s.records_total for s in service.restore_status()) > 100, "some input"
-            )
+            await until(lambda: sum(s.records_total for s in service.restore_status()) > 100, "some input")
     async with here.running() as service:
         for status in service.restore_status():
             assert status.restore.snapshot is not None

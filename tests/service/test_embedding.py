@@ -3,17 +3,10 @@
 import asyncio
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from snapreplay.errors import (
-    NotLive,
-    PartitionNotLive,
-    ServiceClosed,
-    UnknownPartition,
-    UsageError,
-)
+from snapreplay.errors import NotLive, PartitionNotLive, ServiceClosed, UnknownPartition, UsageError
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.embedding import FailureNews, Views
 from tests.support import apps
@@ -56,10 +49,7 @@ def test_a_view_follows_its_partition(views, runners):
 
 def test_views_are_of_what_is_live(views):
     """By number, without those on their way."""
-    assert {number: dict(view) for number, view in views.views().items()} == {
-        0: {"a": 1},
-        2: {"b": 2},
-    }
+    assert {number: dict(view) for number, view in views.views().items()} == {0: {"a": 1}, 2: {"b": 2}}
 
 
 @pytest.mark.parametrize(
@@ -85,32 +75,27 @@ async def test_another_thread_is_refused(views):
         await asyncio.to_thread(view.get, "a")
 
 
-def test_a_coroutine_function_is_no_callback():
-    """Nobody would await it: the news would be lost."""
-
-    async def tell(partition, error): ...
-
-    refused: Any = tell
-    with pytest.raises(UsageError, match=r"on_failed\(tell\): nobody would await it"):
-        FailureNews().add(refused)
-    with pytest.raises(UsageError, match=r"nobody would await it"):
-        FailureNews().add(partial(refused))
+async def tell(partition, error): ...
 
 
-def test_what_cannot_be_called_is_no_callback():
-    """Refused at once, not when a partition fails."""
-    result: Any = None
-    with pytest.raises(UsageError, match="the callback cannot be called"):
-        FailureNews().add(result)
+@pytest.mark.parametrize(
+    ("callback", "said"),
+    [
+        (tell, r"on_failed\(tell\): nobody would await it"),
+        (partial(tell), "nobody would await it"),
+        (None, "cannot be called"),
+    ],
+)
+def test_what_would_lose_the_news_is_no_callback(callback, said):
+    """A coroutine function, or nothing to call: refused at once, not when a partition fails."""
+    with pytest.raises(UsageError, match=said):
+        FailureNews().add(callback)
 
 
 def test_a_coroutine_that_a_callback_returns_is_told(caplog):
     """A lambda around an `async def`: it cannot be seen before."""
-
-    async def tell(error): ...
-
     news, heard = FailureNews(), []
-    news.add(lambda _, error: tell(error))  # type: ignore[arg-type] # refused, see above
+    news.add(lambda _, error: tell(1, error))  # type: ignore[arg-type] # refused, see above
     news.add(lambda *given: heard.append(given))
     error = RuntimeError("no")
     news.tell(1, error)
@@ -136,6 +121,4 @@ async def test_a_program_hears_of_each_partition_that_fails(stage, unique, caplo
     ((partition, error, loop),) = heard
     assert (partition, type(error).__name__) == (1, "HandlerFailed")
     assert loop is asyncio.get_running_loop()
-    assert [r.message for r in caplog.records].count(
-        "partition 1 FAILED, and the callback of on_failed raised"
-    ) == 1
+    assert [r.message for r in caplog.records].count("partition 1 FAILED, and the callback of on_failed raised") == 1

@@ -35,10 +35,7 @@ async def test_a_thawed_zombie_is_never_ready(stage, unique, children):
     while one.partitions().get(0, {}).get("phase") == "live":
         seen.append(answer(one))
     assert (200, True) not in seen
-    await until(
-        lambda: answer(one)[0] == answer(two)[0] == 200 and one.live() ^ two.live() == {0},
-        "both ready",
-    )
+    await until(lambda: answer(one)[0] == answer(two)[0] == 200 and one.live() ^ two.live() == {0}, "both ready")
 
 
 async def test_a_blocked_handler_does_not_outlast_the_deadline_of_a_stop(stage, unique, children):

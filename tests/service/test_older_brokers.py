@@ -10,8 +10,7 @@ import pytest
 
 from snapreplay.devbroker.broker import LocalBroker
 from tests.support import apps
-from tests.support.child import family
-from tests.support.load import Load
+from tests.support.child import Load, family
 from tests.support.stage import Stage
 
 VERSIONS_VARIABLE = "SNAPREPLAY_TEST_KAFKA_VERSIONS"

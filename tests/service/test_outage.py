@@ -42,10 +42,8 @@ async def test_a_service_outlives_its_broker(own_broker, unique):
     await here.feed(100)
     await asyncio.to_thread(own_broker.kill)
 
-    service = here.service(http=HttpServer())
-    await service.start()
-    url = url_of(service)
-    try:
+    async with here.started(http=HttpServer()) as service:
+        url = url_of(service)
         await until(lambda: inside.control(service).unreachable_reason, "the reason")
         code, found = await checks(url)
         assert code == 503
@@ -64,5 +62,3 @@ async def test_a_service_outlives_its_broker(own_broker, unique):
         await here.feed(100)
         await service.wait_live(60)
         await here.assert_exactly_once(service)
-    finally:
-        await service.stop()

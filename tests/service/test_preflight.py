@@ -9,9 +9,8 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.topics.requirements import MissingInput, TopicsIncomplete
 from tests.support import apps
-from tests.support.healthy import topic
+from tests.support.healthy import healthy_topics, topic
 from tests.support.stage import settings_for
-from tests.support.topics import healthy_topics
 
 APP = apps.ledger("x")
 DEAD_LETTERS = Settings(errors={"policy": "dead_letter"})

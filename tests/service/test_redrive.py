@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
-from snapreplay.app.dead_letter import PREFIX, dead_letter, timer_dead_letter
+from snapreplay.app.failure import PREFIX, dead_letter, timer_dead_letter
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.record import Output, RawRecord
 from snapreplay.app.timer import Timer
@@ -32,17 +33,25 @@ class Letters:
         self.input = here.app.inputs[0].name
         self.topic = dead_letters_topic(here.app.app_id)
 
-    async def add(self, count, first=0, limit_bytes=1_000_000):
+    async def feed(self, *outputs):
         feeder = KafkaFeeder(self.here.settings())
         await feeder.start()
         try:
-            for n in range(first, first + count):
-                record = RawRecord(self.input, n % 2, n, 1000 + n, b"k", b"%d" % n, (("h", b"x"),))
-                error = RecordError("why")
-                letter = dead_letter(self.app.app_id, "1", record, error, limit_bytes)
-                await feeder.feed([Output(*letter_fields(letter, n % 2))])
+            for each in outputs:
+                await feeder.feed([each])
         finally:
             await feeder.close()
+
+    def letter(self, record, partition, limit_bytes=1_000_000):
+        """The dead letter of this record."""
+        return in_partition(dead_letter(self.app.app_id, "1", record, RecordError("why"), limit_bytes), partition)
+
+    async def add(self, count, first=0):
+        records = [
+            RawRecord(self.input, n % 2, n, 1000 + n, b"k", b"%d" % n, (("h", b"x"),))
+            for n in range(first, first + count)
+        ]
+        await self.feed(*(self.letter(each, each.partition) for each in records))
 
     async def sent(self):
         """Values, times and headers of the input's committed records, per partition."""
@@ -59,16 +68,8 @@ class Letters:
         return found
 
 
-def letter_fields(letter, partition):
-    return (
-        letter.topic,
-        letter.key,
-        letter.value,
-        partition,
-        letter.same_key,
-        letter.timestamp_ms,
-        letter.headers,
-    )
+def in_partition(letter, partition):
+    return msgspec.structs.replace(letter, partition=partition)
 
 
 def expected(count):
@@ -137,9 +138,7 @@ def die(patch, at, *, before_commit):
     patch.setattr(KafkaFeeder, "close", silent)
 
 
-async def test_what_another_redrive_sends_before_it_is_fenced_is_not_sent_again(
-    letters, monkeypatch
-):
+async def test_what_another_redrive_sends_before_it_is_fenced_is_not_sent_again(letters, monkeypatch):
     """Its notes are looked for after the fence, not before."""
     await letters.add(6)
     settings, start = letters.here.settings(), KafkaFeeder.start
@@ -157,8 +156,7 @@ async def test_what_another_redrive_sends_before_it_is_fenced_is_not_sent_again(
 
 def without_value(letters, number, offset, value=bytes(5000)):
     """The dead letter of a record that is too large for it."""
-    record = RawRecord(letters.input, number, offset, 1000, b"k", value)
-    letter = dead_letter(letters.app.app_id, "1", record, RecordError("why"), 3000)
+    letter = letters.letter(RawRecord(letters.input, number, offset, 1000, b"k", value), 0, 3000)
     assert letter.value is None
     return letter
 
@@ -168,21 +166,15 @@ async def test_another_record_at_the_offset_of_a_dead_letter_is_never_sent(lette
     """The input was made again. It is refused by name; what comes before it goes back, and nothing behind it is marked
     as done. What the hint says helps."""
     settings, servers = letters.here.settings(), letters.here.bootstrap_servers
-    feeder = KafkaFeeder(settings)
-    await feeder.start()
     value = bytes(5000) if change == "time" else b"other"
     time = 1000 if change == "value" else 1001
-    await feeder.feed([Output(letters.input, b"k", value, 1, False, time)])
-    await feeder.close()
+    await letters.feed(Output(letters.input, b"k", value, 1, False, time))
     await letters.add(1)
-    feeder = KafkaFeeder(settings)
-    await feeder.start()
-    await feeder.feed([Output(*letter_fields(without_value(letters, 1, 0), 0))])
-    await feeder.close()
+    await letters.feed(without_value(letters, 1, 0))
     await letters.add(1, first=2)
-    with pytest.raises(module.OtherRecord, match=f"{letters.input}-1-0 holds another"):
+    with pytest.raises(module.OtherRecord):
         await redrive(letters.app, settings)
-    with pytest.raises(module.OtherRecord) as refused:
+    with pytest.raises(module.OtherRecord, match=f"{letters.input}-1-0 holds another") as refused:
         await redrive(letters.app, settings)
     assert len((await letters.here.read(letters.input))[1]) == 1
     assert await redriven(letters) == [0]
@@ -200,15 +192,13 @@ async def test_what_did_not_fit_comes_from_the_input_or_is_named(letters):
     """A dead letter without its value: the record itself is sent again while the input has it, else it is left, with
     its name and the reason. So is what no input of the app has sent."""
     number = 1
-    feeder = KafkaFeeder(letters.here.settings())
-    await feeder.start()
-    await feeder.feed([Output(letters.input, b"k", bytes(5000), number, False, 1000)])
-    for offset in (0, 99):
-        await feeder.feed([Output(*letter_fields(without_value(letters, number, offset), 0))])
     elsewhere = tuple((PREFIX + n, b"5") for n in ("topic", "partition", "offset", "timestamp_ms"))
-    await feeder.feed([Output(letters.topic, b"k", b"v", 0, False, None, elsewhere)])
-    await feeder.feed([Output(letters.topic, b"k", b"v", 0, False, None)])
-    await feeder.close()
+    await letters.feed(
+        Output(letters.input, b"k", bytes(5000), number, False, 1000),
+        *(without_value(letters, number, offset) for offset in (0, 99)),
+        Output(letters.topic, b"k", b"v", 0, False, None, elsewhere),
+        Output(letters.topic, b"k", b"v", 0, False, None),
+    )
     done = await redrive(letters.app, letters.here.settings())
     assert done.sent == {TopicPartition(letters.input, number): 1}
     gone, foreign, unmarked = done.left
@@ -222,17 +212,10 @@ async def test_what_did_not_fit_comes_from_the_input_or_is_named(letters):
 async def test_the_dead_letters_of_an_app_that_reads_dead_letters(letters):
     """Its records may have a note's header, and the reasons of the app before: they are dead letters like any other,
     and go back with all the headers that they had."""
-    settings, theirs = (
-        letters.here.settings(),
-        ((REDRIVEN_HEADER, b"99"), (f"{PREFIX}topic", b"of-theirs")),
-    )
-    feeder = KafkaFeeder(settings)
-    await feeder.start()
-    for offset, key in enumerate((None, b"k")):
-        record = RawRecord(letters.input, 0, offset, 1000, key, b"%d" % offset, theirs)
-        letter = dead_letter(letters.app.app_id, "1", record, RecordError("why"), 10_000)
-        await feeder.feed([Output(*letter_fields(letter, 0))])
-    await feeder.close()
+    settings, theirs = (letters.here.settings(), ((REDRIVEN_HEADER, b"99"), (f"{PREFIX}topic", b"of-theirs")))
+    keyed = enumerate((None, b"k"))
+    records = [RawRecord(letters.input, 0, offset, 1000, key, b"%d" % offset, theirs) for offset, key in keyed]
+    await letters.feed(*(letters.letter(each, 0) for each in records))
     await redrive(letters.app, settings)
     assert (await redrive(letters.app, settings)).sent == {}
     assert (await letters.sent())[0] == [(n, 1000, theirs) for n in range(2)]
@@ -241,10 +224,7 @@ async def test_the_dead_letters_of_an_app_that_reads_dead_letters(letters):
 async def test_the_dead_letter_of_a_timer_is_named(letters):
     """It is no record of an input."""
     error, timer = RecordError("why"), Timer(letters.app.app_id, 0, "remind", "default", "ada", 7)
-    feeder = KafkaFeeder(letters.here.settings())
-    await feeder.start()
-    await feeder.feed([Output(*letter_fields(timer_dead_letter("1", timer, error), 0))])
-    await feeder.close()
+    await letters.feed(in_partition(timer_dead_letter("1", timer, error), 0))
     (left,) = (await redrive(letters.app, letters.here.settings())).left
     assert "timer remind of default['ada'] at 7" in left
 

@@ -10,16 +10,9 @@ import httpx2
 import pytest
 
 from snapreplay.api.server import HttpServer
-from snapreplay.errors import (
-    NotBegun,
-    NotLive,
-    ServiceClosed,
-    StopError,
-    UnknownPartition,
-    UsageError,
-)
+from snapreplay.errors import NotBegun, NotLive, ServiceClosed, StopError, UnknownPartition, UsageError
 from snapreplay.service import service as module
-from snapreplay.service.core.step_down import SteppedDown
+from snapreplay.service.core.owners import SteppedDown
 from snapreplay.service.program import ensure_topics, init, running
 from snapreplay.service.service import Service
 from tests.support import apps, inside
@@ -123,9 +116,7 @@ async def test_what_is_refused_is_logged_where_nobody_waits(broker, unique, capl
     """Once, with the command; the probe says it, too."""
     settings = settings_for(broker.bootstrap_servers)
     async with running(apps.ledger(unique("nothing")), settings) as service:
-        await until(
-            lambda: "refused" in (inside.control(service).unreachable_reason or ""), "refused", 30
-        )
+        await until(lambda: "refused" in (inside.control(service).unreachable_reason or ""), "refused", 30)
         cluster = next(each for each in service.control.ready_checks() if each.name == "cluster")
     (said,) = [r.message for r in caplog.records if r.message.startswith("the service was refused")]
     assert "does not exist" in said
@@ -205,6 +196,10 @@ async def test_http_is_up_before_the_cluster_is_reached(unique, free_port):
             assert (await client.post("/trigger-snapshot", json={})).status_code == 503
 
 
+async def loop_and_other_tasks():
+    return asyncio.get_running_loop(), asyncio.all_tasks() - {asyncio.current_task()}
+
+
 async def test_heartbeats_share_their_loop_with_nobody(unique, free_port):
     """HTTP is asked for elsewhere, and the loop of the membership has no other task."""
     asked_in = []
@@ -219,8 +214,8 @@ async def test_heartbeats_share_their_loop_with_nobody(unique, free_port):
 
     settings = settings_for(f"127.0.0.1:{free_port}")
     async with running(apps.ledger(unique("alone")), settings, Asked()) as service:
-        heartbeats = inside.background(service)._started()
-        assert not asyncio.all_tasks(heartbeats)
+        heartbeats, others = await inside.background(service).run(loop_and_other_tasks())
+        assert not others
     assert len(asked_in) == 2
     assert heartbeats not in asked_in
 

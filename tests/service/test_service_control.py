@@ -11,6 +11,7 @@ import pytest
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service import service_control as module
 from snapreplay.service.clock import time_of
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.protocol import Busy, NotFailed
 from snapreplay.service.control.status import (
     PartitionError,
@@ -25,6 +26,7 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
+from snapreplay.service.service import Service
 from snapreplay.service.service_control import ServiceControl
 from tests.support import apps
 
@@ -40,24 +42,26 @@ class Bench:
         self.board = StatusBoard()
         self.asked: list[Any] = []
         self.retried: list[Any] = []
-        self.offered: list[Any] = []
-        self.trouble: str | None = None
         self.now = 1000.0
-        self.aside: str | None = None
-        requests: Any = SimpleNamespace(
-            snapshot=lambda partition, reason, done: self.asked.append((partition, reason, done)),
-            adoption=lambda partition, offset, done: self.offered.append((partition, offset, done)),
-            retry=lambda partition, done: self.retried.append((partition, done)),
-            trouble=lambda: self.trouble,
-            standing_aside=lambda: self.aside,
+        self.membership: Any = SimpleNamespace(trouble=None, aside=None, come_back=lambda: None)
+        identity = Identity.of_this_process("one")
+        self.control = ServiceControl(apps.ledger("ledger"), identity, self.board, Pulse(lambda: self.now))
+
+    def open(self):
+        """Let requests reach runners that always say that they are LIVE."""
+
+        def runner(number: int) -> Any:
+            def asked(reason, done):
+                self.asked.append((number, reason, done))
+                return True
+
+            return SimpleNamespace(request_snapshot=asked)
+
+        supervisor: Any = SimpleNamespace(
+            runners={number: runner(number) for number in (0, 2)}, retry=lambda *asked: self.retried.append(asked)
         )
-        self.control = ServiceControl(
-            apps.ledger("ledger"),
-            Identity.of_this_process("one"),
-            self.board,
-            requests,
-            Pulse(lambda: self.now),
-        )
+        at_once: Any = SimpleNamespace(call_soon_threadsafe=lambda call, *arguments: call(*arguments))
+        self.control.open(supervisor, self.membership, at_once)
 
     def ready(self):
         return [(check.name, check.ok) for check in self.control.ready_checks()]
@@ -67,6 +71,7 @@ class Bench:
 def bench():
     """Make a bench that was reached, with partitions 0 LIVE and 2 loading."""
     made = Bench()
+    made.open()
     made.control.reached(VIEW)
     made.control.member_of({0, 2})
     made.board.publish(PartitionStatus(0, Phase.LIVE))
@@ -87,9 +92,7 @@ def test_ready_is_a_member_whose_partitions_are_all_live(bench):
 
 def test_ready_says_why_a_partition_is_not_live(bench):
     """With its error, not only its phase; that of a LIVE one is none, but that another may own it."""
-    problem = PartitionError(
-        "NotAuthorized", "User:ada may not Read topic payments", "", "retry", "", AT
-    )
+    problem = PartitionError("NotAuthorized", "User:ada may not Read topic payments", "", "retry", "", AT)
     bench.board.publish(PartitionStatus(0, Phase.LIVE, error=problem))
     bench.board.publish(PartitionStatus(2, Phase.LOADING, error=problem))
     details = [check.detail for check in bench.control.ready_checks()[4:]]
@@ -102,26 +105,22 @@ def test_ready_says_why_a_partition_is_not_live(bench):
 def test_ready_says_what_is_missing():
     """Cluster, membership, instance id, the loop, in this order."""
     bench = Bench()
-    assert bench.ready() == [
-        ("cluster", False),
-        ("member", False),
-        ("instance id", True),
-        ("runner loop", True),
-    ]
+    bench.open()
+    assert bench.ready() == [("cluster", False), ("member", False), ("instance id", True), ("runner loop", True)]
     bench.control.unreachable(Unreachable("no broker at x:1"))
     assert bench.control.ready_checks()[0].detail == "no broker at x:1"
     bench.control.reached(VIEW)
     bench.control.member_of(set())
     assert bench.control.ready()
-    bench.trouble = "no broker answers"
+    bench.membership.trouble = "no broker answers"
     assert bench.control.ready_checks()[1].detail == "no broker answers"
     assert not bench.control.ready()
-    bench.trouble = None
-    bench.aside = "stepped down for process 7"
+    bench.membership.trouble = None
+    bench.membership.aside = "stepped down for process 7"
     assert bench.ready()[1:3] == [("member", False), ("instance id", False)]
     assert bench.control.ready_checks()[2].detail == "stepped down for process 7"
     # Killed and started again, it would be the younger one and throw out the other.
-    assert [(c.ok, c.detail) for c in bench.control.live_checks()][1:] == [(True, bench.aside)]
+    assert [(c.ok, c.detail) for c in bench.control.live_checks()][1:] == [(True, bench.membership.aside)]
 
 
 async def test_alive_is_a_loop_that_turns(bench):
@@ -145,17 +144,12 @@ def test_a_trigger_asks_each_partition_and_hears_from_it(bench):
     assert (partition, reason, operation.state) == (0, "trigger", "running")
     done("succeeded", "s1", "")
     assert bench.control.operation(operation.id).state == "succeeded"
-    assert bench.control.operations()[0].reason == "deploy"
+    assert bench.control.document().operations[0].reason == "deploy"
 
 
 @pytest.mark.parametrize(
     ("partitions", "error"),
-    [
-        ([0, 4], UnknownPartition),
-        ([-1], UnknownPartition),
-        ([1], PartitionNotLive),
-        ([0, 2], PartitionNotLive),
-    ],
+    [([0, 4], UnknownPartition), ([-1], UnknownPartition), ([1], PartitionNotLive), ([0, 2], PartitionNotLive)],
 )
 def test_a_trigger_is_all_or_nothing(bench, partitions, error):
     """Unknown, elsewhere, or not LIVE: nothing is started."""
@@ -180,8 +174,7 @@ def test_a_retry_asks_a_failed_partition_and_hears_from_it(bench):
 
 
 @pytest.mark.parametrize(
-    ("partition", "error"),
-    [(4, UnknownPartition), (-1, UnknownPartition), (1, PartitionNotLive), (0, NotFailed)],
+    ("partition", "error"), [(4, UnknownPartition), (-1, UnknownPartition), (1, PartitionNotLive), (0, NotFailed)]
 )
 def test_a_retry_is_for_failed_partitions_of_this_process(bench, partition, error):
     """Unknown, elsewhere, or in another phase: nothing is started."""
@@ -237,3 +230,18 @@ def test_facts_of_the_cluster_are_there_once_it_was_reached(bench):
     after = bench.control.facts()
     assert (after.cluster_id, after.partition_count) == ("cluster-1", 4)
     assert after.app_version.startswith("code:")
+
+
+def test_the_service_answers_every_question_before_it_has_started():
+    """HTTP is up before the cluster is reached, so nothing may be missing then; what is asked for fails at once."""
+    control = Service(apps.ledger("idle"), Settings()).control
+    document = control.document()
+    assert document.facts.partition_count is None
+    assert (document.partitions, document.snapshots, document.operations) == ((), (), ())
+    assert [check.name for check in document.ready_checks if not check.ok] == ["cluster", "member"]
+    assert all(check.ok for check in document.live_checks)
+    assert control.operation("no such id") is None
+    bench = Bench()
+    bench.board.publish(PartitionStatus(2, Phase.FAILED))
+    (part,) = bench.control.retry(2).parts
+    assert (part.state, part.detail) == ("failed", "the service is not running")

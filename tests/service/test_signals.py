@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deadlines import scaled
-from tests.support.processes import eventually
+from tests.support.deadlines import eventually, scaled
 
 PROGRAM = """
     import asyncio, logging, multiprocessing, os, signal, sys, time
@@ -72,9 +71,7 @@ def start() -> Iterator[Start]:
     """Starts the program above, with a limit and with what blocks it, and waits until it is ready."""
     started: list[subprocess.Popen[str]] = []
 
-    def begin(
-        limit: float = 60, blocks: str = "nothing", **options: object
-    ) -> subprocess.Popen[str]:
+    def begin(limit: float = 60, blocks: str = "nothing", **options: object) -> subprocess.Popen[str]:
         process: subprocess.Popen[str] = subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(PROGRAM), str(limit), blocks],
             stdout=subprocess.PIPE,
@@ -119,8 +116,7 @@ def test_signals_of_the_app_do_not_make_it_deaf(start, others):
 
 
 @pytest.mark.parametrize(
-    ("blocks", "culprit"),
-    [("handler", r"thread MainThread: .*on_payment"), ("stop", r"task partition-3: ")],
+    ("blocks", "culprit"), [("handler", r"thread MainThread: .*on_payment"), ("stop", r"task partition-3: ")]
 )
 def test_a_stop_that_does_not_end_is_ended(start, blocks, culprit):
     """By a thread, with exit code 6, a line, and what every thread and task did."""

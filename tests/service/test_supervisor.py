@@ -1,12 +1,14 @@
 """Tests of which partitions run here, as the group says, on a real broker."""
 
+import asyncio
+
 import pytest
 
 from snapreplay.service import supervisor as module
 from snapreplay.service.control.status import StatusBoard
-from snapreplay.service.partition import takeover_backoff
+from snapreplay.service.partition import lifecycle
 from snapreplay.service.ports import NewTopic
-from snapreplay.service.publish.claim import claim_record
+from snapreplay.service.publish.owned import claim_record
 from snapreplay.service.supervisor import Supervisor
 from tests.support import apps
 from tests.support.stage import until
@@ -20,7 +22,7 @@ class Bench:
 
     def __init__(self, here, context):
         self.here, self.board = here, StatusBoard()
-        self.duplicates: list[Exception] = []
+        self.failed: list[int] = []
         self.arguments = {
             "app": context.app,
             "settings": context.settings,
@@ -28,7 +30,7 @@ class Bench:
             "view": context.view,
             "identity": context.identity,
             "board": self.board,
-            "on_duplicate": self.duplicates.append,
+            "on_failed": lambda number, _: self.failed.append(number),
         }
         self.supervisor = Supervisor(**self.arguments)
 
@@ -75,9 +77,7 @@ async def test_a_partition_that_comes_back_waits_for_its_former_runner(bench):
         bench.supervisor.assigned({0})
     await until(
         lambda: (
-            bench.board.get(0)
-            and bench.board.get(0).phase == "live"
-            and bench.board.get(0).inputs[0].position == 50
+            bench.board.get(0) and bench.board.get(0).phase == "live" and bench.board.get(0).inputs[0].position == 50
         ),
         "the input",
     )
@@ -87,17 +87,14 @@ async def test_a_partition_that_comes_back_waits_for_its_former_runner(bench):
 
 async def test_a_partition_that_ends_unasked_is_failed(bench, caplog):
     """Whatever ended it: the status, the log and who listens are told. The others go on."""
-    told = []
-    bench.supervisor.on_failed = lambda number, error: told.append(number)
     bench.supervisor.assigned({0, 1})
     await bench.live(0, 1)
-    bench.supervisor._tasks[0].cancel()
+    (task,) = (each for each in asyncio.all_tasks() if each.get_name() == "partition-0")
+    task.cancel()
     await until(lambda: bench.phases() == {0: "failed", 1: "live"}, "failed")
-    assert told == [0]
+    assert bench.failed == [0]
     assert bench.board.get(0).error.kind == "EndedUnasked"
-    assert any(
-        "partition 0" in each.message for each in caplog.records if each.levelname == "ERROR"
-    )
+    assert any("partition 0" in each.message for each in caplog.records if each.levelname == "ERROR")
 
 
 class Ours:
@@ -109,7 +106,7 @@ class Ours:
 
 async def test_a_new_assignment_ends_the_pause_after_a_fence(bench, monkeypatch):
     """Another process claimed and died; the group gives us the partition once more, so nobody waits any longer."""
-    monkeypatch.setattr(takeover_backoff, "fenced_pause_seconds", lambda *_: 3600.0)
+    monkeypatch.setattr(lifecycle, "fenced_pause_seconds", lambda *_: 3600.0)
     bench.supervisor.group = Ours()
     bench.supervisor.assigned({0})
     await bench.live(0)
@@ -140,9 +137,7 @@ async def test_added_partitions_stop_what_runs(watchful, bench, caplog):
     assert "has 3 partitions, but the inputs have 4" in error.message
     lines = [record.getMessage() for record in caplog.records]
     assert sum(error.hint in line for line in lines) == 1
-    assert sum(error.message in line for line in lines) == 3, (
-        "the cluster, partition 0, partition 1"
-    )
+    assert sum(error.message in line for line in lines) == 3, "the cluster, partition 0, partition 1"
 
 
 def outcome(heard):

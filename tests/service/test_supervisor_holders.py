@@ -1,6 +1,7 @@
 """Tests of what the supervisor owes its runners, those that have not ended yet among them. Without a broker."""
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,15 +12,16 @@ from snapreplay.service import supervisor as module
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.kafka_errors import Unreachable
-from snapreplay.service.core.outcomes import Ended, Interrupted
-from snapreplay.service.core.phase import Phase
-from snapreplay.service.core.refusals import DuplicateInstance
+from snapreplay.service.core.ownership import Ended
+from snapreplay.service.partition import runner as runner_module
 from snapreplay.service.partition.incarnation import Incarnation
-from snapreplay.service.partition.runner import PartitionRunner
+from snapreplay.service.partition.lifecycle import RetryRequest
+from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.supervisor import Supervisor
 from snapreplay.service.topics.requirements import MissingInput
-from tests.docs.ownerships import BEGINNING
 from tests.support import apps
+from tests.support.in_memory import virtual
 from tests.support.stage import until
 
 
@@ -91,6 +93,7 @@ class Watch:
     async def close(self) -> None: ...
 
 
+CLUSTER: Any = SimpleNamespace(topic_watch=Watch, topic_ids=topic_ids, offset_committer=lambda _: Watch())
 A_VIEW = SimpleNamespace(output_limits={})
 
 
@@ -127,13 +130,8 @@ async def supervisor(monkeypatch):
     monkeypatch.setattr(module, "PartitionRunner", Runner)
     monkeypatch.setattr(module, "TOPIC_WATCH_SECONDS", 0.01)
     settings = Settings(kafka={"bootstrap.servers": "127.0.0.1:1"}, timeouts={"revoke_ms": 100})
-    cluster: Any = SimpleNamespace(
-        topic_watch=Watch, topic_ids=topic_ids, offset_committer=lambda _: Watch()
-    )
     nothing: Any = None
-    made = Supervisor(
-        apps.ledger("held"), settings, cluster, nothing, nothing, StatusBoard(), lambda _: None
-    )
+    made = Supervisor(apps.ledger("held"), settings, CLUSTER, nothing, nothing, StatusBoard(), lambda *_: None)
     yield made
     for runner in MADE:
         runner.over.set()
@@ -270,131 +268,124 @@ async def test_who_cannot_look_before_a_release_says_so_once(supervisor, monkeyp
     """It looks every second until the cluster answers."""
     answers = [Unreachable("no broker")] * 3
 
-    async def ids(_):
+    async def ids(names):
         if answers:
             raise answers.pop()
-        return {}
+        return await topic_ids(names)
 
-    monkeypatch.setattr(supervisor, "_cluster", SimpleNamespace(topic_ids=ids))
-    await supervisor._shrink(set())
+    monkeypatch.setattr(CLUSTER, "topic_ids", ids)
+    await released(supervisor)
     assert answers == []
     said = [each for each in caplog.messages if "not released yet" in each]
     assert said == ["partitions are not released yet: no broker"]
 
 
-def runner_of(partition=0):
-    """One that never runs, its board, and what it told."""
-    settings = Settings(kafka={"bootstrap.servers": "127.0.0.1:1"})
-    board = StatusBoard()
-    told: list[BaseException] = []
-    context: Any = SimpleNamespace(
-        app=apps.ledger("held"),
-        settings=settings,
-        partition=partition,
-        identity=SimpleNamespace(process_id="p"),
-        expected=BEGINNING.expected,
-        increments=SimpleNamespace(topic="log"),
-        snapshots=SimpleNamespace(topic="snaps"),
-        input_names=("in",),
-        metrics=SimpleNamespace(failed=lambda *_: None, fenced=lambda: None),
-        view=SimpleNamespace(output_limits={}),
-    )
-    runner: Any = PartitionRunner(context, board, told.append)
-    return runner, board, told
+# ---- what a runner owes the supervisor ---------------------------------------------------------
 
 
-async def test_a_recovery_is_woken_when_a_topic_appears_and_not_each_second():
+@virtual
+async def test_a_recovery_is_woken_when_a_topic_appears_and_not_each_second(bench, monkeypatch):
     """Else no back-off would last while it waits for something else."""
-    runner, _, _ = runner_of()
-    woken = []
-    runner._incarnation._driver = SimpleNamespace(wake=lambda: woken.append(1))
-    for ids in ({"log": "A", "in": "B"}, {"log": "A"}, {"log": "A"}, {"log": "A"}):
-        runner.topics_seen(ids)
+    recovering, woken = [], []
+
+    async def recover(_, interrupted):
+        recovering.append(True)
+        await interrupted.wait()
+
+    monkeypatch.setattr(RecoveryDriver, "recover_unless", recover)
+    monkeypatch.setattr(RecoveryDriver, "wake", lambda _: woken.append(True))
+    one = await bench.owner()
+    await until(lambda: recovering, "a recovery")
+    ids = dict.fromkeys((bench.input, bench.increments), "A")
+    for seen in (ids, *[{bench.increments: "A"}] * 3):
+        one.runner.topics_seen(seen)
     assert woken == []
     for _ in range(3):
-        runner.topics_seen({"log": "A", "in": "C"})
-    assert woken == [1]
+        one.runner.topics_seen(ids)
+    assert len(woken) == 1
 
 
-async def test_a_runner_that_died_is_failed_and_no_retry_waits_for_it(caplog):
+@virtual
+async def test_a_runner_that_died_is_failed_and_no_retry_waits_for_it(bench, caplog):
     """The status and the log name the defect."""
-    runner, board, told = runner_of()
     error, heard = ZeroDivisionError("a defect"), []
-    runner._reporter.phase(Phase.CLOSED)
-    runner.died(error)
-    status = board.get(0)
-    assert (status.phase, status.error.kind) == (Phase.FAILED, "ZeroDivisionError")
-    assert told == [error]
+    one = await bench.owner()
+    await one.end()
+    one.runner.died(error)
+    assert (one.status.phase, one.status.error.kind) == ("failed", "ZeroDivisionError")
+    assert one.failures == [error]
     assert "ZeroDivisionError: a defect" in caplog.text
-    runner.retry(None, lambda *answer: heard.append(answer))
+    one.runner.retry(None, lambda *answer: heard.append(answer))
     assert heard[0][0] == "failed"
 
 
-async def test_a_defect_in_what_follows_an_end_fails_the_partition(monkeypatch):
+def ends_with(monkeypatch, error):
+    """Let every incarnation end at once."""
+
+    async def ended(_):
+        return Ended(error)
+
+    monkeypatch.setattr(Incarnation, "run", ended)
+
+
+@virtual
+async def test_a_defect_in_what_follows_an_end_fails_the_partition(bench, monkeypatch):
     """It waits for a retry, as after every other defect."""
-    runner, board, _ = runner_of()
 
-    async def ended():
-        return Ended(Unreachable("no broker"))
-
-    async def broken(_):
+    async def broken(*_):
         raise ZeroDivisionError("a defect")
 
-    async def forgotten():
-        return None
-
-    monkeypatch.setattr(Incarnation, "run", lambda _: ended())
-    monkeypatch.setattr(runner, "_pause", broken)
-    monkeypatch.setattr(runner._memory, "forget_if_proven", forgotten)
-    runner._lifecycle.stopped.set()
-    await runner._one()
-    assert board.get(0).phase == Phase.FAILED
-    assert board.get(0).error.kind == "ZeroDivisionError"
+    ends_with(monkeypatch, Unreachable("no broker"))
+    monkeypatch.setattr(runner_module, "within", broken)
+    one = await bench.owner()
+    assert (await one.phase("failed")).error.kind == "ZeroDivisionError"
 
 
-async def test_a_defect_while_it_fails_is_survived_once(monkeypatch):
+@virtual
+async def test_a_defect_while_it_fails_is_survived_once(bench, monkeypatch):
     """What it holds is held on; the second defect in a row ends it, or it would go round for ever."""
-    runner, board, _ = runner_of()
-    defects = [ZeroDivisionError("first"), ZeroDivisionError("second")]
+    defects, asked = [ZeroDivisionError("first")], RetryRequest.until_asked
 
-    async def ended():
-        return Ended(StopError("a person must act"))
-
-    async def broken(_):
+    async def broken(*waits):
         if defects:
             raise defects.pop(0)
-        return Interrupted()
+        return await asked(*waits)
 
-    monkeypatch.setattr(Incarnation, "run", lambda _: ended())
-    monkeypatch.setattr(runner, "_until_retried", broken)
-    defects.pop()
-    await runner._one()
-    assert board.get(0).error.kind == "ZeroDivisionError"
+    ends_with(monkeypatch, StopError("a person must act"))
+    monkeypatch.setattr(RetryRequest, "until_asked", broken)
+    one = await bench.owner()
+    await until(lambda: one.status.error and one.status.error.kind == "ZeroDivisionError", "the defect")
+    await one.end()
     defects += [ZeroDivisionError("first"), ZeroDivisionError("second")]
+    await bench.owner("two")
     with pytest.raises(ZeroDivisionError, match="second"):
-        await runner._one()
+        await bench.owners.pop().task
 
 
-async def test_a_cluster_that_is_refused_outlives_the_process_of_our_name():
-    """Else the partition went on with the old view of it when that process has gone."""
-    runner, _, _ = runner_of()
-    more = StopError("partitions were added")
-    runner.refuse(DuplicateInstance("another"))
-    runner.refuse(more)
-    runner.refuse(DuplicateInstance("another"))
-    assert runner._ownership.refused is more
-
-
-async def test_a_holder_that_waits_for_the_log_goes_on_when_it_is_taken_back(monkeypatch):
+@virtual
+async def test_a_holder_that_waits_for_the_log_goes_on_when_it_is_taken_back(bench, monkeypatch):
     """It holds nothing any more, and a retry is answered by what it is: FAILED."""
-    runner, _, _ = runner_of()
-    never = asyncio.Event()
-    monkeypatch.setattr(runner._memory, "until_proven", lambda *_: never.wait())
-    runner.stop(final_snapshot=False)
-    runner._lifecycle.update(is_holding=True)
-    waiting = asyncio.create_task(runner._until_proven_if_held())
-    await asyncio.sleep(0)
-    assert runner.take_back()
-    await asyncio.wait_for(waiting, 5)
-    assert not runner._ownership.is_holding
-    assert not runner._lifecycle.stopped.is_set()
+    waiting, heard = [], []
+
+    async def answer(found, *_):
+        await asyncio.sleep(0.1)
+        return found
+
+    async def until_proven(*_):
+        waiting.append(True)
+        await asyncio.Event().wait()
+
+    ends_with(monkeypatch, StopError("a person must act"))
+    one = await bench.owner()
+    await one.phase("failed")
+    with monkeypatch.context() as held:
+        for name, found in (("is_proven", False), ("is_to_be_written", True)):
+            held.setattr(Memory, name, partial(answer, found))
+        held.setattr(Memory, "until_proven", until_proven)
+        one.runner.stop(final_snapshot=False)
+        await until(lambda: waiting, "it holds its state")
+        assert one.runner.take_back()
+    assert not one.runner.is_asked_to_end
+    one.runner.retry(one.context.view, lambda *told: heard.append(told))
+    await until(lambda: heard, "an answer")
+    assert (heard[0][0], one.status.phase) == ("failed", "failed")

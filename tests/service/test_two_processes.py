@@ -7,15 +7,15 @@ from contextlib import nullcontext
 
 import pytest
 
-from snapreplay.service.core import step_down
+from snapreplay.service.core import owners
 from snapreplay.service.core.refusals import WrongLog
 from snapreplay.service.ports import NewTopic
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import Genesis
 from tests.support import apps
+from tests.support.child import Load
 from tests.support.deadlines import scaled, within
 from tests.support.entries import read_entry
-from tests.support.load import Load
 from tests.support.stage import phase, processed, until
 from tests.support.tampering import bring_back, tamper, with_fields
 
@@ -74,9 +74,7 @@ async def test_another_app_of_the_same_id_takes_no_partition_away(stage, unique)
     """It is refused before it joins the group, so that the real one keeps all partitions."""
     here = await stage(apps.ledger(unique("real")), partitions=2)
     other = apps.pair(here.app.app_id)
-    await here.cluster.create_topics(
-        [NewTopic(topic.name, 2) for topic in (*other.inputs, *other.outputs)]
-    )
+    await here.cluster.create_topics([NewTopic(topic.name, 2) for topic in (*other.inputs, *other.outputs)])
     async with here.running(instance_id="real") as real:
         foreign = here.service(other, instance_id="foreign")
         await foreign.start()
@@ -107,9 +105,7 @@ async def test_who_finds_the_log_of_another_app_leaves_the_group(stage, unique):
         await tamper(here, increments, RecordKind.INCREMENT, with_fields(genesis=genesis))
         assert (await phase(service, "failed")).error.kind == "WrongLog"
         await members(0)
-        assert (
-            "left the group" in {c.name: c for c in service.control.ready_checks()}["member"].detail
-        )
+        assert "left the group" in {c.name: c for c in service.control.ready_checks()}["member"].detail
         await in_thread(bring_back, servers, increments, log)
         service.control.retry(0)
         await members(1)
@@ -142,7 +138,7 @@ async def test_the_older_of_two_with_one_instance_id_steps_down_until_it_is_alon
 ):
     """It names the other host and process, with the remedy, once; the newer one goes on: no ping-pong. Also when there
     is no input that would show it by a fence. When the newer one is stopped, the older one is back."""
-    monkeypatch.setattr(step_down, "LOOK_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(owners, "LOOK_SECONDS_MAX", 0.3)
     here = await stage(apps.ledger(unique("same")), partitions=2)
     await here.feed(50)
     async with here.running(instance_id="same") as older:
@@ -155,9 +151,7 @@ async def test_the_older_of_two_with_one_instance_id_steps_down_until_it_is_alon
                     assert "--set instance_id=" in error.hint
                 await owns_by_the_log(here, newer)
                 epochs = [s.owner_epoch for s in newer.restore_status()]
-                await asyncio.sleep(
-                    1.2
-                )  # several heartbeats: what must not happen has no condition
+                await asyncio.sleep(1.2)  # several heartbeats: what must not happen has no condition
                 assert live(newer) == {0, 1}
                 assert [s.owner_epoch for s in newer.restore_status()] == epochs
                 assert len(stepped_down(older)) == 2

@@ -6,8 +6,9 @@ import pytest
 from confluent_kafka import Producer
 
 from snapreplay.errors import NotCaughtUp, ServiceClosed
+from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.service import Service
-from tests.support import apps, inside
+from tests.support import apps
 from tests.support.deadlines import scaled
 from tests.support.stage import settings_for
 
@@ -30,8 +31,7 @@ async def test_caught_up_is_all_that_was_there_when_it_was_asked(stage, unique, 
             await asyncio.sleep(0.05)
             return []
 
-        for runner in inside.supervisor(service).runners.values():
-            monkeypatch.setattr(inside.live(runner)._fetcher, "next_batch", nothing)
+        monkeypatch.setattr(Fetcher, "next_batch", nothing)
         for _ in range(4):  # the last real fetches are over
             await idle.acquire()
         await here.feed(2)

@@ -26,20 +26,15 @@ def main() -> int:
     for tally in _results(blocks, losses=options.losses, processes=options.processes):
         total.add(tally)
         for seed, problem in tally.problems.items():
-            sys.stdout.write(
-                f"\nseed {seed}: {problem}\n  {replay_command(seed, losses=options.losses)}\n"
-            )
+            sys.stdout.write(f"\nseed {seed}: {problem}\n  {replay_command(seed, losses=options.losses)}\n")
         sys.stdout.write(f"\r{total.seeds} of {options.seeds}, {len(total.problems)} broken")
         sys.stdout.flush()
     seconds = time.monotonic() - began
-    sys.stdout.write(
-        f"\r{total.table()}\n{seconds:.0f} s, never met: {total.missed or 'nothing'}\n"
-    )
+    sys.stdout.write(f"\r{total.table()}\n{seconds:.0f} s, never met: {total.missed or 'nothing'}\n")
     return 1 if total.problems or (options.seeds >= 2000 and total.missed) else 0
 
 
 def _results(blocks: list[range], *, losses: bool, processes: int | None) -> Iterator[Tally]:
-    """Yield the results of both cores, in the order in which they are ready."""
     with multiprocessing.Pool(processes, maxtasksperchild=40) as pool:
         yield from pool.imap_unordered(partial(run_block, losses=losses), blocks)
 

@@ -38,22 +38,14 @@ class InvalidTxnState(Exception):
 
 
 @dataclass
-class _Id:
-    """The coordinator's knowledge of a transactional id."""
+class Coordinated:
+    """A transactional id as its coordinator knows it."""
 
     epoch: int = -1
     fences: int = 0
     timeout: float = 60.0
     transaction: Transaction | None = None
     state: str = "Empty"  # in Kafka's words
-
-
-class Remembered(NamedTuple):
-    """The memory of a transactional id at one moment."""
-
-    epoch: int
-    state: str
-    transaction: Transaction | None
 
 
 class Fence(NamedTuple):
@@ -64,8 +56,6 @@ class Fence(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """A leader as its clients see it."""
-
     view: View
     log: Log
 
@@ -78,9 +68,7 @@ class Broker:
         self.partition_counts: dict[str, int] = {}
         self.topic_ids: dict[str, str] = {}
         self.group_offsets: dict[tuple[str, TopicPartition], CommittedOffset] = {}
-        self.group_history: list[
-            tuple[float, dict[tuple[str, TopicPartition], CommittedOffset]]
-        ] = []
+        self.group_history: list[tuple[float, dict[tuple[str, TopicPartition], CommittedOffset]]] = []
         """All that `group_offsets` ever was, and since when."""
         self.by_id: dict[str, dict[int, Log]] = {}
         """Of every topic that ever was: partition → log."""
@@ -95,7 +83,7 @@ class Broker:
         self._rng = rng
         self._created = 0
         self._serials = itertools.count()
-        self._ids: dict[str, _Id] = {}
+        self._ids: dict[str, Coordinated] = {}
         self._forgot_at: dict[str, float] = {}
         self._refused_markers: set[str] = set()
         self.torn: set[str] = set()
@@ -133,9 +121,7 @@ class Broker:
             if partition.topic == topic:
                 del self.group_offsets[group_id, partition]
 
-    def lose(
-        self, partition: TopicPartition, end_offset: int, start_offset: int, epoch: int | None
-    ) -> int:
+    def lose(self, partition: TopicPartition, end_offset: int, start_offset: int, epoch: int | None) -> int:
         """The next leader of a partition has nothing from `end_offset` on: an unclean election, or an older directory.
         Returns how many offsets that were."""
         log = self.logs[partition]
@@ -145,6 +131,9 @@ class Broker:
         count = log.cut(end_offset, start_offset)
         log.elect(epoch)
         return count
+
+    def log(self, topic: str, number: int) -> Log:
+        return self.logs[TopicPartition(topic, number)]
 
     def leader(self, partition: TopicPartition) -> Replica:
         """The one that its peers follow."""
@@ -164,12 +153,8 @@ class Broker:
     # -------------------------------------------------------------- transactions
 
     def init_producer(self, transactional_id: str, timeout: float) -> Fence:
-        """The new epoch; older ones are fenced.
-
-        Raises:
-            Concurrent: the open transaction is being ended first.
-        """
-        known = self._ids.setdefault(transactional_id, _Id())
+        """The new epoch; older ones are fenced. Raises Concurrent: the open transaction is being ended first."""
+        known = self._ids.setdefault(transactional_id, Coordinated())
         known.timeout = timeout
         if known.transaction is not None:
             if known.transaction.state is TxnState.ONGOING:
@@ -183,21 +168,15 @@ class Broker:
         return Fence(known.epoch, known.fences)
 
     def fences(self, transactional_id: str) -> int:
-        """Count how many there were; no loss makes it less."""
         return self._ids[transactional_id].fences
 
-    def add_partition(
-        self, transactional_id: str, epoch: int, partition: TopicPartition
-    ) -> Transaction:
-        """
-        Raises:
-            Fenced, Concurrent, UnknownTopic.
-        """
+    def add_partition(self, transactional_id: str, epoch: int, partition: TopicPartition) -> Transaction:
+        """Raises Fenced, Concurrent, UnknownTopic."""
         known = self._known(transactional_id, epoch)
         if partition not in self.logs:
             raise UnknownTopic
         if known.transaction is None:
-            known.transaction = Transaction(transactional_id, epoch, _now())
+            known.transaction = Transaction(transactional_id, epoch, now())
             known.state = "Ongoing"
             self._expire_later(known, known.transaction)
         elif known.transaction.state is not TxnState.ONGOING:
@@ -205,14 +184,8 @@ class Broker:
         known.transaction.partitions[partition] = None
         return known.transaction
 
-    def produce(
-        self, transactional_id: str, epoch: int, partition: TopicPartition, batch: list[Writable]
-    ) -> int:
-        """The offset of the batch's first record.
-
-        Raises:
-            Fenced, InvalidTxnState, UnknownTopic.
-        """
+    def produce(self, transactional_id: str, epoch: int, partition: TopicPartition, batch: list[Writable]) -> int:
+        """The offset of the batch's first record. Raises Fenced, InvalidTxnState, UnknownTopic."""
         transaction = self._ids[transactional_id].transaction
         fits = transaction is not None and partition in transaction.partitions
         if transaction is None or not fits or transaction.epoch != epoch:
@@ -227,17 +200,12 @@ class Broker:
             self._check_producer(log, transaction)
         for record in batch:
             timestamp = record.timestamp_ms if isinstance(record, Output) else None
-            written_at = int(_now() * 1000) if timestamp is None else timestamp
-            log.append(
-                record.key, record.value, tuple(record.headers), written_at, transaction, first
-            )
+            written_at = int(now() * 1000) if timestamp is None else timestamp
+            log.append(record.key, record.value, tuple(record.headers), written_at, transaction, first)
         return first
 
     def end_transaction(self, transactional_id: str, epoch: int, *, commit: bool) -> None:
-        """
-        Raises:
-            Fenced, InvalidTxnState.
-        """
+        """Raises Fenced, InvalidTxnState."""
         known = self._known(transactional_id, epoch)
         wanted = TxnState.COMMITTED if commit else TxnState.ABORTED
         transaction = known.transaction
@@ -253,7 +221,6 @@ class Broker:
         del self._ids[transactional_id]
 
     def last_fence(self, transactional_id: str) -> LastFence | None:
-        """Answer as DescribeTransactions does."""
         known = self._ids.get(transactional_id)
         if known is None:
             return None
@@ -264,10 +231,6 @@ class Broker:
         known = self._ids.get(transactional_id)
         decided = known is not None and known.transaction is not None
         return decided and transactional_id in self._refused_markers
-
-    def open_transactions(self) -> list[Transaction]:
-        found = (known.transaction for known in self._ids.values())
-        return [transaction for transaction in found if transaction is not None]
 
     def _check_producer(self, log: Log, transaction: Transaction) -> None:
         """Check a producer by what the leader knows from this log alone.
@@ -290,17 +253,13 @@ class Broker:
     def restore_offsets(self, offsets: dict[tuple[str, TopicPartition], CommittedOffset]) -> bool:
         """`__consumer_offsets` is as it was then; whether that is another thing."""
         changed, self.group_offsets = offsets != self.group_offsets, dict(offsets)
-        self.group_history.append((_now(), self.group_offsets))
+        self.group_history.append((now(), self.group_offsets))
         return changed
 
-    def coordinated(self) -> dict[str, Remembered]:
-        """Return what `__transaction_state` holds now."""
-        return {
-            each: Remembered(known.epoch, known.state, known.transaction)
-            for each, known in self._ids.items()
-        }
+    def coordinated(self) -> dict[str, Coordinated]:
+        return {each: replace(known) for each, known in self._ids.items()}
 
-    def forget_since(self, remembered: dict[str, Remembered]) -> int:
+    def forget_since(self, remembered: dict[str, Coordinated]) -> int:
         """`__transaction_state` is as it was then; how many ids that changes. Epochs are given out again; a transaction
         that was under way then is so again, and one that is under way now belongs to nobody."""
         changed = 0
@@ -309,14 +268,14 @@ class Broker:
             if (known.epoch, known.state) == (then.epoch, then.state):
                 continue
             changed += 1
-            self._forgot_at[transactional_id] = _now()
-            now, known.transaction = known.transaction, None
-            if now is not None or then.transaction is not None:
+            self._forgot_at[transactional_id] = now()
+            left, known.transaction = known.transaction, None
+            if left is not None or then.transaction is not None:
                 self.torn.add(transactional_id)
             again = _resumed(then.transaction) if then.transaction is not None else None
-            if now is not None and now is not again:
-                for partition in now.partitions:
-                    self.logs[partition].forsake(now)
+            if left is not None and left is not again:
+                for partition in left.partitions:
+                    self.logs[partition].forsake(left)
             known.epoch, known.state = then.epoch, then.state
             if again is not None:
                 known.transaction = again
@@ -324,13 +283,13 @@ class Broker:
                 known.state = "Ongoing"
         return changed
 
-    def _known(self, transactional_id: str, epoch: int) -> _Id:
+    def _known(self, transactional_id: str, epoch: int) -> Coordinated:
         known = self._ids[transactional_id]
         if known.epoch != epoch:
             raise fenced(transactional_id)
         return known
 
-    def _decide(self, known: _Id, state: TxnState) -> None:
+    def _decide(self, known: Coordinated, state: TxnState) -> None:
         transaction = known.transaction
         if transaction is None:
             raise AssertionError("only an open transaction is decided")
@@ -344,7 +303,7 @@ class Broker:
                 loop = asyncio.get_running_loop()
                 loop.call_later(lag, self._write_marker, known, transaction, partition)
 
-    def _write_marker(self, known: _Id, transaction: Transaction, target: TopicPartition) -> None:
+    def _write_marker(self, known: Coordinated, transaction: Transaction, target: TopicPartition) -> None:
         log = self.logs.get(target)
         if log is not None and (log.elections or self._forgot_at):
             younger = log.newest_epoch_of(transaction.transactional_id) > transaction.epoch
@@ -362,7 +321,7 @@ class Broker:
             return 0.0
         return self._rng.choice((0.001, 0.01, 0.07, 0.3)) * self._rng.random()
 
-    def _expire_later(self, known: _Id, transaction: Transaction) -> None:
+    def _expire_later(self, known: Coordinated, transaction: Transaction) -> None:
         def expire() -> None:
             if known.transaction is transaction and transaction.state is TxnState.ONGOING:
                 known.epoch += 1
@@ -376,17 +335,16 @@ def _resumed(then: Transaction) -> Transaction:
     """The transaction as its coordinator knew it; a decided one is under way again, and ends where it has ended."""
     if then.state is TxnState.ONGOING:
         return then
-    return replace(then, state=TxnState.ONGOING, first={}, marker={}, began=_now())
+    return replace(then, state=TxnState.ONGOING, first={}, marker={}, began=now())
 
 
 def fenced(transactional_id: str) -> SnapreplayError:
     """Make the error as the adapter says it; a timed out transaction and a newer owner are not told apart."""
     return Fenced(
-        f"the broker refuses the epoch of producer {transactional_id}: a newer owner, or our"
-        " transaction timed out",
+        f"the broker refuses the epoch of producer {transactional_id}: a newer owner, or our transaction timed out",
         transactional_id=transactional_id,
     )
 
 
-def _now() -> float:
+def now() -> float:
     return asyncio.get_running_loop().time()

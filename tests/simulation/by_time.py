@@ -37,7 +37,6 @@ class PlainInTime(Plain):
     next_tick_ms: int | None = None
 
     def due(self, to_ms: int) -> Due | None:
-        """Return what happens next on the way to a time."""
         up_to_ms = max(to_ms, self.now_ms)
         found = [Due(at_ms, 0, "", key) for key, at_ms in self.timers.items()]
         for key, at_ms in self.touched_ms.items():
@@ -49,7 +48,6 @@ class PlainInTime(Plain):
         return Due(up_to_ms, 2, "", "")
 
     def passes(self, due: Due) -> None:
-        """It happens now; what a timer does is another matter."""
         self.now_ms = max(self.now_ms, due.at_ms)
         if due.kind == 0:
             del self.timers[due.key]
@@ -98,9 +96,7 @@ class PlainInTime(Plain):
         }
         first = "even" if self.named else "default"
         if self.timers:
-            found["_timers"] = {
-                _pack([first, RING, _pack(key)]): _pack(at_ms) for key, at_ms in self.timers.items()
-            }
+            found["_timers"] = {_pack([first, RING, _pack(key)]): _pack(at_ms) for key, at_ms in self.timers.items()}
         if self.next_tick_ms is not None:
             found["_periods"] = {_pack(["", TICK, b""]): _pack(self.next_tick_ms)}
         return found

@@ -10,15 +10,8 @@ from functools import partial
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, Unreachable
 from snapreplay.service.core.lineage import LastFence
-from snapreplay.service.ports import (
-    NO_IDS,
-    ClusterFacts,
-    CommittedOffset,
-    NewTopic,
-    TopicFacts,
-    TopicPartition,
-)
-from tests.simulation.broker import Broker, Concurrent
+from snapreplay.service.ports import NO_IDS, ClusterFacts, CommittedOffset, NewTopic, TopicFacts, TopicPartition
+from tests.simulation.broker import Broker, Concurrent, now
 from tests.simulation.faults import Faults
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Link, Network, Owner
@@ -30,11 +23,7 @@ BACKOFF_SECONDS = 0.02
 
 
 class SimCluster:
-    """A simulated `ports.Cluster`."""
-
-    def __init__(
-        self, link: Link, settings: Settings, slice_records: int = 5000, ahead_records: int = 0
-    ) -> None:
+    def __init__(self, link: Link, settings: Settings, slice_records: int = 5000, ahead_records: int = 0) -> None:
         timeouts = settings.timeouts
         self.link, self.broker = link, link.network.broker
         self._commit_s = timeouts.commit_ms / 1000
@@ -44,24 +33,20 @@ class SimCluster:
         self._slice_records, self._ahead_records = slice_records, ahead_records
 
     async def reader(
-        self,
-        *,
-        read_committed: bool = True,
-        topic_ids: Mapping[str, str] = NO_IDS,
-        **_: bool,
+        self, *, read_committed: bool = True, topic_ids: Mapping[str, str] = NO_IDS, **_: bool
     ) -> SimReader:
         await self.link.connect(REQUEST_SECONDS)
         slices, ahead = self._slice_records, self._ahead_records
         return SimReader(self.link, self._waits, read_committed, slices, topic_ids, ahead)
 
     async def fence(self, transactional_id: str) -> SimProducer:
-        deadline = _now() + self._fence_s
+        deadline = now() + self._fence_s
         start = partial(self.broker.init_producer, transactional_id, self._transaction_s)
         while True:
             try:
-                fence = await self.link.call("fence", start, max(0.0, deadline - _now()))
+                fence = await self.link.call("fence", start, max(0.0, deadline - now()))
             except Concurrent:
-                if _now() > deadline:
+                if now() > deadline:
                     raise Unreachable(f"{transactional_id} was not fenced in time") from None
                 await asyncio.sleep(BACKOFF_SECONDS)
                 continue
@@ -70,16 +55,14 @@ class SimCluster:
             return SimProducer(self.link, transactional_id, fence, self._commit_s)
 
     async def last_fence(self, transactional_id: str) -> LastFence | None:
-        return await self.link.call(
-            "admin", partial(self.broker.last_fence, transactional_id), ADMIN_SECONDS
-        )
+        return await self.link.call("admin", partial(self.broker.last_fence, transactional_id), ADMIN_SECONDS)
 
     async def appender(self) -> SimAppender:
         await self.link.connect(self._commit_s)
         return SimAppender(self.link, self._commit_s)
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
-        await self.link.call("admin", _nothing, ADMIN_SECONDS)
+        await self.link.call("admin", lambda: None, ADMIN_SECONDS)
         counts = self.broker.partition_counts
         return {
             name: TopicFacts(name, counts[name], 1, {}, self.broker.topic_ids[name])
@@ -143,23 +126,17 @@ class SimCluster:
 
 
 class SimOffsetCommitter:
-    """A simulated `ports.OffsetCommitter`."""
-
     def __init__(self, broker: Broker, group_id: str) -> None:
         self.broker, self._group_id = broker, group_id
 
     async def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        self.broker.commit_offsets(
-            {(self._group_id, each): offset for each, offset in offsets.items()}
-        )
+        self.broker.commit_offsets({(self._group_id, each): offset for each, offset in offsets.items()})
 
     async def close(self) -> None:
         """Nothing to close."""
 
 
 class SimTopicWatch:
-    """A simulated `ports.TopicWatch`."""
-
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
 
@@ -181,15 +158,6 @@ class SimGroup:
 
 
 def undisturbed(loop: VirtualLoop, broker: Broker, settings: Settings) -> SimCluster:
-    """Make a cluster for a program that nothing happens to."""
     rng = random.Random(1)
     network = Network(loop, broker, Faults(rng, 0, 0), rng)
     return SimCluster(Link(network, Owner()), settings)
-
-
-def _nothing() -> None:
-    """A connection is made."""
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

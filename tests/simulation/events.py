@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from snapreplay.app import names
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.format.records import Increment, Manifest
 from tests.simulation import program, told
 from tests.simulation.log import Log, Transaction, TxnState
 from tests.simulation.network import NOWHERE
 from tests.simulation.process import Process
-from tests.simulation.proposing import propose_somehow
+from tests.simulation.program import INCREMENTS, SNAPSHOTS, TOPICS
 from tests.simulation.replacing import AFTER, replace_input, replace_own
 from tests.simulation.scenario import Event
+from tests.support.proposals import propose, slice_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 FOREIGN = "foreign"
-TOPICS = {
-    "increments": names.increments_topic(program.APP_ID),
-    "snapshots": names.snapshots_topic(program.APP_ID),
-    "output": program.OUTPUT,
-}
 
 
 def happen(world: World, event: Event) -> None:
-    """Bring it about, if it can happen now."""
     if world.healing:
         return
     world.look()
@@ -104,16 +99,12 @@ def _target(world: World, where: str) -> TopicPartition:
     return TopicPartition(TOPICS[where], number)
 
 
-def _log(world: World, target: TopicPartition) -> Log:
-    return world.broker.logs[target]
-
-
 def _pin(world: World, where: str, seconds: float) -> bool:
     """Another transactional id leaves a transaction open: nothing behind it is visible until it ends."""
     target = _target(world, where)
     if target.topic in world.feeder.closed:
         return False
-    log, transaction = _log(world, target), Transaction(FOREIGN, 0, world.loop.time())
+    log, transaction = world.broker.logs[target], Transaction(FOREIGN, 0, world.loop.time())
     if target.topic in program.INPUTS:
         transaction.transactional_id = "feeder"
         log.append(b"k0", b"1", (), world.feeder.now_ms, transaction)
@@ -121,9 +112,7 @@ def _pin(world: World, where: str, seconds: float) -> bool:
     else:
         log.append(None, b"foreign", (), 0, transaction)
     commit = world.rng.random() < 0.5
-    world.loop.call_later(
-        2 * seconds, partial(_end, log, transaction, commit=commit), context=NOWHERE
-    )
+    world.loop.call_later(2 * seconds, partial(_end, log, transaction, commit=commit), context=NOWHERE)
     return True
 
 
@@ -138,7 +127,7 @@ def _stale(world: World, _: str, seconds: float) -> bool:
     what it knew."""
     broker, number = world.broker, world.rng.randrange(world.scenario.partitions)
     inputs = program.INPUTS[: world.scenario.inputs]
-    for topic in (TOPICS["increments"], TOPICS["snapshots"], *inputs):
+    for topic in (INCREMENTS, SNAPSHOTS, *inputs):
         target = TopicPartition(topic, number)
         if world.rng.random() < 0.7 and topic not in world.feeder.closed:
             broker.cut_off(target, 2 * seconds)
@@ -157,19 +146,19 @@ def _trim_input(world: World, _: str, __: float) -> bool:
     if world.scenario.mode == "replay":
         if len(last.pointers) < world.scenario.kept:
             return False
-        snapshots = _log(world, TopicPartition(TOPICS["snapshots"], number))
+        snapshots = world.broker.log(SNAPSHOTS, number)
         manifest = told.at(snapshots, last.pointers[-1].manifest_offset)
         if not isinstance(manifest, Manifest):
             return False
         covered = manifest.positions
     for topic, position in covered.items():
-        _log(world, TopicPartition(topic, number)).trim(position)
+        world.broker.log(topic, number).trim(position)
     return True
 
 
 def last_increment(world: World, number: int) -> Increment | None:
     """Return it as committed now; None also where the genesis has no marker yet, or in a new topic."""
-    log = _log(world, TopicPartition(TOPICS["increments"], number))
+    log = world.broker.log(INCREMENTS, number)
     return next((each for _, each in told.newest(log, Increment, log.stable)), None)
 
 
@@ -178,20 +167,19 @@ def is_written(world: World, number: int) -> bool:
     have noticed yet. It may have written the snapshot into the new topic all the same, and its successor loaded it
     there."""
     last = last_increment(world, number)
-    increments = TOPICS["increments"]
-    if last is None or last.topic_ids.get(increments) != world.broker.topic_ids[increments]:
+    if last is None or last.topic_ids.get(INCREMENTS) != world.broker.topic_ids[INCREMENTS]:
         return False
     # The first chunks of the newest snapshot may have gone to the old T-QuanLiang.
-    snapshots = _log(world, TopicPartition(TOPICS["snapshots"], number))
+    snapshots = world.broker.log(SNAPSHOTS, number)
     there = last.pointers and told.chunks(snapshots, last.pointers[0]) is not None
     return bool(there) or _needs_no_snapshot(world, number)
 
 
 def _needs_no_snapshot(world: World, number: int) -> bool:
     """Nothing was trimmed since the genesis, so that the changes, or the input, lead to the state."""
-    log = _log(world, TopicPartition(TOPICS["increments"], number))
+    log = world.broker.log(INCREMENTS, number)
     inputs = () if world.scenario.changes else program.INPUTS[: world.scenario.inputs]
-    starts = [_log(world, TopicPartition(topic, number)).start for topic in inputs]
+    starts = [world.broker.log(topic, number).start for topic in inputs]
     begun = any(each.begins_anew for _, each in told.newest(log, Increment, log.stable))
     return not any((log.start, *starts, begun))
 
@@ -202,13 +190,13 @@ def _rebalance(world: World, _: str, __: float) -> bool:
 
 
 def _foreign_record(world: World, _: str, __: float) -> bool:
-    _log(world, _target(world, "increments")).append(None, b"foreign", (), 0, None)
+    world.broker.logs[_target(world, "increments")].append(None, b"foreign", (), 0, None)
     return True
 
 
 def _orphan(world: World, _: str, __: float) -> bool:
     """Garbage in T-QuanLiang, as a zombie may write it: records that nothing points to."""
-    log = _log(world, _target(world, "snapshots"))
+    log = world.broker.logs[_target(world, "snapshots")]
     known = [record for record in log.records if record is not None]
     for record in known[-2:]:
         log.append(None, record.value, record.headers, 0, None)
@@ -219,6 +207,64 @@ def _replace(world: World, where: str, _: float) -> bool:
     if where == "input":
         return not world.own_replaced and replace_input(world)
     return replace_own(world, TOPICS[where])
+
+
+def propose_somehow(world: World, how: str, seconds: float) -> bool:
+    """Propose; `how`: good, twice, late (named later), stale (of an older batch), forged or ahead."""
+    shown = [view for view in world.views if view.batch is not None]
+    if not shown:
+        return False
+    view = world.rng.choice(shown) if how == "stale" else shown[-1]
+    number = view.number
+    log = world.broker.logs[TopicPartition(INCREMENTS, number)]
+    found = [(at, it) for at, it in told.newest(log, Increment, log.stable) if it.batch == view.batch]
+    if not found:
+        return False
+    (at, increment), *_ = found
+    snapshots = world.broker.logs[TopicPartition(SNAPSHOTS, number)]
+    for _ in range(2 if how == "twice" else 1):
+        snapshot_id = f"{world.rng.getrandbits(64):016x}"
+        said: dict[str, Any] = {"snapshot_id": snapshot_id, "proposed_by": "compact@simulation/1"}
+        if how == "ahead":
+            said["batch"] = increment.batch + 5
+        if how in ("forged", "ahead"):
+            world.forged.add((number, snapshot_id))
+        offset = propose(
+            increment,
+            at,
+            {},
+            lambda value, headers: snapshots.append(None, value, headers, 0, None),
+            forge=_forged if how == "forged" else lambda _: None,
+            stores=view.stored,
+            **said,
+        )
+        later = seconds if how == "late" else 0.0
+        world.loop.call_later(later, partial(_tell, world, number, offset))
+    return True
+
+
+def _forged(parts: list[Any]) -> None:
+    """An entry more than there was, with right sums."""
+    key = b"\xa6forged"
+    index = zlib.crc32(key) & 7
+    parts.append([slice_of(index, {key: b"\xa11"})])
+
+
+def _tell(world: World, number: int, offset: int) -> None:
+    """Name it to every process that is LIVE there; a zombie may be among them."""
+
+    def done(state: str, snapshot_id: str | None, _: str, process: Any) -> None:
+        world.network.met(f"proposal {state}")
+        if world.scenario.timed:
+            world.network.met(f"proposal with timers {state}")
+        if state == "succeeded" and snapshot_id is not None and not process.dead:
+            world.triggered.append((number, snapshot_id))
+
+    for process in list(world.processes):
+        runners = process.supervisor.runners if process.supervisor is not None else {}
+        if number in runners:
+            told_of = partial(done, process=process)
+            process.soon(runners[number].request_adoption, offset, told_of)
 
 
 TO_TOPICS: dict[str, Callable[[World, str, float], bool]] = {

@@ -30,7 +30,6 @@ class Feeder:
         }
 
     def schedule(self, loop: VirtualLoop, seconds: float) -> None:
-        """Bursts at random times within `seconds`."""
         self._loop = loop
         for partition, count in self._left.items():
             for _ in range(max(2, count // 4)):
@@ -49,11 +48,9 @@ class Feeder:
         return max(self._now_ms, int((EPOCH_SECONDS + self._loop.time()) * 1000))
 
     def jump(self, milliseconds: int) -> None:
-        """Make what is written from now on younger."""
         self._now_ms += milliseconds
 
     def add(self, partition: TopicPartition, count: int) -> None:
-        """Add to what is to be written."""
         self._left[partition] += count
 
     def write(self, partition: TopicPartition, count: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from snapreplay.service.core.kafka_errors import Unreachable
-from snapreplay.service.core.step_down import SteppedDown
+from snapreplay.service.core.owners import SteppedDown
 from tests.simulation.network import NOWHERE, Network
 from tests.simulation.process import Process
 
@@ -46,14 +46,11 @@ class Group:
         if self.members.get(process.instance_id) is process:
             del self.members[process.instance_id]
             self._rebalance_soon()
-            for other in (
-                self._joined
-            ):  # whom it has replaced hears with its next heartbeat that it is no member
+            for other in self._joined:  # whom it has replaced hears with its next heartbeat that it is no member
                 if other.instance_id == process.instance_id and other is not process:
                     self._later(HEARTBEAT_SECONDS, other, self._join_again)
 
     def rebalance(self) -> None:
-        """A new assignment, at random."""
         self._due = False
         names = sorted(self.members)
         self.assignment = {name: set() for name in names}
@@ -78,7 +75,6 @@ class Group:
         self._look_again(process, SteppedDown(SESSION_SECONDS))
 
     def gone(self, process: Process) -> None:
-        """It crashed, nobody says goodbye."""
         self._later(SESSION_SECONDS, process, self._expel)
 
     def cut(self, process: Process, seconds: float) -> None:
@@ -94,10 +90,7 @@ class Group:
             self._later(SESSION_SECONDS + REBALANCE_SECONDS, process, self._join_again)
 
     def gives(self, process: Process, partition: int) -> bool:
-        """
-        Raises:
-            Unreachable: it is cut off from the coordinator.
-        """
+        """Raises Unreachable: it is cut off from the coordinator."""
         if process.name in self._cut:
             raise Unreachable("the coordinator does not answer")
         name = process.instance_id

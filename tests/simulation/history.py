@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from snapreplay.app.record import RawRecord
 from snapreplay.snapshots.format.records import Increment
@@ -36,45 +37,25 @@ class History:
     """Input → offset → the record that was processed, or skipped with a dead letter."""
     came_back: bool = False
     """The brokers have lost the marker of an aborted batch, and it is in the log: what follows is not judged."""
-    branches: dict[int, Branch] = field(default_factory=dict)
-    left: list[tuple[int, dict[str, dict[str, str]], dict[str, dict[bytes, bytes]]]] = field(
-        default_factory=list
-    )
+    branches: dict[int, History] = field(default_factory=dict)
+    left: list[tuple[int, dict[str, dict[str, str]], dict[str, dict[bytes, bytes]]]] = field(default_factory=list)
     """Batches that were lost with their increments and processed again: their states."""
 
     def keep(self) -> None:
         """Keep the state, so that an owner without what comes now can be followed, too."""
         if self.last is not None:
-            taken = {topic: dict(records) for topic, records in self.taken.items()}
-            self.branches[self.last.batch] = Branch(
-                deepcopy(self.plain),
-                dict(self.positions),
-                taken,
-                self.begun,
-                self.last,
-                self.last_offset,
-            )
+            self.branches[self.last.batch] = self._branch()
 
     def go_back(self, batch: int) -> None:
         """Go back to the state after a batch: the increments of all later ones are lost."""
         for later in [each for each in self.states if each > batch]:
             self.left.append((later, self.states.pop(later), self.stored.pop(later)))
-        branch = self.branches[batch]
-        self.plain, self.positions = deepcopy(branch.plain), dict(branch.positions)
-        self.taken = {topic: dict(records) for topic, records in branch.taken.items()}
-        self.begun, self.last, self.last_offset = branch.begun, branch.last, branch.last_offset
+        vars(self).update(vars(self.branches[batch]._branch()))
 
-
-@dataclass(frozen=True)
-class Branch:
-    """A history up to one batch."""
-
-    plain: PlainInTime
-    positions: dict[str, int]
-    taken: dict[str, dict[int, RawRecord]]
-    begun: tuple[str, str] | None
-    last: Increment
-    last_offset: int
+    def _branch(self) -> History:
+        """This history up to now; what is noted by batch, all its branches have together."""
+        taken = {topic: dict(records) for topic, records in self.taken.items()}
+        return replace(self, plain=deepcopy(self.plain), positions=dict(self.positions), taken=taken)
 
 
 class Batch:
@@ -92,7 +73,6 @@ class Batch:
         self.skipped: list[tuple[str, int]] = []
 
     def takes(self, record: RawRecord, *, is_skipped: bool) -> None:
-        """A record, after everything that is due before it."""
         plain = self._plain
         plain.now_ms = max(plain.now_ms, record.timestamp)
         if is_skipped:
@@ -106,25 +86,20 @@ class Batch:
         self._check(output, Produced(*made))
 
     def happens(self, due: Due) -> None:
-        """A timer fires, or an entry expires."""
         self._plain.passes(due)
         if due.kind == 1:
             self._story.met["entry expired"] += 1
             return
         number, self._timers = self._timers, self._timers + 1
         if number in self._increment.skipped_timers:
-            bad = due.kind == 0 and program.trapped(
-                program.GOOD, due.at_ms, may_fail=self._plain.may_fail
-            )
+            bad = due.kind == 0 and program.trapped(program.GOOD, due.at_ms, may_fail=self._plain.may_fail)
             require(bad, f"{self._where}: a good timer was skipped: {due}")
             self.skipped.append((program.RING, due.at_ms))
             self._story.met["timer skipped"] += 1
             return
         self._story.met["timer fired" if due.kind == 0 else "period passed"] += 1
         output = self._next_output(due)
-        fails = due.kind == 0 and program.trapped(
-            output.version, due.at_ms, may_fail=self._plain.may_fail
-        )
+        fails = due.kind == 0 and program.trapped(output.version, due.at_ms, may_fail=self._plain.may_fail)
         require(not fails, f"{self._where}: a failing timer was applied: {due}")
         self._check(output, Produced(output.version, *self._plain.fire(output.version, due)))
 
@@ -160,10 +135,38 @@ class Batch:
         require(found == expected, f"{self._where}: output {found}, expected {expected}")
 
 
+@dataclass(frozen=True)
+class View:
+    """A view that a process showed as the committed state, and as of which batch; `stored`: the same with its
+    timers, encoded, as a job finds it in the log."""
+
+    name: str
+    number: int
+    batch: int | None
+    entries: dict[str, dict[str, str]]
+    stored: dict[str, dict[bytes, bytes]]
+
+    def check(self, story: History) -> None:
+        batch = -1 if self.batch is None else self.batch
+        expected = story.states.get(batch), story.stored.get(batch)
+        left = ((each, stored) for batch_left, each, stored in story.left if batch_left == batch)
+        if (self.entries, self.stored) not in (expected, *left):
+            raise Violation(
+                f"{self.name} partition {self.number}: the state after batch {self.batch} is"
+                f" {self.entries}, {self.stored}, not {expected}"
+            )
+
+
+def stored_in(store: Any) -> dict[str, dict[bytes, bytes]]:
+    """Return committed entries by store; stores without entries are left out."""
+    found: dict[str, dict[bytes, bytes]] = {}
+    for name, each in store.maps.items():
+        lookup = each.shards.committed_value
+        found[name] = {key: lookup(key) or b"" for key in each.shards.committed_keys()}
+    return {name: entries for name, entries in found.items() if entries}
+
+
 def require(holds: bool, what: str) -> None:
-    """
-    Raises:
-        Violation.
-    """
+    """Raises Violation."""
     if not holds:
         raise Violation(what)

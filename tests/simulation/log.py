@@ -14,13 +14,8 @@ from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import RawRecord
 from snapreplay.service.ports import EpochEnd, TopicPartition
 
-NO_END = (-1, -1)
-"""What a broker answers about a leader epoch that it knows nothing of."""
-
 
 class TxnState(Enum):
-    """The state of a transaction as its coordinator knows it."""
-
     ONGOING = "ongoing"
     COMMITTED = "committed"  # decided; markers may still be under way
     ABORTED = "aborted"
@@ -42,7 +37,6 @@ class Transaction:
 
     @property
     def identity(self) -> tuple[str, int, float]:
-        """The same in every log, also where it hangs."""
         return self.transactional_id, self.epoch, self.began
 
 
@@ -101,7 +95,6 @@ class Log:
 
     @property
     def epoch(self) -> int:
-        """The leader's."""
         return self.epochs[-1][0]
 
     @property
@@ -170,7 +163,6 @@ class Log:
         return other
 
     def compact_away(self, offset: int) -> None:
-        """A gap, as compaction leaves it."""
         self.records[offset] = None
         self.transactions[offset] = None
 
@@ -193,11 +185,6 @@ class Log:
         place = self.places[offset]
         return PositionAnchor(place.epoch, self.places[place.base].serial)
 
-    def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
-        """Say where the log has the last offset of a leader epoch; None: it does not know the epoch."""
-        found = self.end_of_epoch(leader_epoch)
-        return None if found == NO_END else EpochEnd(*found)
-
     def committed(self) -> list[RawRecord]:
         """Everything committed that is not lost, trimmed or not, in order."""
         found = (self.visible(offset, committed_only=True) for offset in range(self.stable))
@@ -207,9 +194,7 @@ class Log:
         """Everything that was ever committed here, also what is lost, each once, in the order of writing."""
         there = (
             Written(place.serial, record, transaction)
-            for record, transaction, place in zip(
-                self.records, self.transactions, self.places, strict=True
-            )
+            for record, transaction, place in zip(self.records, self.transactions, self.places, strict=True)
             if record is not None
         )
         seen: set[int] = set()
@@ -241,7 +226,6 @@ class Log:
         return self.start
 
     def wake(self) -> None:
-        """Wake whoever waits for a change, to look again."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for change in waiting:
@@ -257,25 +241,21 @@ class Log:
         self.elections += 1
         self.wake()
 
-    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """Answer as OffsetForLeaderEpoch does: the newest epoch up to this one, and the offset where it ends."""
+    def epoch_end(self, epoch: int) -> EpochEnd | None:
+        """Answer as OffsetForLeaderEpoch does: the newest epoch up to this one, and the offset where it ends; None: the
+        log knows nothing of the epoch."""
         if epoch == self.epoch:
-            return epoch, self.end
+            return EpochEnd(epoch, self.end)
         later = next((start for known, start in self.epochs if known > epoch), None)
         if later is None:
-            return NO_END
-        return max((known for known, _ in self.epochs if known <= epoch), default=epoch), later
+            return None
+        return EpochEnd(max((known for known, _ in self.epochs if known <= epoch), default=epoch), later)
 
-    def diverges(self, offset: int, last_epoch: int) -> tuple[int, int] | None:
-        """Answer as a fetch from this offset is answered that names the epoch of the batch before; None: it goes on.
-
-        Raises:
-            LookupError: OFFSET_OUT_OF_RANGE, the epoch is not known.
-        """
-        epoch, end = self.end_of_epoch(last_epoch)
-        if (epoch, end) == NO_END:
-            raise LookupError(last_epoch)
-        return (epoch, end) if epoch < last_epoch or end < offset else None
+    def diverges(self, offset: int, last_epoch: int) -> bool:
+        """Say whether a fetch from this offset is refused that names the epoch of the batch before: as a diverging
+        epoch, or OFFSET_OUT_OF_RANGE where that is not known."""
+        found = self.epoch_end(last_epoch)
+        return found is None or found.leader_epoch < last_epoch or found.end_offset < offset
 
     # ---------------------------------------------------------------- losing records
 
@@ -308,16 +288,8 @@ class Log:
 
     def newest_epoch_of(self, transactional_id: str) -> int:
         """The epoch of the producer that wrote last; -1: none is known."""
-        of_records = (
-            each.epoch
-            for each in self.transactions
-            if each and each.transactional_id == transactional_id
-        )
-        of_markers = (
-            each.epoch
-            for each in self.markers.values()
-            if each.transactional_id == transactional_id
-        )
+        of_records = (each.epoch for each in self.transactions if each and each.transactional_id == transactional_id)
+        of_markers = (each.epoch for each in self.markers.values() if each.transactional_id == transactional_id)
         return max((*of_records, *of_markers), default=-1)
 
     def has_older(self, transaction: Transaction, before: float) -> bool:
@@ -341,11 +313,7 @@ class Log:
                 and other.epoch == transaction.epoch
             )
 
-        kept = [
-            place.serial
-            for each, place in zip(self.transactions, self.places, strict=True)
-            if is_of(each)
-        ]
+        kept = [place.serial for each, place in zip(self.transactions, self.places, strict=True) if is_of(each)]
         lost = [each.serial for each in self.lost if is_of(each.transaction)]
         return bool(kept and lost and max(lost) > max(kept))
 

@@ -67,27 +67,22 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         ready, scheduled = self._ready, self._scheduled
         if not ready:
-            self._jump(scheduled)
-        while scheduled and scheduled[0]._when <= self._now:
-            timer = heapq.heappop(scheduled)
-            timer._scheduled = False
-            ready.append(timer)
+            while scheduled and scheduled[0].cancelled():
+                heapq.heappop(scheduled)
+            if not scheduled:
+                raise Stuck("no timer and nothing ready: everybody waits for somebody else")
+            self._now = scheduled[0].when()
+        while scheduled and scheduled[0].when() <= self._now:
+            ready.append(heapq.heappop(scheduled))
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if handle._cancelled:
+            if handle.cancelled():
                 continue
             host = handle._context.get(HOST)
             if host is not None and host.stalled:
                 host.held.append(handle)
             else:
                 handle._run()
-
-    def _jump(self, scheduled: list[Any]) -> None:
-        while scheduled and scheduled[0]._cancelled:
-            heapq.heappop(scheduled)._scheduled = False
-        if not scheduled:
-            raise Stuck("no timer and nothing ready: everybody waits for somebody else")
-        self._now = scheduled[0]._when
 
     def _write_to_self(self) -> None:
         """Nobody sleeps in a selector here."""

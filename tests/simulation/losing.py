@@ -16,10 +16,11 @@ from snapreplay.app import names
 from snapreplay.service.ports import CommittedOffset, TopicPartition
 from snapreplay.snapshots.format.records import Increment
 from tests.simulation import program, told
-from tests.simulation.broker import Remembered
+from tests.simulation.broker import Coordinated
 from tests.simulation.history import require
 from tests.simulation.log import Log
 from tests.simulation.network import NOWHERE
+from tests.simulation.program import INCREMENTS, TOPICS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -28,26 +29,11 @@ Part = Literal["input", "increments", "snapshots", "output", "letters", "transac
 Way = Literal["election", "directory", "disk"]
 Owners = Literal["running", "frozen", "cut off", "stopped"]
 
-PARTS: tuple[Part, ...] = (
-    "input",
-    "increments",
-    "snapshots",
-    "output",
-    "letters",
-    "transactions",
-    "offsets",
-)
+PARTS: tuple[Part, ...] = ("input", "increments", "snapshots", "output", "letters", "transactions", "offsets")
 INTERNAL = ("transactions", "offsets")
 """Kafka's own topics: `__transaction_state` and `__consumer_offsets`."""
 WAYS: tuple[Way, ...] = ("election", "election", "directory", "disk")
 OWNERS: tuple[Owners, ...] = ("running", "running", "frozen", "cut off", "stopped")
-
-TOPICS = {
-    "increments": names.increments_topic(program.APP_ID),
-    "snapshots": names.snapshots_topic(program.APP_ID),
-    "output": program.OUTPUT,
-    "letters": names.dead_letters_topic(program.APP_ID),
-}
 
 SAID: dict[str, tuple[str, ...]] = {
     "input": ("InputReplaced", "InputShorter", "InputTrimmed", "InputDiffers", "NoRestoreMode"),
@@ -117,7 +103,7 @@ class Losses:
     def __init__(self, world: World) -> None:
         self._world = world
         self.parts: defaultdict[int, set[str]] = defaultdict(set)
-        self._transactions: dict[Loss, dict[str, Remembered]] = {}
+        self._transactions: dict[Loss, dict[str, Coordinated]] = {}
         self._offsets: dict[Loss, dict[tuple[str, TopicPartition], CommittedOffset]] = {}
         self._backups: dict[Loss, dict[TopicPartition, tuple[int, int, int]]] = {}
 
@@ -135,9 +121,7 @@ class Losses:
     def blocks(self, number: int) -> bool:
         """Say whether a transaction of this partition can never end: its coordinator has forgotten that it did."""
         lost = "transactions" in self.parts[number]
-        return lost and self._world.broker.is_blocked(
-            names.transactional_id(program.APP_ID, number)
-        )
+        return lost and self._world.broker.is_blocked(names.transactional_id(program.APP_ID, number))
 
     def tears(self, number: int) -> bool:
         """Say whether a transaction of this partition was torn apart by its coordinator: no owner can see that."""
@@ -154,7 +138,7 @@ class Losses:
         if not lost or any(each.supervisor is not None for each in world.processes):
             return False
         for number in range(world.scenario.partitions):
-            log = world.broker.logs[TopicPartition(TOPICS["increments"], number)]
+            log = world.broker.log(INCREMENTS, number)
             last = next((each.batch for _, each in told.newest(log, Increment, log.stable)), 0)
             require(last == 0, f"everybody waits for `init`; partition {number} is at batch {last}")
         world.network.met("said of a loss: NotBegun")
@@ -207,9 +191,7 @@ class Losses:
                 world.feeder.jump(JUMP_MS)
                 world.feeder.add(target, loss.others)
                 world.loop.call_later(
-                    loss.seconds * world.rng.random(),
-                    partial(world.feeder.write, target, loss.others),
-                    context=NOWHERE,
+                    loss.seconds * world.rng.random(), partial(world.feeder.write, target, loss.others), context=NOWHERE
                 )
 
     def _forget(self, loss: Loss) -> None:

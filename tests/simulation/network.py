@@ -51,9 +51,7 @@ class Owner:
 class Network:
     """The common ground of all processes: loop, broker, faults, and the seeded random numbers of delays."""
 
-    def __init__(
-        self, loop: VirtualLoop, broker: Broker, faults: Faults, rng: random.Random
-    ) -> None:
+    def __init__(self, loop: VirtualLoop, broker: Broker, faults: Faults, rng: random.Random) -> None:
         self.loop, self.broker, self.faults, self.rng = loop, broker, faults, rng
         self.lines: list[str] | None = None
         self.violations: list[str] = []
@@ -78,15 +76,6 @@ class Network:
         """Seconds up to `longest`, more often short than long."""
         return longest * float(self.rng.random()) ** 2
 
-    def at_broker(self, delay: float, effect: Callable[[], object]) -> None:
-        """Apply it there after `delay`; whatever it answers is lost."""
-
-        def arrive() -> None:
-            with contextlib.suppress(*ANSWERS):
-                effect()
-
-        self.loop.call_later(delay, arrive, context=NOWHERE)
-
 
 class Link:
     """One process's way to the broker."""
@@ -103,11 +92,7 @@ class Link:
         return fault
 
     async def call(self, site: str, effect: Effect[T], timeout: float) -> T:
-        """One request, whatever happens to it.
-
-        Raises:
-            Unreachable: no answer within `timeout` seconds.
-        """
+        """One request, whatever happens to it. Raises Unreachable: no answer within `timeout` seconds."""
         return await self.perform(self.draw(site), effect, timeout)
 
     async def connect(self, timeout: float) -> None:
@@ -165,8 +150,13 @@ class Link:
         return await answer
 
     def send(self, delay: float, effect: Callable[[], object]) -> None:
-        """A request whose answer nobody will get."""
-        self.network.at_broker(delay, effect)
+        """A request that arrives after `delay`, and whose answer nobody will get."""
+
+        def arrive() -> None:
+            with contextlib.suppress(*ANSWERS):
+                effect()
+
+        self.network.loop.call_later(delay, arrive, context=NOWHERE)
 
     async def crash(self) -> None:
         """Crash here and now; this task ends with its process, unless that is spared by now."""

@@ -8,10 +8,10 @@ is judged, from the genesis on.
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import msgspec
 
-from snapreplay.app import names
 from snapreplay.app.record import RawRecord
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.format.records import Claim, Increment, Pointer
@@ -20,8 +20,8 @@ from tests.simulation import program, told
 from tests.simulation.broker import Broker
 from tests.simulation.by_time import PlainInTime
 from tests.simulation.history import Batch, History, Violation, require
-from tests.simulation.log import Log, Transaction, Written
-from tests.simulation.program import Produced
+from tests.simulation.log import Log, Written
+from tests.simulation.program import INCREMENTS, SNAPSHOTS, Produced
 from tests.simulation.scenario import Scenario
 
 
@@ -32,16 +32,11 @@ class Oracle:
         self._broker, self._scenario = broker, scenario
 
     def history(self, number: int) -> History:
-        """Follow the chain from its genesis.
-
-        Raises:
-            Violation.
-        """
-        topic = names.increments_topic(program.APP_ID)
-        outputs = _by_transaction(self._log(program.OUTPUT, number))
-        letters = _by_transaction(self._log(names.dead_letters_topic(program.APP_ID), number))
-        story = History(number, _plain(**self._scenario.variant))
-        for topic_id in self._broker.ids_of[topic]:
+        """Follow the chain from its genesis. Raises Violation."""
+        outputs = _by_transaction(self._broker.log(program.OUTPUT, number))
+        letters = _by_transaction(self._broker.log(program.LETTERS, number))
+        story = History(number, PlainInTime(**self._scenario.variant))
+        for topic_id in self._broker.ids_of[INCREMENTS]:
             log, owner, claim = self._broker.by_id[topic_id][number], -1, None
             if log.has_come_back():
                 story.came_back = True
@@ -50,12 +45,12 @@ class Oracle:
                 if isinstance(entry, Claim):
                     owner, claim = written.record.offset, written
                     continue
-                orphan = entry.topic_ids[topic] != topic_id
+                orphan = entry.topic_ids[INCREMENTS] != topic_id
                 claimed = entry.owner_epoch if orphan else owner
                 self._branch(story, entry, claim)
                 self._follow(story, entry, written.record.offset, claimed)
                 require(written.transaction is not None, f"{number}: batch without a transaction")
-                made_by = _identity(written.transaction)
+                made_by = written.transaction and written.transaction.identity
                 produced = outputs.pop(made_by, [])
                 skipped = self._check_batch(story, entry, produced, written.serial)
                 _check_letters(story, entry, skipped, letters.pop(made_by, []))
@@ -79,18 +74,14 @@ class Oracle:
         for topic, target in targets.items():
             at = last.positions.get(topic, -1)
             require(at >= target, f"{where}: {topic} consumed up to {at} of {target}")
-        starts = (
-            self._log(names.increments_topic(program.APP_ID), story.number).start,
-            self._log(names.snapshots_topic(program.APP_ID), story.number).start,
-        )
+        starts = self._broker.log(INCREMENTS, story.number).start, self._broker.log(SNAPSHOTS, story.number).start
         for pointer in last.pointers:
             there = starts[0] <= pointer.increment_offset and starts[1] <= min(
                 pointer.first_chunk_offset, pointer.manifest_offset
             )
             require(there, f"{where}: {pointer} needs what was trimmed, logs start at {starts}")
-        own = (names.increments_topic, names.snapshots_topic)
-        anew = any(len(self._broker.ids_of[name(program.APP_ID)]) > 1 for name in own)
-        anew = anew or last.last_decision_offset >= 0
+        remade = any(len(self._broker.ids_of[topic]) > 1 for topic in (INCREMENTS, SNAPSHOTS))
+        anew = remade or last.last_decision_offset >= 0
         whole = starts[0] == 0 or anew or len(last.pointers) >= self._scenario.kept
         require(whole, f"{where}: trimmed to {starts} with {len(last.pointers)} snapshots")
 
@@ -102,7 +93,7 @@ class Oracle:
         if story.last is None:
             return
         for topic, position in story.last.positions.items():
-            log, taken = self._log(topic, story.number), story.taken.get(topic, {})
+            log, taken = self._broker.log(topic, story.number), story.taken.get(topic, {})
             begun = min(taken, default=position)
             for offset in range(begun, position) if log.lost else ():
                 now = log.committed_at(offset) if offset < log.end else None
@@ -126,13 +117,13 @@ class Oracle:
         """Increments that are lost are unknown to who finds no trace of them when it claims: their records are
         processed again. That must not be where there is a trace."""
         branch = story.branches.get(increment.batch - 1)
-        if branch is None or story.last is None or increment.batch > story.last.batch:
+        if branch is None or branch.last is None or story.last is None or increment.batch > story.last.batch:
             return
         if claim is None:
             raise Violation(f"partition {story.number}: batch {increment.batch} without a claim")
         if not increment.begins_anew and branch.last_offset != increment.previous_offset:
             return
-        snapshots = self._log(names.snapshots_topic(program.APP_ID), story.number)
+        snapshots = self._broker.log(SNAPSHOTS, story.number)
         traces = told.witnesses(snapshots, branch.last.batch, story.last.batch, claim.serial)
         traces += self._witnessed(story, branch.last.batch, claim.record.timestamp)
         where = f"partition {story.number}: batch {increment.batch} again, after {story.last.batch}"
@@ -143,7 +134,7 @@ class Oracle:
     def _witnessed(self, story: History, after: int, before_ms: int) -> list[int]:
         """The batch that the owners' group told of at a time, if it is one of those that are lost."""
         offsets = [each for at, each in self._broker.group_history if at * 1000 < before_ms]
-        source = TopicPartition(names.increments_topic(program.APP_ID), story.number)
+        source = TopicPartition(INCREMENTS, story.number)
         said = [each.metadata for (_, at), each in (offsets or [{}])[-1].items() if at == source]
         batches = [int(msgspec.json.decode(each)["batch"]) for each in said]
         last = story.last.batch if story.last else -1
@@ -186,9 +177,7 @@ class Oracle:
             return
         old, new = self._broker.by_id[before][story.number], self._broker.by_id[now][story.number]
         for offset in range(max(old.start, new.start), story.positions[topic]):
-            same = old.visible(offset, committed_only=True) == new.visible(
-                offset, committed_only=True
-            )
+            same = old.visible(offset, committed_only=True) == new.visible(offset, committed_only=True)
             where = f"partition {story.number} batch {increment.batch}: {topic} offset {offset}"
             require(same, f"{where}: {now} is no copy of {before}")
 
@@ -217,9 +206,7 @@ class Oracle:
         """The input records of a batch in the order applied, and whether it skipped them."""
         where = f"partition {story.number} batch {increment.batch}"
         skip = {
-            (part.topic, offset)
-            for part in increment.skipped
-            for offset in range(part.start_offset, part.end_offset)
+            (part.topic, offset) for part in increment.skipped for offset in range(part.start_offset, part.end_offset)
         }
         told_of = {(each.topic, each.offset): each.timestamp_ms for each in made}
         found: list[tuple[RawRecord, bool]] = []
@@ -251,7 +238,7 @@ class Oracle:
         due only later. `first`: the input of the first record."""
         if story.begun is not None:
             topic, topic_id = story.begun
-            follows, lost = first or increment.begun_input, self._log(topic, story.number).lost
+            follows, lost = first or increment.begun_input, self._broker.log(topic, story.number).lost
             kept = follows == topic or increment.topic_ids[topic] != topic_id or bool(lost)
             where = f"partition {story.number} batch {increment.batch}"
             require(kept, f"{where}: {follows} comes before {topic}, whose turn has begun")
@@ -278,13 +265,10 @@ class Oracle:
     def _check_snapshot(self, story: History, pointer: Pointer) -> None:
         """A pointed snapshot is complete, and holds the state after its batch."""
         where = f"partition {story.number} snapshot {pointer.snapshot_id} of batch {pointer.batch}"
-        ids = self._broker.ids_of[names.snapshots_topic(program.APP_ID)]
+        ids = self._broker.ids_of[SNAPSHOTS]
         logs = [self._broker.by_id[each][story.number] for each in reversed(ids)]
         # In whichever T-QuanLiang it was written to.
-        found = next(
-            (each for log in logs if (each := told.chunks(log, pointer, lost=True)) is not None),
-            None,
-        )
+        found = next((each for log in logs if (each := told.chunks(log, pointer, lost=True)) is not None), None)
         if found is None:
             raise Violation(f"{where}: it is nowhere whole")
         entries: dict[str, dict[bytes, bytes]] = {}
@@ -294,17 +278,8 @@ class Oracle:
         expected = story.stored[pointer.batch]
         require(entries == expected, f"{where}: holds {entries}, not {expected}")
 
-    def _log(self, topic: str, number: int) -> Log:
-        return self._broker.logs[TopicPartition(topic, number)]
 
-
-def _plain(*, fat: bool, named: bool, timed: bool, may_fail: bool) -> PlainInTime:
-    return PlainInTime(fat, named, timed=timed, may_fail=may_fail)
-
-
-def _meant(
-    log: Log, offset: int, timestamp: int | None, serial: int, *, is_skipped: bool
-) -> RawRecord | None:
+def _meant(log: Log, offset: int, timestamp: int | None, serial: int, *, is_skipped: bool) -> RawRecord | None:
     """The record at an offset that a batch has processed, whose increment has this serial number. Where records were
     lost and others came, its output says which one; a skipped record has none, and is one of those that cannot be
     applied."""
@@ -324,27 +299,17 @@ def _meant(
     return there
 
 
-_Identity = tuple[str, int, float]
-
-
-def _identity(transaction: Transaction | None) -> _Identity | None:
-    return None if transaction is None else transaction.identity
-
-
-def _by_transaction(log: Log) -> dict[_Identity | None, list[RawRecord]]:
+def _by_transaction(log: Log) -> dict[Any, list[RawRecord]]:
     """Return committed records of the product's own transactions."""
-    found: dict[_Identity | None, list[RawRecord]] = defaultdict(list)
+    found: dict[Any, list[RawRecord]] = defaultdict(list)
     for _, record, transaction in log.ever():
         if transaction is None or transaction.transactional_id.startswith(program.APP_ID):
-            found[_identity(transaction)].append(record)
+            found[transaction and transaction.identity].append(record)
     return found
 
 
 def _check_letters(
-    story: History,
-    increment: Increment,
-    skipped: list[tuple[str, int]],
-    letters: list[RawRecord],
+    story: History, increment: Increment, skipped: list[tuple[str, int]], letters: list[RawRecord]
 ) -> None:
     """One dead letter per skipped record and timer, in order."""
     found = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import uuid
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -33,9 +32,7 @@ STALL_SECONDS = (0.05, 0.3, 1.2, 2.5, 5.0)
 class Process(Host, Owner):
     """Mirrors `embed.Service` without HTTP and threads. `begin` once."""
 
-    def __init__(
-        self, home: World, name: str, app: App[Any], settings: Settings, slice_records: int
-    ) -> None:
+    def __init__(self, home: World, name: str, app: App[Any], settings: Settings, slice_records: int) -> None:
         super().__init__()
         self.name, self.app, self.settings = name, app, settings
         self.instance_id = settings.instance_id
@@ -59,7 +56,6 @@ class Process(Host, Owner):
         self._bringing_up = self.spawn(self._bring_up())
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run it as a part of this process."""
         return self.context.copy().run(self._network.loop.create_task, work)
 
     def soon(self, what: Callable[..., object], *arguments: Any) -> None:
@@ -67,7 +63,6 @@ class Process(Host, Owner):
         self._network.loop.call_soon(what, *arguments, context=self.context.copy())
 
     def assigned(self, partitions: set[int]) -> None:
-        """Hear what the group says."""
         if self.supervisor is not None and not self.dead and not self.stepped_down:
             self.supervisor.assigned(partitions)
 
@@ -91,12 +86,13 @@ class Process(Host, Owner):
             seconds = self._network.rng.choice(STALL_SECONDS) * (0.5 + self._network.rng.random())
         self._network.trace(self.name, f"stalls for {seconds:.2f} s")
         self.stalled = True
-        self._network.loop.call_later(seconds, self._continue, context=NOWHERE)
+        self._network.loop.call_later(seconds, self.wake, context=NOWHERE)
         self._home.group.silent(self, seconds)
 
     def wake(self) -> None:
         if self.stalled:
-            self._continue()
+            self._network.trace(self.name, "continues")
+            self._network.loop.resume(self)
 
     async def stop(self, *, final_snapshot: bool) -> None:
         """Stop as on SIGTERM, without leaving the group."""
@@ -112,27 +108,20 @@ class Process(Host, Owner):
     def left_over(self) -> list[asyncio.Task[Any]]:
         return [task for task in self.tasks if not task.done()]
 
-    def _continue(self) -> None:
-        if self.stalled:
-            self._network.trace(self.name, "continues")
-            self._network.loop.resume(self)
-
     async def _bring_up(self) -> None:
         view = await self._inspect()
         self.supervisor = Supervisor(
-            self.app, self.settings, self.cluster, view, self.identity, self.board, self._duplicate
+            self.app, self.settings, self.cluster, view, self.identity, self.board, self._failed
         )
         self.supervisor.pulse = self.pulse
-        self.supervisor.group = SimGroup(
-            self.link, lambda number: self._home.group.gives(self, number)
-        )
+        self.supervisor.group = SimGroup(self.link, lambda number: self._home.group.gives(self, number))
         self._home.group.join(self)
 
     @property
     def broken(self) -> list[BaseException]:
         """The errors of its runners, who end with nothing."""
-        cancel_and_wait = [task for task in self.tasks if task.get_name().startswith("partition-")]
-        done = [task for task in cancel_and_wait if task.done() and not task.cancelled()]
+        runners = (task for task in self.tasks if task.get_name().startswith("partition-"))
+        done = [task for task in runners if task.done() and not task.cancelled()]
         return [error for task in done if (error := task.exception()) is not None]
 
     async def _inspect(self) -> ClusterView:
@@ -145,9 +134,9 @@ class Process(Host, Owner):
     def _waits(self, _: NotBegun) -> None:
         self._network.met("waits for its genesis")
 
-    def _duplicate(self, error: DuplicateInstance) -> None:
-        """Step down as `embed.Service` does: all partitions at once, until the other one is gone."""
-        if self.stepped_down:
+    def _failed(self, _: int, error: BaseException) -> None:
+        """Step down as `Service` does: all partitions at once, until the other one is gone."""
+        if self.stepped_down or not isinstance(error, DuplicateInstance):
             return
         self._network.met("stepped down for a younger process of the same name")
         self.stepped_down = True
@@ -165,11 +154,5 @@ class Process(Host, Owner):
             self.supervisor.retry(number, done)
 
     def comes_back(self) -> None:
-        """Nobody of our name is a member any more."""
         self._network.met("came back after the younger process was gone")
         self.stepped_down = False
-
-
-def seeded_uuid(rng: random.Random) -> Callable[[], uuid.UUID]:
-    """`uuid.uuid4` of a seed."""
-    return lambda: uuid.UUID(int=rng.getrandbits(128), version=4)

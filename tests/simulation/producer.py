@@ -22,14 +22,7 @@ from snapreplay.service.core.kafka_errors import CommitInDoubt, RefusedRecord, U
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import Ending
 from snapreplay.service.ports import LogRecord, TopicPartition
-from tests.simulation.broker import (
-    Concurrent,
-    Fence,
-    InvalidTxnState,
-    UnknownTopic,
-    Writable,
-    fenced,
-)
+from tests.simulation.broker import Concurrent, Fence, InvalidTxnState, UnknownTopic, Writable, fenced, now
 from tests.simulation.network import Link
 from tests.simulation.program import BULKY, OUTPUT
 
@@ -63,15 +56,13 @@ class SimProducer:
     def needs_renewal(self) -> bool:
         return self._unanswered or self._discarded
 
-    async def commit(
-        self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]
-    ) -> tuple[int, ...]:
+    async def commit(self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]) -> tuple[int, ...]:
         self._ending = Ending(asked=False)
         if self._discarded:
             self.link.network.misused(f"producer {self._id} was used after its end")
         if self.needs_renewal:
             raise self._doubt(Unreachable("it must be renewed"))
-        self._began = _now()
+        self._began = now()
         offsets: list[int] = []
         self._output: tuple[str, int, int] | None = None
         try:
@@ -91,11 +82,7 @@ class SimProducer:
         self._discarded = True
 
     def _steps(
-        self,
-        partition: int,
-        outputs: Sequence[Output],
-        records: Sequence[LogRecord],
-        offsets: list[int],
+        self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord], offsets: list[int]
     ) -> list[Step]:
         """Return the steps per target partition: join, append. The order of the targets is anybody's guess."""
         batches: dict[TopicPartition, list[Writable]] = {}
@@ -119,14 +106,10 @@ class SimProducer:
         if self._broker.fences(self._id) != self._fence:
             self._broker.torn.add(self._id)
 
-    def _append(
-        self, target: TopicPartition, batch: list[Writable], own: bool, offsets: list[int]
-    ) -> None:
+    def _append(self, target: TopicPartition, batch: list[Writable], own: bool, offsets: list[int]) -> None:
         bulky = any((record.value or b"").endswith(BULKY_END) for record in batch)
         if bulky and target.topic == OUTPUT:
-            raise RefusedRecord(
-                f"a record for {target.topic} is too large", topic=target.topic, error="too large"
-            )
+            raise RefusedRecord(f"a record for {target.topic} is too large", topic=target.topic, error="too large")
         first = self._broker.produce(self._id, self._epoch, target, batch)
         if own:
             offsets[:] = range(first, first + len(batch))
@@ -180,30 +163,27 @@ class SimProducer:
                 self.link.send(REQUEST_SECONDS + network.pause(5.0), effect)
             await asyncio.sleep(REQUEST_SECONDS)
             self._unanswered, fault = True, None
-        left = max(0.0, self._began + self._commit_s - _now())
+        left = max(0.0, self._began + self._commit_s - now())
         await self.link.perform(fault, effect, left)
 
     async def _until_deadline(self) -> None:
-        await asyncio.sleep(max(0.0, self._began + self._commit_s - _now()))
+        await asyncio.sleep(max(0.0, self._began + self._commit_s - now()))
         raise Unreachable("the deadline of the transaction has passed")
 
     def _in_time(self) -> None:
         """Look at the deadline or not: after a stall the answer and the deadline are both there; either may be
         looked at first."""
-        if _now() - self._began > self._commit_s and self.link.rng.random() < 0.5:
+        if now() - self._began > self._commit_s and self.link.rng.random() < 0.5:
             raise Unreachable("the deadline of the transaction has passed")
 
     def _doubt(self, error: Exception) -> CommitInDoubt:
         self._discarded = True
         return CommitInDoubt(
-            f"the transaction of {self._id} ended without a clean OK: {error!r}",
-            transactional_id=self._id,
+            f"the transaction of {self._id} ended without a clean OK: {error!r}", transactional_id=self._id
         )
 
 
 class SimAppender:
-    """A simulated `ports.Appender`."""
-
     def __init__(self, link: Link, deadline_s: float) -> None:
         self.link, self._deadline_s = link, deadline_s
 
@@ -212,7 +192,7 @@ class SimAppender:
         if target not in logs:
             await asyncio.sleep(self._deadline_s)
             raise Unreachable(f"no answer about {target}")
-        written_at_ms = int(_now() * 1000)
+        written_at_ms = int(now() * 1000)
         log = logs[target]  # of the connection: what arrives late is lost with its topic
         effect = partial(log.append, record.key, record.value, record.headers, written_at_ms, None)
         fault = self.link.draw("append")
@@ -229,7 +209,3 @@ def _all(steps: list[Step]) -> None:
     while steps:
         steps[0]()
         del steps[0]
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import lru_cache, partial
 from typing import Any
 
+from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.codecs import utf8
 from snapreplay.app.topic import Topic
@@ -23,6 +24,10 @@ from snapreplay.state.stores import Stores, maps_of
 APP_ID = "sim"
 INPUTS = ("left", "right")
 OUTPUT = "out"
+INCREMENTS = names.increments_topic(APP_ID)
+SNAPSHOTS = names.snapshots_topic(APP_ID)
+LETTERS = names.dead_letters_topic(APP_ID)
+TOPICS = {"increments": INCREMENTS, "snapshots": SNAPSHOTS, "output": OUTPUT, "letters": LETTERS}
 POISON = "poison"
 """The handler raises."""
 BULKY = "bulky"
@@ -60,7 +65,6 @@ def parse(value: bytes) -> Produced:
 
 
 def refused(version: int, text: str) -> bool:
-    """Say whether the handlers of this version cannot apply it."""
     return text in (POISON, BULKY) and version != TOLERANT
 
 
@@ -70,7 +74,6 @@ def result_of(version: int, old: int, text: str) -> int:
 
 
 def removes(result: int) -> bool:
-    """Say whether the key is deleted instead of stored."""
     return result % 7 == 0
 
 
@@ -133,7 +136,6 @@ class Plain:
     results: dict[str, int] = field(default_factory=dict)
 
     def apply(self, version: int, key: str, text: str) -> int:
-        """The result that the output must hold."""
         result = result_of(version, self.results.get(key, 0), text)
         if removes(result):
             self.results.pop(key, None)
@@ -142,7 +144,6 @@ class Plain:
         return result
 
     def entries(self) -> dict[str, dict[str, str]]:
-        """Return the entries by store."""
         found: dict[str, dict[str, str]] = {}
         for key, result in self.results.items():
             store = found.setdefault(store_of(result, named=self.named), {})
@@ -151,8 +152,6 @@ class Plain:
 
 
 def new_state(*, named: bool, timed: bool) -> Any:
-    """One map, or two stores."""
-
     def one_map() -> MapState[str, str]:
         return MapState(str, str, ttl_ms=TTL_MS if timed else None)
 
@@ -167,13 +166,7 @@ def shown(view: Any) -> dict[str, dict[str, str]]:
 
 @lru_cache(maxsize=32)
 def app_of(
-    version: int,
-    input_count: int,
-    *,
-    fat: bool,
-    named: bool,
-    timed: bool = False,
-    may_fail: bool = False,
+    version: int, input_count: int, *, fat: bool, named: bool, timed: bool = False, may_fail: bool = False
 ) -> App[Any]:
     """Made once per variant: what a process deploys.
 

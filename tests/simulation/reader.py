@@ -14,16 +14,11 @@ from typing import Any, TypeVar
 
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord
-from snapreplay.service.core.kafka_errors import (
-    OffsetBeyondEnd,
-    OffsetTrimmed,
-    ReadStalled,
-    TopicGone,
-    Unreachable,
-)
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed, ReadStalled, TopicGone, Unreachable
 from snapreplay.service.ports import NO_ANCHORS, Bounds, EpochEnd, TopicPartition
 from tests.simulation.broker import Replica
-from tests.simulation.log import NO_END, Log, View, finish
+from tests.simulation.log import Log, View, finish
 from tests.simulation.network import Link
 
 _Answer = TypeVar("_Answer")
@@ -44,8 +39,6 @@ class Waits:
 
 
 class SimReader:
-    """A simulated `ports.Reader`."""
-
     def __init__(
         self,
         link: Link,
@@ -72,23 +65,7 @@ class SimReader:
         self._stale: bool | None = None
 
     async def bounds(self, partition: TopicPartition) -> Bounds:
-        fault = self.link.draw("bounds")
-        if fault == "renew":
-            self.reconnect()
-            fault = None
-
-        if self.is_unknown(partition):
-            await asyncio.sleep(self._waits.metadata)
-            raise Unreachable(f"no answer about {partition}")
-
-        def answer() -> Bounds:
-            if self.is_unknown(partition):  # by the time that it arrives
-                raise Unreachable(f"no answer about {partition}")
-            view = self.replica(partition).view
-            end = self._end(view)
-            return Bounds(min(view.start, end), end)
-
-        bounds = await self.link.perform(fault, answer, self._waits.metadata)
+        bounds = await self._asked(partition, lambda replica: self._bounds(replica.view), self._waits.metadata)
         self.link.network.trace(self.link.owner.name, f"bounds {partition} {tuple(bounds)}")
         return bounds
 
@@ -102,7 +79,7 @@ class SimReader:
         """Read as `ports.Reader.read_at` says; None also at or beyond the end."""
         bounds = await self.bounds(partition)
         if offset < bounds.start_offset:
-            raise _trimmed(partition, offset, bounds)
+            raise _out_of_range(partition, offset, bounds, trimmed=True)
         if offset >= bounds.end_offset:
             return None
         async for records in self.read(partition, offset, offset + 1):
@@ -110,28 +87,32 @@ class SimReader:
         return None
 
     async def anchor_at(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
-        return await self._asked(partition, lambda log: log.anchor_at(position))
+        return await self._asked(partition, lambda replica: replica.log.anchor_at(position))
 
     async def epoch_end(self, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:
-        return await self._asked(partition, lambda log: log.epoch_end(leader_epoch))
+        return await self._asked(partition, lambda replica: replica.log.epoch_end(leader_epoch))
 
-    async def _asked(self, partition: TopicPartition, ask: Callable[[Log], _Answer]) -> _Answer:
+    async def _asked(
+        self, partition: TopicPartition, ask: Callable[[Replica], _Answer], patience: float = 0.0
+    ) -> _Answer:
+        """`patience`: how long a topic that is not there is looked up."""
         fault = self.link.draw("bounds")
         if fault == "renew":
             self.reconnect()
             fault = None
+        if patience and self.is_unknown(partition):
+            await asyncio.sleep(patience)
+            raise Unreachable(f"no answer about {partition}")
 
         def answer() -> _Answer:
-            if self.is_unknown(partition):
+            if self.is_unknown(partition):  # by the time that it arrives
                 raise Unreachable(f"no answer about {partition}")
-            return ask(self.replica(partition).log)
+            return ask(self.replica(partition))
 
         return await self.link.perform(fault, answer, self._waits.metadata)
 
     async def follow(
-        self,
-        positions: Mapping[TopicPartition, int],
-        anchors: Mapping[TopicPartition, PositionAnchor] = NO_ANCHORS,
+        self, positions: Mapping[TopicPartition, int], anchors: Mapping[TopicPartition, PositionAnchor] = NO_ANCHORS
     ) -> None:
         self._positions = dict(positions)
         self._ends.clear()
@@ -143,9 +124,7 @@ class SimReader:
     def anchor_below(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
         return self._passed[partition].get(position)
 
-    async def poll(
-        self, records_max: int, timeout_ms: int
-    ) -> Mapping[TopicPartition, Sequence[InputRecord]]:
+    async def poll(self, records_max: int, timeout_ms: int) -> Mapping[TopicPartition, Sequence[InputRecord]]:
         fault = self.link.draw("poll")
         if fault == "empty":
             await asyncio.sleep(timeout_ms / 1000)
@@ -164,7 +143,6 @@ class SimReader:
         """Nothing to close."""
 
     def replica(self, partition: TopicPartition) -> Replica:
-        """Return the one behind this connection."""
         broker = self.link.network.broker
         cut = broker.stale.get(partition)
         if cut is None:
@@ -181,7 +159,6 @@ class SimReader:
         self._stale = None
 
     def is_unknown(self, partition: TopicPartition) -> bool:
-        """Say whether there is no topic of this name."""
         return partition not in self.link.network.broker.logs
 
     def is_gone(self, partition: TopicPartition) -> bool:
@@ -204,10 +181,8 @@ class SimReader:
         end = self._ends[partition] = self._end(view)
         if self._diverges(partition, position):
             return []
-        if position < view.start:
-            raise _trimmed(partition, position, Bounds(min(view.start, end), end))
-        if position > view.end:
-            raise _beyond(partition, position, Bounds(min(view.start, end), end))
+        if not view.start <= position <= view.end:
+            raise _out_of_range(partition, position, self._bounds(view), trimmed=position < view.start)
         found = list[InputRecord]()
         while position < min(end, end_offset) and len(found) < most:
             record = log.visible(position, committed_only=self._committed)
@@ -235,11 +210,7 @@ class SimReader:
         self.reconnect()
 
     async def request(self, partition: TopicPartition) -> None:
-        """The way of one fetch.
-
-        Raises:
-            ReadStalled: nothing came back for the progress timeout.
-        """
+        """The way of one fetch. Raises ReadStalled: nothing came back for the progress timeout."""
         fault = self.link.draw("read")
         if fault == "renew":
             self.reconnect()
@@ -251,6 +222,9 @@ class SimReader:
 
     def _end(self, view: View) -> int:
         return view.stable if self._committed else view.end
+
+    def _bounds(self, view: View) -> Bounds:
+        return Bounds(min(view.start, self._end(view)), self._end(view))
 
     def _pending(self) -> bool:
         """Say whether a poll would move; a position out of range counts, for it raises."""
@@ -271,17 +245,12 @@ class SimReader:
         below = self._passed.get(partition, {}).get(position)
         if below is None or (self._stale and partition in self.link.network.broker.stale):
             return False
-        try:
-            diverges = self.link.network.broker.logs[partition].diverges(
-                position, below.leader_epoch
-            )
-        except LookupError:
-            diverges = NO_END
-        if diverges is not None and not self.doubt:
-            self.doubt = f"{partition} went another way: {diverges}"
+        diverges = self.link.network.broker.logs[partition].diverges(position, below.leader_epoch)
+        if diverges and not self.doubt:
+            self.doubt = f"{partition} went another way"
             self.disturbances += 1
             self.link.network.met("diverging epoch")
-        return diverges is not None
+        return diverges
 
     def _look_at_epoch(self, partition: TopicPartition, log: Log) -> None:
         """Look at the epoch of the last batch that was fetched: one below the last one is noticed."""
@@ -358,19 +327,12 @@ class _Slices:
         raise StopAsyncIteration
 
 
-def _trimmed(partition: TopicPartition, offset: int, bounds: Bounds) -> OffsetTrimmed:
-    what = f"offset {offset} of {partition} is gone: the log starts at {bounds.start_offset}"
-    return OffsetTrimmed(what, **_where(partition, offset, bounds))
-
-
-def _beyond(partition: TopicPartition, offset: int, bounds: Bounds) -> OffsetBeyondEnd:
-    what = f"offset {offset} of {partition} is above its end {bounds.end_offset}: a stale leader,"
-    where = _where(partition, offset, bounds)
-    return OffsetBeyondEnd(f"{what} or the log is shorter than it was", **where)
-
-
-def _where(partition: TopicPartition, offset: int, bounds: Bounds) -> dict[str, Any]:
-    return {**partition._asdict(), "offset": offset, **bounds._asdict()}
+def _out_of_range(partition: TopicPartition, offset: int, bounds: Bounds, *, trimmed: bool) -> SnapreplayError:
+    told: dict[str, Any] = {**partition._asdict(), "offset": offset, **bounds._asdict()}
+    what = f"offset {offset} of {partition} is"
+    if trimmed:
+        return OffsetTrimmed(f"{what} gone: the log starts at {bounds.start_offset}", **told)
+    return OffsetBeyondEnd(f"{what} above its end {bounds.end_offset}", **told)
 
 
 def _stalled(partition: TopicPartition, position: int, seconds: float) -> ReadStalled:

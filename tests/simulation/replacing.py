@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from snapreplay.app import names
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.format.records import Claim, Increment
 from tests.simulation import program, told
 from tests.simulation.log import Log
 from tests.simulation.network import NOWHERE
+from tests.simulation.program import INCREMENTS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -69,7 +69,6 @@ def _create(world: World, replacement: Replacement) -> None:
 
 
 def fill(world: World, replacement: Replacement) -> None:
-    """All its records at once."""
     _create(world, replacement)
     if replacement.filled:
         return
@@ -108,7 +107,6 @@ LEADS_NOWHERE = ("BrokenChain", "LogShorter", "LogCut", "NoRestoreMode", "NoUsab
 """What an owner without a state in memory makes of orphans."""
 
 OWN_GONE_SECONDS = (0.0, 0.0, 0.05, 0.5, 2.0, 6.0)
-INCREMENTS = names.increments_topic(program.APP_ID)
 
 
 def replace_own(world: World, topic: str) -> bool:
@@ -146,10 +144,7 @@ def _is_held(world: World, number: int) -> bool:
     claims = told.newest(log, Claim, log.stable) if log is not None else iter(())
     last = next((claim.process_id for _, claim in claims), None)
     for process in world.processes:
-        if any(
-            each is not process and each.instance_id == process.instance_id
-            for each in world.processes
-        ):
+        if any(each is not process and each.instance_id == process.instance_id for each in world.processes):
             continue  # one of the two steps down, and is killed for it
         status = process.board.get(number)
         ours = last == process.identity.process_id

@@ -129,8 +129,6 @@ def run_world(loop: VirtualLoop, world: World, rng: random.Random) -> str | None
 
 @dataclass
 class Tally:
-    """The tally of many seeds: what was met, and what went wrong."""
-
     seeds: int = 0
     virtual_seconds: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
@@ -148,7 +146,6 @@ class Tally:
         return sorted(set(WANTED) - {kind for kind, count in self.counts.items() if count})
 
     def table(self) -> str:
-        """Return how often each kind was met, and by how many problems the run was stopped."""
         width = max(map(len, WANTED))
         rows = [f"  {kind:<{width}} {self.counts[kind]:>9}" for kind in WANTED]
         head = (
@@ -159,7 +156,6 @@ class Tally:
 
 
 def run_block(seeds: range, *, losses: bool = False) -> Tally:
-    """Several seeds in one go."""
     tally = Tally()
     gc.collect()
     gc.freeze()  # what is there now is not looked at again and again

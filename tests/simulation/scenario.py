@@ -60,23 +60,12 @@ class Event:
     """How long it lasts, where it lasts."""
 
 
-KNOBS = (
-    "changes",
-    "mode",
-    "dead_letter",
-    "every_records",
-    "kept",
-    "records_max",
-    "linger_ms",
-    "idle_advance_ms",
-)
+KNOBS = ("changes", "mode", "dead_letter", "every_records", "kept", "records_max", "linger_ms", "idle_advance_ms")
 """What differs in the settings of two scenarios."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Counts, switches and events of one seed. Times in virtual seconds."""
-
     partitions: int
     processes: int
     inputs: int
@@ -100,9 +89,7 @@ class Scenario:
     epilogue: Epilogue
     final_snapshot: bool
     slow_steps: bool  # of work on a batch or a snapshot: something may come between two of them
-    begins_late: bool = (
-        False  # the processes are there before the genesis; topics are not exchanged meanwhile
-    )
+    begins_late: bool = False  # the processes are there before the genesis; topics are not exchanged meanwhile
 
     losses: tuple[Loss, ...] = ()
     """What the brokers lose."""
@@ -110,8 +97,7 @@ class Scenario:
     """Fetched beside what is asked for."""
 
     @property
-    def variant(self) -> dict[str, bool]:
-        """The variant of the app."""
+    def variant(self) -> dict[str, Any]:
         may_fail = self.timed and self.poison > 0
         return {"fat": self.fat, "named": self.named, "timed": self.timed, "may_fail": may_fail}
 
@@ -120,7 +106,6 @@ class Scenario:
 
 
 def draw(rng: random.Random) -> Scenario:
-    """The scenario of a seeded generator."""
     partitions = rng.choices((1, 2, 3, 4), (12, 5, 2, 1))[0]
     inputs = rng.choice((1, 1, 2))
     changes = rng.random() < 0.7
@@ -189,47 +174,25 @@ def _apart(rng: random.Random) -> random.Random:
 def _events(rng: random.Random, chaos_seconds: float) -> tuple[Event, ...]:
     count = rng.choice((0, 1, 3, 6))
     drawn = [
-        Event(
-            chaos_seconds * rng.random(),
-            rng.choice(EVENTS),
-            rng.choice((0.1, 0.5, 1.5, 4.0)) * (0.5 + rng.random()),
-        )
+        Event(chaos_seconds * rng.random(), rng.choice(EVENTS), rng.choice((0.1, 0.5, 1.5, 4.0)) * (0.5 + rng.random()))
         for _ in range(count)
     ]
     return tuple(sorted(drawn, key=lambda event: event.at))
 
 
 @lru_cache(maxsize=4096)
-def _settings(
-    instance_id: str,
-    *,
-    changes: bool,
-    mode: str,
-    dead_letter: bool,
-    every_records: int,
-    kept: int,
-    records_max: int,
-    linger_ms: int,
-    idle_advance_ms: int,
-) -> Settings:
+def _settings(instance_id: str, **knobs: Any) -> Settings:
     """Checking them takes longer than a small history."""
     return Settings.model_validate(
         {
             "kafka": {"request.timeout.ms": 200},
             "instance_id": instance_id,
-            "changelog": {"enabled": changes},
-            "batch": {"records_max": records_max, "linger_ms": linger_ms},
-            "stream_time": {"idle_advance_ms": idle_advance_ms},
-            "snapshot": {
-                "every_records": every_records,
-                "every_seconds": 0,
-                "chunk_bytes_max": 10_000,
-            },
-            "restore": {"mode": mode, "retry_backoff_ms": 20, "retry_backoff_max_ms": 1000},
-            "errors": {
-                "policy": "dead_letter" if dead_letter else "fail",
-                "dead_letters_percent_max": 100,
-            },
+            "changelog": {"enabled": knobs["changes"]},
+            "batch": {"records_max": knobs["records_max"], "linger_ms": knobs["linger_ms"]},
+            "stream_time": {"idle_advance_ms": knobs["idle_advance_ms"]},
+            "snapshot": {"every_records": knobs["every_records"], "every_seconds": 0, "chunk_bytes_max": 10_000},
+            "restore": {"mode": knobs["mode"], "retry_backoff_ms": 20, "retry_backoff_max_ms": 1000},
+            "errors": {"policy": "dead_letter" if knobs["dead_letter"] else "fail", "dead_letters_percent_max": 100},
             "timeouts": {
                 "metadata_ms": 2000,
                 "progress_ms": 2000,
@@ -240,6 +203,6 @@ def _settings(
                 "revoke_ms": 2000,
                 "shutdown_ms": 25_000,
             },
-            "retention": {"snapshots_kept": kept},
+            "retention": {"snapshots_kept": knobs["kept"]},
         }
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from types import ModuleType, SimpleNamespace
@@ -18,7 +19,6 @@ from snapreplay.state import shards, staging
 from snapreplay.state.composite import CompositeStore
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.shards import Shards
-from tests.simulation.process import seeded_uuid
 from tests.simulation.scenario import EPOCH_SECONDS
 
 if TYPE_CHECKING:
@@ -52,13 +52,16 @@ def slow_steps(world: World) -> Iterator[None]:
 @contextmanager
 def seeded(world: World) -> Iterator[None]:
     """Ids, wall time and length of the steps of a seed; small maps and patient idle loops, for speed."""
-    loop, rng = world.loop, world.rng
+    loop = world.loop
+
+    def seeded_uuid() -> uuid.UUID:
+        return uuid.UUID(int=world.rng.getrandbits(128), version=4)
+
     wall = SimpleNamespace(
-        time=lambda: EPOCH_SECONDS + loop.time(),
-        time_ns=lambda: int((EPOCH_SECONDS + loop.time()) * 1e9),
+        time=lambda: EPOCH_SECONDS + loop.time(), time_ns=lambda: int((EPOCH_SECONDS + loop.time()) * 1e9)
     )
     with (
-        mock.patch("uuid.uuid4", seeded_uuid(rng)),
+        mock.patch("uuid.uuid4", seeded_uuid),
         mock.patch.object(clock, "time", wall),
         mock.patch.object(pipeline, "IDLE_POLL_MS", 400),
         mock.patch.object(pipeline, "POLLED_RECORDS", 2),

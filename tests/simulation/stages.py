@@ -17,10 +17,10 @@ What each step gives, or the class of its error, is noted in the same way by bot
 from __future__ import annotations
 
 import asyncio
+import random
 import uuid
+from collections.abc import Coroutine
 from typing import Any
-
-from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings
@@ -28,8 +28,10 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, commit_error
 from snapreplay.service.ports import Cluster, LogRecord, NewTopic, Reader, TopicPartition
 from tests.simulation.broker import Broker, InvalidTxnState, Writable
-from tests.simulation.cluster import SimCluster
-from tests.support.kafka import decided, until
+from tests.simulation.cluster import undisturbed
+from tests.simulation.loop import VirtualLoop
+from tests.support import inside
+from tests.support.kafka import decided
 
 TOPIC = "t"
 Note = Any
@@ -57,7 +59,6 @@ class Stage:
         return self.notes
 
     async def steps(self, history: str) -> None:
-        """Some of them; others may follow."""
         for step in history.split(", "):
             what, *arguments = step.split()
             await getattr(self, what)(*(int(a) if a.isdigit() else a for a in arguments))
@@ -101,7 +102,6 @@ class Stage:
         self.notes.append(await _outcome(producer.commit(0, (), records)))
 
     def _id(self, name: str) -> str:
-        """Unique to this history."""
         return self._names.setdefault(name, f"{name}-{uuid.uuid4().hex[:8]}")
 
     def _values(self, count: int) -> list[bytes]:
@@ -128,9 +128,7 @@ class Stage:
                 await reader.close()
         return found
 
-    async def _records(
-        self, reader: Reader, start: int, end: int
-    ) -> list[tuple[int, bytes | None]]:
+    async def _records(self, reader: Reader, start: int, end: int) -> list[tuple[int, bytes | None]]:
         slices = [records async for records in reader.read(self._log, start, end)]
         return [(record.offset, record.value) for records in slices for record in records]
 
@@ -138,10 +136,16 @@ class Stage:
 class MemoryStage(Stage):
     """The simulator's broker, without faults."""
 
-    def __init__(self, cluster: SimCluster, broker: Broker) -> None:
-        super().__init__(cluster, TOPIC)
-        self._broker = broker
-        broker.create(TOPIC, 1)
+    def __init__(self, settings: Settings) -> None:
+        self._loop, self._broker = VirtualLoop(), Broker(random.Random(1), slow_markers=False)
+        super().__init__(undisturbed(self._loop, self._broker, settings), TOPIC)
+        self._broker.create(TOPIC, 1)
+
+    def run(self, playing: Coroutine[Any, Any, list[Note]]) -> list[Note]:
+        try:
+            return self._loop.run_until_complete(playing)
+        finally:
+            self._loop.close()
 
     async def begin(self, name: str) -> None:
         self._open[name] = (await self._start(name)).lineage.producer_epoch
@@ -183,12 +187,9 @@ class BrokerStage(Stage):
         await self._kafka.create_topics([NewTopic(self._topic, 1)])
 
     async def begin(self, name: str) -> None:
-        client = self._open[name] = (await self._start(name))._producer
-        await client.client._wait_on_metadata(self._topic)
-        await client.begin_transaction()
-        joins = client._txn_manager
-        joins.maybe_add_partition_to_txn(ClientPartition(self._topic, 0))
-        await until(lambda: not joins.partitions_to_add())  # the client asks the coordinator
+        producer = await self._start(name)
+        self._open[name] = inside.client(producer)
+        await inside.add_uncommitted(producer, self._log)
 
     async def write(self, name: str, count: int) -> None:
         for value in self._values(count):

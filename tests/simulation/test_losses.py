@@ -24,8 +24,7 @@ def test_no_loss_ends_silently(block: range) -> None:
     """Of any topic, also of Kafka's own, with the owners running, frozen, cut off and stopped."""
     tally: Tally = run_block(block, losses=True)
     broken = [
-        f"seed {seed}: {problem}\n  {replay_command(seed, losses=True)}"
-        for seed, problem in tally.problems.items()
+        f"seed {seed}: {problem}\n  {replay_command(seed, losses=True)}" for seed, problem in tally.problems.items()
     ]
     assert not broken, "\n".join(broken)
 
@@ -53,10 +52,7 @@ def as_of_its_first_second(owners: Owners) -> Loss:
 
 @pytest.mark.parametrize(
     "loss",
-    [
-        *(lost("increments", "running", back, others=0) for back in (1, 2, 6)),
-        as_of_its_first_second("running"),
-    ],
+    [*(lost("increments", "running", back, others=0) for back in (1, 2, 6)), as_of_its_first_second("running")],
     ids=str,
 )
 def test_an_owner_writes_what_its_log_has_lost(loss: Loss) -> None:

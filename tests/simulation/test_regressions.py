@@ -10,19 +10,19 @@ from dataclasses import replace
 
 import pytest
 
-from snapreplay.app import names
 from snapreplay.service.control.status import DigestProof
 from snapreplay.service.live.pipeline import Live
-from snapreplay.service.ports import LogRecord, TopicPartition
+from snapreplay.service.ports import LogRecord
 from snapreplay.service.recovery import executor
 from snapreplay.service.recovery.follower import Tally, prove
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store
-from tests.simulation import program, scenario
+from tests.simulation import scenario
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Link
 from tests.simulation.producer import SimAppender
-from tests.simulation.replacing import INCREMENTS, create_own, replace_own
+from tests.simulation.program import INCREMENTS, SNAPSHOTS
+from tests.simulation.replacing import create_own, replace_own
 from tests.simulation.run import run_seed, run_world
 from tests.simulation.scenario import Event, Scenario
 from tests.simulation.world import World
@@ -54,19 +54,19 @@ QUIET = replace(
 
 
 class Script:
-    """A script instead of drawn faults: `plan` maps a site to the fault of its nth request, counted from 0 over
-    all."""
+    """A history with a script instead of drawn faults: `plan` maps a site to the fault of its nth request, counted from
+    0 over all."""
 
-    def __init__(self, world: World, plan: dict[str, dict[int, str]]) -> None:
+    def __init__(self, plan: dict[str, dict[int, str]], drawn: Scenario = QUIET) -> None:
+        self.world = World(VirtualLoop(), drawn, random.Random(1))
         self.seen: dict[str, int] = dict.fromkeys(plan, 0)
         self.played: list[str] = []
         self.plan = plan
-        faults = world.network.faults
+        faults = self.world.network.faults
         faults.draw = self.draw if plan else faults.draw  # type: ignore[method-assign]  # the script replaces the dice
-        self._active = lambda: faults.active
 
     def draw(self, site: str) -> str | None:
-        if site not in self.plan or not self._active():
+        if site not in self.plan or not self.world.network.faults.active:
             return None
         at, self.seen[site] = self.seen[site], self.seen[site] + 1
         kind = self.plan[site].get(at)
@@ -74,13 +74,26 @@ class Script:
             self.played.append(f"{site}.{kind}")
         return kind
 
+    def run(self) -> str | None:
+        """The problem, if any."""
+        return run_world(self.world.loop, self.world, self.world.rng)
+
+    def when_played(self, then: Callable[[], None]) -> None:
+        """Do it when a fault of the script has happened."""
+        if self.played:
+            then()
+        else:
+            self.world.loop.call_later(0.05, self.when_played, then)
+
+    def lose(self, topic: str = INCREMENTS) -> None:
+        """It is deleted and made again."""
+        assert replace_own(self.world, topic)
+        create_own(self.world, topic)
+
 
 def play(drawn: Scenario, plan: dict[str, dict[int, str]]) -> tuple[str | None, Script, World]:
-    """The problem, if any."""
-    loop, rng = VirtualLoop(), random.Random(1)
-    world = World(loop, drawn, rng)
-    script = Script(world, plan)
-    return run_world(loop, world, rng), script, world
+    script = Script(plan, drawn)
+    return script.run(), script, script.world
 
 
 # What must not be taken for what: a history, and the request with which it goes wrong.
@@ -98,9 +111,7 @@ SCRIPTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "nth"), [(name, nth) for name, (*_, every) in SCRIPTED.items() for nth in every]
-)
+@pytest.mark.parametrize(("name", "nth"), [(name, nth) for name, (*_, every) in SCRIPTED.items() for nth in every])
 def test_one_thing_is_not_taken_for_another(name: str, nth: int) -> None:
     """Each history heals after the one fault that is in it."""
     drawn, site, kind, _ = SCRIPTED[name]
@@ -147,40 +158,38 @@ def test_links_of_the_dead_are_silent() -> None:
         Link(world.network, dead).draw("end")
 
 
-def lose_the_log_and_take_away(world: World, then: Callable[[], None]) -> str | None:
+def lose_the_log_and_take_away(script: Script, then: Callable[[], None]) -> str | None:
     """Make T-ZengLiang again after 2 seconds, when the partition is another's; 6 seconds later it is ours again."""
-    loop = world.loop
+    world = script.world
 
     def happen() -> None:
-        process = world.processes[0]
-        assert replace_own(world, INCREMENTS)
-        create_own(world, INCREMENTS)
+        script.lose()
         then()
-        process.assigned(set())
-        loop.call_later(6.0, process.soon, process.assigned, {0})
+        take_away(world)
 
-    loop.call_later(2.0, lambda: world.processes[0].soon(happen))
-    problem = run_world(loop, world, world.rng)
-    assert world.own_replaced
-    return problem
+    world.loop.call_later(2.0, lambda: world.processes[0].soon(happen))
+    return script.run()
+
+
+def take_away(world: World) -> None:
+    process = world.processes[0]
+    process.assigned(set())
+    world.loop.call_later(6.0, process.soon, process.assigned, {0})
 
 
 @pytest.mark.parametrize("nth", range(3))
 def test_a_state_is_not_given_up_while_the_log_is_asked_for_it(nth: int) -> None:
     """Whether the log holds it is not known yet when the time to end is over."""
-    world = World(VirtualLoop(), QUIET, random.Random(1))
-    script = Script(world, {"bounds": {}})
+    script = Script({"bounds": {}})
 
     def no_answer() -> None:
         script.plan["bounds"] = {script.seen["bounds"] + nth: "lost"}
 
-    assert lose_the_log_and_take_away(world, no_answer) is None
+    assert lose_the_log_and_take_away(script, no_answer) is None
     assert script.played
 
 
-def test_a_state_is_not_given_up_with_the_work_that_is_cut_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_state_is_not_given_up_with_the_work_that_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is under way ends when the time to end is over; the state in memory stays until the log holds it."""
     hung: list[Live] = []
     run = Live.run
@@ -194,9 +203,7 @@ def test_a_state_is_not_given_up_with_the_work_that_is_cut_off(
                 await asyncio.sleep(3600)
 
     monkeypatch.setattr(Live, "run", hang_once)
-    world = World(VirtualLoop(), QUIET, random.Random(1))
-    Script(world, {"end": {}})
-    assert lose_the_log_and_take_away(world, lambda: None) is None
+    assert lose_the_log_and_take_away(Script({"end": {}}), lambda: None) is None
     assert hung
 
 
@@ -204,77 +211,55 @@ def test_a_state_is_not_given_up_with_the_work_that_is_cut_off(
 def test_a_batch_in_doubt_is_merged_once(nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The partition is taken away while its state is proven, after the batch in doubt was merged: nothing of it is
     lost, and the next recovery goes on from there."""
-    world = World(VirtualLoop(), QUIET, random.Random(1))
-    script = Script(world, {"end": {nth: "answer_lost"}})
+    script = Script({"end": {nth: "answer_lost"}})
     proofs: list[int] = []
 
     async def taken_away_once(store: Store, last: Increment, tally: Tally) -> DigestProof | None:
         proofs.append(last.batch)
         if len(proofs) == 1:
-            process = world.processes[0]
-            process.assigned(set())
-            world.loop.call_later(6.0, process.soon, process.assigned, {0})
+            take_away(script.world)
             await asyncio.sleep(3600)
         return await prove(store, last, tally)
 
     def lose() -> None:
-        if script.played and not world.own_replaced:
-            assert replace_own(world, INCREMENTS)
-            create_own(world, INCREMENTS)
-            monkeypatch.setattr(executor, "prove", taken_away_once)
-        elif not script.played:
-            world.loop.call_later(0.05, lose)
+        script.lose()
+        monkeypatch.setattr(executor, "prove", taken_away_once)
 
-    world.loop.call_later(0.05, lose)
-    assert run_world(world.loop, world, world.rng) is None
+    script.when_played(lose)
+    assert script.run() is None
     assert len(proofs) > 1
-    assert world.own_replaced
 
 
 def test_a_snapshot_in_two_topics_is_not_pointed_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """T-QuanLiang is made again between two chunks: the second one lies where the first one was."""
-    world = World(VirtualLoop(), replace(QUIET, fat=True, every_records=8), random.Random(1))
-    Script(world, {"end": {}})
-    snapshots = names.snapshots_topic(program.APP_ID)
+    script = Script({"end": {}}, replace(QUIET, fat=True, every_records=8))
     append = SimAppender.append
 
     async def append_after_loss(appender: SimAppender, record: LogRecord, partition: int) -> int:
-        log = world.broker.logs[TopicPartition(snapshots, partition)]
-        if log.end == 1 and not world.own_replaced:
-            assert replace_own(world, snapshots)
-            create_own(world, snapshots)
+        if script.world.broker.log(SNAPSHOTS, partition).end == 1 and not script.world.own_replaced:
+            script.lose(SNAPSHOTS)
         return await append(appender, record, partition)
 
     monkeypatch.setattr(SimAppender, "append", append_after_loss)
-    assert run_world(world.loop, world, world.rng) is None
-    assert world.own_replaced
+    assert script.run() is None
+    assert script.world.own_replaced
 
 
 def test_a_callback_that_fails_is_a_problem() -> None:
     """Nobody waits for it, so nobody else would say so."""
-    world = World(VirtualLoop(), QUIET, random.Random(1))
-    world.loop.call_later(1.0, world.broker.topic_ids.pop, "gone")
-    problem = run_world(world.loop, world, world.rng)
-    assert "a callback failed: KeyError('gone')" in (problem or "")
+    script = Script({})
+    script.world.loop.call_later(1.0, script.world.broker.topic_ids.pop, "gone")
+    assert "a callback failed: KeyError('gone')" in (script.run() or "")
 
 
 @pytest.mark.parametrize("nth", [2, 4])
 def test_our_own_fence_that_ended_our_transaction_is_nobody_else(nth: int) -> None:
     """T-ZengLiang is made again while a transaction is open; the fence that ends it is not answered."""
-    world = World(VirtualLoop(), QUIET, random.Random(1))
-    script = Script(world, {"fill": {nth: "deadline"}, "fence": {1: "answer_lost"}})
-
-    def lose() -> None:
-        if script.played:
-            assert replace_own(world, INCREMENTS)
-            create_own(world, INCREMENTS)
-        else:
-            world.loop.call_later(0.05, lose)
-
-    world.loop.call_later(0.05, lose)
-    assert run_world(world.loop, world, world.rng) is None
+    script = Script({"fill": {nth: "deadline"}, "fence": {1: "answer_lost"}})
+    script.when_played(script.lose)
+    assert script.run() is None
     assert script.played == ["fill.deadline", "fence.answer_lost"]
-    assert not world.network.faults.counts["without a log: StateDisputed"]
+    assert not script.world.network.faults.counts["without a log: StateDisputed"]
 
 
 @pytest.mark.parametrize("seed", [6002594, 6002632])

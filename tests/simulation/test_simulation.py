@@ -33,10 +33,7 @@ def tally_of(block: range) -> Tally:
 )
 def test_every_promise_is_kept(block: range) -> None:
     """No history of these seeds breaks a promise: see `oracle`, `watch` and `world` for what they are."""
-    broken = [
-        f"seed {seed}: {problem}\n  {replay_command(seed)}"
-        for seed, problem in tally_of(block).problems.items()
-    ]
+    broken = [f"seed {seed}: {problem}\n  {replay_command(seed)}" for seed, problem in tally_of(block).problems.items()]
     assert not broken, "\n".join(broken)
 
 
@@ -69,9 +66,7 @@ async def _crash_and_end(world: World, end: Callable[[World], Awaitable[None]]) 
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_crash_that_was_under_way_at_the_end_is_no_problem(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_that_was_under_way_at_the_end_is_no_problem(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process dies while it is stopped for good: nobody starts it again, and nothing of it is left over."""
     end = World.end
     monkeypatch.setattr(World, "end", lambda world: _crash_and_end(world, end))

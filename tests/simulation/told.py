@@ -8,14 +8,7 @@ from typing import TypeVar
 
 from snapreplay.app.record import RawRecord
 from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
-from snapreplay.snapshots.format.records import (
-    Chunk,
-    Claim,
-    Increment,
-    LogEntry,
-    Manifest,
-    Pointer,
-)
+from snapreplay.snapshots.format.records import Chunk, Claim, Increment, LogEntry, Manifest, Pointer
 from tests.simulation.log import Log, Written
 
 T = TypeVar("T", bound=LogEntry)
@@ -51,7 +44,6 @@ def ever(log: Log) -> Iterator[tuple[Claim | Increment, Written]]:
 
 
 def at(log: Log, offset: int) -> LogEntry | None:
-    """Return what is at an offset, trimmed or not; None where nothing is."""
     return _entry(log.records[offset]) if 0 <= offset < log.end else None
 
 

@@ -12,8 +12,8 @@ from tests.simulation import program, told
 from tests.simulation.log import Log
 from tests.simulation.network import Network
 from tests.simulation.process import Process
+from tests.simulation.program import INCREMENTS
 
-INCREMENTS = names.increments_topic(program.APP_ID)
 Failed = Callable[[Process, PartitionStatus], None]
 
 
@@ -86,8 +86,7 @@ class Watch:
         truth = self._last(status.partition, None)
         if truth is None or status.batch is None or status.batch > truth:
             self._network.misused(
-                f"{process.name} reports batch {status.batch} of partition {status.partition},"
-                f" committed is {truth}"
+                f"{process.name} reports batch {status.batch} of partition {status.partition}, committed is {truth}"
             )
 
     def _last(self, number: int, below: int | None) -> int | None:
@@ -96,19 +95,10 @@ class Watch:
         logs = self._logs(number)
         if below is not None:
             return next((each.batch for _, each in told.newest(logs[-1], Increment, below)), None)
-        found = (
-            next((each.batch for _, each in told.newest(log, Increment)), None) for log in logs
-        )
-        lost = (
-            each.batch
-            for log in logs
-            if log.lost
-            for each, _ in told.ever(log)
-            if isinstance(each, Increment)
-        )
+        found = (next((each.batch for _, each in told.newest(log, Increment)), None) for log in logs)
+        lost = (each.batch for log in logs if log.lost for each, _ in told.ever(log) if isinstance(each, Increment))
         return max((each for each in (*found, *lost) if each is not None), default=None)
 
     def _logs(self, number: int) -> list[Log]:
-        """Return the logs of T-ZengLiang, in the order in which they were created."""
         broker = self._network.broker
         return [broker.by_id[each][number] for each in broker.ids_of[INCREMENTS]]

@@ -6,20 +6,18 @@ import asyncio
 import random
 from typing import Any
 
-from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.ports import TopicPartition
 from snapreplay.state.contract import Store
 from tests.simulation import by_time, events, program
-from tests.simulation.beginning import begin, begin_late
 from tests.simulation.broker import Broker
-from tests.simulation.epilogue import play
+from tests.simulation.ends import begin, begin_late, play
 from tests.simulation.faults import Faults
 from tests.simulation.feeder import Feeder
 from tests.simulation.group import Group
-from tests.simulation.history import History, Violation
+from tests.simulation.history import History, View, Violation, stored_in
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.losing import Losses
 from tests.simulation.network import Network
@@ -27,7 +25,6 @@ from tests.simulation.oracle import Oracle
 from tests.simulation.process import Process
 from tests.simulation.replacing import LEADS_NOWHERE, REFUSED, Replacement, create_own, fill
 from tests.simulation.scenario import Scenario
-from tests.simulation.view import View, stored_in
 from tests.simulation.watch import Watch
 
 # Virtual: an owner that lost its partition several times in a row stands back for up to a minute.
@@ -42,8 +39,6 @@ NEED_A_FIX = ("HandlerFailed", "CodeChanged")
 
 
 class World:
-    """Everything of one seed."""
-
     def __init__(self, loop: VirtualLoop, scenario: Scenario, rng: random.Random) -> None:
         self.loop, self.scenario, self.rng = loop, scenario, rng
         self.broker = Broker(rng, slow_markers=scenario.slow_markers)
@@ -102,9 +97,7 @@ class World:
             return
         if kind not in NEED_A_FIX or not self.scenario.poison or self.scenario.dead_letter:
             text = status.error.message if status.error else ""
-            self.network.misused(
-                f"{process.name} FAILED partition {status.partition}: {kind}: {text}"
-            )
+            self.network.misused(f"{process.name} FAILED partition {status.partition}: {kind}: {text}")
             return
         if (process.name, status.partition) not in self._retried:  # before anything is repaired
             self._retried.add((process.name, status.partition))
@@ -139,7 +132,6 @@ class World:
         return program.app_of(version, drawn.inputs, **drawn.variant)
 
     def replace(self, process: Process) -> None:
-        """Replace a process, unless somebody of its name is back already."""
         there = any(each.instance_id == process.instance_id for each in self.processes)
         if not there and not self.epilogue and not self.ending:
             self.start(process.instance_id)
@@ -147,10 +139,7 @@ class World:
     # ---------------------------------------------------------- the history
 
     async def run(self) -> None:
-        """
-        Raises:
-            Violation: the promise is broken, here is where.
-        """
+        """Raises Violation: the promise is broken, here is where."""
         scenario = self.scenario
         await self._prepare()
         for number in range(scenario.processes):
@@ -174,10 +163,7 @@ class World:
         await self.end()
 
     def judge(self) -> list[History]:
-        """
-        Raises:
-            Violation.
-        """
+        """Raises Violation."""
         if self.network.violations:
             raise Violation("; ".join(self.network.violations))
         stories = [self._story(number) for number in range(self.scenario.partitions)]
@@ -227,19 +213,17 @@ class World:
         """Input topic → offset after its last record."""
         found = {}
         for topic in program.INPUTS[: self.scenario.inputs]:
-            records = self.broker.logs[TopicPartition(topic, number)].committed()
+            records = self.broker.log(topic, number).committed()
             found[topic] = records[-1].offset + 1 if records else 0
         return found
 
     async def _prepare(self) -> None:
         """Topics and genesis, without faults; the processes find both."""
         scenario = self.scenario
-        own = (
-            names.increments_topic(program.APP_ID),
-            names.snapshots_topic(program.APP_ID),
-            names.dead_letters_topic(program.APP_ID),
-        )
-        for topic in (*program.INPUTS[: scenario.inputs], program.OUTPUT, *own):
+        for topic in (
+            *program.INPUTS[: scenario.inputs],
+            *(program.OUTPUT, program.INCREMENTS, program.SNAPSHOTS, program.LETTERS),
+        ):
             self.broker.create(topic, scenario.partitions)
         if not scenario.begins_late:
             await begin(self)
@@ -274,10 +258,7 @@ class World:
     async def _until_healed(self) -> None:
         targets = [self.targets(number) for number in range(self.scenario.partitions)]
         began = self.loop.time()
-        while not (
-            all(self._settled(number, targets[number]) for number in range(len(targets)))
-            and self.quiet
-        ):
+        while not (all(self._settled(number, targets[number]) for number in range(len(targets))) and self.quiet):
             if self.network.violations:
                 raise Violation("; ".join(self.network.violations))
             if self.loop.time() > began + WAITED_SECONDS and self.losses.is_waited_for():
@@ -353,16 +334,11 @@ class World:
             for process in self.processes
             for status in process.board.all()
         ]
-        loud = [
-            f"{log.partition}: {log.view}"
-            for log in self.broker.logs.values()
-            if log.stable < log.end
-        ]
+        loud = [f"{log.partition}: {log.view}" for log in self.broker.logs.values() if log.stable < log.end]
         targets = [self.targets(number) for number in range(self.scenario.partitions)]
         return f"{self.group.assignment}, {loud}, {targets}, " + "; ".join(found)
 
     def store_of(self, number: int) -> Store | None:
-        """The state of the owner; None unless it is LIVE."""
         owner = self.group.owner(number)
         supervisor = owner.supervisor if owner is not None else None
         runner = supervisor.runners.get(number) if supervisor is not None else None
@@ -384,7 +360,7 @@ class World:
 
 
 def _is_half_sealed(store: Any) -> bool:
-    for each in getattr(store, "_maps", {"": store}).values():
+    for each in store.maps.values():
         undo = each.shards._undo
         if undo is not None and undo.places is each._staged_places:
             return True

@@ -11,52 +11,33 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
-    ("count", "noun", "expected"),
+    ("said", "expected"),
     [
-        (0, "offset", "0 offsets"),
-        (1, "entry", "1 entry"),
-        (1_048_576, "entry", "1,048,576 entries"),
-        (2, "key", "2 keys"),
-        (3, "batch", "3 batches"),
-        (2, "index", "2 indexes"),
+        (counted(0, "offset"), "0 offsets"),
+        (counted(1, "entry"), "1 entry"),
+        (counted(1_048_576, "entry"), "1,048,576 entries"),
+        (counted(2, "key"), "2 keys"),
+        (counted(3, "batch"), "3 batches"),
+        (counted(2, "index"), "2 indexes"),
+        (counted_are(1, "offset"), "1 offset is"),
+        (counted_are(2, "offset"), "2 offsets are"),
+        (counted_or_no(0, "finding"), "no findings"),
+        (counted_or_no(1, "entry"), "1 entry"),
+        (counted_or_no(2_000, "finding"), "2,000 findings"),
     ],
 )
-def test_a_noun_follows_its_number(count, noun, expected):
-    """Singular for one, plural for none and many, thousands apart."""
-    assert counted(count, noun) == expected
-
-
-def test_the_verb_follows_too():
-    """One is, two are."""
-    assert counted_are(1, "offset") == "1 offset is"
-    assert counted_are(2, "offset") == "2 offsets are"
-
-
-def test_none_is_a_word_where_it_reads_better():
-    """No, one, two."""
-    assert counted_or_no(0, "finding") == "no findings"
-    assert counted_or_no(1, "entry") == "1 entry"
-    assert counted_or_no(2_000, "finding") == "2,000 findings"
+def test_a_noun_and_a_verb_follow_their_number(said, expected):
+    """Singular for one, plural for none and many, thousands apart; none is a word where it reads better."""
+    assert said == expected
 
 
 def test_no_message_counts_for_itself():
     """A computed number directly before a plural would say "1 offsets" one day."""
     nouns = "offsets|records|partitions|chunks|entries|batches|snapshots|replicas|brokers|jars|changes|findings|outputs"
-    bare = re.compile(
-        r"\{(len\([^{}]*\)( or 'no')?|[a-z_.]*count|number|[^{}]* - [^{}]*)(:,)?\} ("
-        + nouns
-        + r")\b"
-    )
+    bare = re.compile(r"\{(len\([^{}]*\)( or 'no')?|[a-z_.]*count|number|[^{}]* - [^{}]*)(:,)?\} (" + nouns + r")\b")
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
-        for folder in (
-            "api",
-            "service",
-            "snapshots",
-            "snapreplay/app",
-            "snapreplay/state",
-            "snapreplay/testing",
-        )
+        for folder in ("api", "service", "snapshots", "snapreplay/app", "snapreplay/state", "snapreplay/testing")
         for path in (ROOT / folder).rglob("*.py")
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if bare.search(line)

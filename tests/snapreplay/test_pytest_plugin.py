@@ -88,9 +88,7 @@ def test_the_fixtures_give_each_test_an_app_of_its_own(broker, tmp_path):
     (tmp_path / "ledger.py").write_text(APP)
     (tmp_path / "test_ledger.py").write_text(ON_A_BROKER)
     (tmp_path / "pytest.ini").write_text(INI)
-    said = pytest_in(
-        tmp_path, "-W", "error", SNAPREPLAY_TEST_BOOTSTRAP_SERVERS=broker.bootstrap_servers
-    )
+    said = pytest_in(tmp_path, "-W", "error", SNAPREPLAY_TEST_BOOTSTRAP_SERVERS=broker.bootstrap_servers)
     assert "3 passed" in said
     pid = (tmp_path / "pid").read_text()
     assert not Path(f"/proc/{pid}").exists()
@@ -100,6 +98,4 @@ def test_who_does_not_use_it_pays_nothing(tmp_path):
     """A run without our fixtures imports neither the Kafka client nor anything else of ours but the plugin."""
     (tmp_path / "test_nothing.py").write_text(WITHOUT)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    assert "snapreplay.pytest_plugin" in pytest_in(
-        tmp_path, "--trace-config"
-    )  # the plugin is there
+    assert "snapreplay.pytest_plugin" in pytest_in(tmp_path, "--trace-config")  # the plugin is there

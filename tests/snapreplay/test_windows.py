@@ -32,13 +32,7 @@ def test_a_session_grows_and_ends():
 
 
 @pytest.mark.parametrize(
-    "call",
-    [
-        lambda: tumbling(1, 0),
-        lambda: hopping(1, 10, -1),
-        lambda: hopping(1, 10, 11),
-        lambda: session(1, True),
-    ],
+    "call", [lambda: tumbling(1, 0), lambda: hopping(1, 10, -1), lambda: hopping(1, 10, 11), lambda: session(1, True)]
 )
 def test_sizes_that_cannot_work_are_refused(call):
     """By name."""

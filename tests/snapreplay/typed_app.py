@@ -5,20 +5,7 @@ from typing import Any, assert_type
 
 import msgspec
 
-from snapreplay import (
-    App,
-    MapState,
-    Out,
-    Record,
-    Stores,
-    Topic,
-    i64,
-    json,
-    msgpack,
-    nullable,
-    raw,
-    utf8,
-)
+from snapreplay import App, MapState, Out, Record, Stores, Topic, i64, json, msgpack, nullable, raw, utf8
 
 
 class Payment(msgspec.Struct):

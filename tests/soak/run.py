@@ -51,9 +51,7 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
         asyncio.run(Stage(servers, app.make(app_id), PARTITIONS).prepare())
         place = Place(servers, app_id, SETTINGS, folder, timeline, PROGRAM)
         tasks = {name: folder / f"{name}.tasks" for name in ("p0", "p1")}
-        slots = {
-            Slot(name, place, variables={TASKS: str(path)}): path for name, path in tasks.items()
-        }
+        slots = {Slot(name, place, variables={TASKS: str(path)}): path for name, path in tasks.items()}
         for slot in slots:
             stack.callback(slot.end_all)
             slot.start()
@@ -101,11 +99,7 @@ def _check(slots: list[Slot]) -> None:
 
 def _judge(outcome: Outcome, place: Place, urls: list[str]) -> None:
     outcome.verdict = verify(
-        place.bootstrap_servers,
-        place.app_id,
-        outcomes=place.outcomes,
-        deadline_seconds=HEAL_S,
-        urls=urls,
+        place.bootstrap_servers, place.app_id, outcomes=place.outcomes, deadline_seconds=HEAL_S, urls=urls
     )
     unproven = [each for each in outcome.restores if each.proof_equal is not True]
     outcome.problems += [f"restore without an equal digest: {each}" for each in unproven]

@@ -75,9 +75,7 @@ def of_process(pid: int) -> tuple[float, int, int, int]:
     Raises:
         OSError: it is gone, or dead and not yet buried.
     """
-    status = dict(
-        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-    )
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     if "VmRSS" not in status:
         raise ProcessLookupError(f"process {pid} is dead")
     links = []

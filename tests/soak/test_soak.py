@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,10 @@ def test_a_sampler_that_fails_is_a_problem() -> None:
 
     broken: Any = object()  # whatever it is asked for, it raises
     timeline = Timeline()
-    with Sampler({broken: Path()}, timeline) as sampler:
-        sampler._thread.join(30)
+    with Sampler({broken: Path()}, timeline):
+        for thread in threading.enumerate():
+            if thread.name == "sampler":
+                thread.join(30)
     (problem,) = timeline.problems
     assert "the sampler ended by itself" in problem
 

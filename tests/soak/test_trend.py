@@ -8,15 +8,13 @@ import pytest
 
 from tests.chaos.watch import Restore
 from tests.soak.sampling import Sample
-from tests.soak.trend import GROWTH_MAX, WARM_UP_S, of_restores, over_lives, slope, within_lives
+from tests.soak.trend import GROWTH_MAX, WARM_UP_S, of_restores, over_lives, within_lives
 
 USUAL = 2
 RESTORE = Restore("p0.0", 0, 0, 0.0, 0.0, 1, "changes", True, False, True)
 
 
-def life(
-    leak_mib_per_minute: float, seconds: float = 300.0, incarnation: int = 0, live: int = USUAL
-) -> list[Sample]:
+def life(leak_mib_per_minute: float, seconds: float = 300.0, incarnation: int = 0, live: int = USUAL) -> list[Sample]:
     """Every two seconds; noise of a few MiB, and much more in the warm-up."""
     dice = random.Random(5)
     samples = []
@@ -26,12 +24,6 @@ def life(
         row = (float(at), "p1", incarnation, float(at), live, rss, 5, 13, 19)
         samples.append(Sample(*row, tasks=40 + dice.randrange(5)))
     return samples
-
-
-def test_a_straight_line_has_its_slope() -> None:
-    """Least squares of exact points is exact."""
-    assert slope([(x, 3 * x + 1) for x in range(5)]) == pytest.approx(3)
-    assert slope([(1, 5), (1, 7)]) == 0
 
 
 def test_noise_and_warm_up_are_no_growth() -> None:
@@ -60,9 +52,7 @@ def test_a_later_life_with_more_is_growth() -> None:
         for rise in (20,)
         for each in life(0, incarnation=number)
     ]
-    assert [each.what for each in over_lives(lives, USUAL) if each.grows] == [
-        "p1, life after life, rss_mib"
-    ]
+    assert [each.what for each in over_lives(lives, USUAL) if each.grows] == ["p1, life after life, rss_mib"]
 
 
 @pytest.mark.parametrize(("per_restore_s", "grows"), [(0.0, False), (0.5, True)])

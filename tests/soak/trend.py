@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean, linear_regression
 
 from tests.chaos.watch import Restore
 from tests.soak.sampling import Sample
@@ -42,24 +43,13 @@ class Trend:
         return self.per_minute * self.minutes
 
 
-def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Least squares; 0 for fewer than two different x."""
-    n = len(points)
-    mean_x = sum(x for x, _ in points) / n
-    mean_y = sum(y for _, y in points) / n
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
-
-
-def line(
-    what: str, points: Sequence[tuple[float, float]], rise_max: float, per_minute_max: float
-) -> Trend:
-    """Lay a line through (seconds, value) points."""
-    minutes = (points[-1][0] - points[0][0]) / 60
-    per_minute = slope(points) * 60
+def line(what: str, points: Sequence[tuple[float, float]], rise_max: float, per_minute_max: float) -> Trend:
+    """Lay a line through (seconds, value) points, at least two moments."""
+    times, values = zip(*points, strict=True)
+    minutes = (times[-1] - times[0]) / 60
+    per_minute = linear_regression(times, values).slope * 60
     grows = per_minute > per_minute_max and per_minute * minutes > rise_max
-    mean = sum(y for _, y in points) / len(points)
-    return Trend(what, len(points), minutes, mean, per_minute, grows)
+    return Trend(what, len(points), minutes, fmean(values), per_minute, grows)
 
 
 def within_lives(samples: Iterable[Sample], usual_live: int) -> list[Trend]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 from typing import Any
 
 from snapreplay.service.decisions.accept import Acceptance, carry_out, propose
+from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.publish.state import Begun
 from tests.support.stage import Stage
 
@@ -20,7 +22,6 @@ def command_in(hint: str, way: str = "") -> list[str]:
 
 
 def finding_in(hint: str, way: str = "") -> str:
-    """The id that the command names."""
     words = command_in(hint, way)
     return words[words.index("--finding") + 1]
 
@@ -43,9 +44,32 @@ async def proposed(here: Stage, hint: str, app: Any = None, way: str = "") -> Ac
     return await propose(app or here.app, settings, here.cluster, 0, found, REASON)
 
 
-async def accepted(
-    here: Stage, hint: str, app: Any = None, way: str = ""
-) -> tuple[Acceptance, Begun]:
-    """Accept as `accept` does."""
+async def accepted(here: Stage, hint: str, app: Any = None, way: str = "") -> tuple[Acceptance, Begun]:
     acceptance = await proposed(here, hint, app, way)
     return acceptance, await carry_out(acceptance)
+
+
+def killed_before_its_increment(monkeypatch: Any) -> None:
+    """Let whoever writes a snapshot be killed directly behind it."""
+    real = snapshot_writer.write
+
+    async def then_killed(*arguments: Any) -> None:
+        await real(*arguments)
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(snapshot_writer, "write", then_killed)
+
+
+def fenced_while_writing(monkeypatch: Any, times: int) -> list[int]:
+    """Fence whoever writes a snapshot, so many times. Returns how often it is still to happen."""
+    real, left = snapshot_writer.write, [times]
+
+    async def then_fenced(context: Any, *arguments: Any) -> Any:
+        pointer = await real(context, *arguments)
+        if left[0]:
+            left[0] -= 1
+            await (await context.cluster.fence(context.transactional_id)).discard()
+        return pointer
+
+    monkeypatch.setattr(snapshot_writer, "write", then_fenced)
+    return left

@@ -13,10 +13,7 @@ from snapreplay import App, MapState, Topic, nullable, utf8
 
 Handler = Callable[[Any, Any, Any], None]
 
-ESCAPING = {
-    each.__name__: each
-    for each in (asyncio.CancelledError, SystemExit, KeyboardInterrupt, MemoryError)
-}
+ESCAPING = {each.__name__: each for each in (asyncio.CancelledError, SystemExit, KeyboardInterrupt, MemoryError)}
 
 BUSY_SECONDS = 0.005
 MODULUS = 1_000_003  # a prime: the fold of the pair below depends on the order of every record
@@ -30,12 +27,13 @@ def ledger(
 ) -> App[Any]:
     """Balances per key; topics payments-NAME and balances-NAME. `rule(value, account)` books one payment; `sends` goes
     with each output."""
-    payments, balances = Topic(f"payments-{name}"), Topic(f"balances-{name}")
-    app: App[Any] = App(name, inputs=[payments], outputs=[balances], state=accounts, **options)
+    topics: dict[str, Any] = {"inputs": [Topic(f"payments-{name}")], "outputs": [Topic(f"balances-{name}")]}
+    app: App[Any] = App(name, **{**topics, "state": accounts, **options})
+    (balances,) = app.outputs
     book = rule or add
     more = tuple((sends or {}).items())
 
-    @app.handler(payments)
+    @app.handler(app.inputs[0])
     def on_payment(record: Any, state: Any, out: Any) -> None:
         account = state[record.key]
         account["n"] += 1
@@ -56,7 +54,6 @@ def accounts() -> MapState[str, dict[str, int]]:
 
 
 def add(value: Any, account: dict[str, int]) -> None:
-    """Books the amount."""
     account["sum"] += value["amount"]
 
 
@@ -94,16 +91,11 @@ def compute(value: Any, account: dict[str, int]) -> None:
     """Takes about half a millisecond of CPU; with value["until"], five until a file of this name exists."""
     account["sum"] += value["amount"] + sum(range(20_000)) % 1
     begun = time.monotonic()
-    while (
-        "until" in value
-        and time.monotonic() < begun + BUSY_SECONDS
-        and not Path(value["until"]).exists()
-    ):
+    while "until" in value and time.monotonic() < begun + BUSY_SECONDS and not Path(value["until"]).exists():
         pass
 
 
 def grow(value: Any, account: dict[str, Any]) -> None:
-    """An output as large as the record asks for."""
     account["sum"] += value["amount"]
     account["padding"] = "x" * value.get("padding", 0)
 
@@ -125,29 +117,20 @@ def picky(name: str) -> App[Any]:
 
 def pair(name: str, left: str = "", **options: Any) -> App[Any]:
     """Two inputs, left-NAME (or `left`) and right-NAME, folded in an order-sensitive way; output merged-NAME."""
-    other, right, merged = (
-        Topic(left or f"left-{name}"),
-        Topic(f"right-{name}"),
-        Topic(f"merged-{name}"),
-    )
+    other, right, merged = (Topic(left or f"left-{name}"), Topic(f"right-{name}"), Topic(f"merged-{name}"))
     app: App[Any] = App(
-        name,
-        inputs=[other, right],
-        outputs=[merged],
-        state=lambda: MapState(str, int, default=int),
-        **options,
+        name, inputs=[other, right], outputs=[merged], state=lambda: MapState(str, int, default=int), **options
     )
 
-    @app.handler(other)
-    def on_left(record: Any, state: Any, out: Any) -> None:
-        state[record.key] = (state[record.key] * 3 + record.value["amount"]) % MODULUS
-        out.send(merged, key=record.key, value={"id": record.id, "value": state[record.key]})
+    def folding(factor: int) -> Handler:
+        def on_record(record: Any, state: Any, out: Any) -> None:
+            state[record.key] = (state[record.key] * factor + record.value["amount"]) % MODULUS
+            out.send(merged, key=record.key, value={"id": record.id, "value": state[record.key]})
 
-    @app.handler(right)
-    def on_right(record: Any, state: Any, out: Any) -> None:
-        state[record.key] = (state[record.key] * 5 + record.value["amount"]) % MODULUS
-        out.send(merged, key=record.key, value={"id": record.id, "value": state[record.key]})
+        return on_record
 
+    app.handler(other)(folding(3))
+    app.handler(right)(folding(5))
     return app
 
 
@@ -178,9 +161,7 @@ class Undoable(Tape):
         del self.ids[self._length :]
 
 
-def tape(
-    name: str, state: Callable[[], Tape] = Tape, poison: bool = True, **options: Any
-) -> App[Any]:
+def tape(name: str, state: Callable[[], Tape] = Tape, poison: bool = True, **options: Any) -> App[Any]:
     """Each output tells how many records came before; raises on poison after it changed the state."""
     payments, counts = Topic(f"payments-{name}"), Topic(f"balances-{name}")
     app: App[Any] = App(name, inputs=[payments], outputs=[counts], state=state, **options)
@@ -197,20 +178,5 @@ def tape(
 
 def heir(app: App[Any], name: str, **options: Any) -> App[Any]:
     """A ledger of another id with the topics of `app`; `inputs=`, `state=` and so on as for an App."""
-    given: dict[str, Any] = {
-        "inputs": [Topic(topic.name) for topic in app.inputs],
-        "outputs": [Topic(topic.name) for topic in app.outputs],
-        "state": accounts,
-        **options,
-    }
-    made: App[Any] = App(name, **given)
-    (balances,) = made.outputs
-
-    @made.handler(made.inputs[0])
-    def on_payment(record: Any, state: Any, out: Any) -> None:
-        account = state[record.key]
-        account["n"] += 1
-        add(record.value, account)
-        out.send(balances, key=record.key, value={"id": record.id, **account})
-
-    return made
+    inputs, outputs = ([Topic(topic.name) for topic in topics] for topics in (app.inputs, app.outputs))
+    return ledger(name, **{"inputs": inputs, "outputs": outputs, **options})

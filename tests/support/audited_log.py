@@ -16,14 +16,7 @@ import msgspec
 from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.snapshots.format.changes import split_changes
 from snapreplay.snapshots.format.envelope import decode, encode
-from snapreplay.snapshots.format.records import (
-    Chunk,
-    ChunkRef,
-    Claim,
-    Genesis,
-    Manifest,
-    Pointer,
-)
+from snapreplay.snapshots.format.records import Chunk, ChunkRef, Claim, Genesis, Manifest, Pointer
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import DEFAULT_STORE, Digest, digest_of, digest_of_stores
 from tests.support.audited_topics import Topics
@@ -63,7 +56,6 @@ def store_of(key: bytes) -> str:
 
 
 def digests_of(state: Mapping[bytes, bytes]) -> dict[str, Digest]:
-    """Return the digests by store."""
     by_store: dict[str, dict[bytes, bytes]] = {}
     for key, value in state.items():
         by_store.setdefault(store_of(key), {})[key] = value
@@ -115,7 +107,6 @@ class Story:
         return self.topics.commit(self.log, values)
 
     def trim(self, number: int, log_offset: int, snaps_offset: int) -> None:
-        """Delete what lies below these offsets of a partition."""
         self.topics.trim(self.log, number, log_offset)
         self.topics.trim(self.snaps, number, snaps_offset)
 
@@ -144,13 +135,11 @@ class Story:
         if stage.startswith("claim"):
             partition.epoch = offsets[0]
         elif stage.startswith("snapshot"):
-            self._write_manifest(stage, number, values, offsets)
+            self.write_manifest(stage, number, values, offsets)
         else:
             partition.last_offset = offsets[-1]
 
-    def _write_manifest(
-        self, stage: str, number: int, values: list[bytes], offsets: list[int]
-    ) -> None:
+    def write_manifest(self, stage: str, number: int, values: list[bytes], offsets: list[int]) -> None:
         """Now that the chunks' offsets are known; then the pointer that the next increment carries."""
         partition = self.partitions[number]
         stores = digests_of(partition.state)
@@ -173,22 +162,17 @@ class Story:
         spoilt = self._fault(f"manifest{stage[-1]}", number).manifest(written)
         (offset,) = self.append("snapshot", {number: [encode(spoilt)]})[number]
         partition.written[f"manifest{stage[-1]}"] = [offset]
-        pointer = Pointer(
-            written.snapshot_id, offset, offsets[0], partition.batch, partition.last_offset, digest
-        )
+        pointer = Pointer(written.snapshot_id, offset, offsets[0], partition.batch, partition.last_offset, digest)
         partition.pointers = [pointer, *partition.pointers]
 
 
 def claim_of(partition: Partition) -> bytes:
-    """The next owner's claim."""
     return encode(Claim("c", partition.app_id, "cluster-1", "p", "i", "host", 1, 0))
 
 
 def batch_of(partition: Partition) -> list[bytes]:
     """Two changes records and an increment over two inputs; one key is deleted again each time."""
-    changes: dict[bytes, bytes | None] = {
-        b"k%d-%d" % (partition.batch, n): os.urandom(150) for n in range(8)
-    }
+    changes: dict[bytes, bytes | None] = {b"k%d-%d" % (partition.batch, n): os.urandom(150) for n in range(8)}
     cleared = []
     if partition.batch == 4:
         cleared = [RETIRED]
@@ -243,11 +227,8 @@ def increment_of(partition: Partition, *, ranges: bool, **fields) -> bytes:
 
 
 def snapshot_of(partition: Partition, snapshot_id: str) -> list[bytes]:
-    """The chunks of the whole state, several of them."""
     values = []
-    for sequence, (store, index) in enumerate(
-        product((DEFAULT_STORE, "more", RETIRED), range(SHARD_COUNT))
-    ):
+    for sequence, (store, index) in enumerate(product((DEFAULT_STORE, "more", RETIRED), range(SHARD_COUNT))):
         part = {
             key: value
             for key, value in partition.state.items()

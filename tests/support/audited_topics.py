@@ -1,7 +1,6 @@
 """The records of an audited log: on a real broker, or in memory with the same offsets."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from confluent_kafka import Producer, TopicPartition
@@ -9,8 +8,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from snapreplay.app.names import increments_topic, snapshots_topic
-from snapreplay.app.record import InputRecord, RawRecord
+from snapreplay.app.record import InputRecord
+from snapreplay.service.ports import TopicPartition as Place
 from snapreplay.snapshots.format.seal import Seals
+from tests.simulation.log import Log, Transaction, TxnState
 from tests.support.deadlines import scaled
 
 DEADLINE_S = scaled(30)
@@ -86,77 +87,64 @@ def _produced(producer: Producer, topic: str, values: Values) -> Offsets:
     return offsets
 
 
-@dataclass
-class _Log:
-    records: list[RawRecord] = field(default_factory=list)
-    start: int = 0
-    end: int = 0
-
-
 class MemoryTopics:
-    """A marker takes an offset behind each transaction, aborted records take theirs and are never read."""
+    """The topics as the simulator's logs; given ones, or those that are created."""
 
-    def __init__(self) -> None:
-        self._logs: dict[tuple[str, int], _Log] = {}
+    def __init__(self, logs: dict[Place, Log] | None = None) -> None:
+        self._logs = {} if logs is None else logs
 
     def create(self, names: Iterable[str], partition_count: int) -> None:
-        self._logs |= {
-            (name, number): _Log() for name in names for number in range(partition_count)
+        places = [Place(name, number) for name in names for number in range(partition_count)]
+        self._logs |= {place: Log(place) for place in places}
+
+    def append(self, topic: str, values: Values, transaction: Transaction | None = None) -> Offsets:
+        return {
+            number: [self._log(topic, number).append(None, value, (), 0, transaction) for value in records]
+            for number, records in values.items()
         }
 
-    def append(self, topic: str, values: Values) -> Offsets:
-        offsets: Offsets = {}
-        for number, records in values.items():
-            log = self._logs[topic, number]
-            offsets[number] = list(range(log.end, log.end + len(records)))
-            log.records += [
-                RawRecord(topic, number, offset, 0, None, value)
-                for offset, value in zip(offsets[number], records, strict=True)
-            ]
-            log.end += len(records)
-        return offsets
-
     def commit(self, topic: str, values: Values) -> Offsets:
-        offsets = self.append(topic, values)
-        self._mark(topic, values)
-        return offsets
+        return self._decide(topic, values, TxnState.COMMITTED)
 
     def abort(self, topic: str, values: Values) -> None:
-        for number, records in values.items():
-            self._logs[topic, number].end += len(records)
-        self._mark(topic, values)
+        self._decide(topic, values, TxnState.ABORTED)
 
     def trim(self, topic: str, partition: int, before_offset: int) -> None:
-        log = self._logs[topic, partition]
-        log.start = before_offset
-        log.records = [record for record in log.records if record.offset >= before_offset]
+        self._log(topic, partition).trim(before_offset)
 
-    def places(self) -> list[tuple[str, int]]:
+    def places(self) -> list[Place]:
         return list(self._logs)
 
     def cut(self, topic: str, partition: int, end_offset: int) -> None:
         """Cut as an unclean election does, or a topic that was created again."""
-        log = self._logs[topic, partition]
-        log.records = [record for record in log.records if record.offset < end_offset]
-        log.end = end_offset
+        self._log(topic, partition).cut(end_offset)
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        log = self._logs[topic, partition]
+        log = self._log(topic, partition)
         return log.start, log.end
 
-    def read(
-        self, topic: str, partition: int, start_offset: int, end_offset: int
-    ) -> Iterator[Sequence[InputRecord]]:
+    def read(self, topic: str, partition: int, start_offset: int, end_offset: int) -> Iterator[Sequence[InputRecord]]:
         """Read in slices of three."""
-        log = self._logs[topic, partition]
+        log = self._log(topic, partition)
         assert start_offset >= log.start
-        records = [r for r in log.records if start_offset <= r.offset < end_offset]
+        found = (
+            log.visible(offset, committed_only=True) for offset in range(start_offset, min(end_offset, log.stable))
+        )
+        records = [record for record in found if record is not None]
         for first in range(0, len(records), 3):
             yield records[first : first + 3]
 
-    def _mark(self, topic: str, values: Values) -> None:
-        for number, records in values.items():
-            self._logs[topic, number].end += bool(records)
+    def _log(self, topic: str, partition: int) -> Log:
+        return self._logs[Place(topic, partition)]
+
+    def _decide(self, topic: str, values: Values, state: TxnState) -> Offsets:
+        """A transaction, and its marker where it has written something."""
+        transaction = Transaction("story", 0, 0.0)
+        offsets = self.append(topic, values, transaction)
+        transaction.state = state
+        for number in (number for number, records in values.items() if records):
+            self._log(topic, number).mark(transaction)
+        return offsets
 
 
 class MemoryLogs:
@@ -175,4 +163,7 @@ class MemoryLogs:
 
     def snapshots(self, start_offset: int, end_offset: int) -> Iterator[Sequence[InputRecord]]:
         topic = snapshots_topic(self._app_id)
+        return self._topics.read(topic, self._partition, start_offset, end_offset)
+
+    def input(self, topic: str, start_offset: int, end_offset: int) -> Iterator[Sequence[InputRecord]]:
         return self._topics.read(topic, self._partition, start_offset, end_offset)

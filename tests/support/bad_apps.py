@@ -16,12 +16,7 @@ In = Record[str, Any]
 
 
 def make(app_id: str) -> App[State]:
-    return App(
-        app_id,
-        inputs=[words],
-        outputs=[answers],
-        state=lambda: MapState(str, dict, default=lambda: {"n": 0}),
-    )
+    return App(app_id, inputs=[words], outputs=[answers], state=lambda: MapState(str, dict, default=lambda: {"n": 0}))
 
 
 clock = make("clock")

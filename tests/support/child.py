@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,9 @@ from typing import Any
 
 import httpx2
 
+from tests.support import reference
 from tests.support.deadlines import scaled
+from tests.support.stage import Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
@@ -34,16 +37,8 @@ SETTINGS = {
 
 
 class Child:
-    """One process `snapreplay run`."""
-
     def __init__(
-        self,
-        bootstrap_servers: str,
-        kind: str,
-        app_id: str,
-        log: Path,
-        program: Path = PROGRAM,
-        **settings: object,
+        self, bootstrap_servers: str, kind: str, app_id: str, log: Path, program: Path = PROGRAM, **settings: object
     ) -> None:
         """`settings` by dotted name with `__` for the dot: restore__mode="replay"."""
         given: dict[str, object] = {**SETTINGS, "instance_id": "one"}
@@ -71,7 +66,6 @@ class Child:
 
     @property
     def log(self) -> str:
-        """Standard error so far."""
         return self.log_path.read_text(errors="replace")
 
     def wait_http(self) -> str:
@@ -90,11 +84,9 @@ class Child:
         return self._http.post(self.url + path, json=body).raise_for_status().json()
 
     def partitions(self) -> dict[int, Any]:
-        """/restore-status, by partition."""
         return {p["partition"]: p for p in self.get("/restore-status")["partitions"]}
 
     def live(self) -> set[int]:
-        """The LIVE partitions."""
         return {n for n, p in self.partitions().items() if p["phase"] == "live"}
 
     def wait_live(self, count: int = 1) -> float:
@@ -109,21 +101,16 @@ class Child:
         items = self.get("/api/v1/partitions")["items"]
         return sum(each["inputs"][0]["position"] for each in items if each["inputs"])
 
-    def until(
-        self, holds: Callable[[], object], what: str, seconds: float = DEADLINE_SECONDS
-    ) -> None:
+    def until(self, holds: Callable[[], object], what: str, seconds: float = DEADLINE_SECONDS) -> None:
         """Wait for a condition; fails when the process ends before it comes true."""
         deadline = time.monotonic() + scaled(seconds)
         while not holds():
             code = self.process.poll()
             assert code is None, f"ended with {code} before {what}: {self.log[-3000:]}"
-            assert time.monotonic() < deadline, (
-                f"no {what} in {scaled(seconds):.0f} s: {self.log[-3000:]}"
-            )
+            assert time.monotonic() < deadline, f"no {what} in {scaled(seconds):.0f} s: {self.log[-3000:]}"
             time.sleep(POLL_SECONDS)
 
     def kill(self) -> None:
-        """SIGKILL."""
         self.process.kill()
         self.process.wait()
         self._http.close()
@@ -162,3 +149,28 @@ def family(bootstrap_servers: str, folder: Path) -> Iterator[Family]:
         yield found
     finally:
         found.end()
+
+
+class Load:
+    """A thread that writes a few records, pauses, and writes the next, until the block ends."""
+
+    def __init__(self, here: Stage, topic: str | None = None, pause_s: float = 0.02, count: int = 10) -> None:
+        self._here = here
+        self._topic = topic or here.app.inputs[0].name
+        self._pause_s, self._count = pause_s, count
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+
+    def _send(self) -> None:
+        first = 0
+        while not self._ended.wait(self._pause_s):
+            records = [(f"k{n % 20}", {"amount": n}) for n in range(first, first + self._count)]
+            reference.send(self._here.bootstrap_servers, self._topic, self._here.partitions, records)
+            first += self._count
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()

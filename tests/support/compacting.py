@@ -17,9 +17,8 @@ from snapreplay.snapshots.format.seal import Seals
 from snapreplay.snapshots.jobs.compaction import Compaction
 from snapreplay.snapshots.proof.entries import entries_of
 from snapreplay.snapshots.proof.level import Level
-from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.partition import audit_partition
-from snapreplay.snapshots.proof.records import judge
+from snapreplay.snapshots.proof.records import Moment, judge
 from snapreplay.state.digest import EMPTY, digest_of
 from tests.support.audited_log import STAGES, Story
 from tests.support.audited_topics import MemoryLogs, MemoryTopics
@@ -84,9 +83,7 @@ class MemoryClient:
         self._step()
         return {name: self._ids.get(name, f"id of {name}") for name in topics}
 
-    def append(
-        self, topic: str, partition: int, value: bytes, headers: Sequence[tuple[str, bytes]]
-    ) -> int:
+    def append(self, topic: str, partition: int, value: bytes, headers: Sequence[tuple[str, bytes]]) -> int:
         assert headers
         self._step()
         offset = self._topics.append(topic, {partition: [value]})[partition][0]
@@ -124,13 +121,13 @@ class PlainEngine:
 
     def witnessed(self, topic, partition_count, written):
         digests = {}
-        for partition, newest in written.items():
+        for partition, each in written.items():
             total = EMPTY
-            for ref in newest.manifest.chunks:
+            for ref in each.chunks:
                 ((record,),) = self._topics.read(topic, partition, ref.offset, ref.offset + 1)
                 chunk = decode(record.value or b"")
                 assert isinstance(chunk, Chunk)
-                assert chunk.snapshot_id == newest.manifest.snapshot_id
+                assert chunk.snapshot_id == each.snapshot_id
                 for part in chunk.slices:
                     total = total.plus(digest_of(part.entries.items()).in_store(chunk.store))
             digests[partition] = total
@@ -145,7 +142,6 @@ def told(faults=None, partitions=1, stages=BEHIND):
 
 
 def compacted(story, topics=None, engine=None, app=None):
-    """Result by partition."""
     topics = topics or Topics(story.topics)
     engine = engine or PlainEngine(story.topics)
     job = Compaction(engine, topics.open, story.app_id, BY, lambda: 7, app)
@@ -157,12 +153,15 @@ def now(story, number=0):
     return Moment(number, *log, *snapshots)
 
 
+def logs_of(story, number=0):
+    return MemoryLogs(story.topics, story.app_id, number)
+
+
 def proposals(story, number=0):
     """Offset → manifest, of those that a job wrote."""
     found = {}
     moment = now(story, number)
-    logs = MemoryLogs(story.topics, story.app_id, number)
-    for records in logs.snapshots(moment.snapshots_start, moment.snapshots_end):
+    for records in logs_of(story, number).snapshots(moment.snapshots_start, moment.snapshots_end):
         for record in records:
             entry = judge(record).entry
             if isinstance(entry, Manifest) and entry.proposed_by is not None:
@@ -171,17 +170,14 @@ def proposals(story, number=0):
 
 
 def increments(story, number=0):
-    """Offset → increment."""
     moment = now(story, number)
-    logs = MemoryLogs(story.topics, story.app_id, number)
-    records = [r for part in logs.increments(moment.log_start, moment.log_end) for r in part]
+    records = [r for part in logs_of(story, number).increments(moment.log_start, moment.log_end) for r in part]
     entries = {record.offset: judge(record).entry for record in records}
     return {offset: e for offset, e in entries.items() if isinstance(e, Increment)}
 
 
 def assert_good(story, number=0):
     """Each proposal is of a batch of the log, as its increment says, and holds exactly the state after it."""
-    logs = MemoryLogs(story.topics, story.app_id, number)
     known = increments(story, number)
     for manifest in proposals(story, number).values():
         of = known[manifest.increment_offset]
@@ -196,12 +192,11 @@ def assert_good(story, number=0):
         )
         assert (of.origin, of.topic_ids) == (manifest.origin, manifest.topic_ids)
         assert (manifest.proposed_by, manifest.created_at_ms) == (BY, 7)
-        assert entries_of(logs, manifest).digest == of.digest
+        assert entries_of(logs_of(story, number), manifest).digest == of.digest
 
 
-def audited(story, number=0):
-    logs = MemoryLogs(story.topics, story.app_id, number)
-    return audit_partition(story.app_id, now(story, number), logs, Level.CHANGES)
+def audited(story, number=0, level=Level.CHANGES, recorded=None):
+    return audit_partition(story.app_id, now(story, number), logs_of(story, number), level, recorded)
 
 
 class Busy:
@@ -236,12 +231,11 @@ class Busy:
 def assert_true(story):
     """Each proposal, as far as the logs still hold it."""
     moment, known = now(story), increments(story)
-    logs = MemoryLogs(story.topics, story.app_id, 0)
     for offset, manifest in proposals(story).items():
         chunks = [ref.offset for ref in manifest.chunks]
         assert max(chunks, default=-1) < offset
         if min(chunks, default=offset) >= moment.snapshots_start:
-            assert entries_of(logs, manifest).digest == manifest.digest
+            assert entries_of(logs_of(story), manifest).digest == manifest.digest
         if manifest.increment_offset >= moment.log_start:
             assert known[manifest.increment_offset].batch == manifest.batch
             assert known[manifest.increment_offset].digest == manifest.digest

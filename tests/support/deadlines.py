@@ -1,8 +1,8 @@
-"""The deadlines of tests. Deadlines are written for an idle machine; on a slow or busy one all of them grow alike.
+"""The deadlines of tests, and waiting for other processes in a plain thread.
 
-A deadline ends what hangs, so a longer one weakens no test. `scaled` multiplies by the larger of two factors. One is
-measured once per session; workers and child processes of the session inherit it. The other is how many want each core
-now.
+Deadlines are written for an idle machine; on a slow or busy one all of them grow alike. A deadline ends what hangs, so
+a longer one weakens no test. `scaled` multiplies by the larger of two factors. One is measured once per session;
+workers and child processes of the session inherit it. The other is how many want each core now.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from zlib import crc32
 
 VARIABLE = "SNAPREPLAY_TEST_DEADLINE_FACTOR"
@@ -39,7 +41,6 @@ def scaled(seconds: float) -> float:
 
 
 def within(seconds: float) -> asyncio.Timeout:
-    """`asyncio.timeout` with a scaled deadline."""
     return asyncio.timeout(scaled(seconds))
 
 
@@ -48,3 +49,19 @@ def _work() -> None:
     block = bytes(1 << 16)
     for _ in range(8000):
         crc32(block)
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process of this id is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def eventually(holds: Callable[[], object], what: object = "", seconds: float = 30.0) -> None:
+    """Wait for a condition; says what it was when it does not come true in time."""
+    deadline = time.monotonic() + scaled(seconds)
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {scaled(seconds):.0f} s: {what}"
+        time.sleep(0.01)  # between two looks, under the deadline

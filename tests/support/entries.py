@@ -1,22 +1,15 @@
 """Records of our topics for tests: arbitrary ones by hypothesis, and sensible ones by hand."""
 
 import typing
+from zlib import crc32
 
 import msgspec
 from hypothesis import strategies as st
 
-from snapreplay.snapshots.format.envelope import decode
-from snapreplay.snapshots.format.records import (
-    Chunk,
-    ChunkRef,
-    Genesis,
-    Increment,
-    LogEntry,
-    Manifest,
-    Origin,
-    Pointer,
-)
-from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.snapshots.format.chunks import open_chunk, sums_of, unpacking
+from snapreplay.snapshots.format.envelope import HEADER_BYTES, decode
+from snapreplay.snapshots.format.records import Chunk, ChunkRef, Genesis, Increment, LogEntry, Manifest, Origin, Pointer
+from snapreplay.state.digest import DEFAULT_STORE, EMPTY, Digest
 
 LOG_ENTRIES = typing.get_args(LogEntry)
 ORIGIN = Origin("ledger", "1.4", 1, "cpython-3.11 x86_64 msgspec-0.22")
@@ -106,10 +99,40 @@ def manifest(snapshot_id: str, chunks: list[ChunkRef], **changed: typing.Any) ->
 
 
 def entries_of(chunk: Chunk) -> dict[bytes, bytes]:
-    """All entries of a chunk."""
     return {key: value for part in chunk.slices for key, value in part.entries.items()}
+
+
+def rewrapped(
+    value: bytes,
+    body: bytes | None = None,
+    *,
+    version: int | None = None,
+    kind: int | None = None,
+    compression: int | None = None,
+) -> bytes:
+    """The envelope of `value` with other contents and a right checksum, as a wrong or a newer program writes it."""
+    body = value[HEADER_BYTES:] if body is None else body
+    given = zip((version, kind, compression), value[4:7], strict=True)
+    described = bytes(old if new is None else new for new, old in given) + value[7:8]
+    return value[:4] + described + crc32(body, crc32(described)).to_bytes(4, "big") + body
 
 
 def read_entry(value: bytes | None) -> typing.Any:
     """A record of ours; Any, as the test knows what it must be."""
     return decode(value or b"")
+
+
+def read_chunk(value: bytes, ref: ChunkRef, snapshot_id: str, *, verify_sums: bool = False) -> Chunk:
+    """Return in one piece the chunk that the manifest's `ref` names. Raises as `unpacking`."""
+    body = open_chunk(value, ref, snapshot_id)
+    found = [each for each in unpacking(body, ref, snapshot_id, verify_sums=verify_sums) if each]
+    store = found[0][0] if found else DEFAULT_STORE
+    return Chunk(snapshot_id, ref.sequence, store, [part for _, part in found])
+
+
+def stated_digest(chunk: Chunk) -> Digest:
+    """Return the digest of the entries in a chunk by the sums that its slices state."""
+    total = EMPTY
+    for part in chunk.slices:
+        total = total.plus(sums_of(part))
+    return total

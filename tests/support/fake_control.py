@@ -5,22 +5,27 @@ Nothing of Kafka is faked: the protocol asks for statuses and operations only, t
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-import msgspec
-
 from snapreplay.errors import PartitionNotLive, UnknownPartition
-from snapreplay.service.clock import time_of
+from snapreplay.service.clock import boot_seconds, time_of
+from snapreplay.service.control.metrics import EVENTS, counted
+from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.protocol import (
-    Busy,
+    Adopt,
     Check,
+    Command,
+    Control,
+    Family,
+    Look,
     NotFailed,
     Operation,
-    OperationPart,
     OperationState,
+    Retry,
     ServiceFacts,
+    StatusDocument,
+    TriggerSnapshot,
 )
 from snapreplay.service.control.status import (
     DigestProof,
@@ -44,9 +49,7 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-USED = SnapshotUsed(
-    "5c1d", batch=41, manifest_offset=90, entries=1000, size_bytes=4096, created_at=NOW
-)
+USED = SnapshotUsed("5c1d", batch=41, manifest_offset=90, entries=1000, size_bytes=4096, created_at=NOW)
 WRITTEN = SnapshotStatus(
     partition=0,
     snapshot_id="77aa",
@@ -70,10 +73,7 @@ LIVE = PartitionStatus(
     state_entries=1200,
     state_bytes=50_000,
     state_largest_entry_bytes=700,
-    stores=(
-        StoreStatus("carts", 200, 20_000, 90, 1_000_500),
-        StoreStatus("items", 1000, 30_000, 700),
-    ),
+    stores=(StoreStatus("carts", 200, 20_000, 90, 1_000_500), StoreStatus("items", 1000, 30_000, 700)),
     records_total=480,
     skipped_total=2,
     digest="1200:00000000000000aa:00000000000000cc",
@@ -109,9 +109,7 @@ LOADING = PartitionStatus(
 FAILED = PartitionStatus(
     partition=2,
     phase=Phase.FAILED,
-    error=PartitionError(
-        "RecordError", "handler failed", "deploy a fixed handler", "stop", "payments-2-7", ago(9)
-    ),
+    error=PartitionError("RecordError", "handler failed", "deploy a fixed handler", "stop", "payments-2-7", ago(9)),
     updated_at=ago(9),
 )
 ASSIGNED = PartitionStatus(partition=3, phase=Phase.ASSIGNED, updated_at=NOW)
@@ -129,69 +127,48 @@ FACTS = ServiceFacts(
 
 
 class FakeControl:
-    """Thread-safe. `running` holds the partitions with a snapshot in progress."""
+    """Its operations are real ones; a test ends them."""
 
-    def __init__(
-        self,
-        statuses: Sequence[PartitionStatus] = (LIVE, LOADING, FAILED, ASSIGNED),
-        facts: ServiceFacts = FACTS,
-    ) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, statuses: Sequence[PartitionStatus] = (LIVE, LOADING, FAILED, ASSIGNED)) -> None:
         self.statuses = {each.partition: each for each in statuses}
-        self.service_facts = facts
-        self.running: dict[int, str] = {}
-        self.checks: list[Check] = [
-            Check("loop", ok=True),
-            Check("progress", ok=True, detail="0.1 s"),
-        ]
-        self._operations: dict[str, Operation] = {}
+        self.service_facts = FACTS
+        self.checks: list[Check] = [Check("loop", ok=True), Check("progress", ok=True, detail="0.1 s")]
+        self._operations = OperationRegistry()
 
-    def facts(self) -> ServiceFacts:
-        return self.service_facts
+    def document(self) -> StatusDocument:
+        partitions = tuple(self.partitions())
+        return StatusDocument(
+            facts=self.service_facts,
+            partitions=partitions,
+            snapshots=tuple(each.snapshot for each in partitions if each.snapshot),
+            operations=tuple(self.operations()),
+            live_checks=tuple(self.checks),
+            ready_checks=tuple(Check(f"partition {p.partition}", p.phase is Phase.LIVE, p.phase) for p in partitions),
+            made_at=boot_seconds(),
+        )
+
+    def perform(self, command: Command) -> Operation:
+        match command:
+            case TriggerSnapshot(partitions, reason):
+                live = [each.partition for each in self.partitions() if each.phase is Phase.LIVE]
+                return self._begun("snapshot", reason, live if partitions is None else partitions)
+            case Adopt(partition, manifest_offset):
+                return self._begun("adopt", f"manifest at offset {manifest_offset}", [partition])
+            case Retry(partition):
+                status = self._owned(partition)
+                if status.phase is not Phase.FAILED:
+                    raise NotFailed(partition, status.phase)
+                return self._operations.create("retry", "", [partition])
 
     def partitions(self) -> Sequence[PartitionStatus]:
         return [self.statuses[number] for number in sorted(self.statuses)]
 
-    def snapshots(self) -> Sequence[SnapshotStatus]:
-        return [each.snapshot for each in self.partitions() if each.snapshot]
-
-    def trigger_snapshot(self, partitions: Sequence[int] | None, reason: str) -> Operation:
-        with self._lock:
-            wanted = self._live() if partitions is None else list(partitions)
-            for partition in wanted:
-                self._check(partition)
-            return self._create("snapshot", reason, wanted)
-
-    def adopt(self, partition: int, manifest_offset: int) -> Operation:
-        with self._lock:
-            self._check(partition, "adopt")
-            return self._create("adopt", f"manifest at offset {manifest_offset}", [partition])
-
-    def retry(self, partition: int) -> Operation:
-        with self._lock:
+    def _begun(self, kind: str, reason: str, partitions: Sequence[int]) -> Operation:
+        for partition in partitions:
             status = self._owned(partition)
-            if status.phase is not Phase.FAILED:
-                raise NotFailed(partition, status.phase)
-            if partition in self.running:
-                raise Busy(partition, self.running[partition], "retry")
-            return self._create("retry", "", [partition])
-
-    def _create(self, kind: str, reason: str, partitions: Sequence[int]) -> Operation:
-        operation = Operation(
-            id=f"op-{len(self._operations):04}",
-            kind=kind,
-            state=OperationState.RUNNING,
-            reason=reason,
-            parts=tuple(
-                OperationPart(partition, OperationState.PENDING) for partition in partitions
-            ),
-            created_at=NOW,
-        )
-        self._operations[operation.id] = operation
-        return operation
-
-    def _live(self) -> list[int]:
-        return [each.partition for each in self.partitions() if each.phase is Phase.LIVE]
+            if status.phase is not Phase.LIVE:
+                raise PartitionNotLive(partition, f"it is {status.phase}, not live")
+        return self._operations.create(kind, reason, partitions)
 
     def _owned(self, partition: int) -> PartitionStatus:
         count = self.service_facts.partition_count
@@ -202,38 +179,26 @@ class FakeControl:
             raise PartitionNotLive(partition, "another process owns it")
         return status
 
-    def _check(self, partition: int, kind: str = "snapshot") -> None:
-        status = self._owned(partition)
-        if status.phase is not Phase.LIVE:
-            raise PartitionNotLive(partition, f"it is {status.phase}, not live")
-        if partition in self.running:
-            raise Busy(partition, self.running[partition], kind)
-
-    def finish(self, operation_id: str, state: str) -> None:
+    def finish(self, operation: Operation, state: str) -> None:
         """End an operation, all its parts alike."""
-        with self._lock:
-            operation = self._operations[operation_id]
-            self._operations[operation_id] = msgspec.structs.replace(
-                operation,
-                state=state,
-                finished_at=ago(-1),
-                parts=tuple(
-                    msgspec.structs.replace(part, state=state, snapshot_id="99cc")
-                    for part in operation.parts
-                ),
-            )
-
-    def operation(self, operation_id: str) -> Operation | None:
-        return self._operations.get(operation_id)
+        for part in operation.parts:
+            self._operations.report(operation.id, part.partition, OperationState(state), "99cc", "")
 
     def operations(self) -> Sequence[Operation]:
-        return list(reversed(self._operations.values()))
+        return self._operations.all()
 
-    def live_checks(self) -> Sequence[Check]:
-        return self.checks
 
-    def ready_checks(self) -> Sequence[Check]:
-        return [
-            Check(f"partition {each.partition}", each.phase is Phase.LIVE, each.phase)
-            for each in self.partitions()
-        ]
+class Local:
+    """A `StatusSource` that asks `control` directly: handlers are tried without a process of HTTP."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    async def look(self) -> Look:
+        return Look(self._control.document(), 0.0)
+
+    async def counted(self) -> Sequence[Family]:
+        return counted(EVENTS)
+
+    async def perform(self, command: Command) -> Operation:
+        return self._control.perform(command)

@@ -35,6 +35,5 @@ def app_in(folder: Path, files: Mapping[str, str]) -> App[object]:
 
 
 def changed(files: Mapping[str, str], name: str, old: str, new: str) -> dict[str, str]:
-    """The same files, but for one place."""
     assert files[name].count(old) == 1, f"{old!r} is in {name} {files[name].count(old)} times"
     return {**files, name: files[name].replace(old, new)}

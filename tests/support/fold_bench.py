@@ -3,14 +3,15 @@
 import msgspec
 
 from snapreplay.app.app import App
-from snapreplay.app.batch import ErrorPolicy
+from snapreplay.app.batch import ErrorPolicy, Portion
 from snapreplay.app.codecs import json, nullable
 from snapreplay.app.fold import Fold
 from snapreplay.app.record import RawRecord
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError
 from snapreplay.state.map import MapState
-from snapreplay.state.store import store_of
+from snapreplay.state.steps import all_of
+from snapreplay.state.stores import store_of
 
 payments = Topic("payments", value=nullable(json(dict)))
 rates = Topic("rates", value=json(int))
@@ -90,7 +91,7 @@ class Bench:
             applied = self.fold.finish()
         except RecordError:
             self.fold.abandon()
-            applied = self.fold.isolate(self.positions, records)
+            applied = all_of(self.fold.isolating(self.positions, Portion(records)))
         if merge:
             self.store.merge()
         self.positions = applied.positions
@@ -112,6 +113,4 @@ class Bench:
 
 
 def offsets(ranges):
-    return {
-        (one.topic, offset) for one in ranges for offset in range(one.start_offset, one.end_offset)
-    }
+    return {(one.topic, offset) for one in ranges for offset in range(one.start_offset, one.end_offset)}

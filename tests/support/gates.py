@@ -47,7 +47,6 @@ class Gate:
             yield
 
     def reached(self) -> bool:
-        """Say whether somebody stands there, or stood."""
         return self._reached.exists()
 
     def open(self) -> None:
@@ -56,8 +55,6 @@ class Gate:
 
 
 class _Guard:
-    """The process's side of it."""
-
     def __init__(self, folder: str, point: str, passes: int) -> None:
         self._reached, self._open = Path(folder) / "reached", Path(folder) / "open"
         self._point, self._passes = point, passes

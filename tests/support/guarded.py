@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,23 +14,15 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
-from confluent_kafka.admin._scram import (
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from snapreplay.devbroker.broker import LocalCluster
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.properties import HOST, Node
-from tests.support.deadlines import scaled
-from tests.support.processes import eventually
+from tests.support.deadlines import eventually, scaled
 
 USER, PASSWORD = "ada", "lovelace"
-ACL_FIELDS = (
-    *("restype", "name", "resource_pattern_type", "principal", "host"),
-    *("operation", "permission_type"),
-)
+ACL_FIELDS = (*("restype", "name", "resource_pattern_type", "principal", "host"), *("operation", "permission_type"))
 _LOGIN = "org.apache.kafka.common.security"
 _SAN = f"subjectAltName=IP:{HOST}"
 
@@ -51,7 +45,6 @@ class Guarded:
     admin: AdminClient  # on `open`
 
     def as_user(self, password: str = PASSWORD, mechanism: str = "SCRAM-SHA-256") -> dict[str, Any]:
-        """The kafka settings of `USER`."""
         return {
             "bootstrap.servers": self.sasl,
             "security.protocol": "SASL_PLAINTEXT",
@@ -87,7 +80,6 @@ class Guarded:
         eventually(lambda: all(map(self._knows, given)), kafka_acls)
 
     def revoke(self, kafka_acls: str) -> None:
-        """Take back what `allow` gave."""
         given = bindings(kafka_acls)
         for future in self.admin.delete_acls(list(map(_filter, given))).values():
             assert future.result(scaled(20)), f"nobody was allowed {kafka_acls}"
@@ -98,50 +90,33 @@ class Guarded:
 
 
 def _filter(given: AclBinding) -> AclBindingFilter:
-    """Make the filter of this one alone."""
     return AclBindingFilter(*(getattr(given, name) for name in ACL_FIELDS))
 
 
 def bindings(kafka_acls: str) -> list[AclBinding]:
     """The arguments of a `kafka-acls.sh --add` command as what it would send."""
-    words = kafka_acls.split()
-    options: dict[str, list[str]] = {}
-    for at, word in enumerate(words):
-        if word.startswith("--"):
-            follows = words[at + 1] if at + 1 < len(words) else "--"
-            options.setdefault(word, []).extend([] if follows.startswith("--") else [follows])
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("--allow-principal", required=True)
+    parser.add_argument("--resource-pattern-type", default="literal")
+    parser.add_argument("--cluster", action="append_const", const="kafka-cluster", default=[])
+    for option in ("--operation", "--topic", "--group", "--transactional-id"):
+        parser.add_argument(option, action="append", default=[])
+    given, _ = parser.parse_known_args(kafka_acls.split())
     kinds = {
-        "--topic": ResourceType.TOPIC,
-        "--group": ResourceType.GROUP,
-        "--transactional-id": ResourceType.TRANSACTIONAL_ID,
-        "--cluster": ResourceType.BROKER,
+        ResourceType.TOPIC: given.topic,
+        ResourceType.GROUP: given.group,
+        ResourceType.TRANSACTIONAL_ID: given.transactional_id,
+        ResourceType.BROKER: given.cluster,
     }
-    pattern = options.get("--resource-pattern-type", ["literal"])[0].upper()
-    names = [
-        (kind, name or "kafka-cluster")
-        for option, kind in kinds.items()
-        for name in options.get(option, []) or ([""] if option in options else [])
-    ]
-    (principal,) = options["--allow-principal"]
+    pattern = ResourcePatternType[given.resource_pattern_type.upper()]
+    # IdempotentWrite is IDEMPOTENT_WRITE.
+    operations = [AclOperation[re.sub("(?<!^)(?=[A-Z])", "_", each).upper()] for each in given.operation]
     return [
-        AclBinding(
-            kind,
-            name,
-            ResourcePatternType[pattern],
-            principal,
-            "*",
-            AclOperation[_operation(operation)],
-            AclPermissionType.ALLOW,
-        )
-        for kind, name in names
-        for operation in options["--operation"]
+        AclBinding(kind, name, pattern, given.allow_principal, "*", operation, AclPermissionType.ALLOW)
+        for kind, names in kinds.items()
+        for name in names
+        for operation in operations
     ]
-
-
-def _operation(written: str) -> str:
-    """IdempotentWrite → IDEMPOTENT_WRITE."""
-    spaced = "".join(f"_{each}" if each.isupper() else each for each in written)
-    return spaced.lstrip("_").upper()
 
 
 @contextmanager
@@ -193,10 +168,5 @@ def _make_certificates(folder: Path) -> None:
     new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
     new += " -keyout {0}.key -out {0}.pem -subj /CN={0}"
     signed = f"{new} -CA ca.pem -CAkey ca.key -addext basicConstraints=CA:FALSE -addext {_SAN}"
-    for command in (
-        new.format("ca"),
-        new.format("other"),
-        signed.format("broker"),
-        signed.format("client"),
-    ):
+    for command in (new.format("ca"), new.format("other"), signed.format("broker"), signed.format("client")):
         subprocess.run(["openssl", *command.split()], cwd=folder, check=True, capture_output=True)

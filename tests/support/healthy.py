@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,17 +10,8 @@ import msgspec
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, Replicas, WriteProbe
-from snapreplay.service.doctor.facts import (
-    TRANSACTION_TOPIC,
-    Diagnosis,
-    Facts,
-    InputSeen,
-    Log,
-    Machine,
-    SnapshotSeen,
-    StateSeen,
-)
-from snapreplay.service.ports import TopicFacts, TopicPartition
+from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Facts, Log, Machine, SnapshotSeen, StateSeen
+from snapreplay.service.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.support import apps
 
@@ -34,8 +25,8 @@ COMMON = {
     "unclean.leader.election.enable": "false",
     "message.timestamp.type": "CreateTime",
 }
-SNAPSHOT = SnapshotSeen("5c1d", NOW_MS - HOUR_MS, 1000, 50_000, 200_000)
-STATE = StateSeen(0, 41, newest=SNAPSHOT, inputs=(InputSeen("payments-x", 7, NOW_MS - 1000),))
+SNAPSHOT = SnapshotSeen(NOW_MS - HOUR_MS, 1000, 200_000)
+STATE = StateSeen(0, 41, newest=SNAPSHOT, timestamps_ms={"payments-x": NOW_MS - 1000})
 
 
 def facts(**changed: Any) -> Facts:
@@ -50,10 +41,7 @@ def facts(**changed: Any) -> Facts:
     partitions = [TopicPartition(name, number) for name in topics for number in (0, 1)]
     healthy: dict[str, Any] = {
         "brokers": tuple(Broker(n, f"k{n}:9092", apis={0: (3, 11)}) for n in (1, 2, 3)),
-        "broker_config": {
-            "transaction.max.timeout.ms": "900000",
-            "transactional.id.expiration.ms": str(WEEK_MS),
-        },
+        "broker_config": {"transaction.max.timeout.ms": "900000", "transactional.id.expiration.ms": str(WEEK_MS)},
         "topics": topics,
         "replicas": dict.fromkeys(partitions, Replicas(1, (1, 2, 3), (1, 2, 3))),
         "logs": tuple(Log(partition, 0, 100, 100) for partition in partitions),
@@ -72,18 +60,14 @@ def topic(name: str, **changed: Any) -> TopicFacts:
 
 
 def with_topic(name: str, **changed: Any) -> Facts:
-    """Return facts where one topic is otherwise."""
     before = facts()
     was = before.topics[name]
     fields = {k: v for k, v in changed.items() if "." not in k}
     config = was.config | {k: v for k, v in changed.items() if "." in k}
-    return facts(
-        topics={**before.topics, name: msgspec.structs.replace(was, config=config, **fields)}
-    )
+    return facts(topics={**before.topics, name: msgspec.structs.replace(was, config=config, **fields)})
 
 
 def without_topic(*names: str) -> Facts:
-    """Return facts where topics are missing."""
     return facts(topics={n: t for n, t in facts().topics.items() if n not in names})
 
 
@@ -93,3 +77,41 @@ def only(check: Callable[[Facts], Iterator[Diagnosis]], seen: Facts) -> Diagnosi
     (finding,) = check(seen)
     assert finding.remedy
     return finding
+
+
+class Topics:
+    """A cluster in memory, as far as the checks at a start ask it. `known`: the topics by name; `members`: how many
+    processes of the app there are."""
+
+    def __init__(self, known: Iterable[TopicFacts] = ()) -> None:
+        self.known = {each.name: each for each in known}
+        self.members = 0
+
+    async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
+        return {name: self.known[name] for name in names if name in self.known}
+
+    async def topic_names(self) -> list[str]:
+        return sorted(self.known)
+
+    async def create_topics(self, topics: Iterable[NewTopic]) -> None:
+        for new in topics:
+            assert new.name not in self.known
+            self.known[new.name] = topic(new.name, partition_count=new.partition_count, **new.config)
+
+    async def facts(self) -> ClusterFacts:
+        return ClusterFacts("cluster-1", {"transaction.max.timeout.ms": "900000"})
+
+    async def member_count(self, group_id: str) -> int:
+        return self.members
+
+
+def healthy_topics(*without: str, **changed: dict[str, Any]) -> Any:
+    """Those of the app `x` (see `facts`), but for some; Any: a `Cluster` for who asks no more of it. `changed`:
+    by part of the name, as `inputs={"cleanup.policy": "compact"}`."""
+    names = {"inputs": "payments-x", "outputs": "balances-x", "increments": "x-increments", "snapshots": "x-snapshots"}
+    cluster = Topics(facts().topics.values())
+    for part, config in changed.items():
+        cluster.known[names[part]] = with_topic(names[part], **config).topics[names[part]]
+    for part in without:
+        del cluster.known[names[part]]
+    return cluster

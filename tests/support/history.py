@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from tests.checker import wire
 from tests.checker.chain import Chain
@@ -19,15 +18,12 @@ class History:
     Attributes:
         entries: all records of ours, (offset, decoded, value).
         aborted: offsets of records that only read_uncommitted shows.
-        bare_markers: offsets without a record that follow another such offset: transactions that wrote nothing.
     """
 
     topic: str
     start: int
     entries: list[tuple[int, wire.Entry, bytes]] = field(default_factory=list)
-    foreign: list[int] = field(default_factory=list)
     aborted: list[int] = field(default_factory=list)
-    bare_markers: list[int] = field(default_factory=list)
 
     @property
     def increments(self) -> dict[int, wire.Increment]:
@@ -63,19 +59,13 @@ def history(bootstrap_servers: str, topic: str, partition: int) -> History:
     """Read with and without what was aborted, up to the end as of now; waits for open transactions."""
     with closing(Logs(bootstrap_servers)) as logs:
         start, _, end = logs.bounds(topic, partition)
-        told, offsets = History(topic, start), list[int]()
+        told = History(topic, start)
         for record in logs.both(topic, partition, Bounds(start, end, end), _differ):
-            offsets.append(record.offset)
             if not record.committed:
                 told.aborted.append(record.offset)
-            elif wire.is_foreign(record.value, record.headers):
-                told.foreign.append(record.offset)
-            else:
+            elif not wire.is_foreign(record.value, record.headers):
                 value = record.value or b""
                 told.entries.append((record.offset, wire.decode(value), value))
-    # Each transaction ends with one offset that holds no record: every further one in a row was bare.
-    gaps = pairwise([*offsets, end])
-    told.bare_markers = [bare for one, other in gaps for bare in range(one + 2, other)]
     return told
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from snapreplay.app.app import App
-from snapreplay.app.names import dead_letters_topic, increments_topic, snapshots_topic
 from snapreplay.app.record import RawRecord
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.decisions.init import init_app
@@ -30,8 +29,7 @@ from tests.simulation.log import Log
 from tests.simulation.loop import VirtualLoop
 from tests.support import apps, reference
 from tests.support.owner import Owner
-from tests.support.past import Past
-from tests.support.stage import settings_for, until
+from tests.support.stage import AppTopics, Past, lived, settings_for, until
 from tests.support.tampering import Change
 
 OPEN_SECONDS = 3600.0
@@ -40,7 +38,7 @@ FAILED_SECONDS = 300.0  # virtual: a leader that may be stale is asked again and
 Rule = Callable[[Any, dict[str, int]], None]
 
 
-class InMemory:
+class InMemory(AppTopics):
     """One app with one partition, its topics and its input. `await prepare()` first; `end` ends all owners."""
 
     def __init__(self) -> None:
@@ -58,9 +56,7 @@ class InMemory:
         return self
 
     def create_topics(self, partitions: int = 1) -> None:
-        """Those that are not there."""
-        names = (increments_topic, snapshots_topic, dead_letters_topic)
-        own = [name(self.app.app_id) for name in names]
+        own = (self.increments, self.snapshots, self.dead_letters)
         for topic in (*(each.name for each in (*self.app.inputs, *self.app.outputs)), *own):
             if topic not in self.broker.topic_ids:
                 self.broker.create(topic, partitions)
@@ -83,9 +79,7 @@ class InMemory:
         loop: Any = asyncio.get_running_loop()
         return undisturbed(loop, self.broker, settings)
 
-    async def context(
-        self, instance_id: str = "one", app: App[Any] | None = None, **tables: Any
-    ) -> Context:
+    async def context(self, instance_id: str = "one", app: App[Any] | None = None, **tables: Any) -> Context:
         """Return what the parts of one partition are made with; a new process id each time."""
         settings = self.settings(instance_id=instance_id, **tables)
         cluster, identity = self._cluster(settings), Identity.of_this_process(instance_id)
@@ -93,9 +87,7 @@ class InMemory:
         limit = asyncio.Semaphore(2)
         return Context(app or self.app, settings, cluster, view, identity, 0, limit)
 
-    async def owner(
-        self, instance_id: str = "one", app: App[Any] | None = None, **tables: Any
-    ) -> Owner:
+    async def owner(self, instance_id: str = "one", app: App[Any] | None = None, **tables: Any) -> Owner:
         """Make an owner of the partition, not LIVE yet."""
         if not self.broker.topic_ids:
             await self.prepare()
@@ -104,7 +96,6 @@ class InMemory:
 
     @asynccontextmanager
     async def live(self, app: App[Any] | None = None, **tables: Any) -> AsyncIterator[Owner]:
-        """A LIVE owner for the length of the block."""
         one = await self.owner(app=app, **tables)
         await one.phase("live")
         yield one
@@ -136,18 +127,9 @@ class InMemory:
         assert one.view() == states[0]
 
     async def past(self, app: App[Any] | None = None, **tables: Any) -> Past:
-        """Make a `Past`."""
         await self.prepare(app, **tables)
-        taken = []
         async with self.live() as one:
-            for part in range(3):
-                for _ in range(2):
-                    await self.feed(20)
-                    await one.position(self.sent)
-                if part < 2:
-                    taken.append(await one.snapshot())
-        here: Any = self
-        return Past(here, *taken)
+            return await lived(self, lambda: one.position(self.sent), one.snapshot)
 
     async def end(self) -> None:
         for each in self.owners:
@@ -155,36 +137,10 @@ class InMemory:
 
     # ---------------------------------------------------------------------------------- the logs
 
-    @property
-    def input(self) -> str:
-        return self.app.inputs[0].name
-
-    @property
-    def output(self) -> str:
-        return self.app.outputs[0].name
-
-    @property
-    def dead_letters(self) -> str:
-        return dead_letters_topic(self.app.app_id)
-
-    @property
-    def increments(self) -> str:
-        return increments_topic(self.app.app_id)
-
-    @property
-    def snapshots(self) -> str:
-        return snapshots_topic(self.app.app_id)
-
     def log(self, topic: str) -> Log:
         return self.broker.logs[TopicPartition(topic, 0)]
 
-    async def feed(self, count: int, **extra: Any) -> None:
-        """`count` payments more, over 20 keys."""
-        first, self.sent = self.sent, self.sent + count
-        await self.send((f"k{i % 20}", {"amount": i, **extra}) for i in range(first, first + count))
-
     async def send(self, records: Iterable[tuple[Any, Any]], topic: str = "") -> None:
-        """Send to the first input, or `topic`; values as JSON unless they are bytes."""
         log = self.log(topic or self.input)
         for key, value in records:
             raw_key = key if isinstance(key, bytes) else key.encode()
@@ -192,11 +148,9 @@ class InMemory:
             log.append(raw_key, raw_value, (), 1000 + log.end, None)
 
     async def read(self, topic: str) -> list[list[RawRecord]]:
-        """All committed records, per partition."""
         return [self.log(topic).committed()]
 
     def batches(self) -> list[Any]:
-        """All committed increments, in order."""
         records = self.log(self.increments).committed()
         values = [each.value or b"" for each in records]
         return [decode(value) for value in values if kind_of(value) is RecordKind.INCREMENT]
@@ -229,7 +183,6 @@ class InMemory:
             self.recreate(topic)
 
     def copy_again(self, topic: str, count: int) -> None:
-        """Another topic of this name, with the first `count` records."""
         self.recreate(topic, self.log(topic).committed()[:count])
 
     def tamper(self, topic: str, kind: RecordKind, change: Change, number: int = -1) -> RawRecord:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.stage import until
+
 
 def supervisor(service: Any) -> Any:
     return service._supervisor
 
 
 def runner(service: Any, partition: int = 0) -> Any:
-    return service._supervisor.runners[partition]
+    return supervisor(service).runners[partition]
 
 
 def membership(service: Any) -> Any:
@@ -30,12 +32,17 @@ def live(runner: Any) -> Any:
 
 
 def committer(runner: Any) -> Any:
-    return runner._live._committer
+    return live(runner)._committer
 
 
 def producer(runner: Any) -> Any:
     """Return the one of the incarnation that is LIVE now."""
-    return runner._live._committer._producer
+    return committer(runner)._producer
+
+
+def client(producer: Any) -> Any:
+    """Return what a `KafkaProducer` sends with."""
+    return producer._producer
 
 
 def control(service: Any) -> Any:
@@ -45,24 +52,26 @@ def control(service: Any) -> Any:
 
 async def send_uncommitted(producer: Any, topic: str, *values: bytes) -> None:
     """Send into a transaction of this `KafkaProducer`, which it is not asked to commit: it is killed here."""
-    await producer._producer.begin_transaction()
+    await client(producer).begin_transaction()
     for value in values:
-        await producer._producer.send_and_wait(topic, value, partition=0)
+        await client(producer).send_and_wait(topic, value, partition=0)
 
 
 async def add_uncommitted(producer: Any, source: Any) -> None:
-    """Begin a transaction that has this partition and no record in it."""
-    await producer._producer.begin_transaction()
-    producer._producer._txn_manager.maybe_add_partition_to_txn(source)
+    """Begin a transaction that has this partition and no record in it, once the coordinator knows it."""
+    await client(producer).client._wait_on_metadata(source.topic)
+    await client(producer).begin_transaction()
+    await join(client(producer), source)
+
+
+async def join(client: Any, source: Any) -> None:
+    """Add a partition to the transaction that aiokafka's producer has begun; the coordinator knows it then."""
+    transaction = client._txn_manager
+    transaction.maybe_add_partition_to_txn(source)
+    await until(lambda: source in transaction.txn_partitions, "joined")
 
 
 def poll_by(live: Any, poll: Any) -> None:
     """Let a LIVE partition get its records from `poll(its own)`."""
     own = live._poll
     live._poll = lambda: poll(own)
-
-
-def been_live(live: Any, seconds: float) -> None:
-    """Let so much time have passed since the last snapshot."""
-    live.snapshots._since -= seconds
-    live.snapshots._unpointed_since -= seconds

@@ -7,11 +7,18 @@ from typing import TypeVar
 
 import psutil
 
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.producer import KafkaProducer
 from snapreplay.service.ports import TopicPartition
-from tests.support.deadlines import within
+from tests.support.deadlines import scaled, within
 
 T = TypeVar("T")
+
+
+def hasty(bootstrap_servers: str, request_ms: int, **timeouts: int) -> Settings:
+    """Give up a request after this time, in milliseconds."""
+    return Settings(kafka={"bootstrap.servers": bootstrap_servers, "request.timeout.ms": request_ms}, timeouts=timeouts)
 
 
 async def values_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> list[bytes | None]:
@@ -42,17 +49,10 @@ async def decided(cluster: KafkaCluster, source: TopicPartition) -> None:
         await every.close()
 
 
-async def until(holds: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait for a condition; the test fails when it does not come true in time."""
-    async with within(seconds):
-        while not holds():  # noqa: ASYNC110 - what is waited for knows no events
-            await asyncio.sleep(0.01)
-
-
 async def until_async(ask: Callable[[], Awaitable[T]], holds: Callable[[T], object]) -> T:
     """Ask again and again until the answer is right; the test fails when that takes 30 s."""
     async with within(30):
-        while not holds(answer := await ask()):  # noqa: ASYNC110 - as above
+        while not holds(answer := await ask()):  # noqa: ASYNC110 - what is waited for knows no events
             await asyncio.sleep(0.02)
     return answer
 
@@ -73,3 +73,21 @@ def client_tasks() -> list[asyncio.Task[object]]:
 
     ours = "/service/kafka/fetch_by_id.py"
     return [t for t in asyncio.all_tasks() if "/aiokafka/" in source(t) or ours in source(t)]
+
+
+class Overtaken(KafkaProducer):
+    """A producer to whom something happens when everything is sent and nothing committed."""
+
+    meanwhile = staticmethod(lambda: asyncio.sleep(0))
+
+    async def _send(self, batches):
+        bases = await super()._send(batches)
+        await self.meanwhile()
+        return bases
+
+
+async def overtaken(cluster, settings, transactional_id, meanwhile):
+    producer = Overtaken(settings, transactional_id, cluster.limits_of)
+    producer.meanwhile = meanwhile
+    await producer.start(scaled(15))
+    return producer

@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from snapreplay import jars
 from snapreplay.devbroker.jars import ensure, kafka_version
-from snapreplay.jars import cache
 from tests.support.deadlines import scaled
 
 DEADLINE_SECONDS = scaled(60.0)
@@ -40,7 +40,7 @@ def run(words: Sequence[str], stdin: str = "") -> str:
     """A command as it is typed, "kafka-topics.sh --list …"; what it printed."""
     kafka = ensure()
     tools = kafka.root.with_name("kafka-tools")
-    cache.fill(tools, _pom(), _fetch)
+    jars.fill(tools, _pom(), _fetch)
     class_path = f"{kafka.class_path}:{tools / 'lib' / '*'}"
     name, *arguments = words
     done = subprocess.run(
@@ -56,7 +56,7 @@ def run(words: Sequence[str], stdin: str = "") -> str:
 
 
 def _fetch(fresh: Path) -> None:
-    cache.copy_dependencies(_pom(), fresh / "lib", "Kafka's tools")
+    jars.copy_dependencies(_pom(), fresh / "lib", "Kafka's tools")
 
 
 def _pom() -> bytes:

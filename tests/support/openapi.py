@@ -7,7 +7,7 @@ import sys
 from typing import cast
 
 from snapreplay.api.app import create_app
-from snapreplay.service.control.document import StatusSource
+from snapreplay.service.control.protocol import StatusSource
 
 
 def rendered() -> str:

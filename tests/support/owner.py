@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core.kafka_errors import CommitInDoubt
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.runtime.context import Context
 from tests.support import inside, reference
@@ -64,16 +65,28 @@ class Owner:
 
         await until(there, f"a snapshot ({reason})", 100.0)
 
+    async def again_live(self, epoch: int) -> Any:
+        """Wait until a later incarnation than that of this owner epoch is LIVE; its restore status."""
+        await until(lambda: self.status.owner_epoch > epoch, "another incarnation")
+        return (await self.phase("live")).restore
+
+    def loses_answers(self) -> None:
+        """Nothing that this incarnation commits arrives or is answered any more."""
+
+        async def never(*_: object) -> None:
+            raise CommitInDoubt("the answer was lost")
+
+        self.producer.commit = never
+
     async def end(self) -> None:
         self.runner.stop(final_snapshot=False)
         await asyncio.wait_for(self.task, scaled(20))
 
     async def outputs(self) -> list[str]:
         """Ids of the input records that the committed outputs name, in order."""
-        return reference.ids((await self.here.read(self.here.app.outputs[0].name))[0])
+        return reference.ids((await self.here.read(self.here.output))[0])
 
     def view(self) -> dict[Any, Any]:
-        """The committed state."""
         return reference.as_plain(self.runner.store.committed_view())
 
     async def snapshot(self) -> str:

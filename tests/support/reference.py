@@ -20,9 +20,7 @@ READ_SECONDS = scaled(30.0)
 Read = Record
 
 
-def send(
-    bootstrap_servers: str, topic: str, partitions: int, records: Iterable[tuple[Any, Any]]
-) -> None:
+def send(bootstrap_servers: str, topic: str, partitions: int, records: Iterable[tuple[Any, Any]]) -> None:
     """Write (key, value) pairs, values as JSON unless they are bytes; a key's partition depends on the key alone.
 
     A key "2:k" goes to partition 2 whatever its hash.
@@ -109,16 +107,7 @@ def decoded(records: Iterable[Read]) -> list[tuple[str, Any]]:
 
 
 def ids(records: Iterable[Read]) -> list[str]:
-    """The ids of the input records that these outputs are of."""
     return [value["id"] for _, value in decoded(records)]
-
-
-def first_difference(found: list[Any], expected: list[Any]) -> str:
-    """Say in a message where two lists part."""
-    for index, (one, other) in enumerate(zip(found, expected, strict=False)):
-        if one != other:
-            return f"at {index}: found {one}, expected {other}"
-    return f"found {len(found)} entries, expected {len(expected)}"
 
 
 def as_plain(state: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -16,7 +16,7 @@ import psutil
 import pyspark
 
 from snapreplay.devbroker.free_ports import free_ports, is_free
-from tests.support.processes import eventually
+from tests.support.deadlines import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -76,9 +76,7 @@ def _started(folder: Path, name: str, words: list[str]) -> subprocess.Popen[byte
     }
     main = [str(SPARK_HOME / "bin/spark-class"), f"org.apache.spark.deploy.{words[0]}", *words[1:]]
     with (folder / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(
-            main, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT
-        )
+        return subprocess.Popen(main, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
 
 def _command(process: psutil.Process) -> str:

@@ -6,10 +6,14 @@ Statuses come as Any: a test that looks at what is not there fails, which is wha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
+from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.protocol import Operation
@@ -20,6 +24,7 @@ from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import Context, Identity
 from snapreplay.service.service import Service
 from snapreplay.service.topics.requirements import ensure_topics
+from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from tests.support import apps, reference
 from tests.support.deadlines import scaled
 
@@ -42,12 +47,43 @@ def settings_for(bootstrap_servers: str, **tables: Any) -> Settings:
     )
 
 
-class Stage:
+class AppTopics:
+    """The topics of an app, and payments for its first input."""
+
+    app: App[Any]
+    sent: int
+    send: Any
+
+    @property
+    def input(self) -> str:
+        return self.app.inputs[0].name
+
+    @property
+    def output(self) -> str:
+        return self.app.outputs[0].name
+
+    @property
+    def dead_letters(self) -> str:
+        return names.dead_letters_topic(self.app.app_id)
+
+    @property
+    def increments(self) -> str:
+        return names.increments_topic(self.app.app_id)
+
+    @property
+    def snapshots(self) -> str:
+        return names.snapshots_topic(self.app.app_id)
+
+    async def feed(self, count: int, **extra: Any) -> None:
+        """`count` payments more, over 20 keys."""
+        first, self.sent = self.sent, self.sent + count
+        await self.send((f"k{i % 20}", {"amount": i, **extra}) for i in range(first, first + count))
+
+
+class Stage(AppTopics):
     """One app, its topics and its input. `await prepare()` first."""
 
-    def __init__(
-        self, bootstrap_servers: str, app: App[Any], partitions: int = 1, **tables: Any
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, app: App[Any], partitions: int = 1, **tables: Any) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.app = app
         self.partitions = partitions
@@ -77,11 +113,7 @@ class Stage:
         return Context(self.app, settings, cluster, view, identity, partition, asyncio.Semaphore(2))
 
     def service(
-        self,
-        app: App[Any] | None = None,
-        http: Any = None,
-        cluster: KafkaCluster | None = None,
-        **tables: Any,
+        self, app: App[Any] | None = None, http: Any = None, cluster: KafkaCluster | None = None, **tables: Any
     ) -> Service[Any]:
         service = Service(app or self.app, self.settings(**tables), http)
         if cluster is not None:
@@ -89,24 +121,26 @@ class Stage:
         return service
 
     @asynccontextmanager
-    async def running(self, app: App[Any] | None = None, **tables: Any) -> AsyncIterator[Any]:
-        """A LIVE service for the length of the block."""
-        service = self.service(app, **tables)
+    async def started(self, app: App[Any] | None = None, **given: Any) -> AsyncIterator[Any]:
+        """A service that was started, LIVE or not, for the length of the block; the arguments of `service`."""
+        service = self.service(app, **given)
         await service.start()
         try:
-            await service.wait_live(scaled(DEADLINE_SECONDS))
             yield service
         finally:
             await service.stop()
 
+    @asynccontextmanager
+    async def running(self, app: App[Any] | None = None, **tables: Any) -> AsyncIterator[Any]:
+        """A LIVE service for the length of the block."""
+        async with self.started(app, **tables) as service:
+            await service.wait_live(scaled(DEADLINE_SECONDS))
+            yield service
+
     async def failure(self, app: App[Any] | None = None, **tables: Any) -> Any:
         """The status of partition 0 of a service that is started, FAILED."""
-        service = self.service(app, **tables)
-        await service.start()
-        try:
+        async with self.started(app, **tables) as service:
             return await phase(service, "failed")
-        finally:
-            await service.stop()
 
     async def restored(self, app: App[Any] | None = None, **tables: Any) -> Any:
         """The RestoreStatus of partition 0 of a service that is started and stopped again; all was exactly once."""
@@ -116,26 +150,18 @@ class Stage:
         assert restore is not None
         return restore
 
-    async def feed(self, count: int, **extra: Any) -> None:
-        """`count` payments more, over 20 keys."""
-        first, self.sent = self.sent, self.sent + count
-        await self.send((f"k{i % 20}", {"amount": i, **extra}) for i in range(first, first + count))
-
     async def send(self, records: Iterable[tuple[Any, Any]], topic: str | None = None) -> None:
-        """Send to the first input, or `topic`."""
         await asyncio.to_thread(
-            reference.send,
-            self.bootstrap_servers,
-            topic or self.app.inputs[0].name,
-            self.partitions,
-            list(records),
+            reference.send, self.bootstrap_servers, topic or self.input, self.partitions, list(records)
         )
 
     async def read(self, topic: str) -> list[list[reference.Read]]:
-        """All committed records, per partition."""
-        return await asyncio.to_thread(
-            reference.committed, self.bootstrap_servers, topic, self.partitions
-        )
+        return await asyncio.to_thread(reference.committed, self.bootstrap_servers, topic, self.partitions)
+
+    async def batches(self) -> list[Any]:
+        """All committed increments of partition 0, in order."""
+        values = [each.value or b"" for each in (await self.read(self.increments))[0]]
+        return [decode(value) for value in values if kind_of(value) is RecordKind.INCREMENT]
 
     async def assert_exactly_once(
         self,
@@ -144,19 +170,15 @@ class Stage:
         skipped: Callable[[Any], bool] = lambda _: False,
     ) -> None:
         """Outputs one per input record, in order, and the state of every partition: as folded by hand."""
-        topic = self.app.inputs[0].name
-        inputs = await self.read(topic)
+        inputs = await self.read(self.input)
         await processed(service, {n: len(records) for n, records in enumerate(inputs)})
-        outputs, states = reference.balances(topic, inputs, rule, skipped)
-        found = await self.read(self.app.outputs[0].name)
+        outputs, states = reference.balances(self.input, inputs, rule, skipped)
+        found = await self.read(self.output)
         for number in range(self.partitions):
-            sent = reference.decoded(found[number])
-            where = f"partition {number}: {reference.first_difference(sent, outputs[number])}"
-            assert sent == outputs[number], where
+            assert reference.decoded(found[number]) == outputs[number], f"partition {number}"
             assert reference.as_plain(service.view(number)) == states[number]
 
     async def all_processed(self, service: Service[Any]) -> None:
-        """Wait until all that is in the inputs now is committed."""
         for topic in self.app.inputs:
             ends = {number: len(r) for number, r in enumerate(await self.read(topic.name))}
             await processed(service, ends, topic.name)
@@ -173,9 +195,7 @@ class Stage:
             assert reference.as_plain(service.view(number)) == state
 
 
-async def until(
-    holds: Callable[[], object], what: object = "", seconds: float = DEADLINE_SECONDS
-) -> None:
+async def until(holds: Callable[[], object], what: object = "", seconds: float = DEADLINE_SECONDS) -> None:
     """Wait for a condition; says what it was when it does not come true in time."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + scaled(seconds)
@@ -227,9 +247,45 @@ async def phase(service: Service[Any], name: str, partition: int = 0) -> Any:
     found: list[PartitionStatus] = []
 
     def there() -> bool:
-        status = service.control.partitions()
+        status = service.restore_status()
         found[:] = [s for s in status if s.partition == partition and s.phase == name]
         return bool(found)
 
     await until(there, f"partition {partition} {name}")
     return found[0]
+
+
+@dataclass
+class Past(AppTopics):
+    """Batches: 1 and 2, snapshot `first` of batch 2, 4 and 5, snapshot `second` of batch 5, 7 and 8 (3 and 6
+    point)."""
+
+    here: Stage
+    first: str
+    second: str
+
+    @property
+    def app(self) -> App[Any]:  # type: ignore[override] # it stays the same
+        return self.here.app
+
+
+async def lived(here: Any, processed: Callable[[], Awaitable[None]], snapshot: Callable[[], Awaitable[str]]) -> Past:
+    """Let an owner have this past; how to wait for what was sent, and to take a snapshot."""
+    taken = []
+    for part in range(3):
+        for _ in range(2):
+            await here.feed(20)
+            await processed()
+        if part < 2:
+            taken.append(await snapshot())
+    return Past(here, *taken)
+
+
+@pytest.fixture
+def past(stage: Any, unique: Callable[[str], str]) -> Callable[..., Awaitable[Past]]:
+    async def make(app: Any = None, **tables: Any) -> Past:
+        here = await stage(app or apps.ledger(unique("past")), **tables)
+        async with here.running() as service:
+            return await lived(here, lambda: processed(service, {0: here.sent}), lambda: snapshot(service))
+
+    return make

@@ -5,18 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
-from confluent_kafka import (
-    Consumer,
-    ConsumerGroupTopicPartitions,
-    KafkaException,
-    Producer,
-    TopicCollection,
-)
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicCollection
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
@@ -27,6 +21,7 @@ from snapreplay.snapshots.format.envelope import HEADER_BYTES, RecordKind, decod
 from snapreplay.snapshots.format.records import LogEntry
 from tests.support import reference
 from tests.support.deadlines import scaled
+from tests.support.entries import rewrapped
 from tests.support.stage import Stage
 
 DEADLINE_SECONDS = scaled(20.0)
@@ -35,9 +30,7 @@ Change = Callable[[bytes], bytes | None]
 """From a record's value to the one to write instead; None leaves it out, and all behind it."""
 
 
-async def tamper(
-    stage: Stage, topic: str, kind: RecordKind, change: Change, number: int = -1
-) -> reference.Read:
+async def tamper(stage: Stage, topic: str, kind: RecordKind, change: Change, number: int = -1) -> reference.Read:
     """Change the last record of this kind (or another, by `number`) in a topic of one partition; returns it as
     it was.
 
@@ -56,9 +49,7 @@ def bring_back(servers: str, topic: str, records: list[reference.Read]) -> None:
     _rewrite(servers, topic, records, [record.value for record in records])
 
 
-def _rewrite(
-    servers: str, topic: str, records: list[reference.Read], values: list[bytes | None]
-) -> None:
+def _rewrite(servers: str, topic: str, records: list[reference.Read], values: list[bytes | None]) -> None:
     recreate(servers, topic, 1, KEPT_FOR_EVER)
     producer = Producer({"bootstrap.servers": servers})
     end_offset = 0
@@ -82,9 +73,7 @@ def topic_id(servers: str, topic: str) -> str:
 
 
 def topics(servers: str) -> set[str]:
-    return set(
-        AdminClient({"bootstrap.servers": servers}).list_topics(timeout=DEADLINE_SECONDS).topics
-    )
+    return set(AdminClient({"bootstrap.servers": servers}).list_topics(timeout=DEADLINE_SECONDS).topics)
 
 
 def partition_count(servers: str, topic: str) -> int:
@@ -132,9 +121,7 @@ def group(servers: str, name: str, topic: str, request: str) -> None:
             raise
 
 
-def create(
-    servers: str, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None
-) -> None:
+def create(servers: str, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
     """Create a topic; when this returns it is there, empty, with leaders; a deletion that is under way is waited
     for."""
     admin = AdminClient({"bootstrap.servers": servers})
@@ -151,9 +138,7 @@ def create(
         assert time.monotonic() < deadline, f"{topic} has no leaders"
 
 
-def recreate(
-    servers: str, topic: str, partitions: int, config: dict[str, str] | None = None
-) -> None:
+def recreate(servers: str, topic: str, partitions: int, config: dict[str, str] | None = None) -> None:
     """Delete and create; when this returns the new topic is there, empty, with leaders."""
     delete(servers, topic)
     create(servers, topic, partitions, config)
@@ -165,7 +150,6 @@ def _leaders(admin: AdminClient, topic: str) -> int:
 
 
 async def copy_again(stage: Stage, topic: str, count: int) -> None:
-    """Delete the topic and write its first `count` records again, each with its key and timestamp."""
     records = await asyncio.to_thread(messages, stage.bootstrap_servers, topic, count)
     await asyncio.to_thread(replace, stage.bootstrap_servers, topic, records)
 
@@ -180,19 +164,11 @@ def write_again(servers: str, topic: str, records: list[Any]) -> None:
     """These messages to partition 0, each with its key, headers and timestamp."""
     producer = Producer({"bootstrap.servers": servers})
     for each in records:
-        producer.produce(
-            topic,
-            each.value(),
-            each.key(),
-            0,
-            timestamp=each.timestamp()[1],
-            headers=each.headers(),
-        )
+        producer.produce(topic, each.value(), each.key(), 0, timestamp=each.timestamp()[1], headers=each.headers())
     assert producer.flush(DEADLINE_SECONDS) == 0
 
 
 def append(servers: str, topic: str, *values: bytes) -> None:
-    """Append as anybody who may write to partition 0 can."""
     producer = Producer({"bootstrap.servers": servers})
     for value in values:
         producer.produce(topic, value, partition=0)
@@ -200,7 +176,6 @@ def append(servers: str, topic: str, *values: bytes) -> None:
 
 
 def messages(servers: str, topic: str, count: int) -> list[Any]:
-    """The first `count` messages of partition 0."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "copy"})
     consumer.assign([Place(topic, 0, 0)])
     found: list[Any] = []
@@ -222,13 +197,11 @@ def delete(servers: str, *topics: str) -> None:
 
 
 def trim(servers: str, topic: str, partition: int, before_offset: int) -> None:
-    """DeleteRecords."""
     admin = AdminClient({"bootstrap.servers": servers})
     _done(admin.delete_records([Place(topic, partition, before_offset)]))
 
 
 def grow(servers: str, topic: str, partitions: int) -> None:
-    """Add partitions."""
     admin = AdminClient({"bootstrap.servers": servers})
     _done(admin.create_partitions([NewPartitions(topic, partitions)]))
 
@@ -261,13 +234,7 @@ def cut(value: bytes) -> None:
 
 def of_version(version: int) -> Change:
     """The same record as a newer build might write it: intact, of another format version."""
-
-    def change(value: bytes) -> bytes:
-        described = bytes([version]) + value[5:8]
-        checksum = zlib.crc32(value[HEADER_BYTES:], zlib.crc32(described))
-        return value[:4] + described + checksum.to_bytes(4, "big") + value[HEADER_BYTES:]
-
-    return change
+    return partial(rewrapped, version=version)
 
 
 def with_fields(**fields: Any) -> Change:

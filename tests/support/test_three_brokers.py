@@ -12,8 +12,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.flows import CLIENTS, flows
-from tests.support.three_brokers import SIZE, ThreeBrokers, three_brokers
+from tests.support.three_brokers import CLIENTS, SIZE, ThreeBrokers, flows, three_brokers
 
 DEADLINE_S = 60.0
 ANSWER_S = 5.0
@@ -59,9 +58,7 @@ def until(holds: Callable[[], bool]) -> None:
 @pytest.mark.kafka
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_leader_cut_from_its_peers_is_replaced_and_does_not_know(
-    unique: Callable[[str], str],
-) -> None:
+def test_a_leader_cut_from_its_peers_is_replaced_and_does_not_know(unique: Callable[[str], str]) -> None:
     """The others elect another one; asked by clients, the old one still says "I"; after the healing it has learned.
     A broker that is cut from the clients is silent: they wait, and are not refused."""
     with three_brokers({"broker.session.timeout.ms": "6000"}) as three:

@@ -37,9 +37,7 @@ def test_deaf():
 """
 
 
-def test_a_hang_ends_also_under_hypothesis_and_where_every_exception_is_swallowed(
-    tmp_path: Path,
-) -> None:
+def test_a_hang_ends_also_under_hypothesis_and_where_every_exception_is_swallowed(tmp_path: Path) -> None:
     """The first by a failure that is not tried again; the second with its process, and with its stack."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_hanging.py").write_text(HANGING)

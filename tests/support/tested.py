@@ -7,10 +7,7 @@ from tests.support import apps
 
 payments, balances = Topic("payments"), Topic("balances")
 app = App(
-    "tested",
-    inputs=[payments],
-    outputs=[balances],
-    state=lambda: MapState(str, dict, default=lambda: {"sum": 0}),
+    "tested", inputs=[payments], outputs=[balances], state=lambda: MapState(str, dict, default=lambda: {"sum": 0})
 )
 
 

@@ -39,9 +39,7 @@ DO = {
     "get": _get,
     "keep": lambda state, key, number, at: state.kept.__setitem__(key, number),
     "delete": lambda state, key, number, at: state.items.pop(key, None),
-    "set": lambda state, key, number, at: state.items.schedule(
-        key, max(0, at + number - 5), timer="ring"
-    ),
+    "set": lambda state, key, number, at: state.items.schedule(key, max(0, at + number - 5), timer="ring"),
     "other": lambda state, key, number, at: state.kept.schedule(key, at + number, timer="bell"),
     "cancel": lambda state, key, number, at: state.items.cancel(key, timer="ring"),
     "fail": _fail,
@@ -53,10 +51,7 @@ def timed_app():
         "timed",
         inputs=[steps_in],
         outputs=[told],
-        state=lambda: Stores(
-            items=MapState(str, int, ttl_ms=TTL),
-            kept=MapState(str, int, ttl_ms=TTL, refresh="read"),
-        ),
+        state=lambda: Stores(items=MapState(str, int, ttl_ms=TTL), kept=MapState(str, int, ttl_ms=TTL, refresh="read")),
         version="1",
     )
 

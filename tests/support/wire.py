@@ -5,14 +5,15 @@
     fate     of a single request, see `Fate`
     heal     the cuts are over
 
-All cuts of the tests are made of these: in front of one broker (proxy.py), between three brokers and their clients
-(links.py), between the service processes of a chaos run and their brokers (tests/chaos/wires.py).
+All cuts of the tests are made of these: in front of one broker (`Proxy`), between three brokers and their clients
+(three_brokers.py), between the service processes of a chaos run and their brokers (tests/chaos/wires.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Literal
@@ -22,13 +23,13 @@ import aiokafka.client
 import aiokafka.conn
 
 from snapreplay.service.loop_thread import LoopThread
-from tests.support.flows import Direction
 
 HOST = "127.0.0.1"
 PRODUCE, METADATA, INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN = 0, 3, 22, 24, 26
 ANSWER_S = 60.0
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Direction = Literal["in", "out", "both"]
 Way = Literal["in", "out"]
 """Requests go in, answers come out."""
 
@@ -40,7 +41,6 @@ Decide = Callable[["Wire", bytes], Awaitable[Fate]]
 
 
 async def passing(wire: Wire, frame: bytes) -> Fate:
-    """Let it pass, whatever it is."""
     return "pass"
 
 
@@ -74,7 +74,6 @@ class Wire:
             self._changed.notify_all()
 
     async def carry(self, client: Streams) -> None:
-        """One connection, from its begin to its end."""
         await self._whole("in")
         broker = await asyncio.open_connection(*self.target)
         with contextlib.closing(broker[1]):
@@ -90,9 +89,7 @@ class Wire:
                     pump.cancel()
                 await asyncio.wait(pumps)
 
-    async def _requests(
-        self, client: Streams, broker: Streams, withheld: dict[bytes, Fate]
-    ) -> None:
+    async def _requests(self, client: Streams, broker: Streams, withheld: dict[bytes, Fate]) -> None:
         while frame := await self._next(client, "in"):
             fate = await self._decide(self, frame)
             if fate == "reset before":
@@ -128,9 +125,7 @@ class Wire:
 
 
 @asynccontextmanager
-async def listening(
-    host: str, port: int, carry: Callable[[Streams], Coroutine[Any, Any, None]]
-) -> AsyncIterator[int]:
+async def listening(host: str, port: int, carry: Callable[[Streams], Coroutine[Any, Any, None]]) -> AsyncIterator[int]:
     """`carry` each connection to this port, or to any that is free; the port."""
     tasks: set[asyncio.Task[None]] = set()
 
@@ -170,7 +165,6 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 def api_key(frame: bytes) -> int:
-    """Read the api key of a request."""
     return int.from_bytes(frame[4:6], "big")
 
 
@@ -200,3 +194,42 @@ def loop_of_wires() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
         yield lambda work: thread.submit(work).result(ANSWER_S)
     finally:
         thread.stop()
+
+
+Fault = Callable[[int], Fate]
+"""The API key of a request → what becomes of it."""
+
+
+class Proxy:
+    """One broker behind it. `seen` counts requests by API key; `fault` decides on each."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.fault: Fault = lambda _: "pass"
+        self.seen: Counter[int] = Counter()
+        self._address = bootstrap_servers
+        host, _, port = bootstrap_servers.rpartition(":")
+        self._wire = Wire((host, int(port)), self._decide)
+
+    @asynccontextmanager
+    async def through(self) -> AsyncIterator[None]:
+        """Pass aiokafka's new connections to the broker through the proxy, while this is open."""
+        async with self._wire.listening():
+            with detour({self._address: self._wire.port}):
+                yield
+
+    async def _decide(self, wire: Wire, frame: bytes) -> Fate:
+        self.seen[api_key(frame)] += 1
+        return self.fault(api_key(frame))
+
+
+def once(key: int, fate: Fate) -> Fault:
+    """A fault that hits the first such request only."""
+    left = {key}
+
+    def fault(found: int) -> Fate:
+        if found not in left:
+            return "pass"
+        left.clear()
+        return fate
+
+    return fault

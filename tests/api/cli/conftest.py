@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import socket
 import sys
@@ -12,6 +14,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from snapreplay.api.cli.root import app
+from snapreplay.app.load import load_app
+from snapreplay.testing import RealHarness
+from tests.support.deadlines import scaled
 
 Invoke = Callable[..., Result]
 
@@ -62,3 +67,67 @@ def ledger(tmp_path: Path) -> Path:
         "    state[record.key] += record.value\n"
     )
     return path
+
+
+APP = """
+import msgspec
+from snapreplay import App, MapState, Topic, json
+
+
+class Payment(msgspec.Struct):
+    amount: int
+
+
+payments, balances = Topic("NAME-in", value=json(Payment)), Topic("NAME-out")
+app = App("NAME", inputs=[payments], outputs=[balances], state=lambda: MapState(str, int, default=int))
+
+
+@app.handler(payments)
+def on_payment(record, state, out):
+    state[record.key] += record.value.amount
+    if record.value.amount == POISON:
+        raise ValueError("poison")
+    out.send(balances, key=record.key, value=state[record.key])
+"""
+
+
+class Desk:
+    """Commands about one app."""
+
+    def __init__(self, invoke, folder, name, broker):
+        self.name, self.file = name, folder / "fed_ledger.py"
+        self._invoke, self._broker = invoke, broker
+        self.write(poison=13)
+
+    def write(self, poison):
+        self.file.write_text(APP.replace("NAME", self.name).replace("POISON", str(poison)))
+        sys.modules.pop("fed_ledger", None)
+
+    def harness(self):
+        """The service, with two partitions and dead letters."""
+        sys.modules.pop("fed_ledger", None)
+        return RealHarness(
+            load_app(str(self.file)),
+            self._broker,
+            partitions=2,
+            settings={"errors": {"policy": "dead_letter"}},
+            deadline_s=scaled(60),
+        )
+
+    def words(self, command, *more):
+        return [command, self.file, *more, "--bootstrap-servers", self._broker.bootstrap_servers]
+
+    async def type(self, *words, code=0, stdin=None):
+        done = await asyncio.to_thread(self._invoke, *self.words(*words), stdin=stdin)
+        assert done.exit_code == code, done.output
+        return done
+
+    async def tail(self, topic, *options):
+        done = await self.type("tail", topic, "--from", "earliest", "-o", "json", *options)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def desk(invoke, tmp_path, unique, broker):
+    yield Desk(invoke, tmp_path, unique("fed"), broker)
+    sys.modules.pop("fed_ledger", None)

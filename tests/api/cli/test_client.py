@@ -22,12 +22,7 @@ def test_proxies_of_the_environment_are_not_asked(url, monkeypatch):
 
 @pytest.mark.parametrize(
     ("status", "answer"),
-    [
-        (200, b"<h1>hello</h1>"),
-        (200, b'{"hello": 1}'),
-        (404, b'{"detail": "Not Found"}'),
-        (500, b"[]"),
-    ],
+    [(200, b"<h1>hello</h1>"), (200, b'{"hello": 1}'), (404, b'{"detail": "Not Found"}'), (500, b"[]")],
 )
 def test_somebody_else_there_is_told(status, answer):
     """Another program on the port: its answer is taken for no status and for no refusal, JSON or not."""
@@ -45,10 +40,7 @@ def test_somebody_else_there_is_told(status, answer):
     with HTTPServer(("127.0.0.1", 0), Other) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        with (
-            Client(url) as client,
-            pytest.raises(ServiceUnreachable, match="is not a snapreplay service"),
-        ):
+        with Client(url) as client, pytest.raises(ServiceUnreachable, match="is not a snapreplay service"):
             client.restore_status()
         server.shutdown()
 

@@ -19,12 +19,7 @@ from snapreplay.errors import (
     StopError,
     UsageError,
 )
-from snapreplay.service.core.kafka_errors import (
-    ClockRefused,
-    NotAuthenticated,
-    NotAuthorized,
-    RefusedRecord,
-)
+from snapreplay.service.core.kafka_errors import ClockRefused, NotAuthenticated, NotAuthorized, RefusedRecord
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "cli.md"
 
@@ -66,22 +61,6 @@ def test_a_cluster_that_does_not_answer_has_a_remedy_in_judging_commands_too(cap
     assert "hint: check that the cluster is up, and say where it is with --bootstrap-servers" in (
         capsys.readouterr().err
     )
-
-
-@pytest.mark.parametrize("error", [RecordError("what happened"), ValueError("what happened")])
-def test_what_stops_a_judging_command_is_no_finding(error, capsys):
-    """An error of any class is said, and the command ends with 2: 1 would mean that it judged and found something."""
-    with pytest.raises(typer.Exit) as ended, refused_unless_it_runs():
-        raise error
-    assert ended.value.exit_code == ExitCode.REFUSED
-    assert "what happened" in capsys.readouterr().err
-
-
-def test_a_verdict_of_a_judging_command_is_left_alone():
-    """Its own exit code is none of an error."""
-    with pytest.raises(typer.Exit) as ended, refused_unless_it_runs():
-        raise typer.Exit(ExitCode.FINDINGS)
-    assert ended.value.exit_code == ExitCode.FINDINGS
 
 
 @pytest.mark.parametrize("command", ["doctor", "audit", "compact"])

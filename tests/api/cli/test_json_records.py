@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json as stdlib_json
+from typing import Any
 
 import msgspec
 import pytest
 
-from snapreplay import Topic, i64, json, msgpack, nullable, raw
-from snapreplay.api.cli.json_records import document_of, headers_of, records_of
+from snapreplay import App, MapState, Topic, i64, json, msgpack, nullable, raw
+from snapreplay.api.cli.json_records import Shower, document_of, headers_of, records_of
+from snapreplay.app.record import RawRecord
 from snapreplay.errors import UsageError
+from snapreplay.snapshots.format.envelope import encode
+from snapreplay.snapshots.format.records import ChangesRecord
+from snapreplay.state.steps import all_of
+from snapreplay.state.stores import Stores, TimedStore
 
 
 class Payment(msgspec.Struct):
@@ -28,8 +34,7 @@ def fed(*lines: str | bytes, topic=payments):
 def test_a_line_has_all_that_a_record_has():
     """Key, value, time, headers and partition; empty lines are passed over."""
     (record,) = fed(
-        "\n",
-        '{"key": "ada", "value": {"amount": 5}, "timestamp_ms": 7, "headers": {"h": "1"}, "partition": 3}\n',
+        "\n", '{"key": "ada", "value": {"amount": 5}, "timestamp_ms": 7, "headers": {"h": "1"}, "partition": 3}\n'
     )
     assert (record.key, record.value) == (b"ada", b'{"amount":5}')
     assert (record.timestamp_ms, record.partition, record.headers) == (7, 3, (("h", b"1"),))
@@ -45,10 +50,7 @@ def test_a_line_has_all_that_a_record_has():
         ('{"value": {"amount": 1}}', "key is null or missing, but utf8 takes no null"),
         ('{"key": 5, "value": {"amount": 1}}', "key 5 is int, which utf8 does not encode"),
         ('{"key": "a", "value": {"amount": "x"}}', r"cannot be read as json\(Payment\).*amount"),
-        (
-            '{"key": "a", "value": {"amount": 1}, "partition": 4}',
-            "partition 4 does not exist.*0 to 3",
-        ),
+        ('{"key": "a", "value": {"amount": 1}, "partition": 4}', "partition 4 does not exist.*0 to 3"),
         ('{"key": "a", "value": {"amount": 1}, "timestamp_ms": -1}', "before 1970"),
         ('{"key": "a", "value": {"amount": 1}, "timestamp_ms": 9223372036854775808}', "64 bits"),
         ('{"key": "a", "value": {"amount": 1}, "headers": {"h": 5}}', "header 'h' 5 is neither"),
@@ -57,9 +59,7 @@ def test_a_line_has_all_that_a_record_has():
 )
 def test_a_bad_line_is_named_by_its_number(line, why):
     """With the reason; the good line before it is not returned, either. A line as the hint shows it is taken."""
-    with pytest.raises(
-        UsageError, match=rf"(?s)1 line cannot be fed to payments.*line 2: .*{why}"
-    ) as refused:
+    with pytest.raises(UsageError, match=rf"(?s)1 line cannot be fed to payments.*line 2: .*{why}") as refused:
         fed('{"key": "a", "value": {"amount": 1}}', line)
     example = refused.value.hint.removeprefix("each line is a JSON object such as ")
     assert len(fed(example)) == 1
@@ -67,9 +67,7 @@ def test_a_bad_line_is_named_by_its_number(line, why):
 
 def test_only_the_first_bad_lines_are_listed():
     """A wrong file has as many as it has lines."""
-    with pytest.raises(
-        UsageError, match=r"(?s)25 lines cannot be fed.*line 10: .*and 15 more"
-    ) as refused:
+    with pytest.raises(UsageError, match=r"(?s)25 lines cannot be fed.*line 10: .*and 15 more") as refused:
         fed(*["x"] * 25)
     assert "line 11" not in refused.value.message
 
@@ -102,3 +100,27 @@ def test_headers_that_occur_twice_are_pairs():
     assert pairs == [("a", "1"), ("a", "2")]
     line = stdlib_json.dumps({"key": "k", "value": {"amount": 1}, "headers": pairs})
     assert fed(line)[0].headers == (("a", b"1"), ("a", b"2"))
+
+
+@pytest.mark.parametrize(
+    ("key_type", "key", "shown"),
+    [
+        (str, "ada", "ada"),
+        (int, -7, -7),
+        (tuple[str, int], ("tea", -1), ["tea", -1]),
+        (bytes, b"\xff", {"base64": "/w=="}),
+    ],
+)
+def test_changes_are_shown_as_the_app_wrote_them(key_type, key, shown):
+    """Tuple keys, values with the time of their last touch, and timers by store, name and key."""
+    state = Stores(items=MapState(key_type, dict, ttl_ms=5))
+    store = TimedStore(state.__snapreplay_store__(), ["ring"])
+    store.stream_time_ms = 3
+    state.items[key] = {"n": 1}
+    state.items.schedule(key, 9)
+    all_of(store.staging())
+    changes = all_of(store.sealing()).changes
+    entry = encode(ChangesRecord(1, 0, changes))
+    app: App[Any] = App("a", inputs=[Topic("t")], state=lambda: state)
+    document = Shower(app).document(RawRecord("a-increments", 0, 5, 0, None, entry))
+    assert document["stores"] == {"items": [[shown, {"n": 1}]], "_timers": [[["items", "ring", shown], 9]]}

@@ -15,15 +15,13 @@ from array import array
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 
 from snapreplay.api.cli import logs
 from snapreplay.api.cli.logs import LINE_BYTES_MAX, LineFormatter, Verbosity, Writer, configure
-from tests.support.deadlines import scaled
-from tests.support.processes import eventually
+from tests.support.deadlines import eventually, scaled
 
 
 @pytest.fixture(autouse=True)
@@ -121,15 +119,16 @@ def test_a_line_is_bounded(letter):
 
 
 @pytest.fixture
-def pipe() -> Iterator[tuple[int, Writer]]:
-    """The end to read, and a writer to the other end."""
+def pipe(request: pytest.FixtureRequest) -> Iterator[tuple[int, Writer]]:
+    """The end to read, and a writer to the other end, which blocks unless the test says otherwise."""
     reading, writing = os.pipe()
+    os.set_blocking(writing, getattr(request, "param", True))
     with os.fdopen(writing, "w") as stream:
         writer = Writer(stream)
         writer.setFormatter(LineFormatter("%(message)s"))
         yield reading, writer
         os.set_blocking(reading, False)
-        eventually(lambda: drained(reading) == b"" and writer._is_idle, "written")
+        eventually(lambda: drained(reading) == b"" and writer.is_idle, "written")
     os.close(reading)
 
 
@@ -175,7 +174,7 @@ def test_whoever_logs_never_waits_while_the_count_is_told(pipe, monkeypatch):
     """The reader may stop again at that moment."""
     reading, writer = pipe
     monkeypatch.setattr(logs, "_told", lambda _: b"x" * (1 << 20))
-    writer._dropped = 1
+    writer.dropped = 1
     writer.emit(record("before"))
     eventually(lambda: held_bytes(reading) > 60_000, "the pipe is full")
     whoever_logs = threading.Thread(target=writer.emit, args=(record("meanwhile"),), daemon=True)
@@ -197,17 +196,17 @@ def test_a_count_that_cannot_be_written_is_told_later():
             return super().write(text)
 
     writer = Writer(stream := Full())
-    writer._dropped = 7
+    writer.dropped = 7
     writer.emit(record("first"))
     eventually(lambda: stream.refused == 1, "refused")
     writer.emit(record("second"))
     eventually(lambda: "7 lines dropped" in stream.getvalue(), "told")
 
 
+@pytest.mark.parametrize("pipe", [False], indirect=True)
 def test_a_pipe_that_does_not_block_loses_nothing(pipe):
     """Another process may have set it so, for all who share it. A line is longer than what fits."""
     reading, writer = pipe
-    os.set_blocking(writer._stream.fileno(), False)
     for number in range(100):
         writer.emit(record(f"{number:05} {'x' * 9_000}"))
     os.set_blocking(reading, False)
@@ -229,7 +228,7 @@ def test_a_full_disk_ends_nothing(monkeypatch):
         writer = Writer(stream)
         for number in range(3):
             writer.emit(record(str(number)))
-        eventually(lambda: writer._dropped == 3, "all are dropped")
+        eventually(lambda: writer.dropped == 3, "all are dropped")
         monkeypatch.setattr(writer, "_stream", other := io.StringIO())
         writer.emit(record("again"))
         eventually(lambda: "3 lines dropped" in other.getvalue(), "told")
@@ -250,13 +249,6 @@ def test_a_forked_process_logs_by_itself():
     os.close(reading)
 
 
-def service(stderr: Any, port: int) -> subprocess.Popen[bytes]:
-    """`snapreplay run` without a broker, which logs that again and again."""
-    command = [sys.executable, "-m", "snapreplay.api.cli", "run", "examples/flights.py"]
-    options = ["--bootstrap-servers", "127.0.0.1:1", "--log-level", "debug"]
-    return subprocess.Popen([*command, *options, "--http-port", str(port)], stderr=stderr, cwd=ROOT)
-
-
 def answers(port: int) -> bool:
     try:
         return httpx2.get(f"http://127.0.0.1:{port}/healthz", trust_env=False).status_code == 200
@@ -264,22 +256,22 @@ def answers(port: int) -> bool:
         return False
 
 
+def goes_on_and_stops(stderr: int, port: int) -> None:
+    """`snapreplay run` without a broker, which logs that again and again, answers; SIGTERM ends it with 0."""
+    command = [sys.executable, "-m", "snapreplay.api.cli", "run", "examples/flights.py"]
+    options = ["--bootstrap-servers", "127.0.0.1:1", "--log-level", "debug", "--http-port", str(port)]
+    with subprocess.Popen([*command, *options], stderr=stderr, cwd=ROOT) as process:
+        os.close(stderr)
+        eventually(lambda: answers(port), "it answers")
+        process.terminate()
+        assert process.wait(scaled(40)) == 0
+
+
 def test_a_service_whose_log_nobody_reads_goes_on_and_stops(unused_tcp_port):
-    """It answers, and SIGTERM ends it with 0. Its log has no room from the first line on."""
+    """Its log has no room from the first line on, or is on a full disk."""
     reading, writing = os.pipe()
     os.write(writing, bytes(fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)))
-    with service(writing, unused_tcp_port) as process:
-        os.close(writing)
-        eventually(lambda: answers(unused_tcp_port), "it answers")
-        process.terminate()
-        assert process.wait(scaled(40)) == 0
+    goes_on_and_stops(writing, unused_tcp_port)
     assert held_bytes(reading) == 4096
     os.close(reading)
-
-
-def test_a_service_whose_log_cannot_be_written_goes_on_and_stops(unused_tcp_port):
-    """A full disk."""
-    with open("/dev/full", "w") as full, service(full, unused_tcp_port) as process:  # noqa: PTH123 - as above
-        eventually(lambda: answers(unused_tcp_port), "it answers")
-        process.terminate()
-        assert process.wait(scaled(40)) == 0
+    goes_on_and_stops(os.open("/dev/full", os.O_WRONLY), unused_tcp_port)

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import pytest
 
-from snapreplay.api.cli.new_command import FILES
+from snapreplay.api.cli.author_commands import FILES
 from tests.support.deadlines import scaled
 
 
@@ -42,20 +42,7 @@ def test_nothing_is_overwritten(invoke, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "json",
-        "class",
-        "pytest",
-        "__main__",
-        "1st",
-        "a b",
-        "../up",
-        "größe",
-        "",
-        "class.x",
-        "x" * 101,
-    ],
+    "name", ["json", "class", "pytest", "__main__", "1st", "a b", "../up", "größe", "", "class.x", "x" * 101]
 )
 def test_a_name_that_cannot_be_imported_is_refused(invoke, tmp_path, name):
     """One that the hint describes is taken."""

@@ -10,72 +10,7 @@ import sys
 
 import pytest
 
-from snapreplay.app.load import load_app
-from snapreplay.testing import RealHarness
 from tests.support.deadlines import scaled, within
-
-APP = """
-import msgspec
-from snapreplay import App, MapState, Topic, json
-
-
-class Payment(msgspec.Struct):
-    amount: int
-
-
-payments, balances = Topic("NAME-in", value=json(Payment)), Topic("NAME-out")
-app = App("NAME", inputs=[payments], outputs=[balances], state=lambda: MapState(str, int, default=int))
-
-
-@app.handler(payments)
-def on_payment(record, state, out):
-    state[record.key] += record.value.amount
-    if record.value.amount == POISON:
-        raise ValueError("poison")
-    out.send(balances, key=record.key, value=state[record.key])
-"""
-
-
-class Desk:
-    """Commands about one app."""
-
-    def __init__(self, invoke, folder, name, broker):
-        self.name, self.file = name, folder / "fed_ledger.py"
-        self._invoke, self._broker = invoke, broker
-        self.write(poison=13)
-
-    def write(self, poison):
-        self.file.write_text(APP.replace("NAME", self.name).replace("POISON", str(poison)))
-        sys.modules.pop("fed_ledger", None)
-
-    def harness(self):
-        """The service, with two partitions and dead letters."""
-        sys.modules.pop("fed_ledger", None)
-        return RealHarness(
-            load_app(str(self.file)),
-            self._broker,
-            partitions=2,
-            settings={"errors": {"policy": "dead_letter"}},
-            deadline_s=scaled(60),
-        )
-
-    def words(self, command, *more):
-        return [command, self.file, *more, "--bootstrap-servers", self._broker.bootstrap_servers]
-
-    async def type(self, *words, code=0, stdin=None):
-        done = await asyncio.to_thread(self._invoke, *self.words(*words), stdin=stdin)
-        assert done.exit_code == code, done.output
-        return done
-
-    async def tail(self, topic, *options):
-        done = await self.type("tail", topic, "--from", "earliest", "-o", "json", *options)
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-@pytest.fixture
-def desk(invoke, tmp_path, unique, broker):
-    yield Desk(invoke, tmp_path, unique("fed"), broker)
-    sys.modules.pop("fed_ledger", None)
 
 
 @pytest.mark.kafka
@@ -130,10 +65,7 @@ async def test_nothing_is_half_fed_and_every_wrong_name_is_told(desk, invoke, le
         assert await desk.tail(topic) == []
         late = json.dumps({"key": "k", "value": {"amount": 1}, "timestamp_ms": 10**14})
         refused = await desk.type("feed", topic, stdin=f"{good}\n{late}", code=2)
-        assert (
-            f"the broker refuses a record for topic {topic}: InvalidTimestampError"
-            in refused.stderr
-        )
+        assert f"the broker refuses a record for topic {topic}: InvalidTimestampError" in refused.stderr
         assert await desk.tail(topic) == []
         nothing = await desk.type("feed", topic, "-o", "json", stdin="\n\n")
         assert json.loads(nothing.stdout) == {"topic": topic, "records": 0, "partitions": []}
@@ -187,9 +119,7 @@ async def test_following_shows_what_is_written_later(desk, tmp_path):
         try:
             async with within(60):
                 while not shown.read_text():
-                    await desk.type(
-                        "feed", f"{desk.name}-in", stdin='{"key": "k", "value": {"amount": 1}}'
-                    )
+                    await desk.type("feed", f"{desk.name}-in", stdin='{"key": "k", "value": {"amount": 1}}')
             process.send_signal(signal.SIGINT)
             assert await asyncio.to_thread(process.wait, scaled(30)) == 130
         finally:
@@ -199,6 +129,4 @@ async def test_following_shows_what_is_written_later(desk, tmp_path):
 
 def follow(words, path):
     with path.open("w") as shown:
-        return subprocess.Popen(
-            [sys.executable, "-m", "snapreplay.api.cli", *map(str, words)], stdout=shown
-        )
+        return subprocess.Popen([sys.executable, "-m", "snapreplay.api.cli", *map(str, words)], stdout=shown)

@@ -22,18 +22,18 @@ def nobody(nobody_there) -> str:
 
 
 @contextmanager
-def ended_once_asked(control, method: str, state: str) -> Iterator[None]:
-    """The operation that the call of `method` begins ends in `state` after the call was answered."""
-    asked, begin = threading.Event(), getattr(control, method)
+def ended_once_asked(control, state: str) -> Iterator[None]:
+    """The operation that a command begins ends in `state` after the command was answered."""
+    asked, perform = threading.Event(), control.perform
 
-    def remember(*arguments):
-        operation = begin(*arguments)
+    def remember(command):
+        operation = perform(command)
         asked.set()
         return operation
 
-    setattr(control, method, remember)
+    control.perform = remember
     finisher = threading.Thread(
-        target=lambda: asked.wait(timeout=20) and control.finish("op-0000", state)
+        target=lambda: asked.wait(timeout=20) and control.finish(control.operations()[0], state)
     )
     finisher.start()
     yield
@@ -99,8 +99,9 @@ def test_trigger_prints_the_operation(invoke, url, control):
     """Without --wait it returns at once, with the operation to follow."""
     result = invoke("trigger-snapshot", "--url", url, "--reason", "deploy")
     assert result.exit_code == 0
-    assert result.stdout.startswith("operation op-0000: running")
-    assert control.operations()[0].reason == "deploy"
+    (begun,) = control.operations()
+    assert result.stdout.startswith(f"operation {begun.id}: running")
+    assert begun.reason == "deploy"
 
 
 @pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 1)])
@@ -114,7 +115,7 @@ def test_trigger_prints_the_operation(invoke, url, control):
 )
 def test_wait_follows_to_the_end(invoke, url, control, asked, state, code):
     """Whether it failed is the exit code."""
-    with ended_once_asked(control, asked[0].replace("-", "_"), state):
+    with ended_once_asked(control, state):
         result = invoke(*asked, "--wait", "--url", url, "-o", "json")
     assert result.exit_code == code
     document = json.loads(result.stdout)
@@ -127,6 +128,7 @@ def test_wait_follows_to_the_end(invoke, url, control, asked, state, code):
     [
         ("trigger-snapshot", "6", 2, "partition 6 does not exist: there are 6 (0 to 5)"),
         ("trigger-snapshot", "5", 1, "another process owns it"),
+        ("trigger-snapshot", "5", 1, "hint: GET /restore-status shows the partitions of this process"),
         ("trigger-snapshot", "1", 1, "it is loading"),
         ("trigger-snapshot", "-1", 2, "--partition"),
         ("trigger-snapshot", "false", 2, "--partition"),
@@ -143,14 +145,6 @@ def test_what_the_service_or_the_parser_refuses(invoke, url, command, partition,
     assert text in result.stderr
 
 
-def test_trigger_names_the_running_operation(invoke, url, control):
-    """Busy: the operation to follow is in the hint."""
-    control.running[0] = "op-7"
-    result = invoke("trigger-snapshot", "-p", "0", "--url", url)
-    assert result.exit_code == 1
-    assert "op-7" in result.stderr
-
-
 def test_retry_without_partitions_is_for_all_that_failed(invoke, url, control):
     """One operation for each; the table has a row per partition."""
     control.statuses[1] = msgspec.structs.replace(control.statuses[1], phase=Phase.FAILED)
@@ -165,7 +159,7 @@ def test_retry_without_partitions_is_for_all_that_failed(invoke, url, control):
 
 def test_retry_goes_on_behind_one_that_is_refused(invoke, url, control):
     """What has begun is printed, and waited for; the refusal makes it 1."""
-    with ended_once_asked(control, "retry", "succeeded"):
+    with ended_once_asked(control, "succeeded"):
         asked = ("--partition", "0", "--partition", "2", "--partition", "5")
         result = invoke("retry", *asked, "--wait", "--url", url, "-o", "json")
     assert result.exit_code == 1
@@ -173,14 +167,6 @@ def test_retry_goes_on_behind_one_that_is_refused(invoke, url, control):
     assert operation["state"] == "succeeded"
     assert "partition 0 is live: there is nothing to retry" in result.stderr
     assert "this process does not own it" in result.stderr
-
-
-def test_retry_of_nothing_is_1(invoke, url, control):
-    """As a trigger without a live partition is."""
-    control.statuses = {0: LIVE}
-    result = invoke("retry", "--url", url)
-    assert result.exit_code == 1
-    assert "no partition of the process at" in result.stderr
 
 
 def test_health_follows_the_probes(invoke, url, control):
@@ -215,8 +201,7 @@ def test_health_that_is_not_understood_is_1(invoke, wrong):
 
 
 @pytest.mark.parametrize(
-    "command",
-    [["health"], ["restore-status"], ["restore-status", "-o", "json"], ["trigger-snapshot"]],
+    "command", [["health"], ["restore-status"], ["restore-status", "-o", "json"], ["trigger-snapshot"]]
 )
 def test_the_port_of_run_and_dev_is_taken_as_typed(invoke, url, command):
     """Who started the service with --http-port finds it by the same option: one partition has failed."""

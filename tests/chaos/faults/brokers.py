@@ -8,19 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import get_args
 
-from tests.chaos.faults.asking import asked, wait_in_sync
 from tests.chaos.processes import until
 from tests.chaos.schedule import Fault
-from tests.chaos.world import Hit, World
-from tests.support.flows import Direction, Side
-from tests.support.three_brokers import SIZE
+from tests.chaos.world import Hit, World, asked, wait_in_sync
+from tests.support.deadlines import is_running
+from tests.support.three_brokers import SIZE, Side
+from tests.support.wire import Direction
 
 GONE_S = 30.0
 
 
 @contextmanager
 def kill_broker(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
-    """Any broker."""
     with _killed(world, hit, fault.pick % SIZE):
         yield
 
@@ -82,7 +81,7 @@ def rolling_restart(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
         hit(f"SIGTERM of broker {number}")
         with _healing(world, number):
             os.kill(pid, signal.SIGTERM)
-            until(lambda pid=pid: not _runs(pid), GONE_S)  # type: ignore[misc] # bound at once
+            until(lambda pid=pid: not is_running(pid), GONE_S)  # type: ignore[misc] # bound at once
             world.brokers.kill(number)  # what has ended already is only forgotten
     yield
 
@@ -131,9 +130,7 @@ def _killed(world: World, hit: Hit, *numbers: int) -> Iterator[None]:
 
 
 @contextmanager
-def _cut(
-    world: World, hit: Hit, broker: int, side: Side, direction: Direction = "both"
-) -> Iterator[None]:
+def _cut(world: World, hit: Hit, broker: int, side: Side, direction: Direction = "both") -> Iterator[None]:
     hit(f"broker {broker} from its {side}, {direction}")
     with _healing(world):
         world.brokers.cut(broker, side, direction)
@@ -150,12 +147,3 @@ def _leader(world: World, fault: Fault, hit: Hit) -> int:
 def _direction(fault: Fault) -> Direction:
     directions: tuple[Direction, ...] = get_args(Direction)
     return directions[fault.pick // SIZE % len(directions)]
-
-
-def _runs(pid: int) -> bool:
-    """Say whether it runs; also a zombie counts as gone: its keeper has not asked for it yet."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:  # noqa: PTH123 - no path, the kernel
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tests.chaos.faults.asking import asked, wait_in_sync
-from tests.chaos.processes import until
-from tests.chaos.reassign import reassign
 from tests.chaos.schedule import Fault
-from tests.chaos.world import Hit, World
+from tests.chaos.world import Hit, World, asked, wait_in_sync
 from tests.support import tampering
+from tests.support.reassign import reassign, until_placed
 from tests.support.three_brokers import SIZE
 
-ELECTED_S = 60.0
 UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 CLEAN = {"unclean.leader.election.enable": "false", "min.insync.replicas": "2"}
 
@@ -82,15 +79,8 @@ class _Log(NamedTuple):
 
     def wait(self, in_sync: Sequence[int], leader: int | None = None) -> None:
         """Wait until these nodes are in sync, and this one leads."""
-        found = asked(self._in_sync)
 
-        def holds() -> bool:
-            nonlocal found
-            found = asked(self._in_sync)
-            return found[1] == {*in_sync} and leader in {None, found[0]}
+        def holds(at: Any) -> bool:
+            return at.id != self.partition or ({*at.isrs} == {*in_sync} and leader in {None, at.leader})
 
-        if not until(holds, ELECTED_S):
-            raise TimeoutError(f"{self} has leader and replicas in sync {found}, not {in_sync}")
-
-    def _in_sync(self) -> tuple[int, set[int]]:
-        return self.world.facts.in_sync_with(self.server, self.topic, self.partition)
+        until_placed(self.server, self.topic, holds)

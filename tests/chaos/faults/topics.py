@@ -7,11 +7,10 @@ from contextlib import contextmanager
 
 from confluent_kafka import ElectionType, KafkaException, Producer, TopicPartition
 
-from tests.chaos.faults.asking import asked
 from tests.chaos.processes import until
-from tests.chaos.reassign import reassign
 from tests.chaos.schedule import Fault
-from tests.chaos.world import Hit, World
+from tests.chaos.world import Hit, World, asked
+from tests.support.reassign import reassign
 from tests.support.three_brokers import SIZE
 
 ANSWER_S = 30.0
@@ -77,9 +76,7 @@ def _turn(world: World, hit: Hit) -> None:
     # Without a timeout: confluent-kafka 2.16.1 answers any keyword here with a SystemError.
     elect = world.facts.admin.elect_leaders
     answers = asked(lambda: elect(ElectionType.PREFERRED, partitions).result(ANSWER_S))
-    moved = {
-        one.partition: turned[one.partition][0] - 1 for one, error in answers.items() if not error
-    }
+    moved = {one.partition: turned[one.partition][0] - 1 for one, error in answers.items() if not error}
     refused = sorted({error.name() for error in answers.values() if error})
     hit(f"{topic} led by broker {moved}{f', refused: {refused}' if refused else ''}")
 

@@ -7,16 +7,11 @@ from contextlib import contextmanager
 
 from tests.chaos.schedule import Fault, Kind
 from tests.chaos.world import Hit, World
-from tests.support.flows import Direction
 from tests.support.three_brokers import SIZE
-from tests.support.wire import Fate
+from tests.support.wire import Direction, Fate
 
 DELAY_S = 0.1
-DIRECTIONS: dict[Kind, Direction] = {
-    Kind.CUT: "both",
-    Kind.CUT_REQUESTS: "in",
-    Kind.CUT_ANSWERS: "out",
-}
+DIRECTIONS: dict[Kind, Direction] = {Kind.CUT: "both", Kind.CUT_REQUESTS: "in", Kind.CUT_ANSWERS: "out"}
 FATES: dict[Kind, Fate] = {Kind.RESET_BEFORE: "reset before", Kind.RESET_AFTER: "reset after"}
 
 

@@ -12,9 +12,7 @@ FINDING = {"check": "digest", "topic": "t", "partition": 2, "offset": 7, "detail
 
 def report(*findings: object, replayed: int = 5) -> str:
     """A report as `snapreplay audit --output json` prints it."""
-    return json.dumps(
-        {"findings": findings, "checked": {"claims": 12, "chunks": 0, "records_replayed": replayed}}
-    )
+    return json.dumps({"findings": findings, "checked": {"claims": 12, "chunks": 0, "records_replayed": replayed}})
 
 
 def test_fine() -> None:
@@ -37,13 +35,7 @@ def test_nothing_replayed() -> None:
 
 @pytest.mark.parametrize(
     ("said", "code"),
-    [
-        (report(), 1),
-        (report(FINDING), 0),
-        ("", 0),
-        ("{}", 0),
-        (json.dumps({"findings": [], "checked": {}}), 0),
-    ],
+    [(report(), 1), (report(FINDING), 0), ("", 0), ("{}", 0), (json.dumps({"findings": [], "checked": {}}), 0)],
     ids=["code without finding", "finding without code", "silence", "no report", "nothing checked"],
 )
 def test_doubtful(said: str, code: int) -> None:

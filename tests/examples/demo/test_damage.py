@@ -25,10 +25,10 @@ DAMAGED = f'{HANDLER} + (flight.dest == "HNL")'
 def source(app_id: str) -> str:
     """Write the source of the demo's app, under names of its own."""
     text = Path(flights.__file__).read_text(encoding="utf-8")
-    for name in ('Topic("flights"', 'Topic("flight-stats"', '"flights",\n'):
+    for name in ('Topic("flights"', 'Topic("flight-stats"', 'App("flights"'):
         assert text.count(name) == 1
         text = text.replace(name, name.replace('"fl', f'"{app_id}-fl'))
-    return text.replace(f'"{app_id}-flights",\n', f'"{app_id}",\n')
+    return text.replace(f'App("{app_id}-flights"', f'App("{app_id}"')
 
 
 @pytest.fixture
@@ -65,17 +65,9 @@ async def test_a_damaged_handler_is_named(spark, here, tmp_path) -> None:
     found = (await proved(stage, damaged)).findings
     assert len(found) == 2, "one in each stretch between snapshots"
     first = found[0]
-    assert (first.check, first.topic, first.partition) == (
-        "replay",
-        f"{stage.app.app_id}-increments",
-        0,
-    )
-    assert re.match(
-        r"batch \d+ replays differently \(code changed\): other outputs to ", first.detail
-    )
-    key = re.search(
-        r"first '(\w+)': recorded .*'miles': (\d+),.* replayed .*'miles': (\d+),", first.detail
-    )
+    assert (first.check, first.topic, first.partition) == ("replay", f"{stage.app.app_id}-increments", 0)
+    assert re.match(r"batch \d+ replays differently \(code changed\): other outputs to ", first.detail)
+    key = re.search(r"first '(\w+)': recorded .*'miles': (\d+),.* replayed .*'miles': (\d+),", first.detail)
     assert key is not None, first.detail
     assert int(key[3]) > int(key[2])
     assert key[1] in to_honolulu

@@ -19,9 +19,7 @@ def test_first_flight() -> None:
     assert row.key == b"N14228"
     flight = json.loads(row.value)
     assert (flight["carrier"], flight["distance"], flight["arr_delay"]) == ("UA", 1400, 11)
-    assert datetime.fromtimestamp(row.timestamp_ms / 1000, UTC) == datetime(
-        2013, 1, 1, 10, tzinfo=UTC
-    )
+    assert datetime.fromtimestamp(row.timestamp_ms / 1000, UTC) == datetime(2013, 1, 1, 10, tzinfo=UTC)
 
 
 def test_whole_table() -> None:

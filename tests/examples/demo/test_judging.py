@@ -43,9 +43,7 @@ def told(mode: RestoreMode, status: dict[str, Any] | None) -> Told:
         ("replay", None, True),
     ],
 )
-def test_a_recovery_holds_by_its_proofs_and_its_mode(
-    asked: RestoreMode, went: RestoreMode | None, equal: bool
-) -> None:
+def test_a_recovery_holds_by_its_proofs_and_its_mode(asked: RestoreMode, went: RestoreMode | None, equal: bool) -> None:
     """Four equal digests, on the mode that was asked for; nothing to replay shows nothing."""
     verdict = judging.recoveries(told(asked, restore(went, equal=equal)))
     assert verdict.holds is (equal and went == asked)
@@ -90,9 +88,7 @@ def last_act(**changes: Any) -> Told:
     run.killed_in_time = True
     run.adoptions = [Adoption(number, f"id{number}", 10 + number, 7) for number in range(4)]
     status = restore()
-    run.from_adopted = replace(
-        Comeback.of(status, 1.0, 1.2, 2.0), snapshots={n: f"id{n}" for n in range(4)}
-    )
+    run.from_adopted = replace(Comeback.of(status, 1.0, 1.2, 2.0), snapshots={n: f"id{n}" for n in range(4)})
     return replace(run, **changes)
 
 
@@ -111,10 +107,7 @@ def test_compaction_tells_batches_and_entries() -> None:
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        (
-            {"adoptions": [*ADOPTED[:3], REJECTED]},
-            [["partition 3: failed: snapshot.by is owner"], ["(none)"]],
-        ),
+        ({"adoptions": [*ADOPTED[:3], REJECTED]}, [["partition 3: failed: snapshot.by is owner"], ["(none)"]]),
         ({"adoptions": ADOPTED[:3]}, [["3 of 4 partitions reported"], []]),
         ({"adoptions": []}, [["0 of 4 partitions reported"], ["no snapshot was adopted"]]),
         ({"killed_in_time": False}, [["Spark had ended before"], []]),

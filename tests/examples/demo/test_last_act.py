@@ -14,13 +14,7 @@ from examples.demo.last_act import Proposal
 
 ROWS = [Row(b"N1", str(number).encode(), 0) for number in range(250)]
 PROPOSAL = Proposal(2, "proposed", "mine", 77)
-POINTED = {
-    "state": "pointed",
-    "reason": "adopted",
-    "snapshot_id": "mine",
-    "entries": 9,
-    "batch": 4,
-}
+POINTED = {"state": "pointed", "reason": "adopted", "snapshot_id": "mine", "entries": 9, "batch": 4}
 
 
 def test_the_last_flights_all_arrive_in_order() -> None:

@@ -48,21 +48,14 @@ def test_table_tells_what_differed() -> None:
     found = Findings()
     for number in range(7):
         found.add(f"record 0-{number} has no output")
-    verdicts = [
-        Verdict.of("exactly once", found, "never shown"),
-        Verdict.of("digest", Findings(), "4 partitions"),
-    ]
+    verdicts = [Verdict.of("exactly once", found, "never shown"), Verdict.of("digest", Findings(), "4 partitions")]
     print_table(Console(file=said, width=160), told(), verdicts)
     text = said.getvalue()
     assert "NO  7 differ" in text
     assert "yes  4 partitions" in text
     assert "never shown" not in text
     assert text.count("exactly once: record 0-") == 5
-    for word in (
-        "1,000 records/s over 2.0 s",
-        "killed again before it was LIVE",
-        "restart 2 by replay",
-    ):
+    for word in ("1,000 records/s over 2.0 s", "killed again before it was LIVE", "restart 2 by replay"):
         assert word in text
     assert "fencing 0.100" in text
 

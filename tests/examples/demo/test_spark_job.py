@@ -25,10 +25,7 @@ def test_not_possible(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An audit that could not run is told by the line in which it says why."""
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with (
-        audit("127.0.0.1:1", "examples.flights", tmp_path) as broken,
-        pytest.raises(spark_job.NotFinished) as caught,
-    ):
+    with audit("127.0.0.1:1", "examples.flights", tmp_path) as broken, pytest.raises(spark_job.NotFinished) as caught:
         broken.result(lambda _line: None)
     assert str(caught.value) == (
         "it could not run (exit code 2): error: Spark needs Java 17 or newer, but there is no java command"
@@ -39,7 +36,5 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without java the package to install and the way round are named."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(
-        DemoFailed, match=r"`apt-get install default-jre-headless`, or --skip-audit"
-    ):
+    with pytest.raises(DemoFailed, match=r"`apt-get install default-jre-headless`, or --skip-audit"):
         spark_job.check_possible()

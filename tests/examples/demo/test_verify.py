@@ -101,11 +101,7 @@ def sort_otherwise(outputs: list[Output]) -> None:
     ],
 )
 def test_what_is_not_once_and_in_order_is_named(
-    truth: Truth,
-    outputs: list[Output],
-    change: Callable[[list[Output]], None],
-    count: int,
-    says: list[str],
+    truth: Truth, outputs: list[Output], change: Callable[[list[Output]], None], count: int, says: list[str]
 ) -> None:
     """All faults are counted, five are told. Partitions have no order among each other."""
     change(outputs)
@@ -154,9 +150,7 @@ def test_digest_is_the_documented_one(truth: Truth) -> None:
 
 def test_wrong_digest(truth: Truth) -> None:
     """A digest of another state, or of no state, is named with both values."""
-    right_ones: dict[int, str | None] = {
-        number: verify.digest(state) for number, state in truth.states.items()
-    }
+    right_ones: dict[int, str | None] = {number: verify.digest(state) for number, state in truth.states.items()}
     assert verify.check_digests(truth, right_ones).count == 0
     wrong: State = {"N1": truth.outputs[0, 0].stats, "N2": truth.states[0]["N2"]}
     found = verify.check_digests(truth, {**right_ones, 0: verify.digest(wrong)})

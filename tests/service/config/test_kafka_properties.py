@@ -41,13 +41,6 @@ def test_a_property_goes_to_a_client_that_takes_it(name):
         assert name in names_of(taker)
 
 
-@pytest.mark.parametrize("name", OWNED)
-def test_what_is_ours_is_refused_with_the_reason(name):
-    """Silently ignoring it would be worse."""
-    with pytest.raises(PropertyRefused, match="cannot be set: "):
-        parse_property(name, "x")
-
-
 @pytest.mark.parametrize(
     ("name", "here"),
     [

@@ -1,14 +1,15 @@
 """Settings: bounds, relations, sources, messages, and docs/settings.md."""
 
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel
 
 from snapreplay.errors import UsageError
 from snapreplay.service.config.kafka_properties import PROPERTIES
-from snapreplay.service.config.settings import Settings, load_settings
+from snapreplay.service.config.settings import Settings, load_settings, seals_of
+from snapreplay.snapshots.format.seal import OFF, SealPolicy
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
 BOUNDS = {
@@ -63,9 +64,7 @@ def kafka_row(name):
     """The line of docs/settings.md for one of Kafka's own properties."""
     environment = "SNAPREPLAY_KAFKA__" + name.upper().replace(".", "_")
     known = PROPERTIES[name]
-    allowed = ", ".join(known.choices) or {"int": f"≥ {known.minimum:,}"}.get(
-        known.kind, known.kind
-    )
+    allowed = ", ".join(known.choices) or {"int": f"≥ {known.minimum:,}"}.get(known.kind, known.kind)
     return f"| `kafka.{name}` | `{environment}` | {allowed} | {known.description} |"
 
 
@@ -75,11 +74,6 @@ def test_every_setting_is_documented():
     expected += [kafka_row(name) for name in PROPERTIES]
     rows = [line for line in DOCS.read_text().splitlines() if "| `SNAPREPLAY_" in line]
     assert sorted(rows) == sorted(expected)
-
-
-def test_defaults_hold_all_relations():
-    """What nobody set must start."""
-    assert load_settings({}, environment={}).timeouts.commit_ms == 15_000
 
 
 def test_command_line_beats_environment_beats_file_beats_defaults(tmp_path):
@@ -121,10 +115,7 @@ def test_built_directly_nothing_from_outside_counts(monkeypatch):
         ({"kafka.bootstrap.server": "x"}, "did you mean kafka.bootstrap.servers?"),
         ({"instance_id": "a b"}, "instance_id='a b'"),
         ({"http": "5", "http.port": 1}, "http='5': input should be a valid dictionary"),
-        (
-            {"kafka": "5", "kafka.client.id": "x"},
-            "kafka='5': not a table of Kafka's properties; write `kafka={",
-        ),
+        ({"kafka": "5", "kafka.client.id": "x"}, "kafka='5': not a table of Kafka's properties; write `kafka={"),
         ({"kafka.bootstrap.servers": "a:9092,b:x"}, "kafka.bootstrap.servers: 'b:x' is not host:"),
         ({"kafka.bootstrap.servers": "http://a:9092"}, "'http://a:9092' is not host:port"),
         ({"kafka.bootstrap.servers": "a:9092,"}, "'' is not host:port"),
@@ -138,11 +129,14 @@ def test_a_wrong_key_is_named_with_its_remedy(given, message):
 
 
 def test_all_mistakes_come_at_once():
-    """Nobody wants to repair settings one start at a time."""
-    found = problems(
-        {"http.prot": 1, "batch.records_max": 0, "kafka.acks": 1, "kafka.linger.ms": 1}
-    )
+    """Nobody wants to repair settings one start at a time. A table that a program makes says the same, and how a dict
+    is given in Python."""
+    found = problems({"http.prot": 1, "batch.records_max": 0, "kafka.acks": 1, "kafka.linger.ms": 1})
     assert len(found) == 4
+    dotted: Any = {"http": {"port": -1}, "batch.x": 1}
+    with pytest.raises(UsageError, match=r"2 settings are wrong(.|\n)*http.port=-1: ") as refused:
+        Settings(**dotted)
+    assert "in Python a table is a dict: `batch={'x': 1}`; `load_settings` takes dotted names" in refused.value.message
 
 
 @pytest.mark.parametrize(
@@ -154,10 +148,7 @@ def test_all_mistakes_come_at_once():
         ({"timeouts.revoke_ms": 29_500}, ("timeouts.revoke_ms", "group.rebalance_timeout_ms")),
         ({"timeouts.claim_grace_ms": 300_000}, ("claim_grace_ms", "metadata_ms")),
         ({"restore.retry_backoff_ms": 60_001}, ("retry_backoff_ms", "retry_backoff_max_ms")),
-        (
-            {"changelog.enabled": False, "restore.mode": "changes"},
-            ("restore.mode", "changelog.enabled=true"),
-        ),
+        ({"changelog.enabled": False, "restore.mode": "changes"}, ("restore.mode", "changelog.enabled=true")),
     ],
 )
 def test_limits_that_contradict_each_other_are_refused_with_both_names(given, names):
@@ -166,13 +157,31 @@ def test_limits_that_contradict_each_other_are_refused_with_both_names(given, na
     assert all(name in line for name in names)
 
 
-def test_lean_mode_needs_no_second_setting():
-    """changelog.enabled=false alone is enough: the preferred mode is only wrong when somebody asked for it."""
-    assert not load_settings({"changelog.enabled": False}, environment={}).changelog.enabled
-
-
 def test_a_secret_is_never_shown():
     """Error messages end up in logs."""
     given = {"kafka.sasl.plain.password": "", "kafka.security.protocol": "SASL_SSL"}
     assert "(hidden)" in "\n".join(problems(given))
     assert "hunter2" not in "\n".join(problems({"kafka.sasl.plain.password": "hunter2"}))
+
+
+def test_the_keys_are_those_of_the_file(tmp_path):
+    """With the policy of the settings; messages name the file."""
+    file = tmp_path / "keys"
+    file.write_text(f"a {'11' * 32}\n", "utf-8")
+    found = seals_of(Settings.model_validate({"seal": {"key_file": str(file)}}))
+    assert (list(found.keys), found.policy, found.source) == (["a"], SealPolicy.REQUIRED, str(file))
+
+
+def test_without_a_file_nothing_is_sealed():
+    """It is off by default."""
+    assert seals_of(Settings()) is OFF
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
+def test_a_file_that_cannot_be_read_is_refused_at_start(tmp_path, content):
+    """By its name; the app does not start without its seal."""
+    file = tmp_path / "keys"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(UsageError, match=f"seal.key_file={file} cannot be read"):
+        seals_of(Settings.model_validate({"seal": {"key_file": str(file)}}))

@@ -1,8 +1,6 @@
 """Trees of values out of the environment, a TOML file, dotted names."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import load_settings
@@ -21,13 +19,6 @@ def test_kubernetes_service_variables_are_somebody_elses():
         "OTHER_HTTP__PORT": "1",
     }
     assert environment_tree(made) == {}
-
-
-def test_every_other_name_is_kept_to_be_refused():
-    """One underscore for two is the commonest mistake, and the worst: nothing of it would be seen."""
-    assert environment_tree({"SNAPREPLAY_ERRORS_POLICY": "a"}) == {"errors_policy": "a"}
-    assert environment_tree({"SNAPREPLAY_HTTP_PORT": "1"}) == {"http_port": "1"}
-    assert environment_tree({"SNAPREPLAY_FOO__BAR": "a"}) == {"foo": {"bar": "a"}}
 
 
 @pytest.mark.parametrize(
@@ -61,20 +52,13 @@ def test_a_wrong_setting_says_where_it_was_given(tmp_path, options, environment,
     assert said.replace("{file}", str(path)) in refused.value.message
 
 
-@given(
-    st.sampled_from(
-        ["kafka.bootstrap.servers", "kafka.bootstrap_servers", "kafka.BOOTSTRAP.SERVERS"]
-    )
-)
-def test_dots_underscores_and_case_are_equal_in_kafka_names(name):
-    """The environment cannot hold dots, so all spellings must merge into one."""
-    assert unfold({name: "a:1"}) == {"kafka": {"bootstrap.servers": "a:1"}}
-
-
-def test_nested_mappings_pass_as_they_are():
-    """A caller may hand over a whole group."""
-    tree = unfold({"http": {"port": 1}, "kafka": {"client_id": "x"}, "batch.linger_ms": 0})
-    assert tree == {"http": {"port": 1}, "kafka": {"client.id": "x"}, "batch": {"linger_ms": 0}}
+@pytest.mark.parametrize("name", ["kafka.bootstrap.servers", "kafka.bootstrap_servers", "kafka.BOOTSTRAP.SERVERS"])
+def test_all_spellings_of_a_name_are_one_also_in_a_nested_mapping(name):
+    """The environment cannot hold dots, so dots, underscores and case are equal in Kafka's names. A caller may hand
+    over a whole group."""
+    tree = unfold({"http": {"port": 1}, "kafka": {"client_id": "x"}, name: "a:1", "batch.linger_ms": 0})
+    kafka = {"client.id": "x", "bootstrap.servers": "a:1"}
+    assert tree == {"http": {"port": 1}, "kafka": kafka, "batch": {"linger_ms": 0}}
 
 
 def test_a_file_in_the_working_directory_is_found(tmp_path, monkeypatch):
@@ -87,9 +71,7 @@ def test_a_file_in_the_working_directory_is_found(tmp_path, monkeypatch):
 
 def test_a_named_file_must_exist_and_be_toml(tmp_path):
     """A config file that silently does not count is worse than none."""
-    with pytest.raises(
-        UsageError, match=r"missing\.toml \(--config\) cannot be read: No such file"
-    ):
+    with pytest.raises(UsageError, match=r"missing\.toml \(--config\) cannot be read: No such file"):
         file_tree(tmp_path / "missing.toml")
     (tmp_path / "bad.toml").write_text("port 1")
     with pytest.raises(UsageError, match=r"bad\.toml is not valid TOML"):
@@ -100,10 +82,6 @@ def test_the_first_tree_that_has_a_value_gives_it():
     """Inside a table, too; a value that stands where a table must be is not lost, but refused later."""
     cli, environment = {"http": {"port": 1}}, {"http": {"port": 2, "host": "b"}}
     file = {"http": {"host": "c"}, "instance_id": "one", "batch": 7}
-    assert merged(cli, environment, file) == {
-        "http": {"port": 1, "host": "b"},
-        "instance_id": "one",
-        "batch": 7,
-    }
+    assert merged(cli, environment, file) == {"http": {"port": 1, "host": "b"}, "instance_id": "one", "batch": 7}
     assert merged({"batch": 7}, {"batch": {"linger_ms": 1}}) == {"batch": 7}
     assert file == {"http": {"host": "c"}, "instance_id": "one", "batch": 7}

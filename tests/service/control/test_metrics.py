@@ -10,15 +10,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from snapreplay.service.clock import time_of
-from snapreplay.service.control import metrics
-from snapreplay.service.control.document import document_of
-from snapreplay.service.control.metrics import (
-    EVENTS,
-    DocumentCollector,
-    PartitionMetrics,
-    Result,
-    counted,
-)
+from snapreplay.service.control.metrics import EVENTS, DocumentCollector, PartitionMetrics, Result, counted
 from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, BlockedTopic, InputStatus
 from snapreplay.service.core.phase import Phase
 from tests.support.fake_control import ASSIGNED, LIVE, LOADING, FakeControl
@@ -28,9 +20,7 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 
 def scrape(control: FakeControl) -> dict[Key, float]:
     """Every sample as Prometheus would read it: the text is parsed by the strict OpenMetrics parser."""
-    text = generate_latest(
-        DocumentCollector(document_of(control), counted(EVENTS)), version="1.0.0"
-    ).decode()
+    text = generate_latest(DocumentCollector(control.document(), counted(EVENTS)), version="1.0.0").decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -64,12 +54,7 @@ def test_a_store_has_its_own_series():
     found = scrape(FakeControl())
     for store, *values in (("carts", 200, 20_000, 90, 1000.5), ("items", 1000, 30_000, 700, None)):
         for name, value in zip(
-            (
-                "state_entries",
-                "state_bytes",
-                "state_largest_entry_bytes",
-                "next_due_timestamp_seconds",
-            ),
+            ("state_entries", "state_bytes", "state_largest_entry_bytes", "next_due_timestamp_seconds"),
             values,
             strict=True,
         ):
@@ -113,9 +98,7 @@ def test_a_proof_counts_for_the_levels_below() -> None:
     high = AuditProof("replay", 40, 90, None, None, "7", time_of(1_000_000))
     low = AuditProof("integrity", 55, 120, None, None, "7", time_of(2_000_000))
     found = scrape(FakeControl([msgspec.structs.replace(LIVE, audited=(low, high))]))
-    batches = {
-        level: found["snapreplay_audited_batch", labels(0, level=level)] for level in AUDIT_LEVELS
-    }
+    batches = {level: found["snapreplay_audited_batch", labels(0, level=level)] for level in AUDIT_LEVELS}
     assert batches == {"integrity": 55, "changes": 40, "replay": 40}
     assert found["snapreplay_audit_timestamp_seconds", labels(0, level="changes")] == 1000
     assert found["snapreplay_unaudited_batches", labels(0)] == 5
@@ -167,7 +150,7 @@ def test_fences_start_at_zero():
 def test_names_follow_the_rules():
     """Prefix, base units, counters end in _total, no label but those of a small fixed set."""
     allowed = {"app", "partition", "phase", "result", "mode", "kind", "reaction", "store", "le"}
-    for family in DocumentCollector(document_of(FakeControl()), counted(EVENTS)).collect():
+    for family in DocumentCollector(FakeControl().document(), counted(EVENTS)).collect():
         if family.name.startswith(("process_", "python_")):
             continue
         assert re.fullmatch(r"snapreplay_[a-z_]+", family.name)
@@ -183,4 +166,4 @@ def test_registry_is_ours():
 
     names = {family.name for family in REGISTRY.collect()}
     assert not any(name.startswith("snapreplay_") for name in names)
-    assert metrics.BATCHES in EVENTS._collector_to_names
+    assert "snapreplay_batches" in {family.name for family in EVENTS.collect()}

@@ -1,6 +1,5 @@
 """Tests of what was asked for and what became of it."""
 
-import threading
 from typing import Any
 
 import pytest
@@ -85,18 +84,3 @@ def test_ids_sort_by_time_and_are_uuids_of_version_7(monkeypatch):
     assert ids == sorted(ids)
     assert {each[14] for each in ids} == {"7"}
     assert all(each[19] in "89ab" for each in ids)
-
-
-def test_reports_from_many_threads_are_all_counted():
-    """Runners and HTTP are different threads."""
-    operations = OperationRegistry()
-    made = operations.create("snapshot", "", range(200))
-    threads = [
-        threading.Thread(target=operations.report, args=(made.id, n, "succeeded", f"s{n}", ""))
-        for n in range(200)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found(operations, made).state == "succeeded"

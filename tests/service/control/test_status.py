@@ -1,18 +1,9 @@
 """Statuses: what they work out by themselves, and the board."""
 
-import threading
-
 import pytest
 
 from snapreplay.service.clock import time_of
-from snapreplay.service.control.status import (
-    DigestProof,
-    InputStatus,
-    PartitionStatus,
-    Progress,
-    Recovery,
-    StatusBoard,
-)
+from snapreplay.service.control.status import DigestProof, InputStatus, PartitionStatus, Progress, Recovery, StatusBoard
 from snapreplay.service.core.phase import Phase
 
 AT = time_of(7_000)
@@ -78,9 +69,7 @@ def test_the_board_holds_the_newest_of_each_partition_by_number():
     board = StatusBoard()
     heard: list[PartitionStatus] = []
     board.subscribe(heard.append)
-    published = [
-        PartitionStatus(n, Phase.LIVE, batch=batch) for n, batch in ((2, 1), (0, 1), (2, 2))
-    ]
+    published = [PartitionStatus(n, Phase.LIVE, batch=batch) for n, batch in ((2, 1), (0, 1), (2, 2))]
     for status in published:
         board.publish(status)
     assert [(s.partition, s.batch) for s in board.all()] == [(0, 1), (2, 2)]
@@ -89,23 +78,3 @@ def test_the_board_holds_the_newest_of_each_partition_by_number():
     board.forget(7)
     assert board.get(2) is None
     assert [s.partition for s in board.all()] == [0]
-
-
-def test_a_reader_in_another_thread_sees_whole_lists():
-    """HTTP lists partitions while runners publish and go."""
-    board, failures, ended = StatusBoard(), [], threading.Event()
-
-    def read():
-        while not ended.is_set():
-            numbers = [s.partition for s in board.all()]
-            if numbers != sorted(numbers):
-                failures.append(numbers)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for turn in range(3000):
-        board.publish(PartitionStatus(turn % 50, Phase.LIVE))
-        board.forget((turn + 25) % 50)
-    ended.set()
-    reader.join()
-    assert not failures

@@ -23,21 +23,15 @@ from tests.support import entries
 from tests.support.entries import ORIGIN, increment, pointer
 
 LAST = increment(9, pointers=[pointer(3)], last_decision_offset=12)
-GOOD = entries.manifest(
-    "new", [ChunkRef(40, 0, 10, 1), ChunkRef(44, 1, 10, 1)], batch=7, increment_offset=23
-)
+GOOD = entries.manifest("new", [ChunkRef(40, 0, 10, 1), ChunkRef(44, 1, 10, 1)], batch=7, increment_offset=23)
 GOOD = msgspec.structs.replace(GOOD, proposed_by="compact@host/1")
 CHAIN = Chain(ORIGIN, 0, LAST, 29, pointers_max=3)
 NOW_MS = increment(7).written_at_ms
 
 
-def reason(
-    manifest: Manifest = GOOD, *, under_way: bool = False, start: int = 30, **chain: Any
-) -> Reason | None:
+def reason(manifest: Manifest = GOOD, *, under_way: bool = False, start: int = 30, **chain: Any) -> Reason | None:
     """Say why it is refused, None: it is not; the manifest lies at 45, the last increment at 29."""
-    standing = Standing(
-        replace(CHAIN, **chain), "increments", "snapshots", start, 1, under_way=under_way
-    )
+    standing = Standing(replace(CHAIN, **chain), "increments", "snapshots", start, 1, under_way=under_way)
     found = refuse_manifest(manifest, 45, standing)
     return found.reason if found is not None else None
 
@@ -104,9 +98,7 @@ def test_the_increment_and_the_entries_must_be_the_recorded_ones():
 def test_entries_that_cancel_out_must_be_in_their_stores():
     """The sum over all stores may be right, and those of the stores may not."""
     found = {"default": Digest(1, 2, 3)}
-    manifest = msgspec.structs.replace(
-        GOOD, digest=found["default"], store_digests={"other": Digest(1, 5, 7)}
-    )
+    manifest = msgspec.structs.replace(GOOD, digest=found["default"], store_digests={"other": Digest(1, 5, 7)})
     lost = refuse_entries(manifest, found)
     assert lost is not None
     assert "store other has 0:0000000000000000:0000000000000000" in lost.detail, lost.detail

@@ -1,5 +1,6 @@
 """Tests of a chain from one increment to the next, for its whole life."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from snapreplay.app.batch import Applied
 from snapreplay.app.ranges import Anchor, InputRange, PositionAnchor, SkippedRange
 from snapreplay.app.record import Output
-from snapreplay.service.core.chain import Chain, genesis_increment
+from snapreplay.service.core.chain import Chain, ReadPosition, committed_positions, genesis_increment, positions_after
 from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Pointer
 from snapreplay.state.contract import Sealed
 from snapreplay.state.digest import EMPTY, Digest
@@ -63,9 +64,7 @@ def test_the_next_increment_covers_what_was_applied():
 def test_the_next_increment_has_what_its_batch_cleared_and_fired_and_nothing_of_the_one_before():
     """A replay clears and fires what is recorded: once."""
     clearing = Sealed({}, DIGEST, {}, ["old"])
-    batch = applied(
-        sealed=clearing, fired_count=2, skipped_timers=(1,), begun_input="payments", is_full=True
-    )
+    batch = applied(sealed=clearing, fired_count=2, skipped_timers=(1,), begun_input="payments", is_full=True)
     made = chain().next_increment(batch, None, 123)
     assert (made.cleared, made.fired_count, made.skipped_timers) == (["old"], 2, [1])
     assert made.begun_input == "payments"
@@ -193,9 +192,7 @@ def test_a_decision_begins_the_chain_anew_behind_its_claim():
     """Only a decision may: any other increment that names its own claim as its predecessor is no chain."""
     anew = increment(9, owner_epoch=60, previous_offset=60, decision={"finding": "x"})
     assert anew.begins_anew
-    assert not increment(
-        9, owner_epoch=60, previous_offset=57, decision={"finding": "x"}
-    ).begins_anew
+    assert not increment(9, owner_epoch=60, previous_offset=57, decision={"finding": "x"}).begins_anew
     assert not increment(9, owner_epoch=60, previous_offset=60).begins_anew
 
 
@@ -207,9 +204,7 @@ def test_topic_ids_are_those_of_the_last_increment_until_a_recovery_found_others
     other = Chain(ORIGIN, 7, last, 40, 3, topic_ids={"payments": "B"})
     following = other.next_increment(applied(), None, 1)
     assert following.topic_ids == {"payments": "B"}
-    assert other.committed(following, 50).next_increment(None, None, 2).topic_ids == {
-        "payments": "B"
-    }
+    assert other.committed(following, 50).next_increment(None, None, 2).topic_ids == {"payments": "B"}
 
 
 @pytest.mark.parametrize("recovered", [None, {"refunds": PositionAnchor(9, 9)}])
@@ -227,3 +222,29 @@ def test_an_anchor_belongs_to_one_position(recovered):
     moved = stood.next_increment(applied(), None, 1, position_anchors=found)
     assert moved.position_anchors == {"payments": found["payments"], "refunds": expected}
     assert stood.committed(moved, 50).expected_anchors == moved.position_anchors
+
+
+RECORD, BELOW, NOW = Anchor(4, 1, 2), PositionAnchor(3, 9), PositionAnchor(5, 8)
+
+
+def anchored(**changed: Any) -> Chain:
+    last = increment(7, positions={"a": 5, "b": 0}, anchors={"a": RECORD}, position_anchors={"a": BELOW})
+    return Chain(last.origin, 1, last, 7, 3, **changed)
+
+
+def test_committed_positions_stand_on_what_the_last_increment_or_the_recovery_found():
+    """The recovery saw it later."""
+    untouched = ReadPosition(0, None, None)
+    assert committed_positions(anchored()) == {"a": ReadPosition(5, RECORD, BELOW), "b": untouched}
+    found = committed_positions(anchored(position_anchors={"a": NOW}))
+    assert found == {"a": ReadPosition(5, RECORD, NOW), "b": untouched}
+    assert found["a"].is_behind_record
+    assert not untouched.is_behind_record
+
+
+def test_of_a_batch_only_the_inputs_that_it_moves_are_compared():
+    """A range of markers keeps the record before them."""
+    applied: Any = SimpleNamespace(positions={"a": 8, "b": 0}, anchors={})
+    moved = positions_after(anchored(), applied, {"a": NOW})
+    assert moved == {"a": ReadPosition(8, RECORD, NOW)}
+    assert not moved["a"].is_behind_record

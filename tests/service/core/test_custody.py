@@ -9,7 +9,7 @@ from snapreplay.service.core import custody
 from snapreplay.service.core.custody import Verdict, verdict
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.snapshots.format.records import OWN_KIND
+from snapreplay.snapshots.format.records import OWN_KIND, PATCHED_KIND, UPGRADED_KIND
 from tests.service.core.test_refusals import EXPECTED
 from tests.support.entries import increment
 
@@ -21,9 +21,7 @@ def made(batch, *, epoch, ids=OLD, decision=None, later_ms=0):
     """An increment that bears these topic ids."""
     plain = increment(batch, owner_epoch=epoch)
     written_at_ms = plain.written_at_ms + later_ms
-    return msgspec.structs.replace(
-        plain, topic_ids=ids, decision=decision, written_at_ms=written_at_ms
-    )
+    return msgspec.structs.replace(plain, topic_ids=ids, decision=decision, written_at_ms=written_at_ms)
 
 
 LAST = made(9, epoch=30)
@@ -37,14 +35,10 @@ def at(increment, offset):
 
 CHOSEN = {"finding": "increments-lost-12345678"}
 BY_ITSELF = {"finding": f"{OWN_KIND}-12345678"}
+UPGRADED, PATCHED = ({"finding": f"{kind}-1"} for kind in (UPGRADED_KIND, PATCHED_KIND))
 OURS, COMMITTED = at(LAST, 33), at(DOUBTFUL, 37)
 OLDER = at(made(5, epoch=30), 21)
-SAME, ONLY_COPY, LEADS_ON, DISPUTED = (
-    Verdict.SAME,
-    Verdict.ONLY_COPY,
-    Verdict.LEADS_ON,
-    Verdict.DISPUTED,
-)
+SAME, ONLY_COPY, LEADS_ON, DISPUTED = (Verdict.SAME, Verdict.ONLY_COPY, Verdict.LEADS_ON, Verdict.DISPUTED)
 HALF = {"undoable": False}
 FENCED = {"unbroken": False}
 VERDICTS = {
@@ -67,6 +61,8 @@ VERDICTS = {
     "an operator chose an older state": (
         at(made(4, epoch=40, decision=CHOSEN), 44), OLD, {}, LEADS_ON,
     ),
+    "a process upgraded it": (at(made(4, epoch=40, decision=UPGRADED), 44), OLD, {}, DISPUTED),
+    "an entry was corrected": (at(made(4, epoch=40, decision=PATCHED), 44), OLD, {}, DISPUTED),
     "a process chose it": (at(made(4, epoch=40, decision=BY_ITSELF), 44), OLD, {}, DISPUTED),
     # its claim came into the cut log at our offset, or below it; what we committed later is in doubt at most
     "an owner of a cut log went on": (at(made(10, epoch=30, later_ms=9), 37), OLD, {}, LEADS_ON),

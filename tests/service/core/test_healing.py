@@ -28,13 +28,7 @@ KEPT = RetainedState(LAST, 33, ending=None, lineage=Lineage(1, 1))
 DOUBT = replace(KEPT, doubtful=DOUBTFUL, ending=Ending(asked=False), outputs=(OUTPUT,))
 ASKED = replace(DOUBT, ending=Ending(asked=True, output=("balances", 0, 7)))
 ALONE = events.FenceDone(Lineage(1, 2), unbroken=True)
-EMPTY = (
-    events.Begin(),
-    ALONE,
-    events.ClaimAcknowledged("c1", 0),
-    events.ClaimSeen(0, None),
-    events.TopicIdsRead(NOW),
-)
+EMPTY = (events.Begin(), ALONE, events.ClaimAcknowledged("c1", 0), events.ClaimSeen(0, None), events.TopicIdsRead(NOW))
 
 
 def begun(recovery):
@@ -191,9 +185,7 @@ def test_an_orphan_in_the_new_log_was_committed():
     """The batch in doubt is there, with the id of the old topic: it is merged, and the state written."""
     found = FoundIncrement(DOUBTFUL, 2)
     claimed = (*FENCED[:1], ALONE, events.ClaimAcknowledged("c1", 5), events.ClaimSeen(0, None))
-    recovery, effect = drive(
-        *claimed, events.WindowRead(found), events.TopicIdsRead(NOW), kept=ASKED
-    )
+    recovery, effect = drive(*claimed, events.WindowRead(found), events.TopicIdsRead(NOW), kept=ASKED)
     assert effect == effects.Reenter(FoundIncrement(DOUBTFUL, NO_OFFSET), Warm.MERGED)
     _, effect = begun(recovery)
     assert "ends with batch 10 at offset 2" in effect.problem
@@ -232,9 +224,7 @@ def test_a_log_that_is_shorter_than_it_was_is_no_obstacle_to_who_has_the_state()
 
 def test_a_newer_owners_state_is_loaded_and_ours_held_until_then():
     """Somebody went on from what we have: ours counts until that is loaded, and then in no later attempt."""
-    theirs = FoundIncrement(
-        msgspec.structs.replace(increment(10, owner_epoch=31), topic_ids=OLD), 33
-    )
+    theirs = FoundIncrement(msgspec.structs.replace(increment(10, owner_epoch=31), topic_ids=OLD), 33)
     claimed = (*FENCED[:1], ALONE, events.ClaimAcknowledged("c1", 40), events.ClaimSeen(0, None))
     looked = (*claimed, events.WindowRead(theirs), events.TopicIdsRead(OLD))
     recovery, effect = drive(*looked, kept=KEPT)

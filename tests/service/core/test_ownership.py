@@ -7,41 +7,30 @@ import pytest
 
 from snapreplay.app.ranges import InputRange
 from snapreplay.errors import RecordId, StopError
-from snapreplay.service.core import next_steps
-from snapreplay.service.core.batch_failures import (
-    BatchFailures,
-    HalfApplied,
-    HandlerFailed,
-    RefusedAgain,
-)
-from snapreplay.service.core.bisection import Events
+from snapreplay.service.core.batch_failures import BatchFailures, Events, HalfApplied, HandlerFailed, RefusedAgain
 from snapreplay.service.core.custody import DoubtUnresolved, StateDisputed
-from snapreplay.service.core.kafka_errors import (
-    CommitInDoubt,
-    NotAuthorized,
-    RefusedRecord,
-    Unreachable,
-)
-from snapreplay.service.core.next_steps import (
+from snapreplay.service.core.kafka_errors import CommitInDoubt, NotAuthorized, RefusedRecord, Unreachable
+from snapreplay.service.core.owners import NotAssigned, Superseded, TakenAgain
+from snapreplay.service.core.ownership import (
+    ASK_AGAIN_SECONDS,
     AskForLoss,
     AskForOwner,
-    Fail,
-    Own,
-    Pause,
-    StandAside,
-    StandBack,
-)
-from snapreplay.service.core.outcomes import (
     Done,
     Ended,
+    Fail,
     Interrupted,
     LossAnswered,
+    Next,
+    Own,
     OwnerAnswered,
     OwnerUnknown,
+    Pause,
     Retried,
+    Stage,
+    StandAside,
+    StandBack,
+    step,
 )
-from snapreplay.service.core.owners import NotAssigned, Superseded, TakenAgain
-from snapreplay.service.core.ownership import ASK_AGAIN_SECONDS, Stage, step
 from snapreplay.service.core.refusals import DuplicateInstance, LogCut, NotInitialised
 from tests.docs.ownerships import BEGINNING, cases
 from tests.docs.recoveries import NAMESAKE, THEIRS
@@ -70,7 +59,7 @@ def test_every_outcome_of_every_stage_has_an_answer():
     assert {before.stage for before, *_ in cases()} == set(Stage)
     for before, _, outcome in cases():
         _, following = step(before, outcome)
-        assert isinstance(following, next_steps.Next)
+        assert isinstance(following, Next)
 
 
 def test_a_doubt_is_asked_about_before_anybody_is_fenced_and_once_more_after_the_pause():

@@ -5,8 +5,8 @@ import pytest
 
 from snapreplay.errors import DamagedError, Reaction, ReleaseError, RetryableError, StopError
 from snapreplay.service.core import effects, events
-from snapreplay.service.core.backoff import Limits
-from snapreplay.service.core.phase import Phase, may_follow
+from snapreplay.service.core.owners import Limits
+from snapreplay.service.core.phase import Phase, RestoreMode, may_follow
 from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.refusals import (
     DuplicateInstance,
@@ -18,28 +18,18 @@ from snapreplay.service.core.refusals import (
     NoRestoreMode,
     NotInitialised,
 )
-from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.service.core.retained import RetainedState, Warm
 from snapreplay.service.core.search import FoundIncrement, SearchWindow
 from snapreplay.service.core.witness import IncrementsBehind, Witness, behind
 from snapreplay.snapshots.format.records import Claim
 from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import FromGenesis, FromSnapshot, LogStarts, NoUsableSnapshot
+from snapreplay.state.contract import unknown_store
 from snapreplay.state.digest import Digest
-from snapreplay.state.unknown_store import unknown_store
 from tests.support.entries import increment, pointer
 
 EXPECTED = Expected(
-    "ledger",
-    1,
-    "cluster-1",
-    2,
-    4,
-    frozenset({"payments", "refunds"}),
-    "ledger-increments",
-    "one",
-    "p1",
-    0,
+    "ledger", 1, "cluster-1", 2, 4, frozenset({"payments", "refunds"}), "ledger-increments", "one", "p1", 0
 )
 LIMITS = Limits(pin_patience_ms=1000, backoff_ms_min=100, backoff_ms_max=1000)
 LAST = FoundIncrement(increment(9, owner_epoch=30, pointers=[pointer(8), pointer(5)]), 29)
@@ -82,7 +72,7 @@ def test_the_whole_way_to_live():
         (Phase.FENCING, effects.Fence()),
         (Phase.CLAIMING, effects.WriteClaim()),
         (Phase.LOCATING, effects.SeeClaim("c1", 30, fresh_client=False)),
-        (Phase.LOCATING, effects.ReadWindow(SearchWindow(28, 30, 2))),
+        (Phase.LOCATING, effects.ReadWindow(SearchWindow(28, 30))),
         (Phase.LOCATING, effects.ReadStarts(LAST)),
         (Phase.LOADING, effects.Load(start)),
         (Phase.ADVANCING, effects.Advance(BASE, LAST, RestoreMode.CHANGES)),
@@ -156,7 +146,7 @@ def test_empty_windows_grow_back_to_the_log_start():
 def test_a_trimmed_log_is_searched_from_its_start():
     """The last window begins where the log does."""
     _, effect = drive(*CLAIMED, events.ClaimSeen(29, None))
-    assert effect == effects.ReadWindow(SearchWindow(29, 30, 2))
+    assert effect == effects.ReadWindow(SearchWindow(29, 30))
 
 
 # ---- the state is still in memory --------------------------------------------------------------
@@ -214,9 +204,7 @@ def test_unusable_snapshots_are_passed_over_newest_first_down_to_genesis():
 def test_without_snapshot_and_without_a_whole_log_there_is_nothing_to_start_from():
     """Every snapshot is named with its reason; the state is never silently empty."""
     found = (*FOUND, events.StartsRead(TRIMMED))
-    _, effect = drive(
-        *found, events.SnapshotUnusable("s8", "crc32"), events.SnapshotUnusable("s5", "gone")
-    )
+    _, effect = drive(*found, events.SnapshotUnusable("s8", "crc32"), events.SnapshotUnusable("s5", "gone"))
     assert isinstance(effect, effects.Fail)
     assert isinstance(effect.error, NoUsableSnapshot)
     assert effect.error.facts["reasons"] == {"s8": "crc32", "s5": "gone"}
@@ -272,10 +260,7 @@ def test_what_fails_behind_a_snapshot_that_was_passed_over_is_told_with_its_reas
 
 @pytest.mark.parametrize(
     ("store", "fields"),
-    [
-        ("ghost", {"store_digests": {"ghost": Digest(1, 2, 3)}}),
-        ("default", {"digest": Digest(1, 2, 3)}),
-    ],
+    [("ghost", {"store_digests": {"ghost": Digest(1, 2, 3)}}), ("default", {"digest": Digest(1, 2, 3)})],
 )
 def test_no_older_snapshot_leads_to_a_state_without_a_store_that_it_has(store, fields):
     """The last increment names the store: nothing else is loaded."""
@@ -385,13 +370,7 @@ def test_pauses_double_up_to_the_longest():
 
 
 @pytest.mark.parametrize(
-    "event",
-    [
-        events.WindowRead(None),
-        events.StartsRead(WHOLE),
-        events.StartLoaded(BASE),
-        events.Advanced(),
-    ],
+    "event", [events.WindowRead(None), events.StartsRead(WHOLE), events.StartLoaded(BASE), events.Advanced()]
 )
 def test_an_event_before_the_one_it_follows_is_a_defect(event):
     """It raises instead of guessing."""

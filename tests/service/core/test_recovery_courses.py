@@ -22,9 +22,7 @@ def test_every_course_is_by_allowed_transitions_and_live_by_the_whole_proof() ->
     lives = 0
     for course in all_courses():
         for each in course:
-            assert each.after.phase is each.before.phase or may_follow(
-                each.before.phase, each.after.phase
-            )
+            assert each.after.phase is each.before.phase or may_follow(each.before.phase, each.after.phase)
             is_live = isinstance(each.effect, effects.GoLive)
             assert (each.after.phase is Phase.LIVE) == is_live
         if isinstance(course[-1].effect, effects.GoLive):

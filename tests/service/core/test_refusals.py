@@ -49,11 +49,7 @@ def test_our_own_log_is_accepted():
     ("changed", "recorded", "now"),
     [
         ({"origin": Origin("other", "1", 1, "f")}, "other", "ledger"),
-        (
-            {"genesis": Genesis("cluster-9", 4, {"payments": 0, "refunds": 7})},
-            "cluster-9",
-            "cluster-1",
-        ),
+        ({"genesis": Genesis("cluster-9", 4, {"payments": 0, "refunds": 7})}, "cluster-9", "cluster-1"),
         ({"genesis": Genesis("cluster-1", 8, {"payments": 0, "refunds": 7})}, 8, 4),
         ({"genesis": Genesis("cluster-1", 4, {"payments": 0})}, "payments", "payments, refunds"),
     ],
@@ -70,9 +66,7 @@ def test_another_log_is_refused_with_both_facts(changed, recorded, now):
 
 def test_a_log_of_another_schema_version_is_refused():
     """Increments say it, so it is known before there is a snapshot; the hint holds the version to go back to."""
-    problem = refusals.refuse(
-        EXPECTED, 50, FoundIncrement(increment(3, origin=Origin("ledger", "1", 2, "f")), 45)
-    )
+    problem = refusals.refuse(EXPECTED, 50, FoundIncrement(increment(3, origin=Origin("ledger", "1", 2, "f")), 45))
     assert isinstance(problem, refusals.SchemaDiffers)
     assert problem.facts == {"recorded": 2, "found": 1}
     assert "`App(…, schema_version=2)`" in problem.hint
@@ -129,8 +123,7 @@ def test_a_pinned_log_names_its_offsets():
 def test_without_a_mode_both_reasons_are_told():
     """The facts of both are kept; the first one's win."""
     problem = refusals.no_mode(
-        StopError("changes damaged", hint="a", offset=1),
-        RetryableError("input gone", offset=2, start=3),
+        StopError("changes damaged", hint="a", offset=1), RetryableError("input gone", offset=2, start=3)
     )
     assert "changes damaged" in problem.message
     assert "input gone" in problem.message

@@ -29,13 +29,7 @@ def test_a_line_says_how_often_it_was_left_out():
 def test_each_cause_is_said_for_itself():
     """What is new is never left out."""
     repeats = Repeats()
-    assert [bool(repeats.met(cause, 1.0)) for cause in ("a", "a", "b", "a", "b")] == [
-        True,
-        False,
-        True,
-        False,
-        False,
-    ]
+    assert [bool(repeats.met(cause, 1.0)) for cause in ("a", "a", "b", "a", "b")] == [True, False, True, False, False]
 
 
 def test_what_was_quiet_for_a_minute_is_new_again():

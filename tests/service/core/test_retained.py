@@ -8,6 +8,7 @@ from hypothesis import given
 
 from snapreplay.service.core.retained import RetainedState, Warm
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.snapshot_policy import Unpointed
 from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.digest import Digest
@@ -15,21 +16,17 @@ from tests.support.entries import entries, increment, pointer
 
 LAST = increment(8, owner_epoch=7, digest=Digest(2, 3, 4), pointers=[pointer(5)])
 DOUBTFUL = increment(
-    9,
-    owner_epoch=7,
-    previous_offset=20,
-    record_count=6,
-    digest=Digest(3, 5, 6),
-    pointers=[pointer(5)],
+    9, owner_epoch=7, previous_offset=20, record_count=6, digest=Digest(3, 5, 6), pointers=[pointer(5)]
 )
-KEPT = RetainedState(LAST, 20, DOUBTFUL, records_since_snapshot=4)
+LONG_AGO = Unpointed(4, -290.0, -290.0)
+KEPT = RetainedState(LAST, 20, DOUBTFUL, unpointed=Unpointed(4))
 
 
 def test_the_batch_in_doubt_is_merged_when_the_log_ends_with_it():
     """It was committed; its records count from now on."""
     found = FoundIncrement(DOUBTFUL, 31)
     assert KEPT.warm(found) is Warm.MERGED
-    assert KEPT.after(found) == RetainedState(DOUBTFUL, 31, None, records_since_snapshot=10)
+    assert KEPT.after(found) == RetainedState(DOUBTFUL, 31, None, unpointed=Unpointed(10))
 
 
 def test_the_batch_in_doubt_is_dropped_when_the_log_ends_before_it():
@@ -75,36 +72,34 @@ def test_the_same_increment_elsewhere_in_the_log_is_another_one():
 
 def test_a_fallback_is_kept_until_it_is_recorded_and_a_new_snapshot_is_pointed_to():
     """The damage is still there for the next full restore."""
-    kept = replace(KEPT, fallback_from="s7", fell_back=True)
+    kept = replace(KEPT, fallback_from="s7", unpointed=Unpointed(4, fell_back=True))
     dropped = kept.after(FoundIncrement(LAST, 20))
-    assert (dropped.fallback_from, dropped.fell_back) == ("s7", True)
+    assert (dropped.fallback_from, dropped.unpointed.fell_back) == ("s7", True)
     recorded = kept.after(FoundIncrement(DOUBTFUL, 31))
-    assert (recorded.fallback_from, recorded.fell_back) == (None, True)
+    assert (recorded.fallback_from, recorded.unpointed.fell_back) == (None, True)
     pointing = msgspec.structs.replace(DOUBTFUL, pointers=[pointer(8), pointer(5)])
     ended = replace(kept, doubtful=pointing).after(FoundIncrement(pointing, 31))
-    assert (ended.fallback_from, ended.fell_back) == (None, False)
-    adopted = replace(kept, doubtful=pointing, mended_from_batch=9)  # of a batch before the damage
-    assert adopted.after(FoundIncrement(pointing, 31)).fell_back
+    assert (ended.fallback_from, ended.unpointed.fell_back) == (None, False)
+    damaged = Unpointed(4, fell_back=True, mended_from_batch=9)
+    adopted = replace(kept, doubtful=pointing, unpointed=damaged)  # of a batch before the damage
+    assert adopted.after(FoundIncrement(pointing, 31)).unpointed.fell_back
 
 
 def test_an_increment_that_has_lost_all_pointers_ends_nothing():
     """The snapshots topic was created again: there is no snapshot at all, and one is wanted at once."""
     bare = msgspec.structs.replace(DOUBTFUL, pointers=[])
-    kept = replace(KEPT, doubtful=bare, fell_back=True, seconds_since_snapshot=290.0)
+    kept = replace(KEPT, doubtful=bare, unpointed=replace(LONG_AGO, fell_back=True))
     merged = kept.after(FoundIncrement(bare, 31))
-    assert (merged.fell_back, merged.seconds_since_snapshot) == (True, 290.0)
+    assert merged.unpointed == replace(LONG_AGO, records=10, fell_back=True)
 
 
 def test_a_doubt_does_not_begin_the_interval_of_snapshots_anew():
     """Unless the batch in doubt pointed to one."""
-    kept = replace(KEPT, seconds_since_snapshot=290.0)
+    kept = replace(KEPT, unpointed=LONG_AGO)
     for found in (FoundIncrement(LAST, 20), FoundIncrement(DOUBTFUL, 31)):
-        assert kept.after(found).seconds_since_snapshot == 290.0
+        assert kept.after(found).unpointed.pointed_at == -290.0
     pointing = msgspec.structs.replace(DOUBTFUL, pointers=[pointer(8), pointer(5)])
-    assert (
-        replace(kept, doubtful=pointing).after(FoundIncrement(pointing, 31)).seconds_since_snapshot
-        == 0.0
-    )
+    assert replace(kept, doubtful=pointing).after(FoundIncrement(pointing, 31)).unpointed.pointed_at == 0.0
 
 
 @given(entries([Increment]))

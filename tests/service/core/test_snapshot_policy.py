@@ -48,9 +48,7 @@ def test_jitter_shortens_by_its_ratio_at_most(every, ratio, partition):
 def test_jitter_spreads_partitions():
     """Partitions of one process do not all write at once."""
     policy = SnapshotPolicy(1000, None, 0.5)
-    first_due = {
-        next(n for n in range(1, 1001) if due(policy, n, 0, partition)) for partition in range(16)
-    }
+    first_due = {next(n for n in range(1, 1001) if due(policy, n, 0, partition)) for partition in range(16)}
     assert len(first_due) > 10
 
 

@@ -1,10 +1,11 @@
 """Tests of what is said outside of the increments topic, compared with what is in it."""
 
+import msgspec
 import pytest
 
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.witness import Witness, behind
-from tests.support.entries import increment
+from snapreplay.service.core.witness import Witness, behind, is_recent, shows_cut
+from tests.support.entries import GENESIS, ORIGIN, increment, manifest
 
 LAST = FoundIncrement(increment(9, topic_ids={"incs": "I"}), 100)
 
@@ -35,8 +36,40 @@ def test_what_nobody_of_us_wrote_says_nothing(text):
 def test_the_error_names_both_batches():
     """And the group that knows."""
     error = behind("app-witness", "incs-0", Witness(11, 130, 5, "I"), LAST)
-    assert "incs-0 ends with batch 9 at offset 100, but batch 11 was committed at offset 130" in (
-        error.message
-    )
+    assert "incs-0 ends with batch 9 at offset 100, but batch 11 was committed at offset 130" in (error.message)
     assert "group app-witness" in error.message
     assert "at least 2 batches" in error.message
+
+
+CUT_AT = FoundIncrement(increment(5, owner_epoch=4), 20)
+LOST = manifest("s", [], batch=6, increment_offset=23, owner_epoch=4)
+
+
+def test_a_later_batch_of_an_owner_is_a_witness():
+    """Nothing else can have written it."""
+    assert shows_cut(LOST, CUT_AT)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"batch": 5},
+        {"proposed_by": "compact@host/1"},
+        {"increment_offset": 20},  # a later batch lies behind the last increment
+        {"origin": msgspec.structs.replace(ORIGIN, app_id="other")},
+        {"genesis": msgspec.structs.replace(GENESIS, cluster_id="other")},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_what_no_owner_of_this_chain_wrote_is_none(changed):
+    """It was proposed, or copied, or is impossible."""
+    assert not shows_cut(msgspec.structs.replace(LOST, **changed), CUT_AT)
+
+
+def test_nothing_older_than_a_manifest_of_the_last_owner_is_looked_at():
+    """A zombie's may lie behind it, and a proposal anywhere."""
+    mine = msgspec.structs.replace(LOST, batch=5)
+    assert is_recent(mine, CUT_AT)
+    assert not is_recent(LOST, CUT_AT)
+    assert not is_recent(msgspec.structs.replace(mine, owner_epoch=3), CUT_AT)
+    assert not is_recent(msgspec.structs.replace(mine, proposed_by="a job"), CUT_AT)

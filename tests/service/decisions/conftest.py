@@ -1,5 +1,5 @@
 """Fixtures in memory, in virtual time; on a real broker nobody waits for a stale leader."""
 
-from tests.service.recovery.conftest import bench, impatient
+from tests.service.recovery.conftest import impatient
 
-__all__ = ["bench", "impatient"]
+__all__ = ["impatient"]

@@ -9,19 +9,12 @@ import pytest
 
 from snapreplay.errors import UsageError
 from snapreplay.service.core.owners import Superseded
-from snapreplay.service.decisions.accept import (
-    INSTANCE_ID,
-    NotAcceptable,
-    NotTheFinding,
-    carry_out,
-    propose,
-)
-from snapreplay.service.publish import snapshot_writer
-from snapreplay.service.publish.claim import reader_behind_claim
-from snapreplay.service.publish.publish import LogWentOn
+from snapreplay.service.decisions.accept import INSTANCE_ID, NotAcceptable, NotTheFinding, carry_out, propose
+from snapreplay.service.publish.owned import reader_behind_claim
+from snapreplay.service.publish.state import LogWentOn
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps
-from tests.support.accepting import REASON, accepted, command_in, finding_in, proposed
+from tests.support.accepting import REASON, accepted, command_in, finding_in, killed_before_its_increment, proposed
 from tests.support.entries import read_entry
 from tests.support.in_memory import virtual
 
@@ -75,10 +68,7 @@ async def test_a_proposal_writes_nothing(bench):
     hint = await gap(bench)
     before = [await bench.read(topic) for topic in (bench.increments, bench.snapshots)]
     acceptance = await proposed(bench, hint)
-    assert (
-        f"{bench.input}: goes on at offset 130; offsets 120 to 130 are never processed"
-        in acceptance.plan
-    )
+    assert f"{bench.input}: goes on at offset 130; offsets 120 to 130 are never processed" in acceptance.plan
     assert [await bench.read(topic) for topic in (bench.increments, bench.snapshots)] == before
 
 
@@ -155,7 +145,7 @@ async def test_a_running_owner_is_thrown_out_and_comes_back_to_the_accepted_stat
         await bench.feed(20)
         await one.position(140)
         assert one.status.owner_epoch > epoch
-        assert [each.finding for each in one.status.decisions] == [acceptance.finding_id]
+        assert [each.finding for each in one.status.decisions] == [acceptance.decision["finding"]]
         # k0: 0, 20, 40, 60 and 120 added, 80 and 100 subtracted
         assert one.view()["k0"] == {"n": 7, "sum": 120 + 120 - 180}
 
@@ -181,13 +171,7 @@ async def test_an_owner_that_comes_first_keeps_the_partition(bench, monkeypatch)
 async def test_killed_before_its_increment_nothing_was_decided(bench, monkeypatch):
     """Claim and snapshot are there, the decision is not: the same finding as before, and it can be accepted."""
     hint = await gap(bench)
-    real = snapshot_writer.write
-
-    async def then_killed(*arguments):
-        await real(*arguments)
-        raise asyncio.CancelledError
-
-    monkeypatch.setattr(snapshot_writer, "write", then_killed)
+    killed_before_its_increment(monkeypatch)
     with pytest.raises(asyncio.CancelledError):
         await accepted(bench, hint)
     monkeypatch.undo()

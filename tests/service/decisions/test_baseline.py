@@ -18,11 +18,7 @@ from tests.support.tampering import flip, with_fields
     ("kind", "change", "reason"),
     [
         (RecordKind.CHUNK, flip, "crc32"),
-        (
-            RecordKind.MANIFEST,
-            with_fields(genesis=Genesis("elsewhere", 1, {"payments": 0})),
-            "elsewhere",
-        ),
+        (RecordKind.MANIFEST, with_fields(genesis=Genesis("elsewhere", 1, {"payments": 0})), "elsewhere"),
     ],
 )
 @virtual
@@ -92,9 +88,7 @@ async def test_what_is_accepted_continues_behind_every_batch_that_was_committed(
         for count in range(1, 4):
             await bench.feed(1)
             await one.position(count)
-        await one.context.witnesses.end(
-            bench.cluster.offset_committer(witness_group(bench.app.app_id))
-        )
+        await one.context.witnesses.end(bench.cluster.offset_committer(witness_group(bench.app.app_id)))
     committed = bench.batches()[-1].batch
     batches = (e for e in bench.log(bench.increments).committed() if is_increment(e))
     _, _, second, *_ = (record.offset for record in batches)

@@ -5,7 +5,7 @@ import pytest
 from snapreplay.service.decisions.examine import Examiner
 from snapreplay.service.recovery.inputs import InputReplaced, InputShorter
 from snapreplay.snapshots.format.envelope import RecordKind
-from snapreplay.state.store import store_of
+from snapreplay.state.stores import store_of
 from tests.support.in_memory import virtual
 from tests.support.tampering import flip
 

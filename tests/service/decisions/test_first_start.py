@@ -13,7 +13,7 @@ from snapreplay.service.decisions.first_start import begun
 from snapreplay.service.decisions.init import OwnedBefore, init_app
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.preflight import OwnTopicsMissing
-from snapreplay.service.publish.claim import claim_record
+from snapreplay.service.publish.owned import claim_record
 from snapreplay.service.topics.requirements import TopicsIncomplete
 from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from tests.support import apps
@@ -101,10 +101,7 @@ async def test_an_init_that_was_killed_before_its_claim_is_completed(then, secon
     start = Start(here)
     assert await start.waits()
     awaited = start.heard[0]
-    assert (
-        "`init` is under way or was interrupted; partitions with a genesis: 0 of 2"
-        in awaited.message
-    )
+    assert "`init` is under way or was interrupted; partitions with a genesis: 0 of 2" in awaited.message
     assert awaited.hint.startswith("`snapreplay init ")
     await init_app(here.app, here.settings(), here.cluster)
     await start.task
@@ -194,10 +191,7 @@ async def ran(here: InMemory) -> None:
 @virtual
 async def test_a_lost_log_is_not_waited_for():
     """Emptied, or another topic of its name, with nobody left: goes on to the recovery, which says what was lost."""
-    for lose in (
-        lambda h: h.trim(h.increments, h.log(h.increments).end),
-        lambda h: h.recreate(h.increments),
-    ):
+    for lose in (lambda h: h.trim(h.increments, h.log(h.increments).end), lambda h: h.recreate(h.increments)):
         here = InMemory()
         await ran(here)
         lose(here)

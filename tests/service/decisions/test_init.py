@@ -52,11 +52,7 @@ async def test_each_partition_gets_a_claim_and_batch_zero(bare):
         assert genesis.owner_epoch == claimed_at
         assert genesis.genesis.start_offsets == genesis.positions == {topic: start}
         assert genesis.genesis.partition_count == 2
-        assert set(genesis.topic_ids) == {
-            topic,
-            f"{bare.app.app_id}-increments",
-            f"{bare.app.app_id}-snapshots",
-        }
+        assert set(genesis.topic_ids) == {topic, f"{bare.app.app_id}-increments", f"{bare.app.app_id}-snapshots"}
         assert all(len(each) == 22 for each in genesis.topic_ids.values())
         assert genesis.genesis.cluster_id == (await bare.cluster.facts()).cluster_id
 
@@ -66,17 +62,13 @@ async def test_latest_begins_behind_what_is_there(bare):
     await bare.feed(20)
     await init_app(bare.app, bare.settings(), bare.cluster, "latest")
     ends = [len(records) for records in await bare.read(f"payments-{bare.app.app_id}")]
-    service = bare.service()
-    await service.start()
-    try:
+    async with bare.started() as service:
         await service.wait_live(30)
         await bare.feed(10)
         more = [len(records) for records in await bare.read(f"payments-{bare.app.app_id}")]
         await processed(service, dict(enumerate(more)))
         counts = [s.records_total for s in service.restore_status()]
         assert counts == [after - before for before, after in zip(ends, more, strict=True)]
-    finally:
-        await service.stop()
 
 
 async def test_outputs_that_are_there_already_are_told(bare):
@@ -107,10 +99,7 @@ async def left_open(here, seconds=60):
     producer = await KafkaCluster(settings).fence(name)
     log = TopicPartition(f"{here.app.app_id}-increments", 0)
     await add_uncommitted(producer, log)
-    await until_async(
-        lambda: here.cluster.last_fence(name),
-        lambda last: last.state == "Ongoing",
-    )
+    await until_async(lambda: here.cluster.last_fence(name), lambda last: last.state == "Ongoing")
     await producer.discard()
 
 
@@ -124,9 +113,7 @@ async def marked(here):
 async def test_one_that_was_killed_before_its_claim_is_run_again(bare):
     """Its transaction is open, and nothing in the log shows who began it."""
     await left_open(bare)
-    with pytest.raises(
-        NotBegun, match="`init` is under way or was interrupted; partitions with a genesis: 0 of 2"
-    ):
+    with pytest.raises(NotBegun, match="`init` is under way or was interrupted; partitions with a genesis: 0 of 2"):
         await begun(bare.app, bare.settings(), bare.cluster, "refuse", lambda _: None)
     lines = await init_app(bare.app, bare.settings(), bare.cluster)
     assert [": initialised, " in line for line in lines] == [True, True]
@@ -161,16 +148,12 @@ async def test_an_app_that_has_processed_something_is_not_initialised_again(bare
     """It says how far the app is, and writes nothing."""
     await init_app(bare.app, bare.settings(), bare.cluster)
     await bare.send([("0:a", {"amount": 1})])
-    service = bare.service()
-    await service.start()
-    try:
+    async with bare.started() as service:
         await processed(service, {0: 1})
         before = await log_of(bare, 1)
         lines = await init_app(bare.app, bare.settings(), bare.cluster)
         assert "partition 0: already initialised, at batch 1" in lines
         assert await log_of(bare, 1) == before
-    finally:
-        await service.stop()
 
 
 async def test_lost_increments_are_not_a_new_app(bare):

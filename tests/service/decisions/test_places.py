@@ -2,7 +2,12 @@
 
 import pytest
 
-from snapreplay.service.decisions.places import other_log, same_log
+from snapreplay.service.decisions.places import newest_common, other_log, same_log
+from snapreplay.snapshots.format.envelope import RecordKind, decode
+from snapreplay.snapshots.format.records import OWN_KIND, PATCHED_KIND, UPGRADED_KIND, Increment
+from tests.support.accepting import accepted
+from tests.support.in_memory import virtual
+from tests.support.tampering import with_fields
 
 AGAIN = "processed again, outputs written a second time"
 LOST = "are gone: their outputs stay, their effect on the state is lost"
@@ -20,13 +25,7 @@ LOST = "are gone: their outputs stay, their effect on the state is lost"
         (80, 120, 120, 120, f"offsets 80 to 120 {LOST}"),
         (80, 120, 130, 130, f"offsets 80 to 120 {LOST}; offsets 120 to 130 are never processed"),
         (80, None, 0, 80, f"whatever was processed from there on is {AGAIN}"),
-        (
-            80,
-            None,
-            90,
-            90,
-            "offsets 80 to 90 are gone: those that were processed keep their outputs",
-        ),
+        (80, None, 90, 90, "offsets 80 to 90 are gone: those that were processed keep their outputs"),
     ],
 )
 def test_each_record_is_held_processed_again_lost_or_skipped(position, reached, start, begin, says):
@@ -40,19 +39,9 @@ def test_each_record_is_held_processed_again_lost_or_skipped(position, reached, 
 @pytest.mark.parametrize(
     ("position", "common_end", "begin", "says"),
     [
-        (
-            120,
-            None,
-            5,
-            "from its start, offset 5; the old log's records from offset 120 on are never",
-        ),
+        (120, None, 5, "from its start, offset 5; the old log's records from offset 120 on are never"),
         (80, None, 5, "offsets 80 to 120 of the old log have no effect on the state"),
-        (
-            120,
-            100,
-            100,
-            "records of offsets 100 to 120 that are still the same are processed again",
-        ),
+        (120, 100, 100, "records of offsets 100 to 120 that are still the same are processed again"),
         (120, 100, 100, "offsets 100 to 120 of the old log keep their effect on the state"),
         (80, 100, 80, f"offsets 80 to 100 are {AGAIN}"),
         (80, 100, 80, f"offsets 100 to 120 of the old log {LOST}"),
@@ -81,8 +70,68 @@ def test_a_log_with_shifted_offsets_is_said_to_hold_what_was_processed():
     offset, line = other_log("in", 120, 120, 5, None, (119, 103))
     assert offset == 5
     assert "holds the last record that was processed at offset 103 instead of 119" in line
-    assert (
-        f"offsets 5 to 104 were processed before, as far as they are the same records, and are {AGAIN}"
-        in line
-    )
+    assert f"offsets 5 to 104 were processed before, as far as they are the same records, and are {AGAIN}" in line
     assert "holds none of" not in line
+
+
+async def common(bench):
+    """Offset of the newest record that is still the same; None when there is none."""
+    (log,) = await bench.read(bench.increments)
+    anchor = await newest_common(await bench.context(), bench.input, log[-1].offset)
+    return anchor.offset if anchor is not None else None
+
+
+@virtual
+async def test_the_newest_anchor_that_still_stands_is_found(bench):
+    """Batches of twenty: the whole log, one that lost its end and got another, and one that is new."""
+    await bench.past()
+    assert await common(bench) == 119
+    bench.copy_again(bench.input, 70)
+    await bench.feed(60)
+    assert await common(bench) == 59
+    bench.recreate(bench.input)
+    await bench.feed(130)
+    assert await common(bench) is None
+
+
+@virtual
+async def test_anchors_that_were_trimmed_are_not_asked_for(bench):
+    """What is gone can be compared no more; what is left can."""
+    await bench.past()
+    bench.trim(bench.input, 90)
+    assert await common(bench) == 119
+    bench.trim(bench.input, 120)
+    assert await common(bench) is None
+
+
+@pytest.mark.parametrize(
+    ("finding", "offset"),
+    [*((f"{kind}-0", 59) for kind in (OWN_KIND, UPGRADED_KIND, PATCHED_KIND)), ("input-replaced-0", None)],
+)
+@virtual
+async def test_what_an_owner_had_committed_before_it_wrote_its_memory_down_counts(bench, finding, offset):
+    """It went on in the same log, which a backup may bring back as it was; what an operator decided is another one."""
+    await bench.past()
+    (log,) = await bench.read(bench.increments)
+    last = decode(log[-1].value)
+    assert isinstance(last, Increment)
+    anew = with_fields(decision={"finding": finding}, previous_offset=last.owner_epoch)
+    bench.tamper(bench.increments, RecordKind.INCREMENT, anew)
+    bench.copy_again(bench.input, 70)
+    await bench.feed(60)
+    assert await common(bench) == offset
+
+
+@virtual
+async def test_anchors_of_an_input_that_was_given_up_do_not_count(bench):
+    """A decision began the chain anew with another log; the old one comes back, record for record: what the chain has
+    processed since is not in it."""
+    await bench.past()
+    old = bench.log(bench.input).committed()
+    bench.recreate(bench.input)
+    await bench.feed(10)
+    await accepted(bench, (await bench.failure()).error.hint)
+    async with bench.live() as one:
+        await one.position(10)
+    bench.recreate(bench.input, old)
+    assert await common(bench) is None

@@ -9,7 +9,7 @@ from snapreplay.errors import StopError, UsageError
 from snapreplay.service.core.refusals import SchemaDiffers
 from snapreplay.service.decisions.init import AlreadyBegun, init_app, init_with_state
 from snapreplay.service.decisions.state_import import CannotTakeOver, NoSuchState
-from snapreplay.service.publish.publish import publish
+from snapreplay.service.publish.state import publish
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.snapshots.format.envelope import encode
 from tests.support import apps, reference
@@ -68,9 +68,7 @@ async def test_a_record_whose_turn_the_other_app_has_begun_comes_first(bench, be
     assert increment.begun_input == (bench.input if begin == "positions" else None)
 
 
-@pytest.mark.parametrize(
-    ("begin", "numbers"), [("earliest", [*range(120), *range(130, 140)]), ("latest", range(120))]
-)
+@pytest.mark.parametrize(("begin", "numbers"), [("earliest", [*range(120), *range(130, 140)]), ("latest", range(120))])
 @virtual
 async def test_after_a_gap_it_begins_where_it_is_told(bench, begin, numbers):
     """The input was trimmed beyond the position: refused there, and the start or the end of the input is a place."""
@@ -168,10 +166,7 @@ class Picky(msgspec.Struct):
 
 
 OTHER_STATES = {
-    "what a type raises": (
-        lambda: MapState(str, Picky),
-        "has other types than this app's.*no such account",
-    ),
+    "what a type raises": (lambda: MapState(str, Picky), "has other types than this app's.*no such account"),
     "values": (lambda: MapState(str, list), "has other types than this app's"),
     "keys": (lambda: MapState(int, dict), "has other types than this app's"),
     "no map": (apps.Tape, "is a MapState, but that of this app is no map"),
@@ -196,9 +191,7 @@ async def test_another_schema_or_partition_count_is_refused(bench):
     with pytest.raises(SchemaDiffers, match=r"written with schema_version 1, but the app has 2"):
         await taken_over(heir_of(bench, schema_version=2), bench)
     wider = heir_of(bench, "wide", 2, inputs=[Topic("wider")], outputs=[Topic("widest")])
-    with pytest.raises(
-        NoSuchState, match=r"its state has 1 partition, but the inputs of .* have 2"
-    ):
+    with pytest.raises(NoSuchState, match=r"its state has 1 partition, but the inputs of .* have 2"):
         await taken_over(wider, bench)
     other = heir_of(bench, "other", inputs=[Topic("another")])
     with pytest.raises(CannotTakeOver, match="offsets of other topics mean nothing here"):

@@ -4,18 +4,22 @@ import asyncio
 
 import pytest
 
-from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.doctor import collect
-from snapreplay.service.doctor.collect import Collector, examine, impatient
-from snapreplay.service.doctor.facts import Log
+from snapreplay.service.doctor.collect import (
+    ROOT,
+    Collector,
+    available_bytes,
+    examine,
+    impatient,
+    lasting,
+    this_machine,
+)
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
-from snapreplay.service.ports import TopicPartition
+from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support import apps
 from tests.support.healthy import SNAPSHOT
 from tests.support.stage import processed, settings_for, snapshot
-from tests.support.tampering import copy_again, delete, recreate, topic_id
-
-pytestmark = pytest.mark.kafka
+from tests.support.tampering import copy_again, delete, flip, recreate, tamper, topic_id, trim
 
 DEVELOPMENT = [("brokers", "cluster")]
 """All that is the matter with a broker for tests: it is the only one."""
@@ -26,6 +30,7 @@ def found(report):
     return [(finding.check, finding.where) for finding in report.findings]
 
 
+@pytest.mark.kafka
 async def test_a_running_owner_is_looked_at_and_not_disturbed(stage, unique):
     """Nothing is the matter but the single broker; state, sizes, times and the process are seen; same owner, exactly
     once. The probe's markers in the topics are stepped over by the next recovery."""
@@ -49,9 +54,10 @@ async def test_a_running_owner_is_looked_at_and_not_disturbed(stage, unique):
     first, second = seen.states
     assert (first.newest is not None, second.newest) == (True, None)
     assert 0 < (first.newest or SNAPSHOT).entries <= 20
-    assert first.inputs[0].timestamp_ms == pytest.approx(seen.now_ms, abs=60_000)
+    assert first.timestamps_ms[here.app.inputs[0].name] == pytest.approx(seen.now_ms, abs=60_000)
 
 
+@pytest.mark.kafka
 async def test_what_is_missing_is_found_and_the_rest_is_looked_at(stage, unique):
     """One of the pair; all topics of a new app, of which no other check has anything to say; the app itself."""
     here = await stage(apps.ledger(unique("doctor")))
@@ -66,21 +72,15 @@ async def test_what_is_missing_is_found_and_the_rest_is_looked_at(stage, unique)
     assert report.looked_at["partitions"] == 3
 
 
-async def test_only_what_is_still_there_a_second_later_pins(monkeypatch):
+async def test_only_what_is_still_there_a_second_later_lasts(monkeypatch):
     """A running owner has one transaction after the other open: none of them is a finding."""
-    lasting, first, second = (OpenTransaction(number, 0, 40) for number in (1, 2, 3))
-    logs = [Log(TopicPartition("t", number), 0, 40, 100) for number in range(3)]
-    here, busy, done = (log.partition for log in logs)
-    looks = [{here: lasting, busy: first, done: first}, {here: lasting, busy: second}]
+    looks = [{"here": 1, "busy": 2, "done": 3}, {"here": 1, "busy": 4}]
 
-    async def look(self, logs):
+    async def look(_):
         return looks.pop(0)
 
-    monkeypatch.setattr(Collector, "_pins", look)
     monkeypatch.setattr(collect, "LOOK_AGAIN_SECONDS", 0)
-    settings = settings_for("127.0.0.1:9")
-    found = await Collector(None, settings, KafkaDiagnostics(settings))._with_pins(logs)
-    assert [log.pinned_by for log in found] == [lasting, None, None]
+    assert await lasting(look, ["here", "busy", "done"]) == {"here": 1}
 
 
 def test_a_partition_that_nobody_leads_is_not_waited_for_long():
@@ -92,6 +92,7 @@ def test_a_partition_that_nobody_leads_is_not_waited_for_long():
     assert quick.timeouts.commit_ms == patient.timeouts.commit_ms
 
 
+@pytest.mark.kafka
 async def test_topics_that_were_made_again_are_told_by_their_ids(stage, unique):
     """An input that holds the same records is gone on from, and then records its new id. Increments that are empty are
     told from a new app by the ids in the snapshots."""
@@ -118,3 +119,95 @@ async def test_topics_that_were_made_again_are_told_by_their_ids(stage, unique):
 
 def told_ids(report):
     return [finding for finding in report.findings if finding.check == "topic ids"]
+
+
+async def state_of(here, **tables):
+    """The only partition's."""
+    settings = here.settings(**tables)
+    async with KafkaDiagnostics(settings) as ask:
+        (state,) = (await Collector(here.app, settings, ask).collect()).states
+    return state
+
+
+@pytest.mark.kafka
+async def test_the_end_of_a_chain_is_seen_whole_and_damaged(stage, unique):
+    """Batch, snapshot with its sizes, and the time of the record to process next; input that a replay would miss; a
+    snapshot, then an increment that cannot be read; no increment at all, which is no new app for certain."""
+    here = await stage(apps.ledger(unique("states")))
+    app_id, servers = here.app.app_id, here.bootstrap_servers
+    async with here.running() as service:
+        await here.feed(40)
+        await processed(service, {0: 40})
+        await snapshot(service)
+    state = await state_of(here)
+    assert (state.missing, state.unusable) == (None, None)
+    assert state.batch >= 2
+    assert state.newest.entries == 20
+    assert 0 < state.newest.raw_bytes < 20 * 100
+    (last_processed,) = state.timestamps_ms.values()
+    await here.feed(5)
+    state = await state_of(here)
+    assert state.timestamps_ms[here.app.inputs[0].name] > last_processed
+
+    lean = {"changelog": {"enabled": False}}
+    trim(servers, here.app.inputs[0].name, 0, 40)
+    assert (await state_of(here, **lean)).missing is None
+    trim(servers, here.app.inputs[0].name, 0, 43)
+    assert "begins at offset 43" in (await state_of(here, **lean)).missing
+
+    await tamper(here, f"{app_id}-snapshots", RecordKind.CHUNK, flip)
+    unusable = (await state_of(here)).unusable
+    assert "cannot be used" in unusable
+    assert "crc32" in unusable
+    await tamper(here, f"{app_id}-increments", RecordKind.INCREMENT, flip)
+    state = await state_of(here)
+    assert (state.batch, "crc32" in state.missing) == (None, True)
+    recreate(servers, f"{app_id}-increments", 1)
+    state = await state_of(here)
+    assert (state.batch, state.missing) == (None, None)
+
+
+KIB = 1024
+
+
+def machine(folder, **files):
+    """A file system with these files; `__` stands for the slash."""
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("DOT", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_the_kernel_says_what_is_free(tmp_path):
+    """MemAvailable, not MemFree: caches are given up."""
+    root = machine(tmp_path, proc__meminfo="MemFree: 1 kB\nMemAvailable:    2048 kB\n")
+    assert available_bytes(root) == 2048 * KIB
+
+
+def test_a_container_may_take_less_than_the_machine_has(tmp_path):
+    """The limit less what is used; never negative, and "max" is no limit."""
+    files = {
+        "proc__meminfo": "MemAvailable: 2048 kB\n",
+        "sys__fs__cgroup__memoryDOTmax": str(1000 * KIB),
+        "sys__fs__cgroup__memoryDOTcurrent": str(400 * KIB),
+    }
+    assert available_bytes(machine(tmp_path, **files)) == 600 * KIB
+    files["sys__fs__cgroup__memoryDOTcurrent"] = str(1400 * KIB)
+    assert available_bytes(machine(tmp_path, **files)) == 0
+    files["sys__fs__cgroup__memoryDOTmax"] = "max\n"
+    assert available_bytes(machine(tmp_path, **files)) == 2048 * KIB
+
+
+def test_unknown_is_none(tmp_path):
+    """No file, no guess."""
+    assert available_bytes(tmp_path) is None
+
+
+def test_this_machine_can_do_what_tests_need():
+    """The client is compiled, all codecs are there, and memory is known."""
+    here = this_machine()
+    assert here.c_extension
+    assert here.missing_codecs == ()
+    assert available_bytes(ROOT)
+    assert here.available_bytes

@@ -1,14 +1,11 @@
-"""All checks together."""
+"""All checks together, and what facts say of themselves."""
 
 import inspect
+from dataclasses import replace
 
-from snapreplay.service.doctor import (
-    cluster_checks,
-    state_checks,
-    topic_checks,
-    transaction_checks,
-)
+from snapreplay.service.doctor import cluster_checks, state_checks, topic_checks
 from snapreplay.service.doctor.report import CHECKS, report_of
+from tests.support import apps
 from tests.support.healthy import facts, without_topic
 
 
@@ -28,7 +25,7 @@ def test_findings_are_those_of_all_checks():
 
 def test_no_check_is_forgotten():
     """Every public function of the check modules is in the list."""
-    modules = (cluster_checks, state_checks, topic_checks, transaction_checks)
+    modules = (cluster_checks, state_checks, topic_checks)
     public = {
         function
         for module in modules
@@ -36,3 +33,21 @@ def test_no_check_is_forgotten():
         if function.__module__ == module.__name__ and not name.startswith("_")
     }
     assert public == set(CHECKS)
+
+
+def test_topics_of_an_app_by_their_part():
+    """Dead letters are ours where the policy writes them; without an app there are none."""
+    seen = facts()
+    assert (seen.inputs, seen.outputs) == (("payments-x",), ("balances-x",))
+    assert seen.own == ("x-increments", "x-snapshots")
+    writing = facts(settings={"errors": {"policy": "dead_letter"}})
+    assert writing.own == ("x-increments", "x-snapshots", "x-dead-letters")
+    nothing = replace(seen, app=None)
+    assert (nothing.inputs, nothing.outputs, nothing.own, nothing.by_replay) == ((), (), (), False)
+
+
+def test_an_app_recovers_by_replay_when_it_keeps_no_changes():
+    """By its settings, or because its state is no map."""
+    assert not facts().by_replay
+    assert facts(settings={"changelog": {"enabled": False}}).by_replay
+    assert facts(app=apps.tape("x")).by_replay

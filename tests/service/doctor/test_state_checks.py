@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from snapreplay.service.doctor import state_checks as checks
-from snapreplay.service.doctor.facts import InputSeen, StateSeen
+from snapreplay.service.doctor.facts import StateSeen
 from tests.support.healthy import (
     HOUR_MS,
     NOW_MS,
@@ -91,26 +91,21 @@ def test_b4_a_snapshot_older_than_half_of_what_the_input_retains():
 def test_b16_records_older_than_a_topic_keeps_them():
     """By Kafka's clock they are due at once: unread in the input, and in an output that is given their time. Not where
     the topic takes its own time, nor where no record was seen."""
-    old = replace(STATE, inputs=(InputSeen("payments-x", 7, NOW_MS - 2 * WEEK_MS),))
+    old = replace(STATE, timestamps_ms={"payments-x": NOW_MS - 2 * WEEK_MS})
     found = list(checks.record_times(facts(states=(old,))))
     assert [finding.where for finding in found] == ["payments-x", "balances-x"]
     assert "deleted before they are read" in found[0].problem
     assert "timestamp_ms=" in found[1].problem
     assert "retention.ms=-1" in found[1].remedy
-    own = {
-        name: topic(name, **{"message.timestamp.type": "LogAppendTime"}) for name in facts().topics
-    }
-    empty = replace(STATE, inputs=(InputSeen("payments-x", 0, None),))
+    own = {name: topic(name, **{"message.timestamp.type": "LogAppendTime"}) for name in facts().topics}
+    empty = replace(STATE, timestamps_ms={})
     for seen in (facts(), facts(states=(old,), topics=own), facts(states=(empty,))):
         assert not list(checks.record_times(seen))
 
 
 def test_copies_in_another_cluster_are_named_by_the_cluster():
     """Not as topics that were created again: every id is another one there."""
-    states = tuple(
-        replace(each, topic_ids={"x-increments": "before"}, cluster_id="old")
-        for each in facts().states
-    )
+    states = tuple(replace(each, topic_ids={"x-increments": "before"}, cluster_id="old") for each in facts().states)
     seen = replace(with_topic("x-increments", topic_id="now"), states=states, cluster_id="new")
     finding = only(checks.same_cluster, seen)
     assert finding.where == "partitions 0, 1"

@@ -55,11 +55,7 @@ def test_an_own_topic_that_grew_moves_no_key():
 
 @pytest.mark.parametrize(
     ("setting", "value", "wanted"),
-    [
-        ("cleanup.policy", "compact", "delete"),
-        ("retention.ms", "86400000", "-1"),
-        ("retention.bytes", "1000", "-1"),
-    ],
+    [("cleanup.policy", "compact", "delete"), ("retention.ms", "86400000", "-1"), ("retention.bytes", "1000", "-1")],
 )
 def test_own_topics_that_kafka_would_empty(setting, value, wanted):
     """The exact command."""

@@ -9,7 +9,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, Unreachable
 from snapreplay.service.kafka import admin
 from snapreplay.service.kafka.admin import TOPIC_CONFIG, KafkaAdmin
-from snapreplay.service.kafka.requests import TopicIds
+from snapreplay.service.kafka.requests import TopicIds, struct_of
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 
 pytestmark = pytest.mark.kafka
@@ -34,16 +34,14 @@ async def test_topic_facts_are_those_of_the_cluster(cluster, new_topic, unique):
 async def test_brokers_that_are_too_old_are_refused_by_their_name(cluster, new_topic, monkeypatch):
     """The client only says that it has no code for it."""
     topic = await new_topic(1)
-    future = type("Future", (TopicIds._CLASSES[-1],), {"API_VERSION": 99})
+    future = struct_of("TopicIds", TopicIds.API_KEY, 99, TopicIds.ASKED, TopicIds.ANSWERED)
     monkeypatch.setattr(TopicIds, "_CLASSES", (future,))
     with pytest.raises(StopError, match="our version of a request") as refused:
         await cluster.topics([topic])
     assert "Kafka 3.0" in refused.value.hint
 
 
-async def test_a_topic_is_missing_only_if_no_broker_knows_it(
-    cluster, new_topic, unique, monkeypatch
-):
+async def test_a_topic_is_missing_only_if_no_broker_knows_it(cluster, new_topic, unique, monkeypatch):
     """The one that is asked first may be behind the controllers: here its listing names nothing."""
 
     async def behind(*_: object) -> list[object]:
@@ -65,9 +63,7 @@ async def test_a_topic_is_missing_only_if_no_broker_knows_it(
         (lambda name: NewTopic("a b", 1), "illegal|invalid"),
     ],
 )
-async def test_a_topic_that_cannot_be_created_is_named_with_the_brokers_reason(
-    cluster, unique, make, reason
-):
+async def test_a_topic_that_cannot_be_created_is_named_with_the_brokers_reason(cluster, unique, make, reason):
     """The client itself raises nothing at all."""
     topic = make(unique("t"))
     with pytest.raises(StopError, match=reason) as caught:
@@ -131,8 +127,7 @@ async def test_without_a_controller_a_topic_is_created_later(cluster, unique, mo
 
 
 @pytest.mark.parametrize(
-    ("leaders", "led"),
-    [([1, 2], True), ([], False), ([1], False), ([1, -1], False), ([0, 0], True)],
+    ("leaders", "led"), [([1, 2], True), ([], False), ([1], False), ([1, -1], False), ([0, 0], True)]
 )
 def test_a_topic_is_ready_when_all_its_partitions_are_led(leaders, led):
     """Brokers learn of a new topic one after another: some partitions missing, or without a leader."""

@@ -4,13 +4,12 @@ import time
 
 import pytest
 
-from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import RefusedRecord, Unreachable
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaAppender
 from snapreplay.service.ports import LogRecord, TopicPartition
-from tests.support.kafka import client_tasks, values_of
-from tests.support.proxy import PRODUCE, Proxy, once
+from tests.support.kafka import client_tasks, hasty, values_of
+from tests.support.wire import PRODUCE, Proxy, once
 
 pytestmark = pytest.mark.kafka
 
@@ -20,9 +19,7 @@ async def test_chunks_of_900_000_bytes_get_consecutive_offsets(cluster, new_topi
     topic = await new_topic(2)
     appender = await cluster.appender()
     chunks = [bytes([number]) * 900_000 for number in range(5)]
-    offsets = [
-        await appender.append(LogRecord(topic, chunk, b"k", (("h", b"v"),)), 1) for chunk in chunks
-    ]
+    offsets = [await appender.append(LogRecord(topic, chunk, b"k", (("h", b"v"),)), 1) for chunk in chunks]
     await appender.close()
     assert offsets == [0, 1, 2, 3, 4]
     assert await values_of(cluster, topic, 1) == chunks
@@ -71,10 +68,7 @@ async def test_an_unknown_offset_abandons_the_snapshot(settings, new_topic):
 async def test_without_answers_it_ends_at_the_deadline_and_leaves_nothing(broker, new_topic):
     """append and close are bounded although the client would try for ever."""
     topic, proxy, tasks = await new_topic(), Proxy(broker.bootstrap_servers), len(client_tasks())
-    settings = Settings(
-        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 300},
-        timeouts={"commit_ms": 1000},
-    )
+    settings = hasty(broker.bootstrap_servers, 300, commit_ms=1000)
     async with proxy.through():
         appender = await KafkaCluster(settings).appender()
         proxy.fault = lambda key: "mute" if key == PRODUCE else "pass"

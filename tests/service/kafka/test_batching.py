@@ -84,9 +84,7 @@ def test_places_say_where_each_log_record_is(sizes, partition):
 def test_known_hashes():
     """From the Java client's own test (UtilsTest.testMurmur2), made positive."""
     java = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
-    assert {key: murmur_positive(key) for key in java} == {
-        key: value & 0x7FFFFFFF for key, value in java.items()
-    }
+    assert {key: murmur_positive(key) for key in java} == {key: value & 0x7FFFFFFF for key, value in java.items()}
 
 
 @pytest.mark.parametrize("size", [2800, 2900, 3000, 40_000])

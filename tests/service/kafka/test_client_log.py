@@ -134,9 +134,7 @@ def test_it_is_switched_on_once_for_the_process(client_logger, caplog):
 
 
 @pytest.mark.kafka
-async def test_an_input_that_is_deleted_under_a_service_is_not_a_flood(
-    client_logger, caplog, stage, unique
-):
+async def test_an_input_that_is_deleted_under_a_service_is_not_a_flood(client_logger, caplog, stage, unique):
     """The client says again and again that it is not there, the log says it twice, the second time with the sum."""
     here = await stage(apps.ledger(unique("flood")))
     summarise_client_log()

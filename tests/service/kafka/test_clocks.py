@@ -48,9 +48,7 @@ async def limited(here: Stage) -> Stage:
 
 
 @pytest.mark.kafka
-async def test_a_claim_is_refused_by_the_clock_s_name_and_succeeds_when_it_is_set_right(
-    stage, unique, clock
-):
+async def test_a_claim_is_refused_by_the_clock_s_name_and_succeeds_when_it_is_set_right(stage, unique, clock):
     """A LIVE partition whose increments are refused recovers until the clock is right: its claim is refused with both
     times, it is not FAILED, nothing is skipped, and then it goes on by itself."""
     here = await limited(await stage(apps.ledger(unique("jump"))))
@@ -99,9 +97,7 @@ async def test_a_record_s_own_timestamp_is_not_the_clock_s_fault(cluster, new_to
         (SKEW_MS_MIN, 0, SKEW_MS_MIN + 5, SKEW_MS_MIN),
     ],
 )
-def test_clocks_are_compared_by_what_lies_outside_of_our_interval(
-    began_ms, brokers_ms, asked_ms, skew_ms
-):
+def test_clocks_are_compared_by_what_lies_outside_of_our_interval(began_ms, brokers_ms, asked_ms, skew_ms):
     """A slow answer is no skew, nor is none; ahead is positive."""
     found = clock_compared(began_ms, brokers_ms, asked_ms)
     assert (found.facts["skew_ms"] if found else None) == skew_ms

@@ -27,9 +27,7 @@ async def test_every_codec_is_readable(broker, cluster, new_topic, codec):
     assert await values_of(cluster, topic) == [b"%d" % number * 1000 for number in range(3)]
 
 
-async def test_a_codec_that_is_missing_stops_and_says_what_to_install(
-    broker, cluster, new_topic, monkeypatch
-):
+async def test_a_codec_that_is_missing_stops_and_says_what_to_install(broker, cluster, new_topic, monkeypatch):
     """Retrying would never help: the partition must be FAILED with the package's name; with it, it is read."""
     topic = await new_topic()
     produce_compressed(broker, topic, "lz4")

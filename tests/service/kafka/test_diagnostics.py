@@ -8,7 +8,6 @@ from aiokafka import AIOKafkaProducer
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, missing_codecs, missing_requests
-from snapreplay.service.kafka.requests import DescribeTransactions
 from snapreplay.service.ports import NewTopic, TopicPartition
 from tests.support.kafka import until_async
 from tests.support.stage import settings_for
@@ -92,9 +91,7 @@ async def test_an_open_transaction_is_found_with_its_id_and_age(broker, unique):
         assert before_ms <= found.started_at_ms <= wall_ms()
         assert found.timeout_ms == 60_000
         assert (unnamed.transactional_id, unnamed.start_offset) == (None, 0)
-        await until_async(
-            lambda: ask.open_transaction(partition, leader, [leader]), lambda found: found is None
-        )
+        await until_async(lambda: ask.open_transaction(partition, leader, [leader]), lambda found: found is None)
 
 
 async def test_the_probe_leaves_nothing_but_markers(broker, unique):
@@ -109,9 +106,9 @@ async def test_the_probe_leaves_nothing_but_markers(broker, unique):
             probe = await ask.probe(mine, partitions)
             assert probe.refused == {}
             assert probe.before_ms - 5 <= probe.coordinator_ms <= probe.after_ms + 5
-            node = ask._client._client.get_random_node()
-            known = await ask._client._client.send(node, DescribeTransactions(mine))
-            assert known.transaction_states[0][2] in {"PrepareAbort", "CompleteAbort"}
+            last = await KafkaCluster(settings_for(servers)).last_fence(mine)
+            assert last is not None
+            assert last.state in {"PrepareAbort", "CompleteAbort"}
         missing = unique("missing")
         probe = await ask.probe(mine, [TopicPartition(missing, 0), *partitions])
         assert (list(probe.refused), probe.coordinator_ms is None) == ([missing], False)

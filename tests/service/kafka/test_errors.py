@@ -16,14 +16,7 @@ from snapreplay.service.core.kafka_errors import (
     RefusedTopic,
     Unreachable,
 )
-from snapreplay.service.kafka.errors import (
-    CLIENT_ERRORS,
-    Asked,
-    InvalidRecord,
-    client_error,
-    commit_error,
-    describe,
-)
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, InvalidRecord, client_error, commit_error, describe
 
 EVERY_CLASS = [
     error
@@ -112,11 +105,7 @@ def test_messages_say_what_happened():
     assert isinstance(client_error(OSError("x"), "reading"), SnapreplayError)
 
 
-SASL = {
-    "security.protocol": "SASL_SSL",
-    "sasl.plain.username": "ada",
-    "sasl.plain.password": "lovelace",
-}
+SASL = {"security.protocol": "SASL_SSL", "sasl.plain.username": "ada", "sasl.plain.password": "lovelace"}
 TLS = {"security.protocol": "SSL", "ssl.certfile": "client.pem"}
 TOPIC, GROUP = kafka.TopicAuthorizationFailedError, kafka.GroupAuthorizationFailedError
 ID, CLUSTER = kafka.TransactionalIdAuthorizationFailed, kafka.ClusterAuthorizationFailedError
@@ -136,9 +125,7 @@ ID, CLUSTER = kafka.TransactionalIdAuthorizationFailed, kafka.ClusterAuthorizati
         (CLUSTER("cluster: no"), SASL, "User:ada", "Read the cluster", "Read --cluster"),
     ],
 )
-def test_what_is_not_allowed_is_named_with_the_command_that_allows_it(
-    error, given, who, said, option
-):
+def test_what_is_not_allowed_is_named_with_the_command_that_allows_it(error, given, who, said, option):
     """Who, which operation, on what; the principal only where it is known."""
     settings = Settings(kafka={"bootstrap.servers": "kafka:9092", **given})
     found = client_error(error, "reading", Asked(settings, "Read", "named"))

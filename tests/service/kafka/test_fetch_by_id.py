@@ -13,8 +13,7 @@ from snapreplay.app.ranges import PositionAnchor
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import TopicGone
 from snapreplay.service.kafka.fetch_by_id import FetchWatch
-from snapreplay.service.kafka.fetch_requests import FetchById
-from snapreplay.service.kafka.fetched_batches import FetchedBatches
+from snapreplay.service.kafka.fetches import FetchById, FetchedBatches
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.ports import EpochEnd, LogRecord, TopicPartition
 from tests.support.kafka import until_async
@@ -70,9 +69,7 @@ def test_a_fetch_names_the_leader_epoch_of_what_was_read_before():
     epoch_at = {}
     for known in (None, PositionAnchor(6, 1)):
         watch.batches = {("t", 0): FetchedBatches(7, known)}
-        ((_, ((_, _, offset, epoch_at[known], *_),), _),) = (
-            watch.asked(FETCH).prepare(newest).topics
-        )
+        ((_, ((_, _, offset, epoch_at[known], *_),), _),) = watch.asked(FETCH).prepare(newest).topics
         assert offset == 7
     assert list(epoch_at.values()) == [-1, 6]
 
@@ -94,9 +91,7 @@ def test_a_log_that_went_another_way_is_a_doubt_once():
 
 
 @pytest.mark.kafka
-async def test_a_reader_at_another_epoch_than_the_logs_is_told_by_the_broker(
-    cluster, new_topic, broker
-):
+async def test_a_reader_at_another_epoch_than_the_logs_is_told_by_the_broker(cluster, new_topic, broker):
     """Nothing is given out, and asking again at the same position without an epoch goes on."""
     topic = await new_topic(1)
     source = TopicPartition(topic, 0)

@@ -18,8 +18,7 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.config import producer_arguments
 from snapreplay.service.kafka.shutdown import cut_producer
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
-from tests.support.kafka import client_tasks, sockets_to, values_of
-from tests.support.overtaken import overtaken
+from tests.support.kafka import client_tasks, overtaken, sockets_to, values_of
 
 pytestmark = pytest.mark.kafka
 

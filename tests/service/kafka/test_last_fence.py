@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 
 from snapreplay.devbroker.free_ports import free_ports
-from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.lineage import Lineage, unbroken
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import LogRecord, NewTopic
 from tests.support.inside import send_uncommitted
-from tests.support.kafka import until_async
+from tests.support.kafka import hasty, until_async
 
 pytestmark = pytest.mark.kafka
 
@@ -47,9 +46,7 @@ async def test_our_own_transaction_that_timed_out_is_nobody_else(settings, uniqu
     short = settings.model_copy(
         update={
             "kafka": kafka,
-            "timeouts": settings.timeouts.model_copy(
-                update={"transaction_ms": 1000, "commit_ms": 500}
-            ),
+            "timeouts": settings.timeouts.model_copy(update={"transaction_ms": 1000, "commit_ms": 500}),
         }
     )
     cluster, topic, name = KafkaCluster(short), unique("timed-out"), unique("id")
@@ -58,8 +55,7 @@ async def test_our_own_transaction_that_timed_out_is_nobody_else(settings, uniqu
     try:
         await send_uncommitted(ours, topic, b"1")
         last: Any = await until_async(
-            lambda: cluster.last_fence(name),
-            lambda found: found is not None and found.lineage != ours.lineage,
+            lambda: cluster.last_fence(name), lambda found: found is not None and found.lineage != ours.lineage
         )
         assert last.lineage == Lineage(ours.lineage.producer_id, ours.lineage.producer_epoch + 1)
         assert unbroken(ours.lineage, last)
@@ -70,6 +66,6 @@ async def test_our_own_transaction_that_timed_out_is_nobody_else(settings, uniqu
 async def test_no_broker_is_no_answer():
     """Neither yes nor no."""
     (port,) = free_ports(1)
-    alone = Settings(kafka={"bootstrap.servers": f"127.0.0.1:{port}", "request.timeout.ms": 500})
+    alone = hasty(f"127.0.0.1:{port}", 500)
     with pytest.raises(Unreachable):
         await KafkaCluster(alone).last_fence("anybody")

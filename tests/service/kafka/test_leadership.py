@@ -5,12 +5,12 @@ import uuid
 
 import pytest
 
-from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka import cluster as module
 from snapreplay.service.kafka.cluster import KafkaCluster, LeaderView
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.ports import NewTopic, TopicPartition
 from tests.support import reference
+from tests.support.kafka import hasty
 from tests.support.stage import settings_for
 from tests.support.three_brokers import three_brokers
 
@@ -46,19 +46,12 @@ async def test_nobody_knows_the_end_of_what_is_not_there(log):
 
 async def test_brokers_that_do_not_answer_know_nothing(free_port):
     """No error: whoever asks goes on waiting."""
-    settings = Settings(
-        kafka={"bootstrap.servers": f"127.0.0.1:{free_port}", "request.timeout.ms": 500}
-    )
+    settings = hasty(f"127.0.0.1:{free_port}", 500)
     assert await end_offset(settings, TopicPartition("x", 0)) is None
 
 
 @pytest.mark.parametrize(
-    "view",
-    [
-        LeaderView(1, frozenset({1, 2}), frozenset({1})),
-        LeaderView(2, frozenset({1}), frozenset({1})),
-        None,
-    ],
+    "view", [LeaderView(1, frozenset({1, 2}), frozenset({1})), LeaderView(2, frozenset({1}), frozenset({1})), None]
 )
 async def test_a_replica_that_was_not_asked_may_know_better(log, monkeypatch, view):
     """Also a leader that is no broker of the cluster, and a broker that does not know the partition."""

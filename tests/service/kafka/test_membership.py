@@ -6,11 +6,11 @@ import time
 import pytest
 
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core import step_down
+from snapreplay.service.core import owners
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.ports import LogRecord
-from tests.support.kafka import until
-from tests.support.proxy import Proxy
+from tests.support.stage import until
+from tests.support.wire import Proxy
 
 pytestmark = pytest.mark.kafka
 FETCH = 1
@@ -30,9 +30,7 @@ class Member:
             timeouts={"revoke_ms": 1500},
         )
         self.told = []
-        self.membership = Membership(
-            settings, app, topic, self._assigned, on_revoked or self._revoked
-        )
+        self.membership = Membership(settings, app, topic, self._assigned, on_revoked or self._revoked)
         self.task = asyncio.create_task(self.membership.run())
 
     async def _assigned(self, partitions):
@@ -126,7 +124,7 @@ async def test_a_killed_member_that_returns_at_once_has_its_partitions_within_a_
 async def test_two_processes_with_one_instance_id_are_noticed(group, caplog):
     """They throw each other out for ever and no call fails; each of them says so once."""
     one, two = group("same"), group("same")
-    await until(lambda: one.membership.suspects_duplicate and two.membership.suspects_duplicate, 30)
+    await until(lambda: one.membership.suspects_duplicate and two.membership.suspects_duplicate)
     assert caplog.text.count("seems to use our instance id 'same'") == 2
 
 
@@ -145,7 +143,7 @@ async def test_members_without_a_name_are_never_taken_for_each_other(group, clus
 @pytest.fixture
 def looks_often(monkeypatch):
     """Ten times a second."""
-    monkeypatch.setattr(step_down, "LOOK_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(owners, "LOOK_SECONDS_MAX", 0.1)
 
 
 @pytest.mark.parametrize("end", ["leave", "crash"])

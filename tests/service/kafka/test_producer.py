@@ -12,8 +12,7 @@ from snapreplay.app.record import Output
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import Fenced, RefusedRecord
 from snapreplay.service.ports import LogRecord, TopicPartition
-from tests.support.kafka import decided, until_async, values_of
-from tests.support.overtaken import overtaken
+from tests.support.kafka import decided, overtaken, until_async, values_of
 
 pytestmark = pytest.mark.kafka
 
@@ -82,9 +81,7 @@ async def test_a_fence_stops_an_idle_zombie(cluster, new_topic, unique):
     assert await values_of(cluster, topic) == [b"before", b"owner"]
 
 
-async def test_a_fence_stops_a_zombie_that_has_sent_everything(
-    cluster, settings, new_topic, unique
-):
+async def test_a_fence_stops_a_zombie_that_has_sent_everything(cluster, settings, new_topic, unique):
     """Fenced between the last acknowledged send and the commit: nothing of it is ever visible."""
     topic, name, owners = await new_topic(), unique("app"), []
 
@@ -106,6 +103,8 @@ async def test_a_transaction_that_times_out_looks_like_a_fence(cluster, broker, 
         kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 400},
         timeouts={"transaction_ms": 1000, "commit_ms": 500},
     )
+    patient = settings.timeouts.model_copy(update={"commit_ms": 30_000})  # else our own deadline always comes first
+    settings = settings.model_copy(update={"timeouts": patient})
     reader = await cluster.reader()
 
     async def aborted():
@@ -113,16 +112,13 @@ async def test_a_transaction_that_times_out_looks_like_a_fence(cluster, broker, 
         await until_async(lambda: reader.bounds(marker), lambda bounds: bounds.end_offset >= 2)
 
     producer = await overtaken(cluster, settings, unique("app"), aborted)
-    producer._commit_s = 30  # by the settings our own deadline always comes first
     with pytest.raises(Fenced):
         await producer.commit(0, [], [LogRecord(topic, b"late")])
     await reader.close()
     assert await values_of(cluster, topic) == []
 
 
-async def test_a_record_that_the_broker_refuses_is_never_committed_around(
-    cluster, settings, new_topic, unique
-):
+async def test_a_record_that_the_broker_refuses_is_never_committed_around(cluster, settings, new_topic, unique):
     """The limit shrinks under a running producer: the whole transaction is lost, never a part of it."""
     topic, name = await new_topic(), unique("app")
     producer = await cluster.fence(name)

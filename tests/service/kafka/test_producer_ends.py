@@ -12,9 +12,9 @@ from snapreplay.service.core.kafka_errors import CommitInDoubt, Unreachable
 from snapreplay.service.kafka import producer as module
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import LogRecord
-from tests.support.kafka import client_tasks, sockets_to, until, values_of
-from tests.support.overtaken import overtaken
-from tests.support.proxy import ADD_PARTITIONS, END_TXN, PRODUCE, Proxy, once
+from tests.support.kafka import client_tasks, hasty, overtaken, sockets_to, values_of
+from tests.support.stage import until
+from tests.support.wire import ADD_PARTITIONS, END_TXN, PRODUCE, Proxy, once
 
 pytestmark = pytest.mark.kafka
 
@@ -68,14 +68,10 @@ async def test_sequence_numbers_never_reach_the_wrap(cluster, new_topic, unique,
 
 @pytest.mark.parametrize("api_key", [PRODUCE, ADD_PARTITIONS, END_TXN])
 @pytest.mark.parametrize("fate", ["reset after", "mute"])
-async def test_a_request_without_an_answer_ends_the_producers_life(
-    broker, new_topic, unique, api_key, fate
-):
+async def test_a_request_without_an_answer_ends_the_producers_life(broker, new_topic, unique, api_key, fate):
     """The client repeats it silently; the commit may say OK, but the next one needs a new producer."""
     topic, name, proxy = await new_topic(), unique("app"), Proxy(broker.bootstrap_servers)
-    settings = Settings(
-        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 700}
-    )
+    settings = hasty(broker.bootstrap_servers, 700)
     cluster = KafkaCluster(settings)
     async with proxy.through():
         producer = await cluster.fence(name)
@@ -96,10 +92,7 @@ async def test_a_request_without_an_answer_ends_the_producers_life(
 async def test_a_coordinator_that_never_answers_is_left_at_the_deadline(broker, new_topic, unique):
     """commit_transaction would wait for ever; the outcome is in doubt, and nothing is left over."""
     topic, name, proxy = await new_topic(), unique("app"), Proxy(broker.bootstrap_servers)
-    settings = Settings(
-        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 400},
-        timeouts={"commit_ms": 1500},
-    )
+    settings = hasty(broker.bootstrap_servers, 400, commit_ms=1500)
     tasks = len(client_tasks())
     cluster = KafkaCluster(settings)
     async with proxy.through():
@@ -119,10 +112,7 @@ async def test_a_coordinator_that_never_answers_is_left_at_the_deadline(broker, 
 async def test_a_fence_that_cannot_be_had_is_left_at_the_deadline(broker, unique):
     """start() would wait for ever for a coordinator that does not answer."""
     proxy = Proxy(broker.bootstrap_servers)
-    settings = Settings(
-        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 400},
-        timeouts={"fence_ms": 1000},
-    )
+    settings = hasty(broker.bootstrap_servers, 400, fence_ms=1000)
     tasks = len(client_tasks())
     async with proxy.through():
         proxy.fault = lambda key: "mute" if key == 22 else "pass"
@@ -133,9 +123,6 @@ async def test_a_fence_that_cannot_be_had_is_left_at_the_deadline(broker, unique
 
 async def test_a_transaction_timeout_above_the_brokers_is_a_setting_to_correct(broker, unique):
     """No retry would help, so it is a STOP with the setting's name."""
-    settings = Settings(
-        kafka={"bootstrap.servers": broker.bootstrap_servers},
-        timeouts={"transaction_ms": 2_000_000},
-    )
+    settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}, timeouts={"transaction_ms": 2_000_000})
     with pytest.raises(StopError, match=r"timeouts\.transaction_ms"):
         await KafkaCluster(settings).fence(unique("app"))

@@ -7,19 +7,14 @@ import time
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.kafka_errors import (
-    OffsetBeyondEnd,
-    OffsetTrimmed,
-    ReadStalled,
-    Unreachable,
-)
+from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed, ReadStalled, Unreachable
+from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.ports import Bounds, LogRecord, TopicPartition
 from tests.support.inside import send_uncommitted
-from tests.support.kafka import client_tasks, sockets_to, until, until_async
-from tests.support.proxy import Proxy
+from tests.support.kafka import client_tasks, hasty, sockets_to, until_async
+from tests.support.stage import until
+from tests.support.wire import Proxy
 
 pytestmark = pytest.mark.kafka
 FETCH = 1
@@ -53,13 +48,9 @@ async def read(reader, source, start, end):
 
 
 @pytest.mark.parametrize(
-    "shape",
-    [["c1", "a2", "a2", "a2", "a2", "a2"], ["p3"], ["a3"], ["c2", "a1", "c2", "p2", "a3"]],
-    ids=" ".join,
+    "shape", [["c1", "a2", "a2", "a2", "a2", "a2"], ["p3"], ["a3"], ["c2", "a1", "c2", "p2", "a3"]], ids=" ".join
 )
-async def test_a_read_to_the_end_ends_and_has_everything_committed(
-    cluster, new_topic, unique, shape
-):
+async def test_a_read_to_the_end_ends_and_has_everything_committed(cluster, new_topic, unique, shape):
     """Markers and aborted tails give no record and no hang: done means the position reached the end."""
     topic = await new_topic()
     values = await write(cluster, unique("app"), topic, shape)
@@ -197,9 +188,7 @@ async def test_a_poll_gives_no_more_than_asked_for(cluster, new_topic, unique):
     await reader.close()
 
 
-async def test_without_progress_a_read_fails_with_where_it_stands(
-    broker, cluster, new_topic, unique, monkeypatch
-):
+async def test_without_progress_a_read_fails_with_where_it_stands(broker, cluster, new_topic, unique, monkeypatch):
     """Answers stop: the read waits for its progress timeout, no longer, and names the position.
 
     The clients it goes through meanwhile are really gone afterwards: aiokafka's own close leaves a task here
@@ -207,17 +196,14 @@ async def test_without_progress_a_read_fails_with_where_it_stands(
     """
     topic, proxy = await new_topic(), Proxy(broker.bootstrap_servers)
     await write(cluster, unique("app"), topic, ["c5"])
-    tasks, connected, connect = len(client_tasks()), [], KafkaReader._connect
+    tasks, connected, connect = len(client_tasks()), [], consumer_client
 
-    async def counted(self):
-        connected.append(self)
-        return await connect(self)
+    def counted(arguments):
+        connected.append(arguments)
+        return connect(arguments)
 
-    monkeypatch.setattr(KafkaReader, "_connect", counted)
-    impatient = Settings(
-        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 200},
-        timeouts={"progress_ms": 1200},
-    )
+    monkeypatch.setattr("snapreplay.service.kafka.reader.consumer_client", counted)
+    impatient = hasty(broker.bootstrap_servers, 200, progress_ms=1200)
     async with proxy.through():
         reader = await KafkaCluster(impatient).reader()
         proxy.fault = lambda key: "mute" if key == FETCH else "pass"
@@ -228,15 +214,12 @@ async def test_without_progress_a_read_fails_with_where_it_stands(
         proxy.fault = lambda key: "pass"
         assert len(await read(reader, TopicPartition(topic, 0), 2, 6)) == 3
         await reader.close()
-    await until(lambda: len(client_tasks()) == tasks, 2)
+    await until(lambda: len(client_tasks()) == tasks)
 
 
 async def test_bounds_of_an_unknown_topic_fail_at_the_metadata_timeout(broker, unique):
     """And not never."""
-    quick = Settings(
-        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 200},
-        timeouts={"metadata_ms": 1000},
-    )
+    quick = hasty(broker.bootstrap_servers, 200, metadata_ms=1000)
     reader = await KafkaCluster(quick).reader()
     with pytest.raises(Unreachable, match="bounds"):
         await reader.bounds(TopicPartition(unique("missing"), 0))
@@ -257,6 +240,5 @@ async def test_a_reader_closes_at_any_moment_and_leaves_nothing(broker, cluster,
             await reader.poll(1, 1)
     assert len(client_tasks()) == tasks
     await until_async(
-        lambda: asyncio.sleep(0, len(sockets_to(broker.bootstrap_servers))),
-        lambda count: count == sockets,
+        lambda: asyncio.sleep(0, len(sockets_to(broker.bootstrap_servers))), lambda count: count == sockets
     )

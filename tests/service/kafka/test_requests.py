@@ -1,45 +1,40 @@
 """Our own requests, byte by byte and on the wire. What a real coordinator answers to those of members:
 test_membership.py."""
 
-import pytest
-from aiokafka.admin import AIOKafkaAdminClient
+from io import BytesIO
 
-from snapreplay.service.kafka.requests import DescribeGroup, LeaveGroup, TopicIds
+import pytest
+
+from snapreplay.service.kafka.admin import KafkaAdmin
+from snapreplay.service.kafka.requests import DescribeGroup, LeaveGroup, TopicId, TopicIds, struct_of
 from tests.support.tampering import topic_id
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("newest", [11, 12])
-async def test_topic_ids_are_asked_for_in_both_versions(broker, new_topic, newest):
+@pytest.mark.parametrize("version", TopicIds.VERSIONS)
+async def test_topic_ids_are_asked_for_in_both_versions(settings, broker, new_topic, version, monkeypatch):
     """11 for a broker before Kafka 3.1."""
+    only = struct_of("TopicIds", TopicIds.API_KEY, version, TopicIds.ASKED, TopicIds.ANSWERED)
+    monkeypatch.setattr(TopicIds, "_CLASSES", (only,))
     name = await new_topic(1)
-    client = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-    await client.start()
-    try:
-        node = client._client.get_random_node()
-        connection = await client._client._get_conn(node)
-        connection._versions[3] = (0, newest)
-        answer = await client._client.send(node, TopicIds([name]))
-        ((code, named, found, *_),) = answer.topics
-        expected = (newest, 0, name, topic_id(broker.bootstrap_servers, name))
-        assert (answer.API_VERSION, code, named, found) == expected
-    finally:
-        await client.close()
+    found = await KafkaAdmin(settings).topic_ids([name])
+    assert found == {name: topic_id(broker.bootstrap_servers, name)}
 
 
-def test_describe_group_is_version_4_of_the_protocol_guide():
-    """An array of group ids with a 2-byte length each, then whether to say what we may do: no."""
-    request = DescribeGroup("g").prepare({15: (0, 6)})
-    assert request.encode() == b"\0\0\0\1" + b"\0\1g" + b"\0"
+def test_the_requests_of_members_are_those_of_the_protocol_guide():
+    """Compact arrays and strings begin with their length + 1, null with 0; a dynamic member has no instance id."""
+    asked = DescribeGroup("g").prepare({15: (0, 6)})
+    assert (asked.API_VERSION, asked.encode()) == (5, b"\2" + b"\2g" + b"\0" + b"\0")
+    left = [LeaveGroup("g", "m1", each).prepare({13: (0, 5)}) for each in ("i", None)]
+    assert [each.API_VERSION for each in left] == [4, 4]
+    assert left[0].encode() == b"\2g" + b"\2" + b"\3m1" + b"\2i" + b"\0" + b"\0"
+    assert left[1].encode() == b"\2g" + b"\2" + b"\3m1" + b"\0" + b"\0" + b"\0"
 
 
-def test_leave_group_is_version_3_of_the_protocol_guide():
-    """group_id, then an array of (member_id, group_instance_id), each string with a 2-byte length."""
-    request = LeaveGroup("g", "m1", "i").prepare({13: (0, 5)})
-    assert request.encode() == b"\0\1g" + b"\0\0\0\1" + b"\0\2m1" + b"\0\1i"
-
-
-def test_a_dynamic_member_leaves_without_an_instance_id():
-    """Null: a length of -1."""
-    request = LeaveGroup("g", "m1", None).prepare({13: (0, 5)})
-    assert request.encode().endswith(b"\0\2m1" + b"\xff\xff")
+@pytest.mark.parametrize(("text", "wire"), [("AAECAwQFBgcICQoLDA0ODw", bytes(range(16))), ("", bytes(16))])
+def test_an_id_is_sixteen_bytes_and_none_is_zero(text, wire):
+    """URL-safe base64 without padding; what follows stays in the stream."""
+    assert TopicId.encode(text) == wire
+    stream = BytesIO(wire + b"next")
+    assert TopicId.decode(stream) == text
+    assert stream.read() == b"next"

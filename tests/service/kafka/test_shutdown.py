@@ -11,7 +11,8 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka import shutdown
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.kafka.shutdown import bounded, close_consumer
-from tests.support.kafka import client_tasks, sockets_to, until
+from tests.support.kafka import client_tasks, sockets_to
+from tests.support.stage import until
 
 
 async def test_bounded_cuts_what_takes_too_long_and_swallows_errors():
@@ -63,7 +64,8 @@ async def test_a_consumer_that_does_not_stop_is_cut(broker, monkeypatch):
     sockets = len(sockets_to(broker.bootstrap_servers))
     consumer = AIOKafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
     await consumer.start()
-    await consumer._client.ready(consumer._client.get_random_node())
+    client = consumer._client
+    await client.ready(client.get_random_node())
     stop = consumer.stop
     consumer.stop = lambda: asyncio.sleep(60)
     await close_consumer(consumer)
@@ -74,9 +76,7 @@ async def test_a_consumer_that_does_not_stop_is_cut(broker, monkeypatch):
 @pytest.mark.kafka
 @pytest.mark.parametrize("finish_s", [0.5, 0.0])
 @pytest.mark.parametrize("what", ["reader", "appender", "fence", "topic_names"])
-async def test_a_start_that_is_cancelled_leaves_no_connection(
-    cluster, settings, unique, what, finish_s, monkeypatch
-):
+async def test_a_start_that_is_cancelled_leaves_no_connection(cluster, settings, unique, what, finish_s, monkeypatch):
     """Cancelled while it waits for its first metadata a client would forget that connection, and nobody close it. Also
     where the answer takes longer than the start may go on."""
     monkeypatch.setattr(shutdown, "_FINISH_S", finish_s)
@@ -95,7 +95,7 @@ async def test_a_start_that_is_cancelled_leaves_no_connection(
     await asyncio.wait({task})
     assert task.cancelled()
     gc.collect()
-    await until(lambda: len(sockets_to(settings.bootstrap_servers[0])) == before, 5)
+    await until(lambda: len(sockets_to(settings.bootstrap_servers[0])) == before)
     assert not set(client_tasks()) - tasks
 
 
@@ -106,17 +106,14 @@ async def test_a_close_that_is_cancelled_leaves_no_client(settings, turns):
     before, tasks = len(sockets_to(settings.bootstrap_servers[0])), set(client_tasks())
     reader = KafkaReader(settings, read_committed=True, large=False)
     await reader.start()
-    consumer = reader._consumer
-    assert consumer is not None
     close = asyncio.create_task(reader.close())
     for _ in range(turns):
         await asyncio.sleep(0)
     close.cancel()
     await asyncio.wait({close})
-    assert consumer._closed or turns == 0
     if turns == 0:  # cut off before its first step: it is still to be closed
         await reader.close()
-    await until(lambda: len(sockets_to(settings.bootstrap_servers[0])) == before, 5)
+    await until(lambda: len(sockets_to(settings.bootstrap_servers[0])) == before)
     assert not set(client_tasks()) - tasks
 
 
@@ -130,4 +127,4 @@ async def test_a_reader_closed_while_it_connects_leaves_no_client(settings):
     await reader.close()
     with pytest.raises(Unreachable, match="closed"):
         await start
-    await until(lambda: len(sockets_to(settings.bootstrap_servers[0])) == before, 5)
+    await until(lambda: len(sockets_to(settings.bootstrap_servers[0])) == before)

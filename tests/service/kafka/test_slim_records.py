@@ -11,9 +11,7 @@ AT_MS = 1_700_000_000_000
 pytestmark = pytest.mark.kafka
 
 
-async def test_a_reader_gives_out_slim_records_with_all_that_was_written(
-    cluster, new_topic, unique
-):
+async def test_a_reader_gives_out_slim_records_with_all_that_was_written(cluster, new_topic, unique):
     """Null or empty keys and values, and headers, as written; not the client's own class, which costs twice as much."""
     topic = await new_topic(2)
     outputs = [
@@ -30,9 +28,7 @@ async def test_a_reader_gives_out_slim_records_with_all_that_was_written(
     records = [record async for records in reader.read(source, 0, 5) for record in records]
     assert [type(record) for record in records] == [RawRecord] * 4
     assert [(r.topic, r.partition, r.offset) for r in records] == [(topic, 1, i) for i in range(4)]
-    assert [(r.value, r.key, r.headers) for r in records[:3]] == [
-        (o.value, o.key, o.headers) for o in outputs
-    ]
+    assert [(r.value, r.key, r.headers) for r in records[:3]] == [(o.value, o.key, o.headers) for o in outputs]
     assert (records[3].value, records[3].key, records[3].headers) == (b"value", None, ())
     assert [record.timestamp - AT_MS for record in records[:3]] == [0, 1, 2]
     assert records[3].timestamp > AT_MS + 1_000_000

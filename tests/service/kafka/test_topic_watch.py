@@ -3,11 +3,11 @@
 import pytest
 
 from snapreplay.devbroker.free_ports import free_ports
-from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
 from snapreplay.service.ports import NewTopic
+from tests.support.kafka import hasty, sockets_to
 from tests.support.tampering import delete
 
 pytestmark = pytest.mark.kafka
@@ -26,23 +26,20 @@ async def test_another_topic_of_the_same_name_has_another_id(watch, settings, un
     name, admin = unique("watched"), KafkaAdmin(settings)
     await admin.create_topics([NewTopic(name, 1)])
     first = await watch.ids([name])
-    client = watch._client
+    connections = sockets_to(settings.bootstrap_servers[0])
     assert first == {name: (await admin.topics([name]))[name].topic_id}
     delete(settings.kafka["bootstrap.servers"], name)
     assert await watch.ids([name]) == {}
     await admin.create_topics([NewTopic(name, 1)])
     second = await watch.ids([name])
     assert second[name] not in {first[name], ""}
-    assert watch._client is client
+    assert sockets_to(settings.bootstrap_servers[0]) == connections
 
 
 async def test_nobody_there_is_unreachable_and_asked_again():
     """The next question makes a new connection."""
     nobody = f"127.0.0.1:{free_ports(1)[0]}"
-    watch = KafkaTopicWatch(
-        Settings(kafka={"bootstrap.servers": nobody, "request.timeout.ms": 200})
-    )
+    watch = KafkaTopicWatch(hasty(nobody, 200))
     for _ in range(2):
         with pytest.raises(Unreachable):
             await watch.ids(["nobody"])
-    assert watch._client is None

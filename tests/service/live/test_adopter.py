@@ -77,23 +77,12 @@ async def test_what_is_due_counts_from_the_adopted_batch(bench):
         await fed(bench, one)
         assert (await answer(asked(one, offset)))[0] == "succeeded"
         scheduler = one.live.snapshots
-        assert scheduler.unpointed.total == 20
+        assert scheduler.unpointed.unmarked().records == 20
         await fed(bench, one, 20)
         assert one.status.snapshot.reason == "adopted"
         await fed(bench, one, 20)
         await one.pointed("records")
         await bench.assert_exactly_once(one)
-
-
-@virtual
-async def test_of_two_proposals_for_a_batch_one_is_adopted(bench):
-    """As two jobs at once write them."""
-    async with bench.live() as one:
-        await fed(bench, one)
-        first, second = Job(bench).propose(), Job(bench).propose()
-        assert (await answer(asked(one, second)))[0] == "succeeded"
-        state, _, detail = await answer(asked(one, first))
-        assert (state, detail.partition(":")[0]) == ("failed", Reason.SUPERSEDED)
 
 
 @virtual

@@ -15,9 +15,8 @@ from snapreplay.snapshots.proof.proven import Proof, Recorded, to_metadata
 from tests.simulation.cluster import SimCluster
 from tests.support import apps
 from tests.support.in_memory import virtual
-from tests.support.kafka import until
 from tests.support.proposals import fed
-from tests.support.stage import Stage
+from tests.support.stage import Stage, until
 from tests.support.stage import until as until_true
 
 
@@ -27,9 +26,7 @@ def _quick(monkeypatch):
 
 
 @pytest.mark.kafka
-async def test_a_recorded_proof_is_shown_until_it_cannot_be_read(
-    broker, unique, monkeypatch
-) -> None:
+async def test_a_recorded_proof_is_shown_until_it_cannot_be_read(broker, unique, monkeypatch) -> None:
     """Nothing proven is an empty list, no answer is null; neither concerns the processing."""
     stage = await Stage(broker.bootstrap_servers, apps.ledger(unique("audited"))).prepare()
     proofs = BlockingProofs(stage.settings(), stage.app.app_id, 1_795_000_000_000)
@@ -54,9 +51,7 @@ async def test_a_recorded_proof_is_shown_until_it_cannot_be_read(
         async def no_answer(*_: object) -> SnapreplayError:
             raise Unreachable("no usable answer from Kafka")
 
-        monkeypatch.setattr(
-            "snapreplay.service.kafka.cluster.KafkaCluster.committed_offsets", no_answer
-        )
+        monkeypatch.setattr("snapreplay.service.kafka.cluster.KafkaCluster.committed_offsets", no_answer)
         await until(lambda: status().audited is None)
         assert status().unaudited_batches is None
         await stage.feed(5)
@@ -64,9 +59,7 @@ async def test_a_recorded_proof_is_shown_until_it_cannot_be_read(
 
 
 @virtual
-async def test_a_proof_of_a_batch_that_the_log_has_not_counts_for_nothing(
-    bench, monkeypatch, caplog
-):
+async def test_a_proof_of_a_batch_that_the_log_has_not_counts_for_nothing(bench, monkeypatch, caplog):
     """Increments were lost since: as if audited to the end, nobody would be told."""
     recorded = Recorded((Proof(Level.REPLAY, 1, 9), Proof(Level.INTEGRITY, 50, 200)))
 

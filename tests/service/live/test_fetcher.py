@@ -45,9 +45,7 @@ class Reader:
 
 async def opened(reader: Reader, linger_ms: int = 0) -> Fetcher:
     context: Any = SimpleNamespace(
-        partition=0,
-        input_names=("left", "right"),
-        settings=SimpleNamespace(batch=SimpleNamespace(linger_ms=linger_ms)),
+        partition=0, input_names=("left", "right"), settings=SimpleNamespace(batch=SimpleNamespace(linger_ms=linger_ms))
     )
     guard: Any = SimpleNamespace(open=lambda _: _given(reader))
     last = SimpleNamespace(begun_input=None, positions={"left": 0, "right": 0})
@@ -63,12 +61,7 @@ async def _given(reader: Reader) -> Reader:
 
 
 @pytest.mark.parametrize(
-    ("waiting", "asked", "count"),
-    [
-        (100, [(3, 50), (3, 0), (1, 0)], 7),
-        (4, [(3, 50), (3, 0)], 4),
-        (0, [(3, 50)], 0),
-    ],
+    ("waiting", "asked", "count"), [(100, [(3, 50), (3, 0), (1, 0)], 7), (4, [(3, 50), (3, 0)], 4), (0, [(3, 50)], 0)]
 )
 async def test_a_batch_is_polled_in_pieces_and_full_all_the_same(
     waiting: int, asked: list[tuple[int, int]], count: int
@@ -94,15 +87,11 @@ async def test_what_the_reader_has_passed_is_told() -> None:
     fetcher = await opened(Reader(2))
     await fetcher.next_batch(7, 50)
     assert fetcher.beyond({"left": 2, "right": 7}) == {"right": 9}
-    assert fetcher.status({"left": 1, "right": 7}) == (
-        InputStatus("left", 1, 2),
-        InputStatus("right", 7, None),
-    )
+    assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1, 2), InputStatus("right", 7, None))
 
 
 @pytest.mark.parametrize(
-    ("ends", "is_quiet"),
-    [((0, 9), True), ((1, 9), False), ((0, 10), False), ((0, None), False), ((None, 9), False)],
+    ("ends", "is_quiet"), [((0, 9), True), ((1, 9), False), ((0, 10), False), ((0, None), False), ((None, 9), False)]
 )
 async def test_input_is_quiet_when_all_of_it_was_read(
     ends: tuple[int | None, int | None], is_quiet: bool, monkeypatch: pytest.MonkeyPatch
@@ -117,9 +106,7 @@ async def test_input_is_quiet_when_all_of_it_was_read(
 
 def alarms(name: str = "alarms") -> App[Any]:
     left, right, told = (Topic(name, value=utf8) for name in ("left", "right", "told"))
-    app: App[Any] = App(
-        name, inputs=[left, right], outputs=[told], state=lambda: MapState(str, int)
-    )
+    app: App[Any] = App(name, inputs=[left, right], outputs=[told], state=lambda: MapState(str, int))
 
     def on_record(record: Any, state: Any, out: Any) -> None:
         if record.value:
@@ -140,14 +127,18 @@ def has_rung(bench: Any, count: int) -> bool:
     return any(each.fired_count for each in bench.batches()[count:])
 
 
-async def begin_turn(bench: Any) -> None:
-    """A record of one input makes more timers due than a batch has room for; its owner stops between two batches. Then
-    the other input has an earlier record."""
+async def prepare(bench: Any) -> None:
+    """A record of one input makes more timers due than a batch has room for."""
     await bench.prepare(alarms(), batch={"records_max": 5, "linger_ms": 0})
     left = bench.log("left")
     for number in range(40):
         left.append(b"k%02d" % number, b"50", (), 1, None)
     left.append(b"late", b"", (), 1000, None)
+
+
+async def begin_turn(bench: Any) -> None:
+    """The owner stops between two batches of the record's turn. Then the other input has an earlier record."""
+    await prepare(bench)
     for _ in range(2):
         count = len(bench.batches())
         async with bench.live():
@@ -163,6 +154,18 @@ async def end_turn(bench: Any, one: Any) -> None:
     assert bench.batches()[-1].begun_input is None
     told = [each.value.decode() for each in bench.log("told").committed()]
     assert told == ["left at 1"] * 40 + ["ring"] * 40 + ["left at 1000", "right at 1000"]
+
+
+@virtual
+async def test_a_record_that_full_batches_left_over_is_read_again_after_a_doubt(bench: Any) -> None:
+    """It lies in front of what is fetched anew, and would be applied twice."""
+    await prepare(bench)
+    async with bench.live() as one:
+        await until(partial(has_rung, bench, 0), "rings")
+        one.live.doubt_inputs("somebody has a doubt")
+        await one.position(41)
+    told = [each.value.decode() for each in bench.log("told").committed()]
+    assert told == ["left at 1"] * 40 + ["ring"] * 40 + ["left at 1000"]
 
 
 @pytest.mark.parametrize("mode", ["changes", "replay"])

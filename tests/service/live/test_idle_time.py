@@ -12,11 +12,10 @@ import pytest
 
 from snapreplay import App, MapState, Topic
 from snapreplay.app import codecs
-from snapreplay.service.live import idle_time
+from snapreplay.service.live import pace
 from snapreplay.service.live.fetcher import Fetcher
-from snapreplay.service.live.idle_time import IdleTime
-from snapreplay.state.store import store_of
-from snapreplay.state.stores import Stores
+from snapreplay.service.live.pace import IdleTime
+from snapreplay.state.stores import Stores, store_of
 from tests.simulation import program
 from tests.support import timed_bench
 from tests.support.in_memory import virtual
@@ -92,7 +91,7 @@ async def test_quiet_input_lets_time_pass(bench, monkeypatch, mode):
     """By the setting: what is due happens without a record, once, a replay does the same, and nothing is written where
     nothing is due."""
     now_ms = [START_MS]
-    monkeypatch.setattr(idle_time, "wall_ms", lambda: now_ms[0])
+    monkeypatch.setattr(pace, "wall_ms", lambda: now_ms[0])
     idle = {"stream_time": {"idle_advance_ms": 1000}}
     await bench.prepare(timed_app(), errors=DEAD_LETTER, **idle)
     feed = Feed(bench, 1)
@@ -122,7 +121,7 @@ async def test_quiet_input_lets_time_pass(bench, monkeypatch, mode):
 @virtual
 async def test_time_passes_only_when_the_input_was_quiet_for_as_long(monkeypatch):
     """And again from each record on."""
-    monkeypatch.setattr(idle_time, "wall_ms", lambda: START_MS + 100_000)
+    monkeypatch.setattr(pace, "wall_ms", lambda: START_MS + 100_000)
     bench = TimedBench()
     bench.feed([timed_bench.step(0, "a", "put", 1, START_MS)], 9)
     idle, due_ms = IdleTime(bench.store, 1000), START_MS + 99_000
@@ -139,7 +138,7 @@ async def test_time_passes_only_when_the_input_was_quiet_for_as_long(monkeypatch
 async def test_time_stands_as_long_as_there_may_be_records_to_fetch(bench, monkeypatch):
     """What is due would happen before a record that was written earlier."""
     quiet = [False]
-    monkeypatch.setattr(idle_time, "wall_ms", lambda: START_MS + 100_000)
+    monkeypatch.setattr(pace, "wall_ms", lambda: START_MS + 100_000)
     monkeypatch.setattr(Fetcher, "is_quiet", lambda _: quiet[0])
     await bench.prepare(timed_app(), errors=DEAD_LETTER, stream_time={"idle_advance_ms": 1000})
     Feed(bench, 1).send(30)
@@ -188,7 +187,6 @@ async def test_without_the_setting_time_stands(bench):
     async with bench.live() as one:
         await one.position(30)
         count = len(bench.batches())
-        await until(lambda: one.runner._incarnation is not None, "it runs")
         feed.check(one)
         assert len(bench.batches()) == count
 
@@ -249,9 +247,7 @@ async def test_a_changed_period_is_told_at_the_recovery(bench, caplog):
         async with bench.live(app) as one:
             await one.position(1)
     due = (START_MS // EVERY + 1) * EVERY
-    assert (
-        f"partition 0: the periodic timer 'tick' fires next at {due}, by an earlier" in caplog.text
-    )
+    assert f"partition 0: the periodic timer 'tick' fires next at {due}, by an earlier" in caplog.text
 
 
 def untimed(**options):
@@ -289,9 +285,7 @@ async def test_on_a_real_broker_timers_fire_once_and_entries_expire(stage, uniqu
             assert (status.timers_total, status.timers_pending, len(service.view(0))) == (50, 0, 0)
     ((found,),) = [await here.read(rung.name)]
     told = Counter((one.key.decode(), json.loads(one.value)) for one in found)
-    assert told == {
-        (f"{m}-{n}", n): c for m, c in (("changes", 1), ("replay", 2)) for n in range(50)
-    }
+    assert told == {(f"{m}-{n}", n): c for m, c in (("changes", 1), ("replay", 2)) for n in range(50)}
 
 
 def alarms():
@@ -358,9 +352,7 @@ def reports():
 
 @pytest.mark.parametrize("policy", ["fail", "dead_letter"])
 @virtual
-async def test_a_periodic_timer_that_fires_by_the_clock_is_named_when_it_is_refused(
-    bench, monkeypatch, policy
-):
+async def test_a_periodic_timer_that_fires_by_the_clock_is_named_when_it_is_refused(bench, monkeypatch, policy):
     """Also where the clock has reached its next period at each attempt: the policy decides, as for a record. Its next
     time is tried again."""
     now_ms = [0]
@@ -369,7 +361,7 @@ async def test_a_periodic_timer_that_fires_by_the_clock_is_named_when_it_is_refu
         now_ms[0] += 70_000
         return now_ms[0]
 
-    monkeypatch.setattr(idle_time, "wall_ms", passing)
+    monkeypatch.setattr(pace, "wall_ms", passing)
     errors = {"policy": policy, "dead_letters_percent_max": 100}
     await bench.prepare(reports(), errors=errors, stream_time={"idle_advance_ms": 1000})
     bench.log("steps").append(b"a", b"1", (), 1, None)

@@ -10,15 +10,13 @@ import pytest
 
 from snapreplay.app.ranges import PositionAnchor, anchor_of
 from snapreplay.app.record import RawRecord
-from snapreplay.service.core.chain import Chain
+from snapreplay.service.core.chain import Chain, ReadPosition
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
-from snapreplay.service.core.read_positions import ReadPosition
-from snapreplay.service.live.input_guard import InputGuard
+from snapreplay.service.live.fetcher import InputGuard
 from snapreplay.service.ports import Bounds, EpochEnd, TopicPartition
 from snapreplay.service.recovery import inputs
 from snapreplay.service.recovery.inputs import InputDoubtful, InputMissing
 from snapreplay.service.runtime.pulse import Pulse
-from snapreplay.service.topics import stale_leader
 from snapreplay.service.topics.reading import reading
 from tests.support import apps
 from tests.support.entries import increment, read_entry
@@ -83,15 +81,14 @@ class Here:
         self.asked_by: list[Any] = []
         self.now = 100.0
         self.pulse = Pulse(lambda: self.now)
+        self.cluster: Any = SimpleNamespace(reader=self.reader, topic_ids=self.topic_ids, topics=self.topics)
         context: Any = SimpleNamespace(
             partition=0,
             input_names=("in",),
             increments=SimpleNamespace(topic="log"),
             snapshots=SimpleNamespace(topic="snaps"),
             pulse=self.pulse,
-            cluster=SimpleNamespace(
-                reader=self.reader, topic_ids=self.topic_ids, topics=self.topics
-            ),
+            cluster=self.cluster,
         )
         last = increment(
             5,
@@ -327,7 +324,7 @@ async def test_what_happens_during_the_comparison_is_compared_again():
             disturb(here)
         return await look(names)
 
-    here.guard._context.cluster.topic_ids = disturbed_once  # type: ignore[method-assign]
+    here.cluster.topic_ids = disturbed_once
     await here.guard.check(here.chain)
     assert here.looks == 2
 
@@ -352,13 +349,11 @@ async def test_a_longer_log_that_takes_the_name_of_an_input_is_never_applied(sta
 
 
 @pytest.mark.kafka
-async def test_an_input_that_is_brought_back_as_it_was_is_gone_on_with(
-    stage, unique, caplog, monkeypatch
-):
+async def test_an_input_that_is_brought_back_as_it_was_is_gone_on_with(stage, unique, caplog, monkeypatch):
     """While it is missing that is said; then there is one warning with both ids, the new id is recorded from the next
     increment on, and every record counts once."""
     # However long the copying takes, an input that ends too early meanwhile is waited for.
-    monkeypatch.setattr(stale_leader, "AGREED_TIMES", 1000)
+    monkeypatch.setattr("snapreplay.service.topics.reading.AGREED_TIMES", 1000)
     here = await stage(apps.ledger(unique("back")))
     servers, topic = here.bootstrap_servers, here.app.inputs[0].name
     async with here.running() as service:

@@ -15,11 +15,7 @@ from tests.support.timed_bench import timed_app
 
 def failed(offset, exception="KeyError", topic="payments"):
     record_id = RecordId(topic, 3, offset)
-    return RecordError(
-        f"{record_id}: handler raised {exception}: {offset}",
-        record_id=record_id,
-        exception=exception,
-    )
+    return RecordError(f"{record_id}: handler raised {exception}: {offset}", record_id=record_id, exception=exception)
 
 
 @pytest.fixture
@@ -43,8 +39,7 @@ def test_the_first_of_a_kind_is_shown_and_the_others_are_counted(clock, caplog):
         "partition 3: dead letter: payments-3-7: handler raised KeyError: 7",
         "partition 3: dead letter: payments-3-9: handler raised ValueError: 9",
         "partition 3: dead letter: more-3-10: handler raised KeyError: 10",
-        "partition 3: dead letter: payments-3-500: handler raised KeyError: 500"
-        " (repeated 102 times in the last 61 s)",
+        "partition 3: dead letter: payments-3-500: handler raised KeyError: 500 (repeated 102 times in the last 61 s)",
     ]
 
 

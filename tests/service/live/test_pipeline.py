@@ -1,18 +1,14 @@
 """A LIVE partition: what it commits, and what it does about a record that it cannot apply."""
 
 import json
-from types import SimpleNamespace
-from typing import Any
-from unittest.mock import AsyncMock, MagicMock, call
 
 import pytest
 
 from snapreplay.app.ranges import SkippedRange
-from snapreplay.app.record import RawRecord
-from snapreplay.errors import RecordId
-from snapreplay.service.core.batch_failures import HalfApplied, HandlerFailed
 from snapreplay.service.core.kafka_errors import Unreachable
-from snapreplay.service.live import pipeline
+from snapreplay.service.live.committer import Committer
+from snapreplay.service.live.fetcher import InputGuard
+from snapreplay.service.live.pace import StateDigests
 from snapreplay.service.ports import NewTopic
 from tests.support import apps
 from tests.support.in_memory import virtual
@@ -23,10 +19,7 @@ SMALL = {"records_max": 7, "linger_ms": 0}
 
 def amounts(first, last, poisoned=()):
     """Payments, some of which are poison."""
-    return [
-        ("a", {"amount": n, **({"poison": True} if n in poisoned else {})})
-        for n in range(first, last)
-    ]
+    return [("a", {"amount": n, **({"poison": True} if n in poisoned else {})}) for n in range(first, last)]
 
 
 def is_poison(value):
@@ -85,10 +78,7 @@ async def test_a_hotfix_goes_on_at_exactly_the_failed_record(bench, changes):
 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
-    [
-        (b"0:\xff", {"amount": 1}, "key cannot be read as utf8"),
-        ("0:a", b"{not json", "value cannot be read as json"),
-    ],
+    [(b"0:\xff", {"amount": 1}, "key cannot be read as utf8"), ("0:a", b"{not json", "value cannot be read as json")],
 )
 @virtual
 async def test_what_cannot_be_decoded_fails_by_record_and_bytes(bench, key, value, message):
@@ -153,12 +143,7 @@ async def test_a_flood_of_dead_letters_stops_the_partition(bench, errors, poison
     assert error.hint
     letters = len(bench.log(bench.dead_letters).committed())
     assert 0 < letters < len(poison)
-    gone = {
-        offset
-        for i in bench.batches()
-        for r in i.skipped
-        for offset in range(r.start_offset, r.end_offset)
-    }
+    gone = {offset for i in bench.batches() for r in i.skipped for offset in range(r.start_offset, r.end_offset)}
     assert len(gone) == letters
     async with bench.live(apps.ledger("app", apps.take_poison)) as one:
         await bench.assert_exactly_once(one, apps.take_poison, lambda v: v["amount"] in gone)
@@ -192,93 +177,61 @@ async def test_an_output_larger_than_its_topic_takes_is_the_records_fault(stage,
 # ---- the last step before a commit -------------------------------------------------------------
 
 
-def committing(*, keeps_changes: bool = True, **parts: Any) -> Any:
-    """A partition that has applied a batch."""
-    one: Any = object.__new__(pipeline.Live)
-    one._digests = SimpleNamespace(after_batch=AsyncMock(return_value=None))
-    one._store = SimpleNamespace(keeps_changes=keeps_changes)
-    one._committer, one._positions = MagicMock(), {}
-    one._fetcher = SimpleNamespace(anchors_below=lambda _: {})
-    vars(one).update(parts)
-    return one
+def noted(monkeypatch, kind, name, steps):
+    """Note each call of a method of this class."""
+    method = getattr(kind, name)
+
+    def call(self, *given, **named):
+        steps.append(name)
+        return method(self, *given, **named)
+
+    monkeypatch.setattr(kind, name, call)
 
 
-APPLIED: Any = SimpleNamespace(
-    is_empty=False, is_full=False, anchors={}, positions={}, failure=None
-)
-
-
-async def test_the_inputs_are_looked_at_after_the_digest_was_taken():
+@virtual
+async def test_the_inputs_are_looked_at_after_the_digest_was_taken(bench, monkeypatch):
     """It is long for a large state: what was found before would be old."""
-    steps = MagicMock()
-    steps.digest, steps.check = AsyncMock(), AsyncMock()
-    one = committing(
-        _digests=SimpleNamespace(after_batch=steps.digest),
-        _guard=SimpleNamespace(check=steps.check),
-        _committer=steps,
-    )
-    await one._commit(APPLIED)
-    assert [each[0] for each in steps.mock_calls] == ["digest", "check", "start"]
+    steps: list[str] = []
+    async with bench.live() as one:
+        for kind, name in ((StateDigests, "after_batch"), (InputGuard, "check"), (Committer, "start")):
+            noted(monkeypatch, kind, name, steps)
+        await bench.feed(1)
+        await one.position(1)
+    assert steps[:3] == ["after_batch", "check", "start"]
 
 
-@pytest.mark.parametrize("keeps_changes", [True, False])
-async def test_a_batch_that_is_in_the_state_for_good_is_noted_when_it_is_not_sent(keeps_changes):
+@pytest.mark.parametrize("app", [apps.ledger("app"), apps.tape("app")], ids=["map", "tape"])
+@virtual
+async def test_a_batch_that_is_in_the_state_for_good_is_noted_when_it_is_not_sent(bench, monkeypatch, app):
     """Its inputs became doubtful after it was applied; where it can be dropped it is dropped."""
-    doubtful = SimpleNamespace(check=AsyncMock(side_effect=Unreachable("no broker")))
-    one = committing(keeps_changes=keeps_changes, _guard=doubtful)
-    with pytest.raises(Unreachable):
-        await one._commit(APPLIED)
-    assert one._committer.not_sent.called is not keeps_changes
+    steps: list[str] = []
+    doubtful = [Unreachable("no broker")]
+    check = InputGuard.check
+
+    async def checked(self, *given):
+        if doubtful:
+            raise doubtful.pop()
+        await check(self, *given)
+
+    monkeypatch.setattr(InputGuard, "check", checked)
+    noted(monkeypatch, Committer, "not_sent", steps)
+    await bench.prepare(app)
+    async with bench.live() as one:
+        await bench.feed(3)
+        await one.position(3)
+    assert steps == (["not_sent"] if app.state is apps.Tape else [])
+    assert len(bench.log(bench.output).committed()) == 3
 
 
-def doubting(steps: Any, **parts: Any) -> Any:
-    """Make a partition that does not trust what it has fetched; `steps` notes what it does about that."""
-    guard = SimpleNamespace(
-        is_told=False,
-        distrusts_fetched=True,
-        check=steps.check,
-        read_again=steps.trusted,
-        anchors=lambda _: {},
-    )
-    one = committing(
-        _guard=guard,
-        _fetcher=SimpleNamespace(read_again=steps.again),
-        _pace=SimpleNamespace(is_alone=False, records_max=7),
-        _idle_time=MagicMock(),
-        _refused=None,
-        _left=["left over"],
-        _passed={"in": 7},
-        **parts,
-    )
-    one._committer.settle = steps.settle
-    return one
-
-
-async def test_what_was_fetched_before_a_doubt_is_thrown_away_wherever_it_is():
-    """Polled, left over by a full batch, in the client: it is read again after the comparison, then trusted."""
-    steps = MagicMock()
-    steps.check, steps.again, steps.settle = AsyncMock(), AsyncMock(), AsyncMock(return_value=None)
-    one = doubting(steps)
-    await one._turn(["polled"])
-    assert [each[0] for each in steps.mock_calls] == ["settle", "check", "again", "trusted"]
-    assert not one._left
-    assert not one._passed
-
-
-async def test_nothing_stops_at_a_record_before_all_records_in_front_of_it_are_committed():
-    """A doubt throws away what was fetched in front of it, and a full batch leaves some of that over."""
-    steps = MagicMock()
-    steps.check, steps.again, steps.settle = AsyncMock(), AsyncMock(), AsyncMock(return_value=None)
-    steps.apply = AsyncMock()
-    records = [RawRecord("in", 0, offset, 0, None, None) for offset in range(3)]
-    stop_at = HalfApplied(HandlerFailed("no"), RecordId("in", 0, 2))
-    one = doubting(steps, _stop_at=stop_at, _apply_and_commit=steps.apply)
-    await one._turn_up_to_failure(records)
-    steps.apply.assert_not_called()
-    one._guard.distrusts_fetched = False
-    await one._turn_up_to_failure(records)
-    ((portion,), _) = steps.apply.call_args
-    assert portion.records == records[:2]
-    assert steps.mock_calls[-1] == call.trusted(), "what it left over comes again"
-    with pytest.raises(HandlerFailed):
-        await one._turn_up_to_failure(records[2:])
+@virtual
+async def test_nothing_stops_at_a_record_before_all_records_in_front_of_it_are_committed(bench, monkeypatch):
+    """A doubt throws away what was fetched in front of it, and only those are committed then."""
+    doubts = [True, True]
+    distrusts = InputGuard.distrusts_fetched
+    found = property(lambda self: bool(doubts and doubts.pop()) or distrusts.__get__(self))
+    await bench.prepare(apps.tape("app"))
+    await bench.send(amounts(0, 5, {3}))
+    monkeypatch.setattr(InputGuard, "distrusts_fetched", found)
+    assert (await bench.failure()).error.record_id == f"{bench.input}-0-3"
+    assert not doubts
+    assert len(bench.log(bench.output).committed()) == 3

@@ -127,9 +127,7 @@ async def test_a_snapshot_that_fails_is_told_and_taken_later(bench, gate):
 # ---- by policy ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("policy", "reason"), [({"every_records": 20}, "records"), ({"every_seconds": 5}, "interval")]
-)
+@pytest.mark.parametrize(("policy", "reason"), [({"every_records": 20}, "records"), ({"every_seconds": 5}, "interval")])
 @virtual
 async def test_the_policy_takes_snapshots_by_itself(bench, policy, reason):
     """By records and by time; none while nothing changes."""
@@ -189,9 +187,7 @@ async def test_a_new_t_quanliang_holds_nothing_before_a_snapshot_in_it_is_pointe
 
 
 @virtual
-async def test_who_waits_for_a_pointer_into_a_deleted_topic_waits_for_the_next_snapshot(
-    bench, gate
-):
+async def test_who_waits_for_a_pointer_into_a_deleted_topic_waits_for_the_next_snapshot(bench, gate):
     """The pointer is dropped: nothing else would ever answer."""
     gate.open.set()
     async with bench.live() as one:

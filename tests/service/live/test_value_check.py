@@ -13,8 +13,9 @@ from snapreplay.service.live.committer import ProducerSpent
 from snapreplay.service.live.value_check import ValueCheck
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.state.map import MapState
+from snapreplay.state.mapstore import MapStore
 from snapreplay.state.steps import all_of
-from snapreplay.state.store import store_of
+from snapreplay.state.stores import store_of
 from tests.support.in_memory import virtual
 from tests.support.stage import until
 
@@ -43,11 +44,7 @@ def ledger(app_id, value, make, key=str):
     """Balances as Structs of this type."""
     payments, balances = Topic(f"payments-{app_id}"), Topic(f"balances-{app_id}")
     app = App(
-        app_id,
-        inputs=[payments],
-        outputs=[balances],
-        state=lambda: MapState(key, value, default=make),
-        version="1",
+        app_id, inputs=[payments], outputs=[balances], state=lambda: MapState(key, value, default=make), version="1"
     )
 
     @app.handler(payments)
@@ -118,15 +115,14 @@ async def test_what_the_sample_does_not_hold_is_found_while_it_is_live(bench, mo
 @virtual
 async def test_a_check_goes_on_where_it_stood_when_the_state_was_kept(bench, monkeypatch):
     """And it is given up when the partition is not LIVE any more."""
-    began = []
-    begin = ValueCheck.begin
+    checks, checking = [], MapStore.checking
 
-    def noted(self, unreadable):
-        began.append(self)
-        begin(self, unreadable)
+    def noted(self, *sample):
+        checks.append(sample)
+        return checking(self, *sample)
 
     app = await deployed(bench, Account)
-    monkeypatch.setattr(ValueCheck, "begin", noted)
+    monkeypatch.setattr(MapStore, "checking", noted)
     one = await bench.owner(app=app)
     await one.phase("live")
     epoch = one.status.owner_epoch
@@ -134,10 +130,8 @@ async def test_a_check_goes_on_where_it_stood_when_the_state_was_kept(bench, mon
     await bench.feed(1)
     await until(lambda: one.status.owner_epoch > epoch, "another incarnation")
     await one.phase("live")
-    assert len(began) == 2
-    assert began[0] is began[1]
     await one.end()
-    assert began[0]._task is None
+    assert checks == [(module.SAMPLE_EACH_SHARD,), (None,)]
 
 
 def spent():
@@ -163,7 +157,10 @@ async def test_reading_leaves_the_loop_to_others(bench, monkeypatch):
 
     monkeypatch.setattr(asyncio, "sleep", noted)
     found = list[SnapreplayError]()
-    await ValueCheck(context, store, Reporter(StatusBoard(), 0))._read_rest(found.append)
+    check, others = ValueCheck(context, Reporter(StatusBoard(), 0)), asyncio.all_tasks()
+    await check.sample(store)
+    check.begin(found.append)
+    await asyncio.wait(asyncio.all_tasks() - others)
     assert found == []
     assert len(slept) >= 10
     assert {each % module.IDLE_TIMES for each in slept} == {0}

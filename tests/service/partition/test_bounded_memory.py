@@ -16,7 +16,7 @@ from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.snapshots import load_manifest, load_state
 from snapreplay.state.steps import all_of
-from snapreplay.state.store import store_of
+from snapreplay.state.stores import store_of
 from tests.support import apps
 from tests.support.entries import increment
 
@@ -24,9 +24,7 @@ pytestmark = pytest.mark.kafka
 
 MIB = 2**20
 ENTRIES = 20_000
-PAD_BYTES = (
-    1500  # in hexadecimal: 60 MB of entries, 30 MB of chunks, for half of it compresses away
-)
+PAD_BYTES = 1500  # in hexadecimal: 60 MB of entries, 30 MB of chunks, for half of it compresses away
 IN_FLIGHT_MAX = 12 * MIB
 """Two fetches of 2 MiB, one chunk of 4 MiB unpacked, and as much again for room: 3 to 5 MiB were measured."""
 
@@ -75,9 +73,7 @@ async def test_writing_and_loading_hold_a_few_chunks_besides_the_state(context):
         manifest = await load_manifest(reader, context.snapshots, pointer)
         version = context.app.schema_version
         with tracing() as traced:
-            await load_state(
-                reader, context.snapshots, manifest, version, restored, lambda *_: None
-            )
+            await load_state(reader, context.snapshots, manifest, version, restored, lambda *_: None)
             left, peak = traced()
     assert restored.digest == manifest.digest == store.digest
     assert peak - left < IN_FLIGHT_MAX, f"{(peak - left) / MIB:.1f} MiB"

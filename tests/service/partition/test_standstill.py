@@ -2,13 +2,18 @@
 
 import asyncio
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.partition import standstill as module
+from snapreplay.service.partition.standstill import Suspicion
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.runtime.pulse import Pulse
+from tests.service.core.test_refusals import EXPECTED, claim
 from tests.support.in_memory import InMemory, virtual
 from tests.support.stage import until
 
@@ -61,7 +66,7 @@ async def test_a_fence_without_a_claim_is_noticed(bench):
     """Somebody is about to own the partition, or died before it did: nothing can be committed any more. It recovers."""
     one = await bench.owner()
     epoch = (await one.phase("live")).owner_epoch
-    context = one.runner._context
+    context = one.context
     await (await context.cluster.fence(context.transactional_id)).discard()
     bench.stand_still()
     await until(lambda: (one.status.owner_epoch or 0) > epoch, "recovered")
@@ -99,12 +104,7 @@ async def test_a_commit_that_began_later_answers_the_question(bench, monkeypatch
 @virtual
 async def test_without_an_answer_the_doubt_stays(bench, monkeypatch, caplog):
     """Asked again until there is one, also after a defect; why there is none is said once."""
-    answers = [
-        Unreachable("no broker"),
-        ZeroDivisionError("a defect"),
-        Unreachable("no broker"),
-        None,
-    ]
+    answers = [Unreachable("no broker"), ZeroDivisionError("a defect"), Unreachable("no broker"), None]
 
     async def answered(*_):
         assert one.status.ownership_doubt
@@ -138,3 +138,50 @@ async def test_a_standstill_during_the_recovery_counts_when_it_is_live(bench, mo
     one.board.subscribe(lambda status: doubts.append((status.phase, status.ownership_doubt)))
     await until(lambda: doubts and doubts[-1][0] == "live" and not doubts[-1][1], "no doubt")
     assert next(doubt for phase, doubt in doubts if phase == "live").startswith("the process stood")
+
+
+CONTEXT: Any = SimpleNamespace(partition=0, expected=EXPECTED)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"), [(None, 0), (claim(instance_id="another"), 0), (claim(), 1), (Unreachable("nobody there"), 0)]
+)
+async def test_only_a_younger_process_of_our_name_is_told(monkeypatch, answer, told):
+    """No claim, somebody else's and no answer change nothing."""
+
+    async def newer(*_):
+        asked.set()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    asked, heard = asyncio.Event(), list[Any]()
+    monkeypatch.setattr(module, "newer_owner", newer)
+    suspicion = Suspicion(CONTEXT, heard.append)
+    suspicion.ask(7)
+    await asked.wait()
+    assert [type(each) for each in heard] == [DuplicateInstance] * told
+    await suspicion.end()
+
+
+async def test_one_question_at_a_time(monkeypatch):
+    """The log is slow; what is asked meanwhile is asked already. At the end nothing is left."""
+    asked: list[object] = []
+
+    async def newer(_, owner_epoch):
+        asked.append(owner_epoch)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            asked.append("ended")
+
+    monkeypatch.setattr(module, "newer_owner", newer)
+    suspicion = Suspicion(CONTEXT, lambda _: None)
+    suspicion.ask(None)
+    assert asked == []
+    for _ in range(3):
+        suspicion.ask(7)
+        await asyncio.sleep(0)
+    assert asked == [7]
+    await suspicion.end()
+    assert asked == [7, "ended"]

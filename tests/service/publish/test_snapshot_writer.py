@@ -12,10 +12,9 @@ from snapreplay.service.publish.snapshot_writer import ImageDiffers, OffsetUnkno
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.state.digest import Digest
 from snapreplay.state.steps import all_of
-from snapreplay.state.store import store_of
+from snapreplay.state.stores import store_of
 from tests.simulation.producer import SimAppender
-from tests.support.chunks import read_chunk
-from tests.support.entries import entries_of, increment, read_entry
+from tests.support.entries import entries_of, increment, read_chunk, read_entry
 from tests.support.in_memory import virtual
 
 

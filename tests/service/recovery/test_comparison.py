@@ -7,22 +7,24 @@ from typing import Any
 import pytest
 
 from snapreplay.app.ranges import InputRange
-from snapreplay.errors import DamagedError
-from snapreplay.service.core.restore_mode import RestoreMode
-from snapreplay.service.recovery.comparison import Comparison
-from snapreplay.service.recovery.follower import Tally, prove
-from snapreplay.service.recovery.mismatch import (
+from snapreplay.errors import DamagedError, SnapreplayError
+from snapreplay.service.core.phase import RestoreMode
+from snapreplay.service.recovery import comparison
+from snapreplay.service.recovery.comparison import (
+    AdvancedBatch,
     CodeChanged,
+    Comparison,
     DigestMismatch,
     OutputsDiffer,
     ReplayFailed,
 )
+from snapreplay.service.recovery.follower import Tally, prove
 from snapreplay.snapshots.log.batches import Step, Unread
 from snapreplay.snapshots.log.place import TopicPartition
-from snapreplay.state.digest import Digest, digest_of
+from snapreplay.state.digest import EMPTY, Digest, digest_of
 from snapreplay.state.objects import ObjectStore
 from snapreplay.state.steps import Steps, all_of
-from snapreplay.state.store import store_of
+from snapreplay.state.stores import store_of
 from tests.support import apps
 from tests.support.entries import ORIGIN, increment
 
@@ -45,9 +47,7 @@ def step(batch: int, digest: Digest | None = None, **changed: Any) -> Step:
 
 
 async def compared(
-    version: str,
-    batches: Iterable[tuple[Step, dict[str, int] | None]],
-    mode: RestoreMode = RestoreMode.REPLAY,
+    version: str, batches: Iterable[tuple[Step, dict[str, int] | None]], mode: RestoreMode = RestoreMode.REPLAY
 ) -> Comparison:
     """A state that is no map, and empty."""
     found = Comparison(store_of(apps.Tape()), mode, version, 0)
@@ -104,12 +104,7 @@ NO_DIGEST = r"batch 3 .* no digest of the state follows"
 FIRST_OUTPUTS = r"batch 1 .* outputs to balances"
 NOT_BELIEVED: list[Any] = [
     (SAME, [(step(1), SENT), (step(2, WRONG), SENT)], DigestMismatch, "batch 2"),
-    (
-        OTHER,
-        [(step(1, WRONG), SENT)],
-        CodeChanged,
-        f"digest {RIGHT} by replay, but {WRONG} was recorded",
-    ),
+    (OTHER, [(step(1, WRONG), SENT)], CodeChanged, f"digest {RIGHT} by replay, but {WRONG} was recorded"),
     (OTHER, [(step(2, RIGHT), SENT), (step(3), SENT), (step(4), SENT)], CodeChanged, NO_DIGEST),
     # not the batch where it shows in the state
     (OTHER, [(step(1), LESS), (step(2), SENT), (step(3), SENT)], CodeChanged, FIRST_OUTPUTS),
@@ -118,9 +113,7 @@ NOT_BELIEVED: list[Any] = [
 
 
 @pytest.mark.parametrize(("version", "batches", "error", "told"), NOT_BELIEVED)
-async def test_the_first_batch_that_is_not_believed_is_named(
-    version: str, batches: Any, error: Any, told: str
-) -> None:
+async def test_the_first_batch_that_is_not_believed_is_named(version: str, batches: Any, error: Any, told: str) -> None:
     """Changed code is told as such, with both versions; by the same code it stays a mismatch."""
     with pytest.raises(error, match=told) as raised:
         await compared(version, batches)
@@ -143,9 +136,7 @@ async def test_by_changes_no_code_runs() -> None:
 
 
 @pytest.mark.parametrize("digest", [None, WRONG])
-async def test_behind_an_increment_that_cannot_be_read_only_the_digest_counts(
-    digest: Digest | None,
-) -> None:
+async def test_behind_an_increment_that_cannot_be_read_only_the_digest_counts(digest: Digest | None) -> None:
     """Otherwise it is the damage that is named."""
     damage = DamagedError("broken")
     given = step(2, digest)
@@ -163,3 +154,46 @@ async def test_a_refusal_in_replay_means_changed_code_where_the_code_changed() -
     assert same.refused(step(1), refused) is refused
     assert isinstance(other.refused(step(1), refused), CodeChanged)
     assert "no such account" in other.refused(step(1), refused).message
+
+
+OTHER = "2+code:00000000"
+
+
+def place(**changed: Any) -> AdvancedBatch:
+    found = increment(5, outputs_xxh64={"balances": 0xAB}, digest=Digest(1, 2, 3))
+    fields: dict[str, Any] = {"mode": RestoreMode.REPLAY, "version": OTHER, "partition": 3}
+    return AdvancedBatch(found, 50, **(fields | changed))
+
+
+def problems(where: AdvancedBatch) -> list[SnapreplayError]:
+    return [
+        comparison.outputs_differ(where, {}),
+        comparison.state_differs(where, EMPTY, {}),
+        comparison.not_proven(where),
+        comparison.replay_refused(where, SnapreplayError("refused")),
+    ]
+
+
+def test_changed_code_is_told_with_both_versions() -> None:
+    """Whatever it was that did not match; the old one helps always."""
+    for error in problems(place()):
+        assert error.hint == comparison.OLD_VERSION_FIRST
+        assert type(error) is comparison.CodeChanged
+        assert f"app version {ORIGIN.app_version}, this is {OTHER}" in error.message
+
+
+def test_outputs_by_the_same_code_are_told_with_topic_and_both_hashes() -> None:
+    """In 16 hexadecimal digits; a topic to which nothing was sent has none."""
+    error = comparison.outputs_differ(place(version=ORIGIN.app_version), {})
+    assert type(error) is comparison.OutputsDiffer
+    assert "its outputs to balances have fingerprint 00000000000000ab" in error.message
+    assert "but none when replayed" in error.message
+    assert comparison.UNCOVERED in error.message
+
+
+def test_changes_that_do_not_add_up_have_nothing_to_do_with_code() -> None:
+    """The other mode is named, and no handler."""
+    error = comparison.state_differs(place(mode=RestoreMode.CHANGES), EMPTY, {})
+    assert type(error) is comparison.DigestMismatch
+    assert "`--set restore.mode=replay`" in error.hint
+    assert "deterministic" not in error.message

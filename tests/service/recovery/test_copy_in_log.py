@@ -17,9 +17,6 @@ from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.witness import Witness
 from snapreplay.service.ports import Bounds, CommittedOffset, LogRecord, NewTopic
 from snapreplay.service.recovery import copy_in_log
-from snapreplay.service.recovery.before_fence import (
-    require_increments,
-)
 from snapreplay.service.recovery.copy_in_log import (
     OutputUndecided,
     last_now,
@@ -29,7 +26,7 @@ from snapreplay.service.recovery.copy_in_log import (
     topic_ids_for,
 )
 from snapreplay.service.recovery.driver import RecoveryDriver
-from snapreplay.service.recovery.memory import Memory
+from snapreplay.service.recovery.memory import Memory, require_increments
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from tests.simulation.cluster import SimCluster
@@ -183,9 +180,7 @@ async def test_an_output_behind_an_open_transaction_is_asked_for_again(plain_end
         with pytest.raises(OutputUndecided, match="can be read up to 40 of 51"):
             await resolved(here, ("out", 0, 50))
     else:
-        assert (
-            await resolved(here, ("out", 0, 50))
-        ).why == "out-0 ends at 50, but the output was at 50"
+        assert (await resolved(here, ("out", 0, 50))).why == "out-0 ends at 50, but the output was at 50"
 
 
 async def last_of(bench):

@@ -8,12 +8,14 @@ import pytest
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.owners import Superseded
-from snapreplay.service.publish.claim import claim_record
+from snapreplay.service.publish.owned import await_claim, claim_record
 from snapreplay.service.recovery import driver as module
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
+from tests.simulation.cluster import SimCluster
+from tests.simulation.reader import SimReader
 from tests.support import apps
 from tests.support.entries import read_entry
 from tests.support.in_memory import virtual
@@ -48,7 +50,7 @@ async def test_a_recovery_hands_over_a_fenced_producer_and_the_state(bench):
     assert result.chain.batch == 8
     assert result.chain.last_offset == log[-2][0]
     assert store.digest == result.chain.last.digest
-    assert (result.records_since_snapshot, result.snapshot_now) == (40, False)
+    assert (result.unpointed.records, result.unpointed.fell_back) == (40, False)
     spent = board.get(0).restore.seconds_per_phase
     assert set(spent) == {"fencing", "claiming", "locating", "loading"}
 
@@ -58,9 +60,7 @@ async def test_a_claim_that_the_log_does_not_hold_is_written_again(bench, monkey
     """Another record is where it was committed, as after an exchange of the topic in this moment."""
     await bench.past()
     ids = iter(["another's"])
-    monkeypatch.setattr(
-        module, "claim_record", lambda here, ours: claim_record(here, next(ids, ours))
-    )
+    monkeypatch.setattr(module, "claim_record", lambda here, ours: claim_record(here, next(ids, ours)))
     result = await recovered(await bench.context())
     assert result.chain.batch == 8
     claims = [kind for _, kind in log_of(bench)][-2:]
@@ -72,15 +72,14 @@ async def test_a_newer_claim_ends_it(bench, monkeypatch):
     """Somebody claimed after us, before we looked: not ours any more, and nothing of ours stays open."""
     await bench.past()
     context = await bench.context()
-    claim = RecoveryDriver._claim
+    look = await_claim
 
-    async def and_then_another(self):
-        done = await claim(self)
-        monkeypatch.setattr(RecoveryDriver, "_claim", claim)
+    async def after_another(*asked):
+        monkeypatch.setattr(module, "await_claim", look)
         await recovered(await bench.context(instance_id="two"))
-        return done
+        return await look(*asked)
 
-    monkeypatch.setattr(RecoveryDriver, "_claim", and_then_another)
+    monkeypatch.setattr(module, "await_claim", after_another)
     with pytest.raises(Superseded) as ended:
         await recovered(context)
     assert ended.value.newer.instance_id == "two"
@@ -109,7 +108,7 @@ async def test_what_fails_for_a_while_is_tried_again_with_patience(bench):
 
 
 async def without_a_place(bench):
-    """A recovery that waits for a place to load: (context, driver, task)."""
+    """A recovery that waits for a place to load: (context, task)."""
     await bench.past()
     context = await bench.context()
     await context.restores.acquire()
@@ -117,13 +116,13 @@ async def without_a_place(bench):
     engine, _, board = recoverer(context)
     task = asyncio.create_task(engine.recover())
     await until(lambda: board.get(0).phase == "loading", "loading")
-    return context, engine, task
+    return context, task
 
 
 @virtual
 async def test_only_so_many_load_at_once(bench):
     """A full restore needs CPU and memory: the next one waits for a place, and the place is given back."""
-    context, _, task = await without_a_place(bench)
+    context, task = await without_a_place(bench)
     await asyncio.sleep(0.1)
     assert not task.done()
     context.restores.release()
@@ -132,13 +131,35 @@ async def test_only_so_many_load_at_once(bench):
 
 
 @virtual
-async def test_a_cancelled_recovery_leaves_nothing_open(bench):
+async def test_a_cancelled_recovery_leaves_nothing_open(bench, monkeypatch):
     """Stopped in the middle: the producer is discarded, the next one needs no time-out."""
-    _, engine, task = await without_a_place(bench)
+    fence, reader, close = SimCluster.fence, SimCluster.reader, SimReader.close
+    producers, readers = [], set()
+
+    async def fenced(self, transactional_id):
+        producers.append(await fence(self, transactional_id))
+        return producers[-1]
+
+    async def opened(self, **how):
+        readers.add(one := await reader(self, **how))
+        return one
+
+    async def closed(self):
+        readers.discard(self)
+        await close(self)
+
+    for owner, name, noting in (
+        (SimCluster, "fence", fenced),
+        (SimCluster, "reader", opened),
+        (SimReader, "close", closed),
+    ):
+        monkeypatch.setattr(owner, name, noting)
+    _, task = await without_a_place(bench)
+    assert readers
     task.cancel()
     await asyncio.wait({task})
-    assert engine._producer is None
-    assert engine._executor.follower._reader is None
+    assert not readers
+    assert producers[-1].needs_renewal
     await (await recovered(await bench.context())).producer.discard()
 
 
@@ -171,6 +192,4 @@ async def test_another_version_of_the_app_is_told_once(bench, caplog):
             assert one.status.state_largest_entry_bytes > 0, "of the snapshot"
         await bench.restored(new)
     told = [each for each in caplog.messages if "goes on where version" in each]
-    assert told == [
-        f"partition 0: app version code:new goes on where version {bench.app.version} stopped, at batch 8"
-    ]
+    assert told == [f"partition 0: app version code:new goes on where version {bench.app.version} stopped, at batch 8"]

@@ -10,18 +10,18 @@ import pytest
 from snapreplay.app.record import RawRecord
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.chain import genesis_increment
-from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import TopicPartition
+from snapreplay.service.recovery.comparison import DigestMismatch
 from snapreplay.service.recovery.follower import Follower, Tally, prove
-from snapreplay.service.recovery.mismatch import DigestMismatch
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.snapshots.format.envelope import RecordKind, encode
 from snapreplay.snapshots.log.batches import Base
 from snapreplay.state.digest import EMPTY, Digest
 from snapreplay.state.map import MapState
-from snapreplay.state.store import store_of
+from snapreplay.state.stores import store_of
 from tests.support import apps
 from tests.support.entries import GENESIS, ORIGIN, increment
 from tests.support.in_memory import virtual
@@ -31,8 +31,7 @@ WRONG = Digest(20, 1, 2)
 
 
 @pytest.mark.parametrize(
-    ("changes", "mode", "replayed"),
-    [(True, "changes", 0), (True, "replay", 40), (False, "replay", 40)],
+    ("changes", "mode", "replayed"), [(True, "changes", 0), (True, "replay", 40), (False, "replay", 40)]
 )
 @virtual
 async def test_both_modes_lead_to_the_recorded_digest(bench, changes, mode, replayed):
@@ -166,9 +165,7 @@ async def test_a_way_of_many_small_batches_lets_others_in():
     class Polled:
         async def read(self, log, start_offset, end_offset):
             yield [
-                RawRecord(
-                    "x-increments", 0, n, 0, None, encode(increment(n, previous_offset=n - 1))
-                )
+                RawRecord("x-increments", 0, n, 0, None, encode(increment(n, previous_offset=n - 1)))
                 for n in range(start_offset, end_offset)
             ]
 
@@ -181,10 +178,7 @@ async def test_a_way_of_many_small_batches_lets_others_in():
             await asyncio.sleep(0)
 
     here: Any = SimpleNamespace(
-        app=apps.ledger("x"),
-        partition=0,
-        increments=TopicPartition("x-increments", 0),
-        cluster=Polled(),
+        app=apps.ledger("x"), partition=0, increments=TopicPartition("x-increments", 0), cluster=Polled()
     )
     store = store_of(MapState(str, int))
     last = increment(3000, previous_offset=2999)

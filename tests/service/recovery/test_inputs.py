@@ -3,13 +3,12 @@
 import pytest
 
 from snapreplay.app.ranges import PositionAnchor
-from snapreplay.service.core.read_positions import read_positions
+from snapreplay.service.core.chain import read_positions
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.ports import NewTopic, TopicPartition
 from snapreplay.service.recovery import inputs as module
 from snapreplay.service.recovery.anchors import was_cut
-from snapreplay.service.topics import stale_leader
-from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.reading import AGREED_TIMES, reading
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.simulation.cluster import SimCluster
 from tests.simulation.log import Transaction, TxnState
@@ -52,9 +51,7 @@ def trimmed_copy(bench):
     ],
 )
 @virtual
-async def test_an_input_that_is_not_the_log_that_was_processed_fails(
-    bench, caplog, change, more, kind, text
-):
+async def test_an_input_that_is_not_the_log_that_was_processed_fails(bench, caplog, change, more, kind, text):
     """By its start, its end, the last record, a record where there was none, or its id alone. The log says it once."""
     await bench.past()
     if change is trimmed:
@@ -80,10 +77,7 @@ def cut(bench, epoch):
 @pytest.mark.parametrize(
     ("epoch", "text"),
     [
-        (
-            None,
-            "offsets 100 to 120 were read and are no longer there; 20 other offsets are in their",
-        ),
+        (None, "offsets 100 to 120 were read and are no longer there; 20 other offsets are in their"),
         (0, "holds another record batch below offset 120, up to which it was read: it had leader"),
     ],
     ids=["elected", "epochs repeat"],
@@ -108,9 +102,7 @@ async def test_a_log_that_was_cut_behind_the_last_record_is_refused(bench):
         log.append(None, b"{}", (), 1, aborted)
     aborted.state = TxnState.ABORTED
     log.mark(aborted)
-    passed = with_fields(
-        positions={bench.input: 124}, position_anchors={bench.input: log.anchor_at(124)}
-    )
+    passed = with_fields(positions={bench.input: 124}, position_anchors={bench.input: log.anchor_at(124)})
     bench.tamper(bench.increments, RecordKind.INCREMENT, passed)
     log.cut(120)
     log.elect()
@@ -201,7 +193,7 @@ async def test_an_input_trimmed_behind_the_check_fails_all_the_same(bench, monke
 async def test_brokers_that_do_not_agree_are_waited_for(bench, monkeypatch, unsure):
     """One that answers late may know a longer log: the partition is not FAILED while it may; the status says why. All
     that agree are believed at once."""
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 3600.0)
+    monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 3600.0)
     answers, waits = [], []
 
     async def answered(_, partition):
@@ -214,7 +206,7 @@ async def test_brokers_that_do_not_agree_are_waited_for(bench, monkeypatch, unsu
     one = await bench.owner()
     one.board.subscribe(lambda status: waits.append(status.restore and status.restore.waiting_for))
     assert (await one.phase("failed")).error.kind == "InputShorter"
-    assert len(answers) == unsure + stale_leader.AGREED_TIMES
+    assert len(answers) == unsure + AGREED_TIMES
     assert any(wait and "asking all brokers, 3600 s left" in wait for wait in waits)
 
 
@@ -224,9 +216,7 @@ async def test_the_same_app_id_on_other_inputs_is_refused(bench):
     then = await bench.past()
     name = bench.app.app_id
     other = apps.pair(name)
-    await then.here.cluster.create_topics(
-        [NewTopic(topic.name, 1) for topic in (*other.inputs, *other.outputs)]
-    )
+    await then.here.cluster.create_topics([NewTopic(topic.name, 1) for topic in (*other.inputs, *other.outputs)])
     status = await bench.failure(other)
     assert status.error.kind == "WrongLog"
     assert f"'payments-{name}', now it is 'left-{name}, right-{name}'" in status.error.message

@@ -124,9 +124,7 @@ async def assert_tape(bench, one):
     await one.position(bench.log(bench.input).end)
     (found,) = await bench.read(bench.app.outputs[0].name)
     ids = [f"{bench.input}-0-{n}" for n in range(bench.log(bench.input).end)]
-    assert [value for _, value in reference.decoded(found)] == [
-        {"id": each, "n": n} for n, each in enumerate(ids, 1)
-    ]
+    assert [value for _, value in reference.decoded(found)] == [{"id": each, "n": n} for n, each in enumerate(ids, 1)]
     assert one.runner.store.view.ids == ids
 
 

@@ -14,10 +14,11 @@ from snapreplay.app.ranges import SkippedRange
 from snapreplay.app.record import RawRecord
 from snapreplay.errors import RecordError, RecordId
 from snapreplay.service.runtime import cooperative as module
-from snapreplay.service.runtime.cooperative import apply, run_cooperatively
+from snapreplay.service.runtime.cooperative import feeding, run_cooperatively
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.state.shards import BLOCK
-from snapreplay.state.store import store_of
+from snapreplay.state.steps import all_of
+from snapreplay.state.stores import store_of
 from tests.support import apps
 
 
@@ -60,7 +61,7 @@ async def test_other_tasks_turn_while_a_large_batch_is_applied(monkeypatch):
     monkeypatch.setattr(module, "YIELD_AFTER_SECONDS", 0.001)
     fold = fold_of(apps.add)
     async with turns_of_others() as turns:
-        await apply(fold, Portion(records(20_000)))
+        await run_cooperatively(feeding(fold, Portion(records(20_000))))
         assert len(turns) > 10 * module.PAUSE_TURNS
     assert fold.finish().record_count == 20_000
 
@@ -69,7 +70,7 @@ async def test_every_record_is_applied_once_in_order():
     """Also those behind the last whole slice."""
     seen = []
     fold = fold_of(lambda value, account: seen.append(account["n"]))
-    await apply(fold, Portion(records(module.SLICE_RECORDS * 2 + 3)))
+    await run_cooperatively(feeding(fold, Portion(records(module.SLICE_RECORDS * 2 + 3))))
     assert seen == list(range(1, module.SLICE_RECORDS * 2 + 4))
 
 
@@ -77,7 +78,7 @@ async def test_slow_records_are_taken_one_by_one():
     """Other partitions' transactions have deadlines: between two slow calls they get a turn."""
     async with turns_of_others() as turns:
         slow = fold_of(lambda value, account: time.sleep(0.01))  # a handler that takes long
-        await apply(slow, Portion(records(30)))
+        await run_cooperatively(feeding(slow, Portion(records(30))))
         assert len(turns) >= 25 * module.PAUSE_TURNS
 
 
@@ -86,7 +87,7 @@ async def test_other_tasks_turn_while_a_large_batch_is_staged_and_sealed(monkeyp
     monkeypatch.setattr(module, "YIELD_AFTER_SECONDS", -1)
     keys = 4 * BLOCK
     fold = fold_of(apps.add)
-    await apply(fold, Portion(keyed(keys)))
+    await run_cooperatively(feeding(fold, Portion(keyed(keys))))
     async with turns_of_others() as turns:
         applied = await run_cooperatively(fold.finishing())
         assert len(turns) >= 2 * keys / BLOCK * module.PAUSE_TURNS
@@ -145,10 +146,10 @@ async def test_what_was_taken_alone_is_sealed_in_steps(monkeypatch, policy):
 
 
 async def test_taken_alone_the_records_do_the_same_as_without_pauses():
-    """State, outputs, dead letters and positions are those of `Fold.isolate`."""
+    """State, outputs, dead letters and positions are those of `Fold.isolating`."""
     poison = records(1, b'{"amount": 1, "poison": true}')[0]
     batch = [*records(10), msgspec.structs.replace(poison, offset=10, timestamp=10)]
-    one, other = await isolate(refusing(), START, batch), refusing().isolate(START, batch)
+    one, other = await isolate(refusing(), START, batch), all_of(refusing().isolating(START, Portion(batch)))
     assert [e.message for e in one.errors] == [e.message for e in other.errors]
     assert replace(one, errors=[]) == replace(other, errors=[])
 

@@ -55,7 +55,9 @@ async def test_every_change_is_published_whole(board, reporter):
 async def test_an_outlook_is_no_progress(reporter):
     """A partition that stands still is not made young by being looked at."""
     before = reporter.status.updated_at
-    reporter.outlook(recoverable=False, reason="gone", blocked=(BlockedTopic("t", 5, 2),))
+    reporter.note(
+        recoverable=False, unrecoverable_reason="gone", blocked_by_open_transaction=(BlockedTopic("t", 5, 2),)
+    )
     status = reporter.status
     assert (status.recoverable, status.unrecoverable_reason) == (False, "gone")
     assert status.blocked_by_open_transaction[0].offsets == 2
@@ -95,8 +97,8 @@ async def test_progress_gives_rate_and_time_left(reporter):
 async def test_a_new_recovery_forgets_the_last_one(reporter):
     """Snapshot, proof and seconds are those of the recovery that runs."""
     reporter.restore_started()
-    reporter.snapshot_used(SnapshotUsed("s1", 4, 9, 100, 5000, wall_time()))
-    reporter.proven(DigestProof("a", "a", 1))
+    reporter.restore(snapshot=SnapshotUsed("s1", 4, 9, 100, 5000, wall_time()))
+    reporter.restore(proof=DigestProof("a", "a", 1))
     reporter.restore_started()
     restore = reporter.status.restore
     assert (restore.snapshot, restore.proof, restore.seconds_per_phase) == (None, None, {})
@@ -143,14 +145,8 @@ def test_what_is_tried_again_is_said_once_and_summed_up(bench):
     failures.over()
     assert lines() == [
         ("WARNING", "partition 3: Unreachable: no broker (is it there?); trying again"),
-        (
-            "WARNING",
-            "partition 3: Unreachable: no broker (repeated 6 times in the last 60 s); trying again",
-        ),
-        (
-            "INFO",
-            "partition 3: recovered after 8 failures in 80.0 s, the last one Unreachable: no broker",
-        ),
+        ("WARNING", "partition 3: Unreachable: no broker (repeated 6 times in the last 60 s); trying again"),
+        ("INFO", "partition 3: recovered after 8 failures in 80.0 s, the last one Unreachable: no broker"),
     ]
 
 

@@ -16,16 +16,14 @@ from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import RetainedState, Warm
 from snapreplay.service.core.witness import IncrementsBehind, Witness
 from snapreplay.service.ports import CommittedOffset
-from snapreplay.service.recovery.before_fence import NothingYet, nobody_else_fenced
 from snapreplay.service.recovery.copy_in_log import last_now
 from snapreplay.service.recovery.executor import RecoveryExecutor
-from snapreplay.service.recovery.memory import Memory
+from snapreplay.service.recovery.memory import Memory, NothingYet, nobody_else_fenced
 from snapreplay.service.runtime import witnesses as module
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.witnesses import Witnesses
 from snapreplay.service.supervisor import Supervisor
-from snapreplay.service.topics import stale_leader
-from snapreplay.state.store import store_of
+from snapreplay.state.stores import store_of
 from tests.simulation.cluster import SimCluster
 from tests.support.entries import increment
 from tests.support.in_memory import virtual
@@ -108,17 +106,17 @@ async def test_a_fenced_owner_has_nothing_to_write_any_more(bench):
 
 
 @virtual
-async def test_a_released_partition_is_not_written_at_the_end(bench):
+async def test_a_released_partition_is_not_written_at_the_end(bench, monkeypatch):
     """It is another process's by then, however this one ended."""
     await bench.prepare()
-    given = await bench.context()
+    given, committer, board = await bench.context(), Kept(), StatusBoard()
+    monkeypatch.setattr(SimCluster, "offset_committer", lambda *_: committer)
     parts = (given.app, given.settings, given.cluster, given.view, given.identity)
-    supervisor = Supervisor(*parts, StatusBoard(), lambda _: None)
-    supervisor._committer = committer = Kept()
+    supervisor = Supervisor(*parts, board, lambda *_: None)
     supervisor.assigned({0})
-    await until(lambda: supervisor._witnesses._reached, "a witness")
+    await until(lambda: [each.phase for each in board.all()] == ["live"], "live")
     supervisor.assigned(set())
-    await until(lambda: not supervisor._ending and not supervisor.runners, "its end")
+    await until(lambda: not board.all(), "its end")
     await supervisor.stop(final_snapshot=False, deadline_seconds=5.0)
     assert committer.written == []
 
@@ -182,9 +180,7 @@ async def test_a_state_in_memory_is_not_the_newest_because_the_log_ends_with_it(
     context = await said(bench, 2)
     last = await last_now(context)
     assert last is not None
-    made = RecoveryExecutor(
-        context, store_of(context.app.state()), Reporter(StatusBoard(), context.partition)
-    )
+    made = RecoveryExecutor(context, store_of(context.app.state()), Reporter(StatusBoard(), context.partition))
     with pytest.raises(IncrementsBehind):
         await made.perform(effects.Reenter(last, Warm.KEPT, unbroken=False))
 
@@ -205,7 +201,7 @@ async def test_nor_is_anybody_fenced_for_it(bench):
 @virtual
 async def test_a_lost_end_is_found_before_anybody_is_fenced(bench, monkeypatch):
     """An owner that stands still may have the newer state: nobody fences it where all brokers agree on the end."""
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 1.0)
     await bench.past()
     context = await said(bench, 2)
 
@@ -223,7 +219,7 @@ async def test_a_lost_end_is_found_before_anybody_is_fenced(bench, monkeypatch):
 @virtual
 async def test_a_leader_may_be_stale(bench, monkeypatch):
     """Then the claim must be seen first; with it, the end is certain."""
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 1.0)
     await bench.past()
     await said(bench, 2)
     assert (await bench.failure()).error.kind == "IncrementsBehind"

@@ -12,11 +12,8 @@ from tests.damage import memory
 from tests.damage.edits import Change
 from tests.damage.gallery import Target
 from tests.damage.memory import World
-from tests.service.partition.conftest import bench
 from tests.simulation.cluster import SimCluster
 from tests.support.in_memory import InMemory
-
-__all__ = ["bench"]
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,21 @@
 """T-ZengLiang that is foreign in part, or no chain: named, never guessed at. Any damaged byte: tests/damage."""
 
+from typing import Any
+
 import pytest
 
 from snapreplay.errors import DamagedError
-from snapreplay.service.core.search import SearchWindow
-from snapreplay.service.ports import Bounds, TopicPartition
-from snapreplay.service.publish.claim import claim_record
-from snapreplay.service.topics.increments import last_in_window, last_increment, newer_claim
-from snapreplay.snapshots.format.envelope import RecordKind
+from snapreplay.service.clock import time_of
+from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
+from snapreplay.service.core.search import FoundIncrement, SearchWindow
+from snapreplay.service.ports import Bounds, LogRecord, TopicPartition
+from snapreplay.service.publish.owned import claim_record
+from snapreplay.service.topics.increments import decisions_of, last_in_window, last_increment, newer_claim, newer_owner
+from snapreplay.snapshots.format.envelope import RecordKind, encode
 from snapreplay.snapshots.format.records import ChangesRef
 from tests.damage.edits import flips
-from tests.support.entries import read_entry
+from tests.simulation.reader import SimReader
+from tests.support.entries import increment, read_entry
 from tests.support.in_memory import virtual
 from tests.support.tampering import with_fields
 
@@ -74,8 +79,8 @@ async def test_the_last_increment_is_found_behind_a_long_tail_and_within_bounds(
     assert found.increment.batch == 8
     behind = Bounds(found.offset + 1, end_offset)
     assert await last_increment(reader, LOG, behind) is None
-    assert await last_in_window(reader, LOG, SearchWindow(*behind, 0)) is None
-    whole = await last_in_window(reader, LOG, SearchWindow(0, end_offset, 0))
+    assert await last_in_window(reader, LOG, SearchWindow(*behind)) is None
+    whole = await last_in_window(reader, LOG, SearchWindow(0, end_offset))
     assert whole is not None
     assert (whole.offset, whole.foreign_records) == (found.offset, 40)
 
@@ -92,3 +97,114 @@ async def test_the_newest_claim_after_an_offset_is_found(bench, commit):
     bench.tamper(LOG.topic, RecordKind.CLAIM, FLIP)
     with pytest.raises(DamagedError):
         await newer_claim(reader, LOG, 0, last + 1)
+
+
+@virtual
+async def test_decisions_are_found_from_the_last_increment_back_to_the_logs_start(bench, commit):
+    """Newest first, though batches came after them; what was trimmed is not told, and none is the usual case."""
+    await bench.past()
+    offsets, reader = [-1], await bench.cluster.reader()
+    for batch in (9, 11):
+        said = {"finding": f"gap-{batch}", "problem": "p", "decided": "d", "reason": "r", "by": "b"}
+        decided = increment(batch, decision=said, last_decision_offset=offsets[-1], written_at_ms=batch * 1000)
+        offsets.append(await commit(LogRecord(LOG.topic, encode(decided))))
+    _, first, second = offsets
+    last = FoundIncrement(increment(12, last_decision_offset=second), second + 2, 0)
+    found = await decisions_of(reader, LOG, last)
+    assert [(each.offset, each.batch) for each in found] == [(second, 11), (first, 9)]
+    newest = found[0]
+    told = (newest.finding, newest.problem, newest.decided, newest.reason, newest.by, newest.at)
+    assert told == ("gap-11", "p", "d", "r", "b", time_of(11_000))
+    bench.trim(LOG.topic, first + 1)
+    assert await decisions_of(reader, LOG, last) == found[:1]
+    assert await decisions_of(reader, LOG, FoundIncrement(increment(12), 99, 0)) == ()
+
+
+@pytest.fixture
+def claimed(bench, commit):
+    """`await claimed(instance_id)` is the offset of another claim."""
+
+    async def one(instance_id="one"):
+        return await commit(claim_record(await bench.context(instance_id), "c"))
+
+    return one
+
+
+async def owner(bench, owner_epoch, **known) -> Any:
+    """Say who came after; Any, as the test knows whether there is one."""
+    return await newer_owner(await bench.context(), owner_epoch, **known)
+
+
+@virtual
+async def test_the_newest_claim_is_the_owner(bench, claimed):
+    """Also when the log before it was trimmed. Nobody's: our transaction may only have timed out."""
+    await bench.past()
+    mine = await claimed()
+    assert await owner(bench, mine) is None
+    await claimed("two")
+    last = await claimed("three")
+    assert (await owner(bench, mine)).instance_id == "three"
+    bench.trim(bench.increments, last)
+    assert (await owner(bench, mine)).instance_id == "three"
+    assert await owner(bench, last) is None
+
+
+@virtual
+async def test_a_newer_owner_that_has_trimmed_its_claim_is_one_all_the_same(bench, claimed, commit):
+    """Found by the simulator (seed 70329): a process that stood still in its recovery would else take what its
+    successor has trimmed for a loss. An owner's own trim makes nobody its successor."""
+    await bench.past()
+    mine, theirs = await claimed(), await claimed("two")
+    written = increment(9, owner_epoch=theirs)
+    bench.trim(bench.increments, await commit(LogRecord(bench.increments, encode(written))))
+    assert "trimmed" in (await owner(bench, mine)).host
+    assert await owner(bench, theirs) is None
+
+
+def stale_leaders(monkeypatch, count, end_offset):
+    """The first `count` clients come to a leader whose log ends there; those that came."""
+    met: list[None] = []
+    bounds = SimReader.bounds
+
+    async def end(reader, partition):
+        if len(met) < count:
+            met.append(None)
+            return Bounds(0, end_offset)
+        return await bounds(reader, partition)
+
+    monkeypatch.setattr(SimReader, "bounds", end)
+    return met
+
+
+@pytest.mark.parametrize("knows_our_claim", [False, True])
+@virtual
+async def test_a_leader_that_does_not_know_what_was_committed_is_not_believed(
+    bench, claimed, monkeypatch, knows_our_claim
+):
+    """Found by the simulator: a recovery that stood still took its successor's snapshot for the proof that increments
+    were lost, because a stale leader knew of no successor (seed 109724). It may know our own claim (seed 302471): a
+    snapshot names its increment, and whoever lacks that cannot say that nobody came after us."""
+    await bench.past()
+    mine, theirs = await claimed(), await claimed("two")
+    met = stale_leaders(monkeypatch, 3, mine + knows_our_claim)
+    known = {"known_offset": theirs} if knows_our_claim else {}
+    assert (await owner(bench, mine, **known)).instance_id == "two"
+    assert len(met) == 3
+
+
+@virtual
+async def test_what_nobody_knows_any_more_is_gone(bench, claimed):
+    """Then the log was cut, and there is no newer owner."""
+    await bench.past()
+    mine = await claimed()
+    assert await owner(bench, mine, known_offset=mine + 1000) is None
+
+
+@virtual
+async def test_when_nobody_knows_our_own_claim_the_log_could_not_be_asked(bench, claimed, monkeypatch):
+    """No answer is not "nobody"; both offsets are named."""
+    await bench.past()
+    mine = await claimed()
+    stale_leaders(monkeypatch, 1_000_000, mine)
+    with pytest.raises(OffsetBeyondEnd, match=f"ends at {mine}, but our claim is at {mine}"):
+        await owner(bench, mine)

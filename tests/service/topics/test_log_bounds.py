@@ -62,9 +62,7 @@ def test_orphans_do_not_hide_the_witness(past, recovered):
     ],
     ids=["a proposal", "an impossible one", "another app's"],
 )
-def test_a_manifest_ahead_of_the_log_that_no_owner_wrote_is_ignored(
-    past, recovered, changed, caplog
-):
+def test_a_manifest_ahead_of_the_log_that_no_owner_wrote_is_ignored(past, recovered, changed, caplog):
     """It says nothing of the increments topic, whatever else it says; a healthy partition goes on, and a warning names
     the manifest."""
     world = past()

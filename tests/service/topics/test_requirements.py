@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from snapreplay import App, Topic
+from snapreplay.app.out import DEFAULT_LIMIT_BYTES
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
@@ -15,11 +16,11 @@ from snapreplay.service.topics.requirements import (
     TopicsIncomplete,
     check_own_topic,
     ensure_topics,
+    limits_now,
 )
 from tests.support import apps
-from tests.support.healthy import topic
+from tests.support.healthy import healthy_topics, topic
 from tests.support.stage import settings_for
-from tests.support.topics import healthy_topics
 
 APP = apps.ledger("x")
 OWN = ["x-increments", "x-snapshots"]
@@ -98,9 +99,7 @@ async def test_inputs_that_are_not_co_partitioned_are_refused():
     app, cluster = apps.pair("y"), healthy_topics()
     named = [("left-y", 2), ("merged-y", 2), ("right-y", 3)]
     cluster.known |= {name: topic(name, partition_count=count) for name, count in named}
-    with pytest.raises(
-        UsageError, match="left-y has 2 partitions, right-y has 3 partitions"
-    ) as refused:
+    with pytest.raises(UsageError, match="left-y has 2 partitions, right-y has 3 partitions") as refused:
         await ensure_topics(app, Settings(), cluster)
     assert "as many partitions as the other" in refused.value.hint
     assert "y-increments" not in cluster.known
@@ -120,9 +119,7 @@ async def test_a_missing_topic_is_no_topic_of_kafka_s_and_none_of_our_own(there,
     app: App[Any] = App("transactions", inputs=[Topic("transactions-state")], state=dict)
     cluster = healthy_topics()
     cluster.known[there] = topic(there)
-    with pytest.raises(
-        UsageError, match="topic 'transactions-state' of app 'transactions'"
-    ) as refused:
+    with pytest.raises(UsageError, match="topic 'transactions-state' of app 'transactions'") as refused:
         await ensure_topics(app, Settings(), cluster)
     assert refused.value.hint.startswith(f"{meant}`snapreplay topics ensure ")
     assert "--partitions N` creates it" in refused.value.hint
@@ -160,3 +157,10 @@ async def test_the_default_limit_of_kafka_holds_our_records(broker, unique):
     facts = (await cluster.topics([name]))[name]
     assert int(facts.config["max.message.bytes"]) > RECORD_BYTES_NEEDED
     check_own_topic(APP, facts, 2)
+
+
+async def test_limits_are_asked_afresh_and_a_missing_topic_keeps_its_own():
+    """A topic without a config of its own takes what Kafka takes by default."""
+    cluster = healthy_topics(outputs={"max.message.bytes": "20000"})
+    known = {"balances-x": 1_000, "payments-x": 1_000, "gone": 7}
+    assert await limits_now(cluster, known) == {"balances-x": 20_000, "payments-x": DEFAULT_LIMIT_BYTES, "gone": 7}

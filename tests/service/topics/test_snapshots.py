@@ -9,11 +9,10 @@ from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.service.topics import stale_leader
 from snapreplay.service.topics.snapshots import load_manifest, load_state
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.state.digest import EMPTY
-from snapreplay.state.store import store_of
+from snapreplay.state.stores import store_of
 from tests.damage import memory
 from tests.damage.edits import flips
 from tests.support import apps
@@ -50,11 +49,7 @@ def test_what_is_loaded_is_as_late_as_its_snapshot(past):
 
 @pytest.mark.parametrize(
     ("fields", "reason"),
-    [
-        ({"batch": 4}, "batch 4"),
-        ({"digest": EMPTY}, "digest"),
-        ({"chunks": []}, "adds up to digest"),
-    ],
+    [({"batch": 4}, "batch 4"), ({"digest": EMPTY}, "digest"), ({"chunks": []}, "adds up to digest")],
 )
 def test_a_snapshot_that_is_not_the_one_pointed_to_is_not_used(past, recovered, fields, reason):
     """Intact records with other contents."""
@@ -62,12 +57,8 @@ def test_a_snapshot_that_is_not_the_one_pointed_to_is_not_used(past, recovered, 
     assert passed_over(world, recovered(world).restore, reason)
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"), [(MANIFEST, "holds nothing at manifest offset"), (CHUNK, "offset")]
-)
-def test_a_log_that_ends_before_its_newest_snapshot_leads_to_the_one_before(
-    past, recovered, cut, kind, reason
-):
+@pytest.mark.parametrize(("kind", "reason"), [(MANIFEST, "holds nothing at manifest offset"), (CHUNK, "offset")])
+def test_a_log_that_ends_before_its_newest_snapshot_leads_to_the_one_before(past, recovered, cut, kind, reason):
     """By all brokers."""
     world = past()
     cut(world, kind, -1)
@@ -83,7 +74,7 @@ def passed_over(world, restore, reason):
 
 def test_a_snapshot_that_is_not_visible_is_waited_for_in_words(past, cut, monkeypatch, caplog):
     """Status and log name it, its offset and how long it is waited for; all brokers that agree end that."""
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 3600.0)
+    monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 3600.0)
     world = past()
     offset = cut(world, MANIFEST, -1)
     board, waits = StatusBoard(), set()

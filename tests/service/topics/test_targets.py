@@ -9,18 +9,18 @@ import pytest
 from snapreplay.errors import DamagedError
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
-from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.recovery.copy_in_log import last_now
 from snapreplay.service.recovery.follower import Follower, Tally
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.service.topics.manifests import manifest_in
 from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.snapshots import manifest_in
 from snapreplay.service.topics.targets import check_last, check_snapshot
 from snapreplay.snapshots.log.batches import Base, BrokenChain
 from snapreplay.state.digest import Digest
 from snapreplay.state.map import MapState
-from snapreplay.state.store import store_of
+from snapreplay.state.stores import store_of
 from tests.simulation.broker import Replica
 from tests.simulation.log import View
 from tests.support.in_memory import virtual
@@ -34,9 +34,7 @@ def manifests(bench):
     return [each for each in found if each is not None]
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"batch": 1}, {"positions": {"payments": 1}}, {"digest": Digest(1, 2, 3)}]
-)
+@pytest.mark.parametrize("wrong", [{"batch": 1}, {"positions": {"payments": 1}}, {"digest": Digest(1, 2, 3)}])
 @virtual
 async def test_a_snapshot_is_of_the_batch_at_its_offset(bench, wrong):
     """Batch, positions and digest are those of that increment."""

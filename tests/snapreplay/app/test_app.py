@@ -10,6 +10,7 @@ from snapreplay.app.app import APP_ID_MAX, App, fingerprint
 from snapreplay.app.topic import TOPIC_NAME_MAX, Topic
 from snapreplay.errors import UsageError
 from snapreplay.state.map import MapState
+from snapreplay.state.stores import Stores
 
 payments, rates, balances = Topic("payments"), Topic("rates"), Topic("balances")
 
@@ -38,9 +39,7 @@ def test_legal_app_ids_are_taken(app_id):
     assert max(len(f"{app_id}-{suffix}") for suffix in names.OWN_SUFFIXES) <= TOPIC_NAME_MAX
 
 
-@pytest.mark.parametrize(
-    "app_id", ["", ".", "..", "a b", "a/b", "x" * (APP_ID_MAX + 1), "é", None, 3]
-)
+@pytest.mark.parametrize("app_id", ["", ".", "..", "a b", "a/b", "x" * (APP_ID_MAX + 1), "é", None, 3])
 def test_illegal_app_ids_are_refused(app_id):
     """The id is shown."""
     refused(lambda: make(app_id), repr(app_id))
@@ -76,9 +75,7 @@ def test_second_handler_of_a_topic_is_refused():
     """Both functions are named with their places."""
     app = make()
     app.handler(payments)(handle)
-    refused(
-        lambda: app.handler(payments)(lambda r, s, o: None), "two handlers", "test_app.py", "handle"
-    )
+    refused(lambda: app.handler(payments)(lambda r, s, o: None), "two handlers", "test_app.py", "handle")
 
 
 class AsyncCallable:
@@ -123,8 +120,7 @@ class Counter:
 
 
 @pytest.mark.parametrize(
-    "function",
-    [handle, Counter(), Counter().method, functools.partial(handle), lambda r, s, o, more=1: None],
+    "function", [handle, Counter(), Counter().method, functools.partial(handle), lambda r, s, o, more=1: None]
 )
 def test_anything_callable_with_three_arguments_is_a_handler(function):
     """Also objects, methods, partials and lambdas; what was decorated can still be called and tested by itself."""
@@ -142,6 +138,7 @@ SHARED = MapState(str, int)
     [
         ({"inputs": [payments, rates]}, "rates has no handler"),
         ({"state": lambda: SHARED}, "twice"),
+        ({"state": lambda: Stores(items=SHARED)}, "each partition needs its own"),
         ({"state": lambda: MapState}, "class MapState"),
         ({"state": dict}, "cannot be the state"),
     ],

@@ -1,15 +1,23 @@
 """Tests that changed code has another version; the same code has the same one, in every process."""
 
+import ast
 import functools
+import importlib
+import itertools
 import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from snapreplay.app.code_version import code_version, place_of
+from snapreplay.app.code_version import code_version, is_own, own_modules, place_of
+from snapreplay.errors import UsageError
+from tests.support.files import app_in, changed
 
 BASE = """
 LIMIT = 5
@@ -34,9 +42,7 @@ def version_of(source, name="handler"):
     return code_version([scope[name]])
 
 
-@pytest.mark.parametrize(
-    "change", ["\n\n\n" + BASE, BASE.replace("total", "other"), BASE + "x = 1\n"]
-)
+@pytest.mark.parametrize("change", ["\n\n\n" + BASE, BASE.replace("total", "other"), BASE + "x = 1\n"])
 def test_same_code_has_the_same_version(change):
     """Lines, names of local variables and what handlers do not use make no difference."""
     assert version_of(change) == version_of(BASE)
@@ -88,9 +94,7 @@ def test_another_hash_seed_gives_the_same_version():
 
 def test_recursive_functions_end():
     """Functions that call each other are each looked at once."""
-    source = (
-        "def handler(r, s, o):\n    return other(r)\ndef other(r):\n    return handler(r, 1, 2)\n"
-    )
+    source = "def handler(r, s, o):\n    return other(r)\ndef other(r):\n    return handler(r, 1, 2)\n"
     assert version_of(source) != version_of(source.replace("1, 2", "1, 3"))
 
 
@@ -139,9 +143,7 @@ def test_what_a_closure_holds_counts():
 def test_a_moved_line_of_a_try_counts():
     """Where an exception is caught is not in the instructions but in a table beside them."""
     one = "def handler(r, s, o):\n    try:\n        s.a()\n        s.b()\n    except KeyError:\n        pass\n"
-    other = one.replace("        s.b()\n    except", "    except").replace(
-        "pass", "pass\n    s.b()"
-    )
+    other = one.replace("        s.b()\n    except", "    except").replace("pass", "pass\n    s.b()")
     assert version_of(one) != version_of(other)
 
 
@@ -152,3 +154,159 @@ def test_place_names_function_file_and_line():
         f"test_place_names_function_file_and_line (test_code_version.py:{line})"
     )
     assert place_of(print) == "print"
+
+
+Files = dict[str, str]
+
+FILES: Files = {
+    "shop.py": """
+from snapreplay import App, Topic
+from helpers import fee
+from tables import RATES
+from book import Book
+payments = Topic("payments")
+app = App("shop", inputs=[payments], state=Book, version="1")
+
+@app.handler(payments)
+def on_payment(record, state, out):
+    \"\"\"What it does.\"\"\"
+    from late import LIMIT
+    from far.off.places import HERE
+    state.add(fee(record.value) * RATES["a"])
+""",
+    "helpers.py": "import deep.inner as inner\ndef fee(x):\n    return inner.BY_NAME['one'](x)\n",
+    "tables.py": "RATES = {'a': 3}\n",
+    "late.py": "LIMIT = 5\n",
+    "far/off/places.py": "from .maps import HERE\n",
+    "far/off/maps.py": "from sibling import HERE\n",
+    "sibling/__init__.py": "from .inner import HERE\n",
+    "sibling/inner.py": "HERE = 7\n",
+    "book.py": """
+class Book:
+    \"\"\"A state.\"\"\"
+    def __init__(self):
+        self.total = 0
+    def add(self, x):
+        self.total += x  # all of it
+    def snapshot(self):
+        return []
+    def restore(self, entries):
+        list(entries)
+""",
+    "deep/__init__.py": "from . import settings\n",
+    "deep/inner.py": "from .settings import BASE\nBY_NAME = {'one': lambda x: x * BASE}\n",
+    "deep/settings.py": "BASE = 2\n",
+    "unused.py": "X = 1\n",
+}
+
+VersionOf = Callable[..., str]
+
+
+@pytest.fixture
+def version_in(tmp_path: Path) -> VersionOf:
+    """The version of the app among these files, written into a directory of their own."""
+    numbers = itertools.count()
+
+    def version(files: Files, folder: str = "app") -> str:
+        return app_in(tmp_path / f"place_{next(numbers)}" / folder, files).version
+
+    return version
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("shop.py", "fee(record.value) *", "fee(record.value) +"),
+        ("helpers.py", "'one'](x)", "'one'](-x)"),
+        ("tables.py", "3", "4"),
+        ("tables.py", "3", "3.0"),
+        ("book.py", "self.total += x", "self.total -= x"),
+        ("deep/inner.py", "x * BASE", "x + BASE"),
+        ("deep/settings.py", "2", "3"),
+        ("late.py", "5", "6"),
+        ("sibling/inner.py", "7", "8"),
+    ],
+)
+def test_a_change_in_any_module_of_the_app_is_another_version(version_in, name, old, new):
+    """The state's class, a helper's helper, a table of which only the value is imported, a lambda in a dict, what a
+    handler imports when it runs; a given version that nobody raised makes no difference."""
+    assert version_in(FILES).startswith("1+code:")
+    assert version_in(changed(FILES, name, old, new)) != version_in(FILES)
+
+
+def test_it_makes_no_difference_what_has_been_imported(tmp_path, monkeypatch):
+    """The same modules before any of them is imported and after all of them are; asking imports nothing."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = own_modules(["shop"])
+    expected = {name.removesuffix(".py").replace("/", ".") for name in FILES} - {"unused"}
+    assert set(before) == {name.removesuffix(".__init__") for name in expected}
+    assert not set(before) & set(sys.modules)
+    try:
+        for name in before:
+            importlib.import_module(name)
+        assert own_modules(["shop"]) == before
+    finally:
+        for name in ("far", "far.off", *before):
+            sys.modules.pop(name, None)
+
+
+def test_half_a_file_is_named(version_in):
+    """Somebody is writing it: no SyntaxError without a place."""
+    with pytest.raises(UsageError, match=r"late\.py, a module of the app, .*line 1"):
+        version_in(FILES | {"late.py": "LIMIT = (\n"})
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        changed(FILES, "book.py", "  # all of it", ""),
+        changed(FILES, "book.py", "A state.", "The state."),
+        changed(FILES, "book.py", '    """A state."""\n', ""),
+        changed(FILES, "shop.py", '    """What it does."""\n', ""),
+        changed(FILES, "helpers.py", "def fee", "\n\n# the fee\ndef fee"),
+        FILES | {"unused.py": "X = 2\n"},
+    ],
+)
+def test_comments_lines_and_docstrings_make_no_difference(version_in, files):
+    """Nor does a file beside the app that nobody imports."""
+    assert version_in(files) == version_in(FILES)
+
+
+def test_what_is_installed_is_not_the_authors(version_in, tmp_path, monkeypatch):
+    """A library in site-packages may change without another version."""
+    library = tmp_path / "lib/site-packages/library.py"
+    library.parent.mkdir(parents=True)
+    files = changed(FILES, "helpers.py", "import deep", "import library, deep")
+    found = set()
+    for text in ("X = 1\n", "X = 23\n"):
+        library.write_text(text)
+        monkeypatch.syspath_prepend(str(library.parent))
+        found.add(version_in(files))
+    assert len(found) == 1
+
+
+def test_of_an_installed_app_its_own_modules_count(version_in):
+    """Its top-level package; what else is installed does not."""
+    installed = {
+        name: version_in(files, "lib/site-packages")
+        for name, files in {
+            "as it is": FILES,
+            "app": changed(FILES, "shop.py", 'RATES["a"]', 'RATES["a"] * 2'),
+            "other": changed(FILES, "tables.py", "3", "4"),
+        }.items()
+    }
+    assert installed["app"] != installed["as it is"] == installed["other"]
+
+
+def test_a_file_of_the_author_may_be_named_like_one_of_the_standard_library(tmp_path, monkeypatch):
+    """Where it lies says whose it is."""
+    for name, place, own in (
+        ("statistics", tmp_path / "statistics.py", True),
+        ("statistics", Path(ast.__file__).with_name("statistics.py"), False),
+        ("queue", tmp_path / "site-packages" / "queue.py", False),
+    ):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(__file__=str(place)))
+        assert is_own(name) is own, place

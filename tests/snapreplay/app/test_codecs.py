@@ -18,9 +18,7 @@ class Payment(msgspec.Struct):
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=8,
 )
 
@@ -66,16 +64,13 @@ def test_untyped_values_read_back(codec, value):
 )
 def test_bad_bytes_are_refused_without_trying_to_hold_them(codec, data):
     """Any exception but MemoryError: a length of 2^32 - 1 must not be believed, null is not
-    decoded.
-    """
+    decoded."""
     with pytest.raises(Exception) as caught:  # noqa: PT011 - any error means "cannot"
         codec.decode(data)
     assert not isinstance(caught.value, MemoryError)
 
 
-@pytest.mark.parametrize(
-    ("codec", "value"), [(utf8, 5), (utf8, b"x"), (i64, True), (i64, 2**63), (raw, "x")]
-)
+@pytest.mark.parametrize(("codec", "value"), [(utf8, 5), (utf8, b"x"), (i64, True), (i64, 2**63), (raw, "x")])
 def test_values_of_another_type_are_not_written(codec, value):
     """What would be read back as something else is not encoded."""
     with pytest.raises(Exception):  # noqa: B017, PT011 - any error means "cannot"
@@ -120,9 +115,7 @@ class Answer(msgspec.Struct):
 def test_a_type_that_cannot_be_decoded_is_refused(codec: Any) -> None:
     """With the codec, the cause as msgspec says it, and a remedy that works."""
     name = codec.__name__
-    with pytest.raises(
-        UsageError, match=rf"{name}\(.*Event | .*Answer\) .* must be tagged"
-    ) as caught:
+    with pytest.raises(UsageError, match=rf"{name}\(.*Event | .*Answer\) .* must be tagged") as caught:
         codec(Event | Answer)
     assert caught.value.hint == (
         "give each Struct of the union a tag: class Event(msgspec.Struct, tag=True), "

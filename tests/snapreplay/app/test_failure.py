@@ -7,10 +7,11 @@ import json as python_json
 import pytest
 
 from snapreplay.app.codecs import json, nullable, utf8
-from snapreplay.app.failure import answered, record_error
+from snapreplay.app.failure import PREFIX, answered, dead_letter, record_error
+from snapreplay.app.out import DEFAULT_LIMIT_BYTES, headers_upper_bound, size_upper_bound
 from snapreplay.app.record import RawRecord
 from snapreplay.app.topic import Topic
-from snapreplay.errors import RecordError
+from snapreplay.errors import RecordError, RecordId
 from snapreplay.state.map import MapState
 
 payments = Topic("payments", value=json(dict))
@@ -105,3 +106,65 @@ def test_an_answer_that_is_a_coroutine_is_closed():
     coroutine = forgotten()
     assert "coroutine" in str(answered(coroutine))
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+
+
+ERROR = RecordError("payments-3-7: no", record_id=RecordId("payments", 3, 7), exception="KeyError")
+
+
+def letter(record, limit_bytes=DEFAULT_LIMIT_BYTES, error=ERROR):
+    return dead_letter("ledger", "v1", record, error, limit_bytes)
+
+
+def reasons(output):
+    return {name.removeprefix(PREFIX): data.decode() for name, data in output.headers if name.startswith(PREFIX)}
+
+
+def test_the_record_comes_as_it_was_with_the_reasons():
+    """Raw bytes and the record's own headers first, then ours."""
+    output = letter(RawRecord("payments", 3, 7, 1234, b"\xff", b"\x00", (("h", b"x"),)))
+    assert (output.topic, output.key, output.value) == ("ledger-dead-letters", b"\xff", b"\x00")
+    assert output.headers[0] == ("h", b"x")
+    assert output.same_key
+    assert output.timestamp_ms is None
+    assert reasons(output) == {
+        "topic": "payments",
+        "partition": "3",
+        "offset": "7",
+        "timestamp_ms": "1234",
+        "xxh64": "903ecbd49116dcff",
+        "exception": "KeyError",
+        "message": "payments-3-7: no",
+        "app_id": "ledger",
+        "app_version": "v1",
+    }
+
+
+def test_nulls_stay_nulls():
+    """A tombstone is no empty value; without a key there is none to be the same."""
+    output = letter(RawRecord("payments", 3, 7, 0, None, None))
+    assert (output.key, output.value, output.same_key) == (None, None, False)
+
+
+@pytest.mark.parametrize(
+    ("key_bytes", "value_bytes", "header_bytes", "dropped"),
+    [(3, 3, 3, None), (3, 9000, 3, "value"), (9000, 3, 3, "key,value,headers"), (3, 3, 9000, "key,value,headers")],
+)
+def test_too_large_letters_say_what_was_dropped(key_bytes, value_bytes, header_bytes, dropped):
+    """The reasons always arrive, also those that UTF-8 cannot hold: what is too large goes, and a header names it."""
+    record = RawRecord("payments", 3, 7, 0, b"k" * key_bytes, b"v" * value_bytes, (("h", b"x" * header_bytes),))
+    error = RecordError("\udc80" + "m" * 100_000, record_id=RecordId("payments", 3, 7))
+    output = letter(record, 5000, error)
+    size = size_upper_bound(output.key, output.value) + headers_upper_bound(output.headers)
+    assert size <= 5000
+    assert reasons(output).get("dropped") == dropped
+    assert reasons(output)["offset"] == "7"
+    assert (output.value is None) is (dropped is not None)
+
+
+def test_the_limit_is_exact():
+    """A letter of just the limit keeps its value, one byte less and it goes."""
+    record = RawRecord("payments", 3, 7, 0, b"k", b"v" * 5000)
+    whole = letter(record)
+    size = size_upper_bound(whole.key, whole.value) + headers_upper_bound(whole.headers)
+    assert letter(record, size) == whole
+    assert reasons(letter(record, size - 1))["dropped"] == "value"

@@ -13,24 +13,19 @@ from snapreplay.app.codecs import Codec
 from snapreplay.app.codecs import raw as raw_codec
 from snapreplay.app.fold import Fold
 from snapreplay.app.harness import Harness
-from snapreplay.app.input_ranges import OutOfOrder
 from snapreplay.app.made_record import record_raw
-from snapreplay.app.ranges import InputRange, SkippedRange, anchor_of
+from snapreplay.app.ranges import InputRange, OutOfOrder, SkippedRange, anchor_of
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
-from snapreplay.state.store import store_of
+from snapreplay.state.stores import store_of
 from tests.support.fold_bench import START, Bench, doing, payments, rates, raw
 
 
 def test_applied_describes_the_batch():
     """Ranges in the order applied, positions, anchors, outputs and stream time of a batch of two inputs."""
-    records = [
-        raw("payments", 3, {}, at=50),
-        raw("rates", 1, 7, at=40),
-        raw("payments", 6, {}, at=30),
-    ]
+    records = [raw("payments", 3, {}, at=50), raw("rates", 1, 7, at=40), raw("payments", 6, {}, at=30)]
     applied = Bench().batch(records)
     assert applied.ranges == [
         InputRange("payments", 0, 4, 1),
@@ -75,8 +70,8 @@ def test_a_skipped_record_moves_stream_time_in_a_replay_too():
     assert (replayed.sealed, replayed.positions) == (applied.sealed, applied.positions)
 
 
-def test_errors_of_the_state_are_found_when_staged_and_named_by_isolate():
-    """`finish` does not know the record of a value that cannot be written; `isolate` does."""
+def test_errors_of_the_state_are_found_when_staged_and_named_when_isolated():
+    """`finish` does not know the record of a value that cannot be written; `isolating` does."""
     records = [raw("payments", 0, {}), doing(1, "unwritable"), raw("payments", 2, {})]
     bench = Bench()
     bench.fold.begin(START)
@@ -84,7 +79,7 @@ def test_errors_of_the_state_are_found_when_staged_and_named_by_isolate():
     with pytest.raises(RecordError):
         bench.fold.finish()
     bench.fold.abandon()
-    applied = bench.fold.isolate(START, records)
+    applied = all_of(bench.fold.isolating(START, Portion(records)))
     assert [str(one.record_id) for one in applied.errors] == ["payments-0-1"]
 
 
@@ -95,9 +90,7 @@ def test_handler_sees_the_record_and_stream_time_before_it_is_called():
 
     @watching.handler(payments)
     def on_record(record, state, out):
-        seen.append(
-            (record.id, record.key, record.value, record.timestamp_ms, state.stream_time_ms)
-        )
+        seen.append((record.id, record.key, record.value, record.timestamp_ms, state.stream_time_ms))
 
     fold = Fold(watching, store_of(watching.state()), 5)
     fold.begin({"payments": 0})
@@ -179,17 +172,14 @@ def test_a_handler_that_returns_something_is_refused():
 def test_pipelined_batches_build_on_the_sealed_one():
     """The next batch is applied, and may fail and be isolated, while the last one still commits."""
     piped, plain = Bench(), Bench()
-    first, second = (
-        [raw("payments", 0, {}, at=1)],
-        [doing(1, "raise"), raw("payments", 2, {}, at=2)],
-    )
+    first, second = ([raw("payments", 0, {}, at=1)], [doing(1, "raise"), raw("payments", 2, {}, at=2)])
     piped.batch(first, merge=False)
     piped.fold.begin(piped.positions)
     with pytest.raises(RecordError):
         piped.fold.feed(second)
     piped.fold.abandon()
     piped.store.merge()
-    piped.applied.append(piped.fold.isolate(piped.positions, second))
+    piped.applied.append(all_of(piped.fold.isolating(piped.positions, Portion(second))))
     piped.store.merge()
     piped.positions = piped.applied[-1].positions
     for records in (first, second):
@@ -247,7 +237,7 @@ def test_state_that_cannot_undo_refuses_dead_letters_and_isolation():
         Fold(summing_app, store_of(Sum()), 0, policy=ErrorPolicy.DEAD_LETTER)
     fold = Fold(summing_app, store_of(Sum()), 0)
     with pytest.raises(UsageError, match="undo"):
-        fold.isolate({"rates": 0}, [raw("rates", 0, 1)])
+        all_of(fold.isolating({"rates": 0}, Portion([raw("rates", 0, 1)])))
 
 
 def test_abandoning_a_state_that_cannot_undo_makes_it_unusable():
@@ -275,7 +265,7 @@ def test_state_that_can_undo_is_isolated_like_a_map():
     with pytest.raises(RecordError):
         fold.feed(records)
     fold.abandon()
-    applied = fold.isolate({"rates": 0}, records)
+    applied = all_of(fold.isolating({"rates": 0}, Portion(records)))
     assert store.view.total == 12
     assert applied.skipped == [SkippedRange("rates", 1, 2)]
 
@@ -293,10 +283,7 @@ def test_applied_is_not_changed_by_the_next_batch():
 @pytest.mark.parametrize("bad", [{0}, {511}, {777}, {1022, 1023}, {1, 300, 301, 302, 900}])
 def test_a_failing_record_costs_about_its_batch(monkeypatch, what, bad):
     """Not one staging per record: a value that all of them touch would be encoded and compared each time."""
-    records = [
-        doing(offset, what) if offset in bad else raw("payments", offset, {})
-        for offset in range(1024)
-    ]
+    records = [doing(offset, what) if offset in bad else raw("payments", offset, {}) for offset in range(1024)]
     bench, calls, stagings = Bench(), 0, 0
     apply_run, staging = Fold._apply_run, type(bench.store).staging
 
@@ -312,7 +299,7 @@ def test_a_failing_record_costs_about_its_batch(monkeypatch, what, bad):
 
     monkeypatch.setattr(Fold, "_apply_run", counting_calls)
     monkeypatch.setattr(type(bench.store), "staging", counting_stagings)
-    applied = bench.fold.isolate(START, records)
+    applied = all_of(bench.fold.isolating(START, Portion(records)))
     assert {int(str(one.record_id).split("-")[-1]) for one in applied.errors} == bad
     assert applied.record_count == 1024 - len(bad)
     assert calls < 3 * 1024
@@ -323,4 +310,4 @@ def test_an_isolated_batch_is_refused_if_its_records_are_out_of_order():
     """Also behind a record that fails, where `feed` did not come to."""
     records = [doing(0, "raise"), *(raw("payments", offset, {}) for offset in (1, 2, 3, 4, 6, 5))]
     with pytest.raises(OutOfOrder):
-        Bench().fold.isolate(START, records)
+        all_of(Bench().fold.isolating(START, Portion(records)))

@@ -46,8 +46,7 @@ def built(steps):
 @settings(max_examples=300)
 def test_effect_does_not_depend_on_batches(steps, sizes):
     """Any failing records, any cut into batches: state, outputs, dead letters, skips and positions
-    agree.
-    """
+    agree."""
     records = built(steps)
     single, batched = Bench(), Bench()
     for record in records:

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from snapreplay.app.app import App
 from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.harness import Diverged, Harness
-from snapreplay.app.made_record import record
-from snapreplay.app.record import RawRecord
-from snapreplay.app.sent import Sent
+from snapreplay.app.made_record import Sent, record
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState
@@ -37,12 +35,10 @@ def add(record, state, out):
 
 
 def test_feeding_changes_state_and_gives_outputs():
-    """Offsets rise by one, times by a millisecond, outputs come decoded."""
+    """Offsets rise by one, times by a millisecond, also after a record with one of its own; outputs come decoded."""
     harness = Harness(make(add))
     harness.feed(payments, key="ada", value=5)
-    fed = harness.feed_batch(
-        [record(payments, key="ada", value=2), record(payments, key="bob", value=1)]
-    )
+    fed = harness.feed_batch([record(payments, key="ada", value=2), record(payments, key="bob", value=1)])
     assert [(one.offset, one.timestamp) for one in fed] == [(1, 2), (2, 3)]
     assert dict(harness.state) == {"ada": {"n": 7}, "bob": {"n": 1}}
     assert harness.state.stream_time_ms == 3
@@ -52,11 +48,11 @@ def test_feeding_changes_state_and_gives_outputs():
         Sent("ada", 7, header, None, None),
         Sent("bob", 1, header, None, None),
     ]
+    later = [record(payments, key="k", value=1, timestamp_ms=90), record(payments, key="k", value=1)]
+    assert [one.timestamp for one in harness.feed_batch(later)] == [90, 91]
 
 
-@given(
-    st.lists(st.sampled_from(["feed", "batch", "snapshot", "crash"]), max_size=20), st.integers()
-)
+@given(st.lists(st.sampled_from(["feed", "batch", "snapshot", "crash"]), max_size=20), st.integers())
 @settings(max_examples=50)
 def test_crashes_and_snapshots_never_change_anything(actions, seed):
     """Whatever happens in between, state and outputs are those of an undisturbed run."""
@@ -92,9 +88,13 @@ def test_policy_dead_letter_skips_and_replay_skips_the_same():
     """The letter and its reason can be looked at; a crash does not bring the record back."""
     harness = Harness(make(add), policy=ErrorPolicy.DEAD_LETTER)
     harness.feed_batch([record(payments, key="ada", value=n) for n in (5, -1, 3)])
-    harness.feed_batch([RawRecord("payments", -1, -1, -1, b"\xff", b"1")])
+    harness.feed_raw(payments, b"k", b"\xff", timestamp_ms=5)
     assert [str(one.record_id) for one in harness.errors] == ["payments-0-1", "payments-0-3"]
-    assert [one.topic for one in harness.dead_letters] == ["ledger-dead-letters"] * 2
+    assert "value cannot be read as json" in harness.errors[1].message
+    assert [(one.topic, one.value) for one in harness.dead_letters] == [
+        ("ledger-dead-letters", b"-1"),
+        ("ledger-dead-letters", b"\xff"),
+    ]
     harness.crash()
     assert dict(harness.state) == {"ada": {"n": 8}}
     assert len(harness.outputs(balances)) == 2
@@ -216,9 +216,7 @@ def test_a_state_that_is_no_map_is_restored_after_a_failure():
     harness = Harness(make(total, Total))
     harness.feed(payments, key="ada", value=5)
     with pytest.raises(RecordError):
-        harness.feed_batch(
-            [record(payments, key="ada", value=1), record(payments, key="ada", value=-9)]
-        )
+        harness.feed_batch([record(payments, key="ada", value=1), record(payments, key="ada", value=-9)])
     assert harness.state.counts == {"ada": 5}
     harness.snapshot()
     harness.feed(payments, key="bob", value=1)
@@ -240,27 +238,6 @@ def test_entries_come_back_in_another_order():
 def crash_often(harness):
     for seed in range(20):
         harness.crash(seed=seed)
-
-
-def test_bytes_that_do_not_decode_can_be_fed():
-    """They meet the policy, as in the service."""
-    harness = Harness(make(add), policy=ErrorPolicy.DEAD_LETTER)
-    harness.feed_raw(payments, b"k", b"\xff", timestamp_ms=5)
-    (error,) = harness.errors
-    assert "value cannot be read as json" in error.message
-    assert harness.dead_letters[0].value == b"\xff"
-
-
-def test_timestamps_are_one_after_the_other():
-    """1 ms for the first record, then 1 ms more each, also after one with a time of its own."""
-    harness = Harness(make(add))
-    fed = harness.feed_batch(
-        [record(payments, key="k", value=1), record(payments, key="k", value=1)]
-    )
-    later = harness.feed_batch(
-        [record(payments, key="k", value=1, timestamp_ms=90), record(payments, key="k", value=1)]
-    )
-    assert [one.timestamp for one in (*fed, *later)] == [1, 2, 90, 91]
 
 
 @pytest.mark.parametrize("other", [payments, Topic("balance")])

@@ -107,9 +107,7 @@ def test_files_that_would_be_another_module_are_refused(here):
 def test_incomplete_apps_are_refused(here):
     """No handler, and an async one: found before any broker is asked."""
     refused(write(here, GOOD.replace("@app.handler(payments)\n", "")), "no handler")
-    refused(
-        write(here, GOOD.replace("def on_payment", "async def on_payment")), "async", "upstream"
-    )
+    refused(write(here, GOOD.replace("def on_payment", "async def on_payment")), "async", "upstream")
 
 
 def test_apps_made_in_functions_have_no_name():

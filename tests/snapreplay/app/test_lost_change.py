@@ -36,9 +36,7 @@ def test_a_changed_default_is_reported_with_record_and_key():
 
 @pytest.mark.parametrize("how", ["unchanged", "stored", "found", "none", "forgotten"])
 def test_nothing_else_is_reported(how):
-    """A default that is only read, or stored after all, or not used because the key was there, is
-    fine.
-    """
+    """A default that is only read, or stored after all, or not used because the key was there, is fine."""
     state, watch = watched(value={"n": 1} if how == "found" else None)
     default = None if how == "none" else {"n": 0}
     got = state.get("ada", default)

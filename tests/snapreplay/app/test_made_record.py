@@ -23,10 +23,7 @@ def test_a_record_is_encoded_and_has_no_place_yet():
         (payments, {"key": 5}, "payments: key 5 is int, which utf8 does not encode"),
         (Topic("n", key=i64), {"key": "5"}, "n: key '5' is str, which i64 does not encode"),
         (payments, {"key": "k", "value": object()}, "payments: value <object .* json"),
-        *(
-            (payments, {"timestamp_ms": at}, f"payments: timestamp_ms={at} is not a time")
-            for at in (1.5, -1, 1 << 63)
-        ),
+        *((payments, {"timestamp_ms": at}, f"payments: timestamp_ms={at} is not a time") for at in (1.5, -1, 1 << 63)),
     ],
 )
 def test_a_wrong_type_is_named_with_its_topic(topic, given, said):

@@ -34,19 +34,14 @@ def test_value_is_encoded_when_sent():
     out.send(balances, key="ada", value=account)
     account["balance"] = 2
     out.send(balances, key="ada", value=account)
-    assert [msgspec.json.decode(one.value) for one in out.staged] == [
-        {"balance": 1},
-        {"balance": 2},
-    ]
+    assert [msgspec.json.decode(one.value) for one in out.staged] == [{"balance": 1}, {"balance": 2}]
 
 
 def test_everything_given_is_staged():
     """Nothing is added, nothing lost."""
     out = make()
     out.send(totals, key=5, value=7, partition=3, headers=[("h", b"x")], timestamp_ms=99)
-    assert out.staged == [
-        Output("totals", (5).to_bytes(8, "big"), b"7", 3, False, 99, (("h", b"x"),))
-    ]
+    assert out.staged == [Output("totals", (5).to_bytes(8, "big"), b"7", 3, False, 99, (("h", b"x"),))]
 
 
 @pytest.mark.parametrize(
@@ -130,9 +125,7 @@ class Row(msgspec.Struct):
 )
 def test_a_number_that_json_does_not_have_is_refused(bad, made, place):
     """By its place: written as null, it would break the next reader. None is null, and a text may say so."""
-    assert f"JSON cannot hold {bad} at {place}" in refused(
-        make(), balances, key="a", value=made(bad)
-    )
+    assert f"JSON cannot hold {bad} at {place}" in refused(make(), balances, key="a", value=made(bad))
     out = make()
     values = [None, {"a": None}, "null", [Row(None, "null")], 1e300, [msgspec.Raw(b"null")]]
     for value in values:

@@ -102,12 +102,7 @@ class Totals(msgspec.Struct):
 def test_the_same_state_as_an_entry_of_a_map_has_timers():
     """What the refusal says: a Struct of one's own, changed in place, restored with its timers."""
     sent = Topic("sent")
-    app = App(
-        "timed",
-        inputs=[steps],
-        outputs=[sent],
-        state=lambda: Stores(main=MapState(str, Totals, default=Totals)),
-    )
+    app = App("timed", inputs=[steps], outputs=[sent], state=lambda: Stores(main=MapState(str, Totals, default=Totals)))
 
     @app.handler(steps)
     def on_record(record, state, out):
@@ -141,16 +136,12 @@ def test_an_output_with_the_key_of_the_timer_stays_in_its_partition(key, data):
     assert timer.output_key == data
     assert timer.id == f"ring of default[{key!r}] at 7"
     again = Timer("app", 3, "ring", "default", key, 7)
-    assert (
-        timer.random.random()
-        == again.random.random()
-        != Timer("app", 3, "ring", "default", key, 8).random.random()
-    )
+    assert timer.random.random() == again.random.random() != Timer("app", 3, "ring", "default", key, 8).random.random()
 
 
 def test_an_output_of_the_first_part_of_a_tuple_stays():
-    """Whatever the key of the record that brings the time. Another key is partitioned by its hash: it may be sent to be
-    counted elsewhere."""
+    """As that of a record does, whatever the key of the record that brings the time. Another key, and any key of a
+    periodic timer, is partitioned by its hash: it may be sent to be counted elsewhere."""
     app = App("parts", inputs=[steps], outputs=[told], state=lambda: MapState(tuple[str, int], int))
 
     @app.handler(steps)
@@ -162,24 +153,12 @@ def test_an_output_of_the_first_part_of_a_tuple_stays():
         for key in (timer.key[0], "all"):
             out.send(told, key=key, value=1)
 
+    app.timer("tick", every=timedelta(seconds=1))(lambda timer, state, out: out.send(told, key="x", value=1))
     harness = Harness(app)
     harness.feed(steps, key="ada", value=1, timestamp_ms=1)
     harness.feed(steps, key="bob", value=1, timestamp_ms=5)
     sent = [(one.key, one.same_key) for one in harness.all_outputs]
-    assert sent[:2] == [(b"ada", True), (b"all", False)]
-
-
-def test_an_output_of_a_timer_says_that_it_has_its_key():
-    """As that of a record does: then it goes to the partition of the state."""
-    app = make(handler=lambda record, state, out: state.schedule(record.key, 5))
-    app.timer("ring")(lambda timer, state, out: out.send(told, key=timer.key, value=1))
-    app.timer("tick", every=timedelta(seconds=1))(
-        lambda timer, state, out: out.send(told, key="x", value=1)
-    )
-    harness = Harness(app)
-    harness.feed(steps, key="ada", value=1, timestamp_ms=5)
-    harness.advance_time(5)
-    assert [one.same_key for one in harness.all_outputs] == [False, True]
+    assert sent == [(b"x", False), (b"ada", True), (b"all", False)]
 
 
 @pytest.mark.parametrize(
@@ -239,10 +218,7 @@ def test_a_dead_lettered_timer_has_fired():
     assert (letter.key, letter.value) == (b"ada", None)
     assert (facts["timer"], facts["store"], facts["key"]) == ("ring", "default", "'ada'")
     assert (facts["at_ms"], facts["exception"]) == ("50", "ValueError")
-    assert (harness.errors[0].timer_id, harness.errors[0].record_id) == (
-        "ring of default['ada'] at 50",
-        None,
-    )
+    assert (harness.errors[0].timer_id, harness.errors[0].record_id) == ("ring of default['ada'] at 50", None)
 
 
 def test_the_dead_letter_of_a_periodic_timer_has_a_name():
@@ -358,26 +334,20 @@ def test_periodic_timers_that_are_due_at_once_come_by_their_times_then_by_their_
     seen = []
     app = make()
     for name, every_ms in (("bb", 10), ("a", 10), ("c", 4), ("zz", 7)):
-        app.timer(name, every=timedelta(milliseconds=every_ms))(
-            lambda timer, state, out: seen.append(timer.name)
-        )
+        app.timer(name, every=timedelta(milliseconds=every_ms))(lambda timer, state, out: seen.append(timer.name))
     harness = Harness(app)
     for at_ms in (0, 20):
         harness.feed(steps, key="a", value=None, timestamp_ms=at_ms)
     assert seen == ["a", "bb", "c", "zz", "c", "zz", "a", "bb"]
 
 
-@pytest.mark.parametrize(
-    ("old_ms", "new_ms", "fired"), [(100, 10, [100, 110]), (10, 100, [0, 100])]
-)
+@pytest.mark.parametrize(("old_ms", "new_ms", "fired"), [(100, 10, [100, 110]), (10, 100, [0, 100])])
 def test_another_period_counts_from_the_next_time_of_the_old_one(old_ms, new_ms, fired):
     """It fires once more when it was due; `at_ms` is a multiple of the new period."""
 
     def version(every_ms, seen):
         app = make()
-        app.timer("tick", every=timedelta(milliseconds=every_ms))(
-            lambda timer, state, out: seen.append(timer.at_ms)
-        )
+        app.timer("tick", every=timedelta(milliseconds=every_ms))(lambda timer, state, out: seen.append(timer.at_ms))
         return app
 
     seen: list[int] = []

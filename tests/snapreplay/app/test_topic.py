@@ -21,9 +21,7 @@ def test_legal_names_are_taken(name):
     assert Topic(name, key=i64).name == name
 
 
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "x" * (TOPIC_NAME_MAX + 1), "a b", "a/b", "naïve", "a\n", 5, None]
-)
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * (TOPIC_NAME_MAX + 1), "a b", "a/b", "naïve", "a\n", 5, None])
 def test_illegal_names_are_refused_with_the_rule(name):
     """The message repeats the name and says what is allowed."""
     with pytest.raises(UsageError) as caught:
@@ -32,9 +30,7 @@ def test_illegal_names_are_refused_with_the_rule(name):
     assert "249" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("given", "remedy"), [(json, "json()"), (str, "utf8"), ("utf8", "utf8"), (json(), None)]
-)
+@pytest.mark.parametrize(("given", "remedy"), [(json, "json()"), (str, "utf8"), ("utf8", "utf8"), (json(), None)])
 def test_what_is_no_codec_is_refused_with_the_way_out(given, remedy):
     """Forgetting the parentheses of json is told by name."""
     if remedy is None:

@@ -9,10 +9,7 @@ from tests.support.timed_bench import TTL, ByHand, TimedBench, step
 
 DOES = ["put", "touch", "get", "keep", "delete", "set", "set", "other", "cancel", "fail"]
 STEPS = st.lists(
-    st.tuples(
-        st.sampled_from("ab"), st.sampled_from(DOES), st.integers(0, 30), st.integers(-3, 25)
-    ),
-    max_size=25,
+    st.tuples(st.sampled_from("ab"), st.sampled_from(DOES), st.integers(0, 30), st.integers(-3, 25)), max_size=25
 )
 
 
@@ -86,10 +83,7 @@ def test_a_failing_timer_leaves_stream_time_as_it_was():
         bench.batch([step(n, *one) for n, one in enumerate(plan)], 9)
         ((_, _, applied),) = bench.done
         assert bench.store.stream_time_ms == applied.stream_time_ms == at_ms
-        assert [one[:2] for one in bench.told() if one[0] == "record"][:2] == [
-            ["record", 0],
-            ["record", 1],
-        ]
+        assert [one[:2] for one in bench.told() if one[0] == "record"][:2] == [["record", 0], ["record", 1]]
         assert (applied.failure is None) is (policy is ErrorPolicy.DEAD_LETTER)
 
 

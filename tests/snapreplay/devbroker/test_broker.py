@@ -18,8 +18,7 @@ from snapreplay.devbroker.errors import LocalBrokerFailed
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.errors import UsageError
 from snapreplay.testing import broker
-from tests.support.deadlines import within
-from tests.support.processes import eventually, is_running
+from tests.support.deadlines import eventually, is_running, within
 
 pytestmark = pytest.mark.kafka
 OWNER = """
@@ -83,9 +82,7 @@ async def produce(bootstrap_servers: str, topic: str, *values: bytes) -> None:
 
 async def consume(bootstrap_servers: str, topic: str) -> list[bytes]:
     """Read all committed values."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap_servers, isolation_level="read_committed"
-    )
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers, isolation_level="read_committed")
     await consumer.start()
     try:
         partition = TopicPartition(topic, 0)
@@ -103,9 +100,7 @@ async def consume(bootstrap_servers: str, topic: str) -> list[bytes]:
 
 
 @pytest.mark.whole
-async def test_a_crash_keeps_address_and_data(
-    temporary: Path, unique: Callable[[str], str]
-) -> None:
+async def test_a_crash_keeps_address_and_data(temporary: Path, unique: Callable[[str], str]) -> None:
     """A new broker is small and empty for its user: no topic of ours. After kill and restart everything committed is
     there, at the same address; it is stopped once and for all."""
     topic = unique("crash")
@@ -127,9 +122,7 @@ async def test_a_crash_keeps_address_and_data(
 
 def test_it_does_not_outlive_its_killed_owner(temporary: Path) -> None:
     """SIGKILL of the owner: broker, keeper and directory are gone within the deadline."""
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True
-    ) as owner:
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         jvm, keeper, work_dir = owner.stdout.readline().split()
         assert is_running(int(jvm))
@@ -141,9 +134,7 @@ def test_it_does_not_outlive_its_killed_owner(temporary: Path) -> None:
 
 def test_an_owner_killed_during_the_start_leaves_nothing(temporary: Path) -> None:
     """There is no moment between the JVM's start and its being watched over."""
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True
-    ) as owner:
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
         eventually(lambda: list(temporary.glob("*/broker.log")), "launched")
         owner.kill()
         eventually(lambda: not left_in(temporary), "gone")
@@ -159,9 +150,7 @@ async def test_a_cancelled_start_ends_the_broker(temporary: Path) -> None:
 
 
 @pytest.mark.whole
-def test_taken_ports_are_exchanged_for_others(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_taken_ports_are_exchanged_for_others(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another program was quicker, on that of the clients or of the controllers: the broker starts on other ports."""
     with socket.create_server(("127.0.0.1", 0)) as quicker:
         taken = quicker.getsockname()[1]
@@ -184,9 +173,7 @@ def test_a_bad_property_is_explained_and_its_log_kept(temporary: Path) -> None:
     assert not (caught.value.log_path.parent / "data").exists()
 
 
-def test_a_port_of_ones_own_is_kept_or_refused(
-    temporary: Path, tmp_path: Path, unique: Callable[[str], str]
-) -> None:
+def test_a_port_of_ones_own_is_kept_or_refused(temporary: Path, tmp_path: Path, unique: Callable[[str], str]) -> None:
     """`broker(data_dir, port)` listens there, also when the thread that started it has ended; while it does, another
     one is refused, and port 0 works, as the hint says. The next one finds the topics, though the ports are others."""
     data, topic, (port,) = tmp_path / "mine", unique("kept"), free_ports(1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import eventually, is_running
+from tests.support.deadlines import eventually, is_running
 
 # An owner in a process of its own. It tells the ids of keeper, command and a child, then waits for its end. The child
 # holds a copy of the pipe to the keeper, and stays when the owner dies.
@@ -41,12 +41,7 @@ class Kept:
 
     def wait_gone(self) -> None:
         """Wait until neither keeper nor command nor directory is left."""
-        eventually(
-            lambda: (
-                not (is_running(self.keeper) or is_running(self.command) or self.work_dir.exists())
-            ),
-            self,
-        )
+        eventually(lambda: not (is_running(self.keeper) or is_running(self.command) or self.work_dir.exists()), self)
 
 
 @pytest.fixture
@@ -54,9 +49,7 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
     """Both run, in a session of their own: Ctrl-C in the terminal does not reach them."""
     work_dir = tmp_path / "work"
     work_dir.mkdir()
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(work_dir)], stdout=subprocess.PIPE, text=True
-    ) as owner:
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(work_dir)], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         command, child = (int(word) for word in owner.stdout.readline().split())
         keeper = os.getsid(command)

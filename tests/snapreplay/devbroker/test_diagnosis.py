@@ -23,8 +23,7 @@ LOGS = {
     ),
     "a jar is missing or damaged": "java.lang.NoClassDefFoundError: scala/Option",
     "the broker refuses its settings: Invalid value x for configuration num.io.threads": (
-        "org.apache.kafka.common.config.ConfigException: "
-        "Invalid value x for configuration num.io.threads."
+        "org.apache.kafka.common.config.ConfigException: Invalid value x for configuration num.io.threads."
     ),
     "the JVM does not start: Unrecognized VM option 'UseSerialGC2'": (
         "Unrecognized VM option 'UseSerialGC2'\nError: Could not create the Java Virtual Machine."
@@ -60,11 +59,13 @@ def test_what_stands_before_the_given_byte_is_history(tmp_path: Path) -> None:
 
 
 def test_frames_of_stack_traces_are_left_out_of_the_last_lines(tmp_path: Path) -> None:
-    """The reader sees what was said, not where in Kafka it was said, nor the orderly stop."""
+    """The reader sees what was said, not where in Kafka it was said, nor the orderly stop, nor which classes the JVM
+    does not keep for the next start."""
     log = tmp_path / "broker.log"
     frames = "\tat a.B.c(B.java:1)\n" * 50
     chatter = "[main] INFO Metrics - Metrics reporters closed\n" * 50
-    log.write_text(f"first\nlast words\n{frames}\t... 4 more\n{chatter}")
+    classes = "[0.929s][warning][cds] Pre JDK 6 class not supported by CDS: 48.0 scala/Choice\n" * 50
+    log.write_text(f"first\nlast words\n{frames}\t... 4 more\n{chatter}{classes}")
     assert last_lines(log) == "first\nlast words"
 
 

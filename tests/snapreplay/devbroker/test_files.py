@@ -59,8 +59,7 @@ def test_a_directory_that_cannot_be_used_is_named(kafka: KafkaFiles, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [("a,b", "a,b: Kafka reads a comma"), ("a\udcff", r"a\\udcff: its name is not UTF-8")],
+    ("name", "said"), [("a,b", "a,b: Kafka reads a comma"), ("a\udcff", r"a\\udcff: its name is not UTF-8")]
 )
 def test_a_name_that_would_be_read_otherwise_is_refused(
     kafka: KafkaFiles, tmp_path: Path, name: str, said: str

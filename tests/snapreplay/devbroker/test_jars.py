@@ -1,6 +1,6 @@
 """Finding and fetching the broker's jars: by the real Maven, into directories of the test.
 
-That a directory is filled whole or not at all: tests/snapreplay/jars/test_cache.py.
+That a directory is filled whole or not at all: tests/snapreplay/test_jars.py.
 """
 
 import os
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from snapreplay import jars as directories
 from snapreplay.devbroker import jars
 from snapreplay.devbroker.errors import LocalBrokerUnavailable
-from snapreplay.jars import cache as directories
 
 DEADLINE_S = 60.0
 COMMAND = [sys.executable, "-m", "snapreplay.devbroker.jars"]
@@ -86,9 +86,7 @@ def test_what_is_no_version_is_not_fetched(given: str, capsys: pytest.CaptureFix
     assert helped.value.code == 0
 
 
-def test_a_failing_storage_tool_is_quoted(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_storage_tool_is_quoted(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jars without the storage tool: what Java said, in one line; nothing half is left."""
     only_mvn(tmp_path / "bin", "exit 0", monkeypatch)
     with pytest.raises(LocalBrokerUnavailable) as caught:
@@ -144,9 +142,7 @@ def test_a_check_names_what_is_missing_and_fetches_nothing(
 def test_without_java_the_command_says_so_in_two_lines(root: Path) -> None:
     """No traceback: what is missing, and the ways out."""
     environment = {"PATH": "/nowhere", jars.JARS_DIR_VARIABLE: str(root)}
-    done = subprocess.run(
-        COMMAND, env=environment, timeout=DEADLINE_S, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(COMMAND, env=environment, timeout=DEADLINE_S, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stdout == ""
     said = done.stderr.splitlines()
@@ -157,9 +153,7 @@ def test_without_java_the_command_says_so_in_two_lines(root: Path) -> None:
     assert not root.exists()
 
 
-def test_an_installed_package_keeps_each_version_by_itself(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_installed_package_keeps_each_version_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Two installations with two versions of Kafka do not replace each other's jars."""
     monkeypatch.delenv(jars.JARS_DIR_VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

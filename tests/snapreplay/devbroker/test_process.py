@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from snapreplay.devbroker.process import KeeperGone, KeptProcess
-from tests.support.processes import eventually, is_running
+from tests.support.deadlines import eventually, is_running
 
 SLEEP = ["/bin/sh", "-c", "echo up; exec sleep 600"]
 STUBBORN = ["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done"]
@@ -62,9 +62,7 @@ def test_end_kills_what_ignores_sigterm(kept: KeptProcess, tmp_path: Path) -> No
     assert not is_running(pid)
 
 
-def test_close_ends_the_command_and_removes_the_directory(
-    kept: KeptProcess, work_dir: Path, tmp_path: Path
-) -> None:
+def test_close_ends_the_command_and_removes_the_directory(kept: KeptProcess, work_dir: Path, tmp_path: Path) -> None:
     """Nothing stays, also when close is called twice."""
     pid = run(kept, SLEEP, tmp_path / "log")
     kept.close()
@@ -82,9 +80,7 @@ def test_files_can_be_left(kept: KeptProcess, work_dir: Path) -> None:
     assert (work_dir / "file").exists()
 
 
-def test_the_end_of_the_starting_thread_is_not_the_end_of_the_command(
-    work_dir: Path, tmp_path: Path
-) -> None:
+def test_the_end_of_the_starting_thread_is_not_the_end_of_the_command(work_dir: Path, tmp_path: Path) -> None:
     """A broker started from a worker thread lives on when that thread ends. Without patience its end is a crash: no
     SIGTERM comes first; ending twice gives the same answer."""
     with ThreadPoolExecutor(1) as pool:
@@ -99,12 +95,10 @@ def test_the_end_of_the_starting_thread_is_not_the_end_of_the_command(
         kept.close()
 
 
-def test_a_killed_keeper_takes_the_command_along(
-    kept: KeptProcess, work_dir: Path, tmp_path: Path
-) -> None:
+def test_a_killed_keeper_takes_the_command_along(kept: KeptProcess, work_dir: Path, tmp_path: Path) -> None:
     """Not even then does the command stay; the owner is told, and removes the directory."""
     pid = run(kept, SLEEP, tmp_path / "log")
-    os.kill(kept._keeper.pid, signal.SIGKILL)
+    os.kill(os.getsid(pid), signal.SIGKILL)
     eventually(lambda: not is_running(pid), "the command outlived its keeper")
     with pytest.raises(KeeperGone):
         kept.exit_code()

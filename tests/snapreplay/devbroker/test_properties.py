@@ -10,9 +10,7 @@ COPIES = "transaction.state.log.replication.factor"
 IN_SYNC = "transaction.state.log.min.isr"
 
 
-@pytest.mark.parametrize(
-    ("size", "copies", "in_sync"), [(1, "1", "1"), (3, "3", "2"), (4, "3", "2")]
-)
+@pytest.mark.parametrize(("size", "copies", "in_sync"), [(1, "1", "1"), (3, "3", "2"), (4, "3", "2")])
 def test_from_three_brokers_on_there_are_three_copies_of_which_two_must_be_in_sync(
     size: int, copies: str, in_sync: str
 ) -> None:

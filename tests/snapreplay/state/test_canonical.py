@@ -37,10 +37,7 @@ requests, evicted = Topic("requests"), Topic("evicted")
 
 def app_of(value_type, change):
     cache = App(
-        "lru",
-        inputs=[requests],
-        outputs=[evicted],
-        state=lambda: MapState(str, value_type, default=value_type),
+        "lru", inputs=[requests], outputs=[evicted], state=lambda: MapState(str, value_type, default=value_type)
     )
 
     @cache.handler(requests)
@@ -69,9 +66,7 @@ def test_the_end_of_a_batch_does_not_change_the_order_of_a_dict(value_type):
     for size in (1, 3, len(keys)):
         harness = Harness(app_of(value_type, touch))
         for start in range(0, len(keys), size):
-            harness.feed_batch(
-                [record(requests, key=key, value=None) for key in keys[start : start + size]]
-            )
+            harness.feed_batch([record(requests, key=key, value=None) for key in keys[start : start + size]])
             harness.crash(seed=start)
         sent.append([each.key for each in harness.outputs(evicted)])
     assert sent[0] == sent[1] == sent[2] == ["z", "y", "x", "w", "v", "a"][: len(sent[0])] != []

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from snapreplay.errors import RecordError
-from snapreplay.state.contract import Cursor, Sealed, Store
+from snapreplay.state.contract import Cursor, Sealed, Store, UnknownStore
 from snapreplay.state.digest import EMPTY, Digest, digest_of
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
-from snapreplay.state.store import store_of
-from snapreplay.state.stores import Stores
-from snapreplay.state.unknown_store import UnknownStore
+from snapreplay.state.stores import Stores, store_of
+from tests.support.batches import commit
 
 Entries = dict[str, dict[str, int]]
 
@@ -37,13 +36,6 @@ def digest(entries: Entries) -> Digest:
         pairs = [(pack(key), pack(value)) for key, value in inner.items()]
         total = total.plus(digest_of(pairs).in_store(name))
     return total
-
-
-def commit(store: Store) -> Sealed:
-    all_of(store.staging())
-    sealed = all_of(store.sealing())
-    store.merge()
-    return sealed
 
 
 def copied(store: Store, other: Store) -> None:

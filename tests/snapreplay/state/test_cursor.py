@@ -12,9 +12,7 @@ from snapreplay.state.cursor import EntryStream, ShardCursor, split
 from snapreplay.state.digest import EMPTY, MASK, Digest, digest_of
 from snapreplay.state.steps import all_of
 
-SHARDS = st.lists(
-    st.dictionaries(st.binary(max_size=6), st.binary(max_size=20), max_size=8), max_size=6
-)
+SHARDS = st.lists(st.dictionaries(st.binary(max_size=6), st.binary(max_size=20), max_size=8), max_size=6)
 
 
 def raw_bytes(part: ShardSlice) -> int:
@@ -40,9 +38,7 @@ def test_slices_are_the_image_in_bounded_steps(
                 assert not part.entries.keys() & found[part.index].keys()
                 found[part.index] |= part.entries
                 sums = Digest(
-                    sums.count + len(part.entries),
-                    sums.a + part.digest_a & MASK,
-                    sums.b + part.digest_b & MASK,
+                    sums.count + len(part.entries), sums.a + part.digest_a & MASK, sums.b + part.digest_b & MASK
                 )
             entries = sum(len(part.entries) for part in slices)
             assert entries <= entries_max

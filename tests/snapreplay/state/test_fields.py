@@ -11,14 +11,7 @@ import pytest
 from msgspec import inspect
 
 from snapreplay.errors import UsageError
-from snapreplay.state.fields import (
-    StoreFields,
-    UnknownFields,
-    in_entries,
-    recorded_after,
-    refuse_fields,
-    store_fields,
-)
+from snapreplay.state.fields import StoreFields, UnknownFields, in_entries, recorded_after, refuse_fields, store_fields
 from snapreplay.state.map import MapState
 
 
@@ -127,10 +120,7 @@ def test_a_recursive_type_is_followed_at_the_shortest_path_and_known_in_each_pla
     """What is no part of the cycle is followed in each place: another type may be there in the next version."""
     fields = store_fields(inspect.type_info(Order))
     below = {f"account.{place}.{name}" for place in ("home", "work") for name in ("zip", "city")}
-    assert (
-        fields.paths
-        == {"account", "number", "account.orders", "account.home", "account.work"} | below
-    )
+    assert fields.paths == {"account", "number", "account.orders", "account.home", "account.work"} | below
     for known in ("account.orders[].number", "account.orders[].account.orders[].account.home.zip"):
         assert refuse_fields({"s": [known]}, {"s": fields}, "1") is None
     refused = refuse_fields({"s": ["account.orders[].gone"]}, {"s": fields}, "1")
@@ -183,9 +173,7 @@ def test_what_may_have_any_field_is_declared_as_a_dict(recorded, now):
 
 def test_the_remedy_is_what_the_code_needs():
     """Its own declaration is enough, as printed."""
-    refused = refuse_fields(
-        {"items": ["a", "b", "b.x"]}, {"items": StoreFields(frozenset("a"))}, "1"
-    )
+    refused = refuse_fields({"items": ["a", "b", "b.x"]}, {"items": StoreFields(frozenset("a"))}, "1")
     assert isinstance(refused, UnknownFields)
     assert 'dropped=("b",)' in refused.hint
     assert "state.items" in refused.message

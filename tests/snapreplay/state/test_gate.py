@@ -48,9 +48,7 @@ def test_nothing_is_written_after_the_handler_has_ended(write):
     """By what kept `state` or `out`: in a callback, or with the next record as yet to come."""
     harness, kept = kept_by(lambda state, out: None)
     harness.feed(steps, key="ada", value=None)
-    with pytest.raises(
-        UsageError, match="after its handler had ended: it would belong to no record"
-    ) as refused:
+    with pytest.raises(UsageError, match="after its handler had ended: it would belong to no record") as refused:
         write(*kept)
     assert "before the handler returns" in refused.value.hint
     assert harness.state["ada"] == 1, "looking is no writing"
@@ -94,9 +92,7 @@ def test_a_delay_where_a_time_is_meant_is_refused():
     with pytest.raises(Exception, match="is 53 years before stream time") as refused:
         harness.feed(steps, key="ada", value=None, timestamp_ms=now_ms)
     assert "record.timestamp_ms + 60_000" in str(refused.value)
-    late, _ = kept_by(
-        lambda state, out: state.schedule("a", now_ms - 9 * 31_536_000_000, timer="ring")
-    )
+    late, _ = kept_by(lambda state, out: state.schedule("a", now_ms - 9 * 31_536_000_000, timer="ring"))
     late.feed(steps, key="ada", value=None, timestamp_ms=now_ms)
 
 

@@ -61,18 +61,7 @@ def test_what_msgpack_cannot_hold_is_refused(key_type: type, key: object) -> Non
 
 
 @pytest.mark.parametrize(
-    "key_type",
-    [
-        bool,
-        float,
-        tuple,
-        None,
-        Colour,
-        tuple[str, ...],
-        tuple[()],
-        tuple[str, tuple[int]],
-        list[int],
-    ],
+    "key_type", [bool, float, tuple, None, Colour, tuple[str, ...], tuple[()], tuple[str, tuple[int]], list[int]]
 )
 def test_other_key_types_are_refused(key_type: type) -> None:
     """At construction, with the way out."""
@@ -84,10 +73,7 @@ def test_other_key_types_are_refused(key_type: type) -> None:
 @pytest.mark.parametrize(
     ("key", "says"),
     [
-        (
-            ("a", 1),
-            r"has a part of type str in place 1, but the keys of this map are tuple\[bytes, int\]",
-        ),
+        (("a", 1), r"has a part of type str in place 1, but the keys of this map are tuple\[bytes, int\]"),
         ((b"a", True), "has a part of type bool in place 2"),
         ((b"a", [1]), "has a part of type list in place 2"),
         ((b"a",), "has 1 of 2 parts"),

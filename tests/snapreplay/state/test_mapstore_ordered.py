@@ -15,6 +15,7 @@ from snapreplay.state import sorted_entries
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
 from tests.snapreplay.state.test_mapstore import KEYS, Machine, pack
+from tests.support.batches import commit, seal
 
 
 class OrderedMachine(Machine):
@@ -55,16 +56,13 @@ class OrderedMachine(Machine):
         then: str | None,
     ) -> None:
         """Read a range; after the first entry, others come and go, and the handler call may end. The range has the
-        keys that were there and are not deleted, with their current values.
-        """
+        keys that were there and are not deleted, with their current values."""
         found = self.state.range(prefix=prefix, start=start, end=end, reverse=reverse)
         wanted = sorted(
             (
                 key
                 for key in self.live
-                if key.startswith(prefix or "")
-                and (start is None or start <= key)
-                and (end is None or key < end)
+                if key.startswith(prefix or "") and (start is None or start <= key) and (end is None or key < end)
             ),
             reverse=reverse,
         )
@@ -89,11 +87,7 @@ class OrderedMachine(Machine):
     def the_order_has_no_other_keys(self) -> None:
         """A key that was rolled back would be skipped, but stay for ever. The values are those of the shards."""
         index = self.store.entries
-        found = {
-            key: value
-            for part in index.between(index.start, index.end)
-            for key, value in zip(*part, strict=True)
-        }
+        found = {key: value for part in index.within() for key, value in zip(*part, strict=True)}
         assert list(found) == sorted(self.live)
         assert found == {key: self.store._sealed_value(pack(key)) for key in found}
 
@@ -138,9 +132,7 @@ def test_a_value_that_cannot_be_changed_in_place_is_not_kept() -> None:
     state: MapState[tuple[str, int], int] = MapState(tuple[str, int], int, ordered=True)
     store = state.__snapreplay_store__()
     state.update({("tea", n): n for n in range(20)})
-    all_of(store.staging())
-    all_of(store.sealing())
-    store.merge()
+    commit(store)
     assert dict(state.range(prefix=("tea",))) == {("tea", n): n for n in range(20)}
     assert not store.live
     state["tea", 3], state["tea", 30] = 33, 30
@@ -159,9 +151,7 @@ def test_a_range_that_outlives_its_call_shows_the_current_values() -> None:
     state: MapState[str, int] = MapState(str, int, ordered=True)
     store = state.__snapreplay_store__()
     state.update(dict.fromkeys("abcdef", 1))
-    all_of(store.staging())
-    all_of(store.sealing())
-    store.merge()
+    commit(store)
     found = state.range()
     assert next(found) == ("a", 1)
     state["b"] = 2
@@ -169,8 +159,7 @@ def test_a_range_that_outlives_its_call_shows_the_current_values() -> None:
     all_of(store.staging())
     assert next(found) == ("b", 2)
     state["d"] = 2
-    all_of(store.staging())
-    all_of(store.sealing())
+    seal(store)
     assert next(found) == ("d", 2)
     store.drop()
     assert list(found) == [("e", 1), ("f", 1)]
@@ -182,44 +171,38 @@ def test_a_view_that_is_read_across_commits_shows_what_is_committed(*, reverse: 
     state: MapState[str, int] = MapState(str, int, ordered=True)
     store = state.__snapreplay_store__()
 
-    def seal(values: dict[str, int]) -> None:
+    def sealing(values: dict[str, int]) -> None:
         state.update(values)
-        all_of(store.staging())
-        all_of(store.sealing())
+        seal(store)
 
-    seal(dict.fromkeys("abcd", 1))
+    sealing(dict.fromkeys("abcd", 1))
     store.merge()
     found = store.committed_view().range(reverse=reverse)
     first, second, third, last = sorted("abcd", reverse=reverse)
     assert next(found) == (first, 1)
-    seal({second: 2, third: 2, "e": 2})
+    sealing({second: 2, third: 2, "e": 2})
     assert next(found) == (second, 1)
     store.merge()
     assert next(found) == (third, 2)
     del state[last]
-    seal({})
+    sealing({})
     store.merge()
     assert list(found) == []
 
 
 @pytest.mark.parametrize("deletes", [False, True])
 @pytest.mark.parametrize("is_sealed", [False, True])
-def test_a_view_that_is_read_across_a_drop_shows_only_what_is_committed(
-    *, is_sealed: bool, deletes: bool
-) -> None:
+def test_a_view_that_is_read_across_a_drop_shows_only_what_is_committed(*, is_sealed: bool, deletes: bool) -> None:
     """Whether it began before the batch was sealed or after, and whatever came or went since."""
     state: MapState[int, int] = MapState(int, int, ordered=True)
     store = state.__snapreplay_store__()
     state.update(dict.fromkeys(range(0, 40, 2), 1))
-    all_of(store.staging())
-    all_of(store.sealing())
-    store.merge()
+    commit(store)
     state.update(dict.fromkeys(range(40), 2))
     if deletes:
         del state[38]
     found = store.committed_view().range()
-    all_of(store.staging())
-    all_of(store.sealing())
+    seal(store)
     if is_sealed:
         found = store.committed_view().range()
     assert next(found) == (0, 1)

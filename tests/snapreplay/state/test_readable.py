@@ -5,20 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from snapreplay.state.contract import StateChanges, Store
+from snapreplay.state.contract import StateChanges
 from snapreplay.state.map import MapState
 from snapreplay.state.readable import CHECK_BYTES, CHECK_ENTRIES
-from snapreplay.state.steps import all_of
-from snapreplay.state.store import store_of
+from snapreplay.state.stores import store_of
 from snapreplay.state.values import StoredValueUnreadable
-
-
-def commit(store: Store) -> StateChanges:
-    """One batch, all in one."""
-    all_of(store.staging())
-    changes = all_of(store.sealing()).changes
-    store.merge()
-    return changes
+from tests.support.batches import commit
 
 
 def test_what_is_stored_is_read_in_steps_while_batches_are_merged() -> None:
@@ -27,7 +19,7 @@ def test_what_is_stored_is_read_in_steps_while_batches_are_merged() -> None:
     for number in range(3000):
         state[f"k{number}"] = number
     state["gone"], state["mended"] = "text", "text"
-    changes = commit(store_of(state))
+    changes = commit(store_of(state)).changes
     numbers: MapState[str, int] = MapState(str, int)
     store = numbers.__snapreplay_store__()
     store.apply_changes(changes)
@@ -71,7 +63,5 @@ def test_a_stored_value_that_does_not_fit_is_named() -> None:
         list(numbers.checking())
     keys = MapState(int, int).__snapreplay_store__()
     keys.apply_changes(changes_of({"a": 1}))
-    with pytest.raises(
-        StoredValueUnreadable, match="the stored key 'a' is not of type int: Expected `int`"
-    ):
+    with pytest.raises(StoredValueUnreadable, match="the stored key 'a' is not of type int: Expected `int`"):
         list(keys.checking())

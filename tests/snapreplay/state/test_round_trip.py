@@ -1,6 +1,5 @@
 """Tests of which values read back as themselves."""
 
-import datetime
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from snapreplay.state.round_trip import flat_check, is_shareable, same
+from snapreplay.state.round_trip import flat_check, is_shareable, unwritable
 
 
 class Point(msgspec.Struct):
@@ -125,22 +124,6 @@ def test_everything_else_must_be_compared(declared: Any, value: object) -> None:
     assert not flat(declared, fine, value, fine)
 
 
-def test_equal_is_not_enough_for_times() -> None:
-    """A time zone is part of a datetime, although comparison leaves it out."""
-    utc = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
-    there = utc.astimezone(datetime.timezone(datetime.timedelta(hours=2)))
-    assert utc == there
-    assert same(utc, utc)
-    assert not same(there, utc)
-
-
-def test_nan_reads_back_as_nan() -> None:
-    """Not equal to itself, but the same."""
-    assert same(math.nan, math.nan)
-    assert not same(math.nan, 1.0)
-    assert not same(1.0, math.nan)
-
-
 @pytest.mark.parametrize(
     ("declared", "expected"),
     [(int, True), (str | None, True), (Fixed, True)]
@@ -149,3 +132,54 @@ def test_nan_reads_back_as_nan() -> None:
 def test_only_immutable_types_are_shareable(declared: Any, *, expected: bool) -> None:
     """One object may then stand under two keys."""
     assert is_shareable(inspect.type_info(declared)) is expected
+
+
+encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+@dataclass
+class Plain:
+    inside: Any
+
+
+class Struct(msgspec.Struct):
+    inside: Any
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "why"),
+    [
+        ({1: 2}, "", "is a dict with the key int 1, but keys of a dict must be str"),
+        ([0, {"a": {(1, 2): 3}}], "[1]['a']", "is a dict with the key tuple (1, 2), but"),
+        (Struct(Plain({None: 1})), ".inside.inside", "is a dict with the key NoneType None, but"),
+        ((2**64,), "[0]", "is int 18446744073709551616"),
+        ({"a": -(2**63) - 1}, "['a']", "is int -9223372036854775809"),
+        ({"a": "\ud800"}, "['a']", r"is str '\ud800'"),
+        ([{"\udfff": 1}], "[0]", r"is a dict with the key str '\udfff'"),
+    ],
+)
+def test_the_place_and_the_part_are_named(value, path, why):
+    """Inside of lists, tuples, dicts, Structs and dataclasses; what can be written is passed over."""
+    with pytest.raises((TypeError, ValueError, OverflowError)) as caught:
+        encode([2**63, True, "x", value])
+    found = unwritable([2**63, True, "x", value], caught.value)
+    assert found is not None
+    assert found.path == f"[3]{path}"
+    assert found.why.startswith(why)
+
+
+@pytest.mark.parametrize("value", [object(), {1, "a"}])
+def test_what_is_not_known_is_left_to_the_encoder_s_own_words(value):
+    """A value of a type that nothing encodes; a set that has no order."""
+    with pytest.raises(TypeError) as caught:
+        encode(value)
+    assert unwritable(value, caught.value) is None
+
+
+def test_a_value_inside_itself_ends_the_search():
+    """Nobody looks into what recurs for ever."""
+    loop: list[Any] = []
+    loop += [loop, loop]
+    with pytest.raises(RecursionError) as caught:
+        encode(loop)
+    assert unwritable(loop, caught.value) is None

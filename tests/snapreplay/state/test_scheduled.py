@@ -12,10 +12,11 @@ from snapreplay.errors import UsageError
 from snapreplay.state.map import MapState
 from snapreplay.state.stamp import bare, stamped, touched_at
 from snapreplay.state.steps import all_of
-from snapreplay.state.store import store_of
+from snapreplay.state.stores import store_of
 from snapreplay.state.timetable import Event, Kind
 from snapreplay.state.values import StoredValueUnreadable
 from tests.snapreplay.state.test_agenda import first_of
+from tests.support.batches import commit, seal
 
 TTL = 100
 
@@ -27,13 +28,6 @@ def expiring(refresh="write", value_type=int):
 def at(state, now_ms):
     state.__snapreplay_store__().clock.stream_time_ms = now_ms
     return state
-
-
-def commit(store):
-    all_of(store.staging())
-    sealed = all_of(store.sealing())
-    store.merge()
-    return sealed
 
 
 def dues(store):
@@ -51,69 +45,6 @@ def dues(store):
 
 def stored(store):
     return {k: v for index in range(store.shard_count) for k, v in store.shards.entries(index)}
-
-
-TOUCHES: dict[str, Any] = {
-    "read": lambda state: state["a"],
-    "write": lambda state: state.__setitem__("a", 1),
-    "setdefault": lambda state: state.setdefault("a", 5),
-}
-LOOKS: dict[str, Any] = {
-    "in": lambda state: "a" in state,
-    "iterate": lambda state: dict(state.items()) and list(state) and list(state.values()),
-    "in items": lambda state: ("a", 1) in state.items(),
-    "in values": lambda state: 1 in state.values(),
-    "len": len,
-}
-
-
-@pytest.mark.parametrize("refresh", ["write", "read"])
-@pytest.mark.parametrize("what", [*TOUCHES, *LOOKS, "get"], ids=[*TOUCHES, *LOOKS, "get"])
-def test_what_touches_an_entry(what, refresh):
-    """Item access, assignment and setdefault do, even if nothing changes; `get` only where that was chosen."""
-    state = expiring(refresh)
-    store = state.__snapreplay_store__()
-    at(state, 5)["a"] = 1
-    commit(store)
-    at(state, 9)
-    {**TOUCHES, **LOOKS, "get": lambda state: state.get("a")}[what](state)
-    touched = what in TOUCHES or (what == "get" and refresh == "read")
-    assert list(dues(store).values()) == [109 if touched else 105]
-    changes = commit(store).changes
-    assert bool(any(changes.values())) == touched
-    assert list(dues(store).values()) == [109 if touched else 105]
-    assert [touched_at(value) for value in stored(store).values()] == [9 if touched else 5]
-
-
-def test_a_deleted_entry_is_not_due_and_an_expired_one_is_deleted():
-    """Both are the same tombstone."""
-    state = expiring()
-    store: Any = state.__snapreplay_store__()
-    at(state, 1)["a"] = 1
-    state["b"] = 2
-    commit(store)
-    del state["a"]
-    store.expire(next(iter(k for k in dues(store))))
-    assert dict(state.items()) == {}
-    assert dues(store) == {}
-    (entries,) = commit(store).changes.values()
-    assert set(entries.values()) == {None}
-
-
-def test_a_map_that_gets_a_ttl_later_keeps_its_entries_until_they_are_touched():
-    """They have no stamp, so nobody knows when they were touched: nothing is lost."""
-    plain, state = MapState(str, int), expiring()
-    plain["a"], plain["b"] = 1, 2
-    commit(plain.__snapreplay_store__())
-    entries = stored(plain.__snapreplay_store__())
-    store = state.__snapreplay_store__()
-    store.apply_changes({"default": entries})
-    assert dict(state.items()) == {"a": 1, "b": 2}
-    assert dues(store) == {}
-    store.rollback()
-    assert at(state, 7)["a"] == 1
-    commit(store)
-    assert list(dues(store).values()) == [107]
 
 
 def test_a_map_that_loses_its_ttl_reads_its_entries():
@@ -188,7 +119,7 @@ def test_an_entry_whose_key_has_another_type_now_is_named_when_it_expires():
 KEYS = st.sampled_from("abcd")
 NUMBERS = st.integers(0, 3)
 ACTS = st.one_of(
-    st.tuples(st.sampled_from(["read", "write", "get", "delete", "expire"]), KEYS, NUMBERS),
+    st.tuples(st.sampled_from(["read", "write", "setdefault", "get", "delete", "expire"]), KEYS, NUMBERS),
     st.tuples(st.sampled_from(["ranging", "changing", "deleting", "looking"]), st.none(), NUMBERS),
     st.integers(0, 3000),
     st.sampled_from(["rollback", "stage", "seal", "merge", "drop", "restart"]),
@@ -211,6 +142,9 @@ class Model:
 
     def write(self, key, number):
         self.live[key] = ([number], self.now)
+
+    def setdefault(self, key, number):
+        self.live[key] = (self.live.get(key, ([number],))[0], self.now)
 
     def get(self, key, number):
         if self.keeps_read and key in self.live:
@@ -280,11 +214,13 @@ def looking(state, _key, number):
     assert ([number] in state.values()) == ([number] in list(state.values()))
     assert all(entry in state.items() for entry in state.items())
     assert state == dict(state.items())
+    assert {key for key in "abcd" if key in state} == set(state)
 
 
 ACCESS = {
     "read": lambda state, key, _: state[key],
     "write": lambda state, key, number: state.__setitem__(key, [number]),
+    "setdefault": lambda state, key, number: state.setdefault(key, [number]),
     "get": lambda state, key, _: state.get(key),
     "delete": lambda state, key, _: state.pop(key, None),
     "expire": expire,
@@ -295,15 +231,15 @@ ACCESS = {
 }
 
 
-@given(
-    st.lists(ACTS, max_size=50), st.sampled_from(["write", "read"]), st.dictionaries(KEYS, NUMBERS)
-)
-@example([("write", "a", 1), "stage", 2000, ("read", "a", 0)], "write", {})
+@given(st.lists(ACTS, max_size=50), st.sampled_from(["write", "read"]), st.dictionaries(KEYS, NUMBERS))
+@example([("write", "a", 1), "stage", 2000, ("read", "a", 0)], "write", {"b": 1})
+@example([("write", "a", 1), 5, ("get", "a", 0)], "write", {})
+@example([("write", "a", 1), 5, ("get", "a", 0)], "read", {})
+@example([("write", "a", 1), 5, ("setdefault", "a", 0), 5, ("looking", None, 1), "stage"], "read", {})
 @settings(max_examples=300)
 def test_an_entry_is_due_a_ttl_after_its_last_touch(acts, refresh, unstamped):
     """Values, stamps, agenda and index agree with a model, whatever happens to entries and batches, and however they
-    are read.
-    """
+    are read."""
     model = Model(unstamped, keeps_read=refresh == "read")
     state = ordered(refresh)
     encode = msgspec.msgpack.encode
@@ -335,6 +271,7 @@ def agrees(state, model):
     committed = sorted((key, value) for key, (value, _) in model.committed.items())
     assert list(store.committed_view().range()) == committed
     assert list(state) == sorted(model.live)
+    assert len(state) == len(model.live)
     due = {key: ms + TTL for key, (_, ms) in model.live.items() if ms is not None}
     assert {msgspec.msgpack.decode(k): ms for k, ms in dues(store).items()} == due
     if not store.live:  # else looking at the values would change what comes next
@@ -352,7 +289,7 @@ def restarted(state, refresh):
     store = state.__snapreplay_store__()
     store.drop()
     again = ordered(refresh)
-    cursor = store.mark()
+    cursor = store.shards.mark()
     again.__snapreplay_store__().load(all_of(cursor.slicing(1 << 20)))
     return again
 
@@ -361,8 +298,7 @@ def live(state, act):
     """A step of a batch's life, where it may come."""
     store = state.__snapreplay_store__()
     if act == "seal" and not store.is_sealed:
-        all_of(store.staging())
-        all_of(store.sealing())
+        seal(store)
     elif act == "stage":
         all_of(store.staging())
     elif act in ("rollback", "drop") or (act == "merge" and store.is_sealed):

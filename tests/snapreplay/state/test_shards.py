@@ -73,9 +73,7 @@ def test_writing_during_a_snapshot_does_not_change_its_image(
 @given(STEPS, CHANGES, st.sampled_from([1, 2, 8]))
 @example([{b"a": b"1"}, {}], {b"a": b"2", b"b": b"1"}, 1)
 def test_a_batch_that_is_undone_never_was(
-    steps: list[dict[bytes, bytes | None] | str],
-    dropped: dict[bytes, bytes | None],
-    shard_count: int,
+    steps: list[dict[bytes, bytes | None] | str], dropped: dict[bytes, bytes | None], shard_count: int
 ) -> None:
     """Before, during and after a snapshot; and who looks from outside does not see it at any time."""
     shards, cursor = Shards(shard_count), None
@@ -96,9 +94,7 @@ def test_a_batch_that_is_undone_never_was(
             write(shards, step)
 
 
-def test_a_batch_that_is_half_written_is_not_shown_and_can_be_undone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_batch_that_is_half_written_is_not_shown_and_can_be_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     """From its first step on."""
     monkeypatch.setattr(shards_module, "BLOCK", 1)
     shards = Shards(1)
@@ -148,9 +144,7 @@ def test_a_snapshot_folds_in_bounded_steps() -> None:
     assert set(content(shards).values()) == {b"new", b"%d" % (len(unsettled) - 1)}
 
 
-def test_a_mark_freezes_what_an_earlier_snapshot_has_left_to_fold_in(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_mark_freezes_what_an_earlier_snapshot_has_left_to_fold_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """The processing has not come to it when the next snapshot is due."""
     monkeypatch.setattr(shards_module, "SETTLE_ENTRIES", 1)
     shards = Shards(8)

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snapreplay.errors import RecordError, UsageError
@@ -16,6 +16,7 @@ from snapreplay.state import sorted_entries as module
 from snapreplay.state.map import MapState
 from snapreplay.state.sorted_entries import Bounds, Part, SortedEntries, sorting
 from snapreplay.state.steps import all_of
+from tests.support.batches import commit
 
 STEPS = st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.booleans()), max_size=80)
 
@@ -27,12 +28,8 @@ def entries_of(parts: Iterable[Part[Any, Any]]) -> list[tuple[Any, Any]]:
 @given(STEPS, st.integers(1, 4))
 def test_what_is_being_read_does_not_change(steps: Any, block_entries: int) -> None:
     """Keys come and go, also some that are there or gone already. Readers begin in between and end last. Each sees the
-    keys that were there when it began; their values may be newer.
-    """
-    with (
-        patch.object(module, "BLOCK_ENTRIES", block_entries),
-        patch.object(module, "FIRST_PART_ENTRIES", 1),
-    ):
+    keys that were there when it began; their values may be newer."""
+    with patch.object(module, "BLOCK_ENTRIES", block_entries), patch.object(module, "FIRST_PART_ENTRIES", 1):
         entries: SortedEntries[int, int] = SortedEntries()
         model: dict[int, int] = {}
         readers: list[tuple[Any, list[int]]] = []
@@ -46,9 +43,9 @@ def test_what_is_being_read_does_not_change(steps: Any, block_entries: int) -> N
             if read:
                 reverse = key % 2 == 0
                 wanted = sorted(model, reverse=reverse)
-                now = entries_of(entries.between(entries.start, entries.end, reverse=reverse))
+                now = entries_of(entries.within(reverse=reverse))
                 assert now == [(key, model[key]) for key in wanted]
-                reader = entries.between(entries.start, entries.end, reverse=reverse)
+                reader = entries.within(reverse=reverse)
                 assert entries_of(islice(reader, 1)) == now[:1]
                 readers.append((reader, wanted[1:]))
         for reader, wanted in readers:
@@ -56,20 +53,30 @@ def test_what_is_being_read_does_not_change(steps: Any, block_entries: int) -> N
     assert not any(map(gc.is_tracked, chain(*entries._blocks)))
 
 
-@given(st.sets(st.integers(0, 50)), st.integers(0, 50), st.integers(0, 50), st.booleans())
-def test_bounds_are_half_open(given_keys: set[int], start: int, end: int, reverse: bool) -> None:
-    """Also where they are not among the keys, or the wrong way round."""
+WORDS = st.text("ab", max_size=3)
+
+
+@given(st.sets(WORDS), WORDS | st.none(), WORDS | st.none(), WORDS | st.none(), st.booleans())
+@example({"a", "b", "ba"}, "b", "a", None, False)
+@example({"a", "ab", "b"}, "a", None, "bb", False)
+@example({"a", "b"}, None, "b", "a", False)
+def test_bounds_are_half_open(given_keys: set[str], prefix: Any, start: Any, end: Any, reverse: bool) -> None:
+    """Also where they are not among the keys, outside of each other, or the wrong way round."""
     with patch.object(module, "BLOCK_ENTRIES", 4):
-        entries: SortedEntries[int, int] = all_of(sorting([{key: -key} for key in given_keys]))
-        found = entries_of(entries.within(Bounds(None, start, end), reverse=reverse))
-    wanted = sorted((k for k in given_keys if start <= k < end), reverse=reverse)
-    assert found == [(key, -key) for key in wanted]
+        entries: SortedEntries[str, str] = all_of(sorting([{key: key * 2 for key in given_keys}]))
+        found = entries_of(entries.within(Bounds(prefix, start, end), reverse=reverse))
+    wanted = (
+        key
+        for key in given_keys
+        if key.startswith(prefix or "") and (start is None or start <= key) and (end is None or key < end)
+    )
+    assert found == [(key, key * 2) for key in sorted(wanted, reverse=reverse)]
 
 
 def test_a_range_is_read_in_parts_that_grow() -> None:
     """So a short range reads few entries too many, and a long one reads many at a time, across blocks."""
     entries: SortedEntries[int, int] = all_of(sorting([dict.fromkeys(range(2000), 0)]))
-    sizes = [len(part.keys) for part in entries.between(entries.start, entries.end)]
+    sizes = [len(part.keys) for part in entries.within()]
     assert sizes[:5] == [8, 16, 32, 64, 64]
     assert max(sizes) == 64
     assert sum(sizes) == 2000
@@ -100,9 +107,7 @@ def test_a_range_of_tuples_is_that_of_python(
     )
     bounds: Any = {"prefix": prefix, "start": start, "end": end, "reverse": reverse}
     assert [key for key, _ in state.range(**bounds)] == wanted
-    all_of(store.staging())
-    all_of(store.sealing())
-    store.merge()
+    commit(store)
     store._index.entries = None  # type: ignore[union-attr] # as after a restore
     assert [key for key, _ in store.committed_view().range(**bounds)] == wanted
     assert list(store.committed_view()) == list(state) == sorted(given_keys)
@@ -119,7 +124,7 @@ def test_many_keys_are_sorted_in_small_steps() -> None:
         largest = max(len(call.args[0]) for call in sorting_one.mock_calls)
         assert largest <= 6 * module.BLOCK_ENTRIES
         assert len(sorting_one.mock_calls) > 100
-        found = entries_of(entries.between(entries.start, entries.end))
+        found = entries_of(entries.within())
         assert found == [(key, f"value of {key}") for key in numbers]
 
 

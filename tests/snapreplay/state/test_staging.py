@@ -38,10 +38,7 @@ def test_the_order_is_that_of_the_touches() -> None:
 @pytest.mark.parametrize("bad", [{"n": 2**64}, {"n": "\ud800"}, {1: 2}, {"n": object()}])
 def test_the_key_of_a_value_that_cannot_be_encoded_is_named(bad: object) -> None:
     """Not the first key, and not msgspec's exception."""
-    with pytest.raises(
-        RecordError,
-        match=r"state\['bad'\](: a dict cannot be encoded| is a dict with the key int 1)",
-    ):
+    with pytest.raises(RecordError, match=r"state\['bad'\](: a dict cannot be encoded| is a dict with the key int 1)"):
         encoded({"fine": {"n": 1}, "gone": DELETED, "bad": bad})
 
 
@@ -51,13 +48,6 @@ def test_a_value_that_contains_itself_is_refused() -> None:
     loop["self"] = loop
     with pytest.raises(RecordError, match=r"state\['k'\]"):
         encoded({"k": loop})
-
-
-def test_one_unfaithful_value_among_many_is_found() -> None:
-    """The bulk check says that there is one, the slow one says where."""
-    live = {"bad": {"n": (1, 2)}} | {f"k{i}": {"n": i} for i in range(2000)}
-    with pytest.raises(RecordError, match=r"state\['bad'\]\['n'\] is tuple"):
-        encoded(live)
 
 
 @pytest.mark.parametrize("value", [0, {"n": [1]}], ids=["flat", "with others in it"])
@@ -75,9 +65,7 @@ def test_large_values_are_taken_one_by_one() -> None:
     large = "x" * 2 * BLOCK_BYTES
     live = {f"k{i}": large for i in range(20)}
     places: list[Slot] = [(msgspec.msgpack.encode(key), None, 0) for key in live]
-    assert (
-        len(list(encoding([Touched(live, places, ValueCodec(str), 10**6)]))) == 1 + 20 - FIRST_BLOCK
-    )
+    assert len(list(encoding([Touched(live, places, ValueCodec(str), 10**6)]))) == 1 + 20 - FIRST_BLOCK
 
 
 def test_a_value_that_is_too_large_is_not_read_back() -> None:
@@ -110,15 +98,6 @@ def test_one_object_under_two_keys_is_refused() -> None:
     assert encoded({"a": {"n": 1}, "b": {"n": 1}}) == [{"n": 1}] * 2
 
 
-def test_one_object_deep_inside_two_values_is_refused() -> None:
-    """And one that is a value itself and part of another."""
-    part = [1]
-    with pytest.raises(RecordError, match=r"state\['b'\]\['q'\] and state\['a'\]\['p'\] hold"):
-        encoded({"a": {"p": part}, "b": {"q": part}})
-    with pytest.raises(RecordError, match=r"state\['b'\]\['q'\] and state\['c'\] hold"):
-        encoded({"b": {"q": part}, "c": part}, Any)
-
-
 def test_immutable_values_may_be_shared() -> None:
     """Scalars under a declared scalar type, among others, and frozen Structs."""
     assert encoded({"a": 1000000, "b": 1000000}, int) == [1000000] * 2
@@ -134,8 +113,6 @@ def test_an_entry_of_the_limit_fits_and_one_byte_more_does_not() -> None:
     """Key and value together; the others are not counted."""
     live = {"a": "x" * 90, "b": "y" * 90}
     assert encoded(live, str, limit=94)
-    with pytest.raises(
-        RecordError, match=r"state\['a'\] takes 94 bytes with its key.* 93"
-    ) as caught:
+    with pytest.raises(RecordError, match=r"state\['a'\] takes 94 bytes with its key.* 93") as caught:
         encoded(live, str, limit=93)
     assert caught.value.facts["size_bytes_max"] == 93

@@ -7,9 +7,9 @@ import pytest
 from snapreplay import App, MapState, Out, Record, Stores, Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.steps import all_of
-from snapreplay.state.store import store_of
-from snapreplay.state.stores import maps_of
+from snapreplay.state.stores import maps_of, store_of
 from snapreplay.testing import Diverged, Harness, LostChange, check, record
+from tests.snapreplay.state.test_objects import Book
 
 ORDERS, SHIPPED = Topic("orders"), Topic("shipped")
 
@@ -119,16 +119,26 @@ def test_a_name_that_nobody_has_is_told_with_those_that_there_are() -> None:
     assert dict(view.items) == {}
 
 
-def test_partitions_share_no_map() -> None:
-    """One MapState made outside of the factory would be the state of all partitions."""
-    shared = MapState(str, int)
-    with pytest.raises(UsageError, match="each partition needs its own"):
-        shop(lambda: Stores(items=shared)).validate()
-
-
 def test_maps_are_in_the_order_of_their_names() -> None:
     """Whatever the order in which they were made."""
     assert list(maps_of(short())) == ["carts", "items"]
     assert list(maps_of(MapState(str, int))) == [""]
     assert maps_of(object()) == {}
     assert repr(Shop()).startswith("<Shop carts=<MapState str → list, 0 entries>")
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({}, "{} cannot be the state of a partition: it has no snapshot and no restore"),
+        (None, "None cannot be the state"),
+        (Book, "the class Book cannot be the state"),
+        (MapState, "the class MapState cannot be the state"),
+    ],
+)
+def test_anything_else_is_refused_with_the_way_out(state: object, message: str) -> None:
+    """Also a class where an object is meant."""
+    with pytest.raises(UsageError) as caught:
+        store_of(state)
+    assert message in caught.value.message
+    assert "MapState(str, ...)" in caught.value.hint

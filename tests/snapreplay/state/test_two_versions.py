@@ -58,15 +58,9 @@ READS = "declare a type that reads what is stored: a default for a new field, `i
 
 @pytest.mark.parametrize(
     ("second", "last", "said_to_second", "said_to_first"),
-    [
-        (Required(1, 2), WithDefault, READS, TOO),
-        (Renamed(1), Both, TOO, TOO),
-        (Changed("x"), Either, READS, READS),
-    ],
+    [(Required(1, 2), WithDefault, READS, TOO), (Renamed(1), Both, TOO, TOO), (Changed("x"), Either, READS, READS)],
 )
-def test_partitions_of_both_versions_go_on_with_what_each_hint_says(
-    second, last, said_to_second, said_to_first
-):
+def test_partitions_of_both_versions_go_on_with_what_each_hint_says(second, last, said_to_second, said_to_first):
     """Each is told so, whichever version finds the values of the other; then all values are read, and none is lost."""
     one, two = version(First, First(3)), version(type(second), second)
     full, empty = Harness(one, 0), Harness(one, 1)

@@ -7,11 +7,8 @@ import pytest
 from snapreplay import App, MapState, Stores, Topic
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.state.digest import Digest
-from tests.service.partition.conftest import bench
 from tests.support.in_memory import virtual
 from tests.support.tampering import with_fields
-
-__all__ = ["bench"]
 
 MODES = ["changes", "replay"]
 
@@ -84,9 +81,7 @@ async def test_a_store_may_be_added_later(bench):
 
 @pytest.mark.parametrize("had", [("a", "old"), ("default", "old")])
 @virtual
-async def test_a_store_that_nobody_declares_stops_the_partition_and_both_ways_out_lead_on(
-    bench, had
-):
+async def test_a_store_that_nobody_declares_stops_the_partition_and_both_ways_out_lead_on(bench, had):
     """Renamed or forgotten, its entries are kept: the error names it. Declared again or retired, it goes on."""
     await bench.prepare(app(*had))
     await ran(bench, app(*had), 20)

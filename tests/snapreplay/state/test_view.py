@@ -39,13 +39,7 @@ def test_nothing_is_never_an_empty_map():
         raise PartitionNotLive(3, "it is loading")
 
     view: MapView[str, int] = MapView(3, look)
-    for access in (
-        lambda: view.get("a"),
-        lambda: len(view),
-        lambda: list(view),
-        lambda: "a" in view,
-        view.range,
-    ):
+    for access in (lambda: view.get("a"), lambda: len(view), lambda: list(view), lambda: "a" in view, view.range):
         with pytest.raises(PartitionNotLive):
             access()
 

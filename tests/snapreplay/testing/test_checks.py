@@ -16,9 +16,7 @@ from snapreplay.testing import Diverged, ErrorPolicy, LostChange, check
 from snapreplay.testing.checks import CRASH_SEEDS, Course, _in_child
 from tests.support import bad_apps
 
-RECORDS = [
-    record(bad_apps.words, key=key, value=number) for number, key in enumerate("abcabdacbdabc")
-]
+RECORDS = [record(bad_apps.words, key=key, value=number) for number, key in enumerate("abcabdacbdabc")]
 
 
 def test_a_good_app_passes_every_run():
@@ -57,9 +55,7 @@ def test_a_changed_get_default_is_found():
 
 def sometimes_failing(policy_records):
     topic, out_topic = Topic("in"), Topic("out")
-    app = App(
-        "some", inputs=[topic], outputs=[out_topic], state=lambda: MapState(str, int, default=int)
-    )
+    app = App("some", inputs=[topic], outputs=[out_topic], state=lambda: MapState(str, int, default=int))
 
     @app.handler(topic)
     def on_record(record, state, out):
@@ -72,9 +68,7 @@ def sometimes_failing(policy_records):
 
 
 def test_dead_letters_are_part_of_the_comparison():
-    """With dead_letter, records may fail, the same ones in every run; an app without a name says
-    so.
-    """
+    """With dead_letter, records may fail, the same ones in every run; an app without a name says so."""
     app, records = sometimes_failing(30)
     report = check(app, records, policy=ErrorPolicy.DEAD_LETTER)
     assert "not importable" in report.left_out[0]
@@ -85,8 +79,7 @@ def test_dead_letters_are_part_of_the_comparison():
 def test_the_other_process_has_the_hash_seed_it_is_given():
     """Another seed is another trace of an app that depends on it."""
     traces = [
-        _in_child(f"{bad_apps.__name__}:set_order", Course(RECORDS, ErrorPolicy.FAIL), seed)
-        for seed in ("1", "2")
+        _in_child(f"{bad_apps.__name__}:set_order", Course(RECORDS, ErrorPolicy.FAIL), seed) for seed in ("1", "2")
     ]
     assert traces[0] != traces[1]
 
@@ -133,12 +126,7 @@ SPREAD = [record(IN, key=f"k{n % 5}", timestamp_ms=1_000 + n) for n in range(20)
 
 def ringing(ring, handler=nothing):
     """An app that sets a timer 10 s after each record. Of SPREAD, the first is due 11,015 ms after the epoch."""
-    app = App(
-        "ringing",
-        inputs=[IN],
-        outputs=[RANG],
-        state=lambda: MapState(str, dict, default=lambda: {"n": 0}),
-    )
+    app = App("ringing", inputs=[IN], outputs=[RANG], state=lambda: MapState(str, dict, default=lambda: {"n": 0}))
 
     @app.handler(IN)
     def on_record(record, state, out):
@@ -154,10 +142,7 @@ def ringing(ring, handler=nothing):
     [
         (ringing(looks_at_the_clock), "in a second run the app has another state"),
         (ringing(sends_what_was_held, holds), "after batches of 7 the app sends other outputs"),
-        (
-            ringing(bad_apps.keeps_the_object_of_another),
-            "between two timers the app has another state",
-        ),
+        (ringing(bad_apps.keeps_the_object_of_another), "between two timers the app has another state"),
     ],
     ids=["clock", "batches", "timers"],
 )

@@ -64,9 +64,7 @@ def at(ms):
     return f"add a record with a timestamp ≥ {ms}, or pass until_ms={ms}"
 
 
-NONE_SET, NONE_STORED = (
-    f"and none is pending; add records that {do}" for do in ("set it", "store one")
-)
+NONE_SET, NONE_STORED = (f"and none is pending; add records that {do}" for do in ("set it", "store one"))
 
 
 def test_what_did_not_happen_is_named_with_what_to_feed():
@@ -90,9 +88,7 @@ def test_what_is_fed_as_the_line_says_is_left_out_no_more(by_record):
     for line in lines:
         (at_ms,) = {int(each) for each in re.findall(r"(?:≥ |until_ms=)(\d+)", line)}
         for late_ms, stays in ((at_ms - 1, True), (at_ms, False)):
-            now = (
-                left_out(*given, back(late_ms)) if by_record else left_out(*given, until_ms=late_ms)
-            )
+            now = left_out(*given, back(late_ms)) if by_record else left_out(*given, until_ms=late_ms)
             assert any(each.partition(":")[0] == line.partition(":")[0] for each in now) == stays
 
 

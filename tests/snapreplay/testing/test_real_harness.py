@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from snapreplay.errors import UnknownPartition, UsageError
 from snapreplay.testing import RealHarness, ServiceEnded
 from snapreplay.testing.real_harness import _HOLDERS
-from tests.support import apps, processes
+from tests.support import apps, deadlines
 from tests.support.deadlines import scaled
 from tests.support.tested import app, balances, naps, payments, sleepy, tape, tapes
 
@@ -42,11 +44,8 @@ async def test_nothing_is_lost_or_repeated_over_kills(harness_of):
             await harness.feed(payments, key="k0", value={"amount": 0}, partition=2)
         pid = harness.pid
         await harness.kill()
-        assert not processes.is_running(pid)
-        fed = [
-            await harness.feed(payments, key=f"k{n % 5}", value={"amount": n})
-            for n in range(10, 20)
-        ]
+        assert not deadlines.is_running(pid)
+        fed = [await harness.feed(payments, key=f"k{n % 5}", value={"amount": n}) for n in range(10, 20)]
         await harness.restart()
         await harness.caught_up()
         states = {**(await harness.state(0)), **(await harness.state(1))}
@@ -97,7 +96,7 @@ async def test_the_service_ends_with_its_parent(harness_of):
     await harness.start()
     process = harness._process._process
     process.stdin.close()
-    processes.eventually(lambda: not processes.is_running(process.pid), "the end of the service")
+    deadlines.eventually(lambda: not deadlines.is_running(process.pid), "the end of the service")
 
 
 @pytest.mark.whole
@@ -105,10 +104,8 @@ async def test_a_service_that_ends_by_itself_shows_its_log(harness_of):
     """As one that runs out of memory; it can be started again."""
     harness = harness_of(app)
     await harness.start()
-    harness._process._process.kill()
-    with pytest.raises(
-        ServiceEnded, match="not caught up: the service process ended by itself; its log ends with"
-    ):
+    os.kill(harness.pid, signal.SIGKILL)
+    with pytest.raises(ServiceEnded, match="not caught up: the service process ended by itself; its log ends with"):
         await harness.caught_up()
     await harness.restart()
     await harness.caught_up()

@@ -111,7 +111,7 @@ def test_a_state_that_is_no_map_is_handed_over_as_it_is():
     ("changed", "what"),
     [
         ({"app_id": "other"}, "another app id"),
-        ({"schema_version": 2}, "another schema_version"),
+        ({"schema_version": 2}, "no upgrade from schema_version 1 to 2"),
         ({"inputs": [Topic("elsewhere")]}, "another inputs"),
     ],
 )
@@ -133,15 +133,65 @@ def test_a_periodic_timer_that_waits_for_its_earlier_period_is_told(every_ms, to
 
     def timed(every_ms: int) -> App[Any]:
         app = ledger()
-        app.timer(every=timedelta(milliseconds=every_ms), name="report")(
-            lambda timer, state, out: None
-        )
+        app.timer(every=timedelta(milliseconds=every_ms), name="report")(lambda timer, state, out: None)
         return app
 
     given = [record(payments, key="k", value=1, timestamp_ms=at_ms) for at_ms in (10, 130_000)]
     report = check_upgrade(timed(60_000), timed(every_ms), given)
     due = {20_000: 140_000, 600_000: 600_000}
     line = "the periodic timer 'report' fires next at 180000, by an earlier period, and not at"
-    assert report.other_periods == (
-        (f"{line} {due[every_ms]}; from then on every {every_ms} ms",) if told else ()
+    assert report.other_periods == ((f"{line} {due[every_ms]}; from then on every {every_ms} ms",) if told else ())
+
+
+class Cents(msgspec.Struct):
+    cents: int = 0
+
+
+def in_cents(upgrade: Any = None) -> App[Any]:
+    """The ledger with schema_version 2."""
+    app: App[Any] = App(
+        "ledger", inputs=[payments], outputs=[balances], state=lambda: MapState(str, Cents), schema_version=2
     )
+
+    @app.handler(payments)
+    def on_payment(record: Any, state: Any, out: Any) -> None:
+        found = state.setdefault(record.key, Cents())
+        found.cents += record.value * 100
+        out.send(balances, key=record.key, value=found.cents // 100)
+
+    app.upgrade(1, Old)(upgrade or (lambda key, old: (key, Cents(old.total * 100))))
+    return app
+
+
+def test_an_upgrade_that_agrees_with_both_handlers_leads_to_one_state():
+    """Upgraded before a record or after it; the old app could not take it back."""
+    report = check_upgrade(ledger(), in_cents(), RECORDS)
+    assert (report.cuts, report.other_outputs, report.other_state) == (9, (), ())
+    assert "no way from schema_version 2 to 1" in report.no_way_back
+
+
+def test_an_upgrade_that_disagrees_is_named_by_its_records():
+    """A third of what the handler books, but for the first record, which books nothing."""
+    report = check_upgrade(ledger(), in_cents(lambda key, old: (key, Cents(old.total * 100 // 3))), RECORDS)
+    assert len(report.other_state) == 7
+
+
+def test_an_upgrade_that_depends_on_more_than_the_entry_is_refused():
+    """It would be another state after each try."""
+    tries = iter(range(10**6))
+    with pytest.raises(Diverged, match="gives another state each time"):
+        check_upgrade(ledger(), in_cents(lambda key, old: (key, Cents(next(tries)))), RECORDS)
+
+
+def test_an_upgrade_that_fails_is_named_with_its_entry():
+    """After the record that made the entry."""
+
+    def fails(key: str, old: Old) -> Any:
+        raise ValueError("no rate")
+
+    with pytest.raises(Diverged, match=r"after 1 record: .*state\['k0'\] cannot be upgraded: .*ValueError: no rate"):
+        check_upgrade(ledger(), in_cents(fails), RECORDS)
+    nowhere = in_cents()
+    nowhere.upgrades.clear()
+    with pytest.raises(UsageError, match="no upgrade from schema_version 1 to 2"):
+        check_upgrade(ledger(), nowhere, RECORDS)

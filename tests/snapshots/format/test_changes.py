@@ -13,9 +13,7 @@ from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, encode
 from snapreplay.snapshots.format.records import ChangesRecord, ChangesRef
 from tests.support.entries import read_entry
 
-CHANGES = st.dictionaries(
-    st.binary(min_size=1, max_size=40), st.none() | st.binary(max_size=300), max_size=60
-)
+CHANGES = st.dictionaries(st.binary(min_size=1, max_size=40), st.none() | st.binary(max_size=300), max_size=60)
 
 
 def joined(ref, values):
@@ -28,9 +26,7 @@ def joined(ref, values):
     ]
 
 
-@given(
-    st.dictionaries(st.sampled_from(["a", "default", "s" * 64]), CHANGES), st.integers(600, 5000)
-)
+@given(st.dictionaries(st.sampled_from(["a", "default", "s" * 64]), CHANGES), st.integers(600, 5000))
 @example({}, 600)
 @example({"default": dict.fromkeys((b"%02x" % n for n in range(256)), b"")}, 600)
 @example({"a": {os.urandom(8): os.urandom(100) for _ in range(200)}, "b": {b"k": None}}, 2000)
@@ -51,9 +47,7 @@ def test_what_fits_is_one_record() -> None:
     value = os.urandom(8_990)
     few = {b"%04d" % n: value for n in range(99)}
     assert len(split_changes(7, {"default": few})[0]) == 1
-    values, _ = split_changes(
-        7, {"default": few | {b"%04d" % n: os.urandom(9_000) for n in range(99, 300)}}
-    )
+    values, _ = split_changes(7, {"default": few | {b"%04d" % n: os.urandom(9_000) for n in range(99, 300)}})
     assert len(values) == 4
     assert all(800_000 < len(v) <= RECORD_BYTES_MAX for v in values[1:3])
 
@@ -65,9 +59,7 @@ def test_an_entry_that_fits_into_no_record_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("fault", ["missing", "repeated", "exchanged", "altered", "foreign"])
-def test_other_records_than_the_increment_speaks_of_are_refused_before_any_is_applied(
-    fault,
-) -> None:
+def test_other_records_than_the_increment_speaks_of_are_refused_before_any_is_applied(fault) -> None:
     """Count and checksum are compared at the call, before the first changes are handed out."""
     values, ref = split_changes(7, {"s": {b"%d" % n: os.urandom(400) for n in range(5)}}, 1000)
     other, _ = split_changes(7, {"s": {b"%d" % n: os.urandom(400) for n in range(5)}}, 1000)

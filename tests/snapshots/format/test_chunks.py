@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 
 from snapreplay.errors import DamagedError
 from snapreplay.service.publish.snapshot_writer import encoded
-from snapreplay.snapshots.format.chunks import (
-    RAW_BYTES_MAX,
-    ChunkWriter,
-    open_chunk,
-    reading_back,
-    unpacking,
-)
+from snapreplay.snapshots.format.chunks import RAW_BYTES_MAX, ChunkWriter, open_chunk, reading_back, unpacking
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, body_of, encode
 from snapreplay.snapshots.format.records import Chunk, ChunkRef
 from snapreplay.snapshots.format.seal import sha256_of
@@ -26,8 +20,7 @@ from snapreplay.state.contract import ShardSlice
 from snapreplay.state.cursor import ENTRIES_MAX, SLICE_ENTRIES_MAX, ShardCursor
 from snapreplay.state.digest import MASK, Digest, digest_of
 from snapreplay.state.steps import all_of
-from tests.support.chunks import read_chunk
-from tests.support.entries import manifest
+from tests.support.entries import manifest, read_chunk
 
 
 def slice_of(index: int, entries: dict[bytes, bytes]) -> ShardSlice:
@@ -69,19 +62,13 @@ def regular(shards: int, entries: int) -> Image:
     keys = [(s, n) for s in range(shards) for n in range(entries)]
     values = {key: b"\x81\xa7balance\xce" + numbers.randbytes(3) for key in keys}
     return Image(
-        [
-            slice_of(s, {b"account-%d-%d" % (s, n): values[s, n] for n in range(entries)})
-            for s in range(shards)
-        ]
+        [slice_of(s, {b"account-%d-%d" % (s, n): values[s, n] for n in range(entries)}) for s in range(shards)]
     )
 
 
 @settings(max_examples=50)
 @given(
-    st.lists(
-        st.dictionaries(st.binary(max_size=30), st.binary(max_size=400), max_size=20),
-        max_size=8,
-    ),
+    st.lists(st.dictionaries(st.binary(max_size=30), st.binary(max_size=400), max_size=20), max_size=8),
     st.integers(600, 4000),
 )
 async def test_chunks_hold_exactly_the_image(shards, record_bytes_max) -> None:
@@ -89,10 +76,7 @@ async def test_chunks_hold_exactly_the_image(shards, record_bytes_max) -> None:
     image = Image([slice_of(index, entries) for index, entries in enumerate(shards)])
     values = await written(ChunkWriter("s1", record_bytes_max), image)
     assert all(len(value) <= record_bytes_max for value in values)
-    chunks = [
-        read_chunk(value, ref_of(value, n), "s1", verify_sums=True)
-        for n, value in enumerate(values)
-    ]
+    chunks = [read_chunk(value, ref_of(value, n), "s1", verify_sums=True) for n, value in enumerate(values)]
     for index, entries in enumerate(shards):
         parts = [part for chunk in chunks for part in chunk.slices if part.index == index]
         found = [item for part in parts for item in part.entries.items()]
@@ -163,9 +147,7 @@ def seal(chunk: Chunk) -> tuple[bytes, ChunkRef]:
 GOOD = Chunk("s1", 2, "default", [slice_of(0, {b"a": b"1", b"b": b"2"}), slice_of(1, {})])
 
 
-@pytest.mark.parametrize(
-    "fault", ["flipped", "shorter", "empty", "other", "snapshot", "sequence", "kind"]
-)
+@pytest.mark.parametrize("fault", ["flipped", "shorter", "empty", "other", "snapshot", "sequence", "kind"])
 def test_another_record_than_the_manifest_names_is_refused(fault) -> None:
     """Size and checksum of the whole value, then snapshot, number and kind."""
     value, ref = seal(GOOD)

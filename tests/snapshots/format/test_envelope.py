@@ -28,9 +28,7 @@ from tests.support.entries import entries, increment, manifest
 CLAIM = Claim("c1", "ledger", "cluster-1", "p1", "i1", "host-1", 4711, 1_700_000_000_000)
 
 
-def sealed(
-    body: bytes, version: int = 1, kind: int = 1, compression: int = 0, rest: int = 0
-) -> bytes:
+def sealed(body: bytes, version: int = 1, kind: int = 1, compression: int = 0, rest: int = 0) -> bytes:
     """A record with a correct checksum, whatever it says."""
     described = bytes((version, kind, compression, rest))
     return b"SNRP" + described + struct.pack(">I", crc32(described + body)) + body
@@ -60,9 +58,7 @@ def test_any_bytes_give_a_declared_error(value: bytes) -> None:
 
 @given(st.binary(max_size=200), st.integers(1, 5), st.integers(0, 1))
 @settings(max_examples=300)
-def test_any_sealed_body_gives_a_record_or_a_declared_error(
-    body: bytes, kind: int, compression: int
-) -> None:
+def test_any_sealed_body_gives_a_record_or_a_declared_error(body: bytes, kind: int, compression: int) -> None:
     """A wrong body behind a right checksum is damage too."""
     try:
         entry = decode(sealed(body, kind=kind, compression=compression))

@@ -13,10 +13,7 @@ from snapreplay.snapshots.format.records import LogEntry
 from tests.golden.make import FILES, GOLDEN, readable
 from tests.support.entries import entries
 
-LIMITS = {
-    f"max_{name}": BODY_BYTES_MAX
-    for name in ("str_len", "bin_len", "array_len", "map_len", "ext_len")
-}
+LIMITS = {f"max_{name}": BODY_BYTES_MAX for name in ("str_len", "bin_len", "array_len", "map_len", "ext_len")}
 
 
 @given(entries())

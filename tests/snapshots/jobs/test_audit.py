@@ -4,7 +4,7 @@ import pytest
 
 from snapreplay.service.config.settings import load_settings
 from snapreplay.snapshots.jobs import audit as module
-from snapreplay.snapshots.jobs.fixed_logs import TopicMissing, freeze
+from snapreplay.snapshots.jobs.fixed_logs import freeze
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.spark import audit
 from tests.snapshots.proof.faults import another_value, other_changes
@@ -70,10 +70,7 @@ def test_each_level_finds_its_faults(spark, settings, told) -> None:
     )
     levels = (Level.INTEGRITY, Level.CHANGES)
     by_level = {level: audit(settings, story.app_id, level) for level in levels}
-    found = {
-        level: {(each.check, each.partition) for each in report.findings}
-        for level, report in by_level.items()
-    }
+    found = {level: {(each.check, each.partition) for each in report.findings} for level, report in by_level.items()}
     assert found[Level.INTEGRITY] == {("envelope", 0), ("changes", 0), ("digest", 2)}
     assert found[Level.CHANGES] == found[Level.INTEGRITY] | {("batch_digest", 1)}
     assert {report.exit_code for report in by_level.values()} == {1}
@@ -96,10 +93,3 @@ def test_an_owner_that_trims_meanwhile_is_waited_out(spark, settings, told, monk
     assert report.findings == []
     assert report.notes["trimmed_pointers"] == 1
     assert [each.log_start == 0 for (each,) in moments] == [True, False]
-
-
-def test_an_app_that_is_not_there_is_named(spark, settings, unique) -> None:
-    """No findings is not the same as nothing looked at."""
-    name = unique("nobody")
-    with pytest.raises(TopicMissing, match=f"{name}-increments.*another app id"):
-        audit(settings, name)

@@ -16,18 +16,10 @@ from tests.support.audited_log import Story
 from tests.support.audited_topics import BrokerTopics
 from tests.support.compacting import BEHIND
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-JOBS: dict[str, tuple[Any, Any]] = {
-    "audit": (audit_job, audit),
-    "compact": (compact_job, compact),
-}
+JOBS: dict[str, tuple[Any, Any]] = {"audit": (audit_job, audit), "compact": (compact_job, compact)}
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +51,7 @@ def whole(settings, app_id):
         ("compact", "witnessed", Unreachable),
     ],
 )
-def test_one_line_says_so_and_nothing_is_published(
-    spark, own_broker, unique, monkeypatch, job, step, error
-):
+def test_one_line_says_so_and_nothing_is_published(spark, own_broker, unique, monkeypatch, job, step, error):
     """In the tasks, and in front of the witness: no verdict, and the client's own words. With the broker back, the same
     log audits clean and is compacted."""
     story = Story(BrokerTopics(own_broker.bootstrap_servers, unique("teller")), unique("lost"), 2)

@@ -12,17 +12,11 @@ import pytest
 
 from snapreplay.app.load import load_app
 from snapreplay.app.names import snapshots_topic
-from tests.support.deadlines import scaled
-from tests.support.processes import eventually
+from tests.support.deadlines import eventually, scaled
 from tests.support.spark_cluster import ROOT, SPARK_HOME, executors_python, spark_cluster
 from tests.support.stage import Stage, snapshot, until
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 APP = """
 import time
@@ -157,12 +151,8 @@ async def test_two_masters_are_one_too_many(cluster, told, python) -> None:
     assert "--master local[1] was given, but spark-submit has chosen one already" in errors
 
 
-@pytest.mark.parametrize(
-    ("command", "what"), [(AUDIT, "the audit"), (("compact",), "the compaction")]
-)
-async def test_an_environment_without_the_package_is_named(
-    cluster, told, tmp_path, command, what
-) -> None:
+@pytest.mark.parametrize(("command", "what"), [(AUDIT, "the audit"), (("compact",), "the compaction")])
+async def test_an_environment_without_the_package_is_named(cluster, told, tmp_path, command, what) -> None:
     """One line, the hint, exit code 2. A compaction leaves nothing behind."""
     here, _ = told
     topic = snapshots_topic(here.app.app_id)
@@ -172,9 +162,7 @@ async def test_an_environment_without_the_package_is_named(
     code, _, errors = ended(job)
     assert code == 2
     assert f"Spark stopped {what}: ModuleNotFoundError: No module named" in errors
-    assert (
-        "install snapreplay[spark] of this version for the Python that the executors run" in errors
-    )
+    assert "install snapreplay[spark] of this version for the Python that the executors run" in errors
     assert await here.read(topic) == before
 
 
@@ -206,9 +194,7 @@ async def adopted(service, proposal):
         return operation.parts if operation.state != "running" else ()
 
     await until(parts, "an answer of the owner")
-    assert [(each.state, each.snapshot_id) for each in parts()] == [
-        ("succeeded", proposal["snapshot_id"])
-    ]
+    assert [(each.state, each.snapshot_id) for each in parts()] == [("succeeded", proposal["snapshot_id"])]
 
 
 async def test_an_app_that_executors_cannot_import_is_named(cluster, told, python) -> None:

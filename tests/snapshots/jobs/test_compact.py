@@ -1,21 +1,12 @@
 """The compaction by Spark, on a real broker. What it does at each step without one: `test_compaction`."""
 
 import asyncio
-import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from functools import partial
 
 import pytest
 
 from snapreplay.service.blocking import BlockingReader
 from snapreplay.service.config.settings import load_settings
-from snapreplay.service.ports import TopicPartition
-from snapreplay.service.topics.manifests import manifest_in
 from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import Manifest
 from snapreplay.snapshots.jobs.compaction_report import Outcome
@@ -26,7 +17,6 @@ from tests.support import apps
 from tests.support.audited_log import Fault, Story
 from tests.support.audited_topics import BrokerTopics
 from tests.support.compacting import BEHIND
-from tests.support.deadlines import scaled
 from tests.support.stage import Stage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
@@ -133,75 +123,3 @@ async def test_the_owner_adopts_what_spark_proposes(spark, broker, unique, tmp_p
     frame = await asyncio.to_thread(typed, spark, broker, tmp_path / "app.py", here.app.app_id)
     (row,) = frame.selectExpr("sum(value.n) AS n", "min(key) AS key").collect()
     assert (row.n, type(row.key)) == (80, str)
-
-
-def job_of(app_id, servers, *options):
-    """`snapreplay compact` in a process of its own."""
-    command = [sys.executable, "-m", "snapreplay.api.cli", "compact", "--app-id", app_id]
-    command += ["--bootstrap-servers", servers, "-o", "json", *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-async def test_of_two_jobs_at_the_same_time_one_is_adopted(spark, broker, unique):
-    """Both propose before there is an owner. It adopts one, and the other one is superseded, which is fine."""
-    here = await Stage(broker.bootstrap_servers, apps.ledger(unique("twice")), 1).prepare()
-    async with here.running() as service:
-        await here.feed(60)
-        await here.all_processed(service)
-    app_id, options = here.app.app_id, ("--wait", str(scaled(200)))
-    topic, servers = f"{app_id}-snapshots", broker.bootstrap_servers
-
-    async def proposed():
-        (records,) = await here.read(topic)
-        found = [
-            (r.offset, manifest_in(r.value or b"", TopicPartition("snapshots", 0), 0))
-            for r in records
-        ]
-        return [offset for offset, m in found if m is not None and m.proposed_by is not None]
-
-    deadline = time.monotonic() + scaled(200)
-    with job_of(app_id, servers, *options) as one, job_of(app_id, servers, *options) as other:
-        jobs = (one, other)
-        while len(offsets := await proposed()) < len(jobs):
-            assert time.monotonic() < deadline
-            assert all(job.poll() is None for job in jobs)
-            await asyncio.sleep(0.2)  # between two looks, under the deadline
-        async with here.running() as service:
-            service.control.adopt(0, offsets[0])
-            ended = [await asyncio.to_thread(job.communicate) for job in jobs]
-            assert [job.returncode for job in jobs] == [0, 0], ended
-            results = [json.loads(out)["partitions"][0] for out, _ in ended]
-            assert sorted(each["outcome"] for each in results) == ["adopted", "superseded"]
-            await here.assert_exactly_once(service)
-    assert (await asyncio.to_thread(audit, here.settings(), app_id, Level.CHANGES)).findings == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_job_that_is_killed_leaves_nothing_or_a_good_proposal(
-    spark, broker, settings, unique, tmp_path
-):
-    """SIGKILL of the driver, and with it of its tasks, at a random moment of its work."""
-    story = Story(BrokerTopics(broker.bootstrap_servers, unique("teller")), unique("killed"), 3)
-    story.tell({}, BEHIND)
-    dice = random.Random(7)
-    command = [sys.executable, "-m", "snapreplay.api.cli", "compact", "--app-id", story.app_id]
-    command += ["--bootstrap-servers", broker.bootstrap_servers, "-o", "json"]
-    began = time.monotonic()
-    subprocess.run(command, check=True, capture_output=True)
-    whole = time.monotonic() - began
-    for number in range(5):
-        log = tmp_path / f"{number}.log"
-        with log.open("wb") as output:
-            job = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-            try:
-                job.wait(whole * dice.uniform(0.5, 1.0))
-            except subprocess.TimeoutExpired:
-                os.killpg(job.pid, signal.SIGKILL)
-                job.wait()
-        found = audit(settings, story.app_id, Level.CHANGES)
-        assert found.findings == []
-    last = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    assert {each["outcome"] for each in last["partitions"]} == {"proposed"}

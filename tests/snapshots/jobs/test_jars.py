@@ -2,7 +2,7 @@
 
 import sys
 
-from snapreplay.jars.java import find_java
+from snapreplay.jars import find_java
 from snapreplay.snapshots.jobs.jars import JARS_DIR_VARIABLE, ensure, main
 
 

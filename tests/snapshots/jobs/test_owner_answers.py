@@ -4,13 +4,13 @@ from itertools import count
 
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.snapshots.format.records import Pointer
+from snapreplay.snapshots.jobs.compact import answered
 from snapreplay.snapshots.jobs.compaction_report import Outcome
-from snapreplay.snapshots.jobs.owner_answers import Nobody, answered
 from tests.support.audited_log import Fault
 from tests.support.compacting import Steps, Topics, compacted, owner_snapshots, proposals, told
 
 
-class Service(Nobody):
+class Service:
     """Rejects what it is told of."""
 
     def __init__(self):
@@ -28,12 +28,7 @@ def point(story, result):
     (manifest,) = proposals(story, result.partition).values()
     first = min(ref.offset for ref in manifest.chunks)
     pointer = Pointer(
-        manifest.snapshot_id,
-        result.manifest_offset,
-        first,
-        manifest.batch,
-        manifest.increment_offset,
-        manifest.digest,
+        manifest.snapshot_id, result.manifest_offset, first, manifest.batch, manifest.increment_offset, manifest.digest
     )
     partition = story.partitions[result.partition]
     partition.pointers = [pointer, *partition.pointers]
@@ -46,14 +41,14 @@ def test_the_answers_are_read_from_the_log():
     point(story, results[0])
     story.tell({2: Fault("silence"), 3: Fault("silence")}, ["batch6"])
     topics = Topics(story.topics)
-    found = answered(topics.open, story.app_id, results, 0.01, Nobody())
+    found = answered(topics.open, story.app_id, results, 0.01, None)
     assert [each.outcome for each in found] == ["adopted", "waiting", "waiting", "waiting"]
     service = Service()
     found = answered(topics.open, story.app_id, results, 0.01, service)
     assert [each.outcome for each in found] == ["adopted", *["rejected"] * 3]
     assert service.told == [(each.partition, each.manifest_offset) for each in results]
     owner_snapshots(story)
-    found = answered(topics.open, story.app_id, results[1:2], 0.01, Nobody())
+    found = answered(topics.open, story.app_id, results[1:2], 0.01, None)
     assert found[0].outcome is Outcome.SUPERSEDED
 
 
@@ -65,9 +60,7 @@ def test_brokers_lost_while_it_waits_take_back_no_proposal():
 
     story = told(partitions=2)
     results = list(compacted(story).values())
-    found = answered(
-        Topics(story.topics, Steps(3, lost)).open, story.app_id, results, 9.0, Nobody()
-    )
+    found = answered(Topics(story.topics, Steps(3, lost)).open, story.app_id, results, 9.0, None)
     assert [(each.outcome, each.manifest_offset) for each in found] == [
         (Outcome.WAITING, each.manifest_offset) for each in results
     ]
@@ -88,7 +81,7 @@ def test_an_answer_that_was_there_before_the_brokers_were_lost_stays():
     for at in count(1):
         steps = Steps(at, lost)
         topics = Topics(story.topics, steps)
-        found = answered(topics.open, story.app_id, results, 1e-9, Nobody())  # asks once
+        found = answered(topics.open, story.app_id, results, 1e-9, None)  # asks once
         seen.add((found[0].outcome, "could not be asked" in found[1].reason))
         if steps.count < at:
             break

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from snapreplay.service.decisions.patch import carry_out, propose
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.spark import audit
 from tests.support import apps
@@ -43,10 +44,7 @@ async def told(broker, unique):
     ("more", "says"),
     [
         ("0", None),
-        (
-            "1",
-            r"\(code changed\): other outputs to balances-.*; .* 1 key, first 'k17': recorded .* replayed",
-        ),
+        ("1", r"\(code changed\): other outputs to balances-.*; .* 1 key, first 'k17': recorded .* replayed"),
         ("random.randrange(10**9)", r"\(not deterministic\)"),
         # Both repetitions in one worker give the same.
         (
@@ -55,15 +53,11 @@ async def told(broker, unique):
         ),
     ],
 )
-async def test_a_replay_shows_what_the_code_makes_of_the_input(
-    spark, told, tmp_path, more, says
-) -> None:
+async def test_a_replay_shows_what_the_code_makes_of_the_input(spark, told, tmp_path, more, says) -> None:
     """Both segments whole; or the first difference, with batch, key, both values and the cause."""
     path = tmp_path / f"{told.app.app_id.replace('-', '_')}.py"
     path.write_text(APP.format(app_id=told.app.app_id, more=more))
-    report = await asyncio.to_thread(
-        audit, told.settings(), told.app.app_id, Level.REPLAY, str(path)
-    )
+    report = await asyncio.to_thread(audit, told.settings(), told.app.app_id, Level.REPLAY, str(path))
     assert report.checked["batches_proven"] == report.checked["increments"]
     if says is None:
         assert report.findings == []
@@ -71,3 +65,21 @@ async def test_a_replay_shows_what_the_code_makes_of_the_input(
     else:
         (finding,) = report.findings
         assert re.search(says, finding.detail), finding.detail
+
+
+async def test_a_corrected_state_is_proven_by_replay_as_well(spark, told, tmp_path) -> None:
+    """The decision is told, and what came after it is replayed from the corrected state."""
+    line = b'{"key": "k0", "expected": {"n": 6, "sum": 300}, "value": {"n": 6, "sum": 0}}'
+    (patch,) = await propose(told.app, told.settings(), told.cluster, [line], "ticket 17", print)
+    await carry_out(patch)
+    async with told.running() as service:
+        await told.feed(20)
+        await told.all_processed(service)
+        assert service.view(0)["k0"] == {"n": 7, "sum": 120}
+        await snapshot(service)
+    path = tmp_path / f"{told.app.app_id.replace('-', '_')}.py"
+    path.write_text(APP.format(app_id=told.app.app_id, more="0"))
+    report = await asyncio.to_thread(audit, told.settings(), told.app.app_id, Level.REPLAY, str(path))
+    assert report.findings == []
+    assert report.checked["records_replayed"] == 20
+    assert [(each.finding[:14], each.reason) for each in report.decisions] == [("state-patched-", "ticket 17")]

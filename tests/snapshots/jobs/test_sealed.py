@@ -8,7 +8,7 @@ from snapreplay.snapshots.jobs.spark_tasks import TaskFailed
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.spark import audit, compact
 from tests.support import apps
-from tests.support.sealing import key_file
+from tests.support.proposals import key_file
 from tests.support.stage import Stage, snapshot, until
 
 __all__ = ["key_file"]

@@ -16,7 +16,6 @@ from snapreplay.spark import audit, compact
 from tests.chaos.processes import Place, Slot
 from tests.chaos.timeline import Timeline
 from tests.checker import load, verify
-from tests.checker.test_adopted import judged, processed
 from tests.checker.test_real import DEADLINE_S, prepared, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.whole, pytest.mark.timeout(300)]
@@ -50,6 +49,21 @@ class Life:
         assert (status["mode"], status["proof"]["equal"]) == (mode, True)
         assert status["fallback_reason"] is None
         return status
+
+
+def processed(slot: Slot, count: int) -> bool:
+    """LIVE, and that many records of both inputs together are committed."""
+    items = (slot.process.get("/api/v1/partitions") or {"items": []})["items"]
+    return count <= sum(int(each["position"]) for item in items for each in item["inputs"])
+
+
+def judged(slot: Slot, offset: int) -> Any:
+    """The operation, ended."""
+    url = f"{slot.process.url}/api/v1/partitions/0/adopt"
+    answer = slot.process.http.post(url, json={"manifest_offset": offset}).raise_for_status()
+    path = f"/api/v1/operations/{answer.json()['id']}"
+    until(lambda: slot.process.get(path)["state"] != "running")
+    return slot.process.get(path)
 
 
 async def test_stores_timers_and_expiry_survive_kills_compaction_and_audits(

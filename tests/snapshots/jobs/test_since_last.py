@@ -60,11 +60,7 @@ def test_a_proof_is_recorded_and_built_on(spark, told, asked) -> None:
     assert place.topic == told.log
     assert place.offset == told.partitions[0].written["batch5"][-1] + 1
     (recorded,) = asked.proofs(0)
-    assert (recorded.level, recorded.batch, recorded.at_ms) == (
-        "changes",
-        5,
-        first.audited_at_ms,
-    )
+    assert (recorded.level, recorded.batch, recorded.at_ms) == ("changes", 5, first.audited_at_ms)
     told.partitions[0].batch += 1
     (*_, last) = told.append("batch", {0: batch_of(told.partitions[0])})[0]
     again = asked.audit()
@@ -78,9 +74,7 @@ def test_a_proof_is_recorded_and_built_on(spark, told, asked) -> None:
 
 def test_a_group_that_somebody_consumes_with_takes_no_proof(spark, told, asked, broker) -> None:
     """The verdict stands, and the report says why nothing was recorded."""
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap_servers, "group.id": f"{told.app_id}-audit"}
-    )
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": f"{told.app_id}-audit"})
     try:
         consumer.subscribe([told.log])
         while not consumer.assignment():
@@ -96,9 +90,7 @@ def test_a_group_that_somebody_consumes_with_takes_no_proof(spark, told, asked, 
 
 def test_an_offset_that_somebody_else_committed_is_no_proof(spark, told, asked, broker) -> None:
     """It costs an audit of everything, which says why, and is replaced."""
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap_servers, "group.id": f"{told.app_id}-audit"}
-    )
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": f"{told.app_id}-audit"})
     consumer.commit(offsets=[TopicPartition(told.log, 0, 3)], asynchronous=False)
     consumer.close()
     report = asked.audit()

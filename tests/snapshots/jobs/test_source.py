@@ -82,26 +82,14 @@ def test_the_documented_read_works(read, spark, broker, capsys) -> None:
     [
         ({}, "'app.id' is missing"),
         ({"app.id": "a"}, "'kafka.bootstrap.servers' is missing"),
-        (
-            {"app.id": "a", "kafka.bootstrap.servers": "k", "view": "rows"},
-            "view='rows' is none of state",
-        ),
-        (
-            {"app.id": "a", "kafka.bootstrap.servers": "k", "at.batch": "x"},
-            "at.batch='x' is no number",
-        ),
-        (
-            {"app.id": "a", "kafka.bootstrap.servers": "k", "at.timestamp": "noon"},
-            "is no time with an offset",
-        ),
+        ({"app.id": "a", "kafka.bootstrap.servers": "k", "view": "rows"}, "view='rows' is none of state"),
+        ({"app.id": "a", "kafka.bootstrap.servers": "k", "at.batch": "x"}, "at.batch='x' is no number"),
+        ({"app.id": "a", "kafka.bootstrap.servers": "k", "at.timestamp": "noon"}, "is no time with an offset"),
         (
             {"app.id": "a", "kafka.bootstrap.servers": "k", "from.batch": "1"},
             "goes with the views changes and increments, not with state",
         ),
-        (
-            {"app.id": "a", "kafka.bootstrap.servers": "k", "at.Batsch": "1"},
-            "'at.batsch' is none of",
-        ),
+        ({"app.id": "a", "kafka.bootstrap.servers": "k", "at.Batsch": "1"}, "'at.batsch' is none of"),
     ],
 )
 def test_a_wrong_option_is_named(options, says) -> None:

@@ -9,13 +9,11 @@ from msgspec.structs import replace
 from snapreplay.snapshots.jobs.source_views import VIEWS
 from snapreplay.snapshots.proof.state import At, StateUnreachable
 from tests.support.audited_log import Fault
-from tests.support.audited_topics import MemoryLogs
-from tests.support.compacting import now, told
+from tests.support.compacting import logs_of, now, told
 
 
 def batches(story, view, **bounds):
-    logs = MemoryLogs(story.topics, story.app_id, 0)
-    blocks = VIEWS[view].blocks(now(story), logs, At(**bounds))
+    blocks = VIEWS[view].blocks(now(story), logs_of(story), At(**bounds))
     return [int(str(batch)) for block in blocks for batch in block["batch"]]
 
 
@@ -32,9 +30,7 @@ def test_changes_begin_and_end_where_they_are_asked_to():
 def test_changes_that_were_trimmed_are_not_left_out_silently():
     """The read fails and names the first batch that can be asked for."""
     story = told()
-    story.trim(
-        0, story.partitions[0].written["batch2"][-1], 0
-    )  # the increment is kept, its changes are not
+    story.trim(0, story.partitions[0].written["batch2"][-1], 0)  # the increment is kept, its changes are not
     with pytest.raises(StateUnreachable, match="the changes of batch 2 are gone") as refused:
         batches(story, "changes", from_batch=2)
     (first,) = re.findall(r"from (\d+) on", refused.value.hint)
@@ -52,9 +48,8 @@ def test_what_looks_like_a_stamp_is_one_only_in_a_map(shard_count, touched):
 
 
 def touched_of(story):
-    logs = MemoryLogs(story.topics, story.app_id, 0)
     found: dict[bytes, int | None] = {}
-    for block in VIEWS["state"].blocks(now(story), logs, At()):
+    for block in VIEWS["state"].blocks(now(story), logs_of(story), At()):
         touched = block["touched_at"]
         told = touched.to_pylist() if isinstance(touched, pa.Array) else touched
         found |= dict(zip(block["key"], told, strict=True))

@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from snapreplay.snapshots.jobs.causes import cause
-from snapreplay.snapshots.jobs.read import SPARK_ERRORS
+from snapreplay.snapshots.jobs.session import SPARK_ERRORS, cause
 from snapreplay.snapshots.jobs.spark_tasks import ANOTHER_HASH_SEED, for_each
 from tests.support.deadlines import scaled
 

@@ -61,9 +61,7 @@ def test_structs_become_structs_by_field():
         "buyer": None,
         "either": "0",
     }
-    assert orders.type.field("lines").type == pa.list_(
-        pa.struct([("sku", pa.string()), ("count", pa.int64())])
-    )
+    assert orders.type.field("lines").type == pa.list_(pa.struct([("sku", pa.string()), ("count", pa.int64())]))
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,7 @@ class Told(NamedTuple):
 
 
 AN_END = {"batch", "damaged"}
-TOLD = st.builds(
-    Told, st.sampled_from(["changes", "claim", "foreign", "batch", "damaged"]), st.integers(0, 9)
-)
+TOLD = st.builds(Told, st.sampled_from(["changes", "claim", "foreign", "batch", "damaged"]), st.integers(0, 9))
 
 
 def log_of(story: Sequence[Told]) -> list[RawRecord]:
@@ -81,9 +79,7 @@ def test_each_batch_has_the_changes_directly_before_it(story: list[Told]) -> Non
 
 
 @given(st.lists(TOLD, max_size=30), st.integers(0, 30))
-def test_a_chain_is_followed_from_any_batch_in_any_number_of_goes(
-    story: list[Told], cut: int
-) -> None:
+def test_a_chain_is_followed_from_any_batch_in_any_number_of_goes(story: list[Told], cut: int) -> None:
     """Who stops behind a batch and begins anew there sees the same batches: so a follower needs no owner."""
     records = log_of(story)
     base = Base(-1, -1, 0, {})

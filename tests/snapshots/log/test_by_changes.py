@@ -10,7 +10,7 @@ from snapreplay.snapshots.log.by_changes import apply_changes
 from snapreplay.snapshots.log.place import TopicPartition
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
-from snapreplay.state.store import store_of
+from snapreplay.state.stores import store_of
 from tests.support.entries import increment
 
 LOG = TopicPartition("app-increments", 0)

@@ -1,8 +1,6 @@
 """One fault for each check of an audit, in the story of one partition."""
 
-import struct
 from dataclasses import dataclass
-from zlib import crc32
 
 import msgspec
 
@@ -12,6 +10,7 @@ from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.format.records import ChangesRecord, Chunk, Claim, Increment
 from snapreplay.state.digest import Digest
 from tests.support.audited_log import SILENCE, Fault, changed, flipped
+from tests.support.entries import rewrapped
 
 
 def last(**fields):
@@ -28,12 +27,6 @@ def ranged(change):
         return [*values[:-1], changed(values[-1], ranges=change(increment.ranges))]
 
     return spoil
-
-
-def sealed(value: bytes, version: int, body: bytes | None = None) -> bytes:
-    """The record with another version or body, its checksum right."""
-    described, body = bytes([version]) + value[5:8], value[12:] if body is None else body
-    return value[:4] + described + struct.pack(">I", crc32(described + body)) + body
 
 
 def skip_a_batch(partition):
@@ -80,9 +73,7 @@ def other_changes(values):
 
 def chunk_elsewhere(manifest):
     wrong = msgspec.structs.replace(manifest.chunks[1], offset=10_000)
-    return msgspec.structs.replace(
-        manifest, chunks=[manifest.chunks[0], wrong, *manifest.chunks[2:]]
-    )
+    return msgspec.structs.replace(manifest, chunks=[manifest.chunks[0], wrong, *manifest.chunks[2:]])
 
 
 def other_crc(manifest):
@@ -147,11 +138,11 @@ CASES: dict[str, Case] = {
         Fault("manifest4", manifest=other_crc), "chunks", "snaps", "snapshot4", 0, "its manifest says"
     ),
     "newer_version": Case(
-        Fault("batch5", values=lambda v: [sealed(STRANGE, 2), *v]),
+        Fault("batch5", values=lambda v: [rewrapped(STRANGE, version=2), *v]),
         "format", "log", "batch5", 0, "a format version that this build does not know",
     ),
     "wrong_body": Case(
-        Fault("batch5", values=lambda v: [sealed(STRANGE, 1, b"\x80"), *v]),
+        Fault("batch5", values=lambda v: [rewrapped(STRANGE, b"\x80"), *v]),
         "format", "log", "batch5", 0, "missing required field",
     ),
     "no_genesis": Case(SILENCE, "genesis", "log", "", -1, "no increment"),

@@ -19,8 +19,8 @@ from tests.damage import memory
 from tests.snapshots.proof.test_replay import Logs, edited, now, proved, spoilt
 from tests.support import apps
 from tests.support.audited_log import Fault, flipped
-from tests.support.chunks import stated_digest
 from tests.support.compacting import assert_good, audited, compacted, told
+from tests.support.entries import stated_digest
 
 
 def made(world, app=None):
@@ -29,19 +29,19 @@ def made(world, app=None):
     target = target_of(moment, logs)
     assert target is not None
     app = app or world.app
-    return target, folded(app.app_id, moment, logs, target, app, logs.read)
+    return target, folded(app.app_id, moment, logs, target, app)
 
 
 def without_app(world):
     logs, moment = Logs(world), now(world)
     target = target_of(moment, logs)
     assert target is not None
-    folded("memory", moment, logs, target, None, logs.read)
+    folded("memory", moment, logs, target, None)
 
 
-def digest_of_chunks(images):
+def digest_of_chunks(cursor):
     total = EMPTY
-    for value in chunk_records("s", images, 900_000):
+    for value in chunk_records("s", cursor, 900_000):
         chunk = decode(value)
         assert isinstance(chunk, Chunk)
         total = total.plus(stated_digest(chunk).in_store(chunk.store))
@@ -57,7 +57,7 @@ def test_without_changes_the_handlers_lead_to_the_state():
     target, state = made(world)
     assert state.by_replay
     assert state.base == target.found.increment.pointers[0]
-    assert digest_of_chunks(state.images) == target.found.increment.digest
+    assert digest_of_chunks(state.cursor) == target.found.increment.digest
 
 
 def several():
@@ -85,7 +85,7 @@ def test_each_store_has_chunks_of_its_own(changes):
     target, state = made(memory.world(app=several(), changes=changes))
     assert state.by_replay is not changes
     found: dict[str, Digest] = {}
-    for value in chunk_records("s", state.images, 900_000):
+    for value in chunk_records("s", state.cursor, 900_000):
         chunk = decode(value)
         assert isinstance(chunk, Chunk)
         found[chunk.store] = found.get(chunk.store, EMPTY).plus(stated_digest(chunk))
@@ -123,12 +123,12 @@ def test_a_state_that_is_no_map_is_compacted_up_to_its_last_digest():
     world = memory.world(app=apps.tape("memory"))
     last = last_batch(now(world), Logs(world), At())
     assert last is not None
-    store = replayed(world.app, segments(now(world), last)[-1], Logs(world), Logs(world).read)
+    store = replayed(world.app, segments(now(world), last)[-1], Logs(world))
     digest = all_of(store.digesting())
     hashed = edited(world.copy(), RecordKind.INCREMENT, -1, digest=digest)
     target, state = made(hashed)
     assert (target.found.increment.batch, state.by_replay) == (8, True)
-    assert digest_of_chunks(state.images) == digest
+    assert digest_of_chunks(state.cursor) == digest
     with pytest.raises(NotCompactable, match="recorded a digest"):
         target_of(now(world), Logs(world))
 

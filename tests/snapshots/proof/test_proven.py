@@ -8,14 +8,13 @@ import pytest
 
 from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.proof.level import Level
-from snapreplay.snapshots.proof.moment import Moment
-from snapreplay.snapshots.proof.partition import audit_partition
 from snapreplay.snapshots.proof.proven import NOTHING, Proof, Recorded, from_metadata, to_metadata
 from snapreplay.state.digest import EMPTY, digest_of
 from tests.snapshots.proof.faults import another_value
 from tests.snapshots.proof.test_partition import OWN_DECISION, begin_anew
+from tests.support import compacting
 from tests.support.audited_log import Fault, Story, batch_of, flipped
-from tests.support.audited_topics import MemoryLogs, MemoryTopics
+from tests.support.audited_topics import MemoryTopics
 
 
 def one_proof(**changed):
@@ -40,9 +39,7 @@ def more(story, values=lambda values: values):
 
 
 def audited(story, recorded, level=Level.CHANGES):
-    moment = Moment(0, *story.topics.bounds(story.log, 0), *story.topics.bounds(story.snaps, 0))
-    logs = MemoryLogs(story.topics, story.app_id, 0)
-    return audit_partition(story.app_id, moment, logs, level, recorded)
+    return compacting.audited(story, 0, level, recorded)
 
 
 @pytest.mark.parametrize("level", [Level.INTEGRITY, Level.CHANGES])
@@ -163,9 +160,7 @@ def test_a_snapshot_that_is_not_its_batch_is_passed_over() -> None:
         found = EMPTY
         for part in record_at(story, story.snaps, chunks[0].offset).slices:
             found = found.plus(digest_of(part.entries.items()))
-        return msgspec.structs.replace(
-            manifest, chunks=chunks, entries_digest=found, entry_count=found.count
-        )
+        return msgspec.structs.replace(manifest, chunks=chunks, entries_digest=found, entry_count=found.count)
 
     story.tell({0: Fault("manifest4", manifest=partial)})
     proof = Proof(Level.CHANGES, 5, story.partitions[0].written["batch5"][-1])
@@ -193,10 +188,7 @@ def test_a_finding_leaves_its_digest_out_of_the_proof() -> None:
 def test_the_record_is_small_and_readable() -> None:
     """Three levels fit many times into what a broker takes beside an offset by default, and come back as they were."""
     digest = f"{10**9}:{'f' * 16}:{'f' * 16}"
-    proofs = tuple(
-        Proof(level, 10**12, 10**13, digest, "s" * 32, "7+code:0a1b2c3d" * 4, 10**13)
-        for level in Level
-    )
+    proofs = tuple(Proof(level, 10**12, 10**13, digest, "s" * 32, "7+code:0a1b2c3d" * 4, 10**13) for level in Level)
     text = to_metadata(Recorded(proofs))
     assert len(text) < 1500
     assert from_metadata(text) == Recorded(proofs)

@@ -1,7 +1,5 @@
 """Tests of what an audit sees in bytes, whatever they are."""
 
-from zlib import crc32
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +9,7 @@ from snapreplay.errors import DamagedError, UnknownFormatError
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of, open_envelope
 from snapreplay.snapshots.proof.records import Condition, judge
 from tests.golden.make import FILES, GOLDEN
+from tests.support.entries import rewrapped
 
 VALUES = {name: (FILES / f"{name}.bin").read_bytes() for name in GOLDEN}
 
@@ -58,10 +57,7 @@ def test_a_header_tells_that_a_record_without_magic_was_ours() -> None:
 
 def test_a_wrong_body_is_told_and_no_crash() -> None:
     """A claim's body under another kind, sealed."""
-    value = VALUES["claim"]
-    wrong = value[:5] + bytes([RecordKind.INCREMENT]) + value[6:]
-    sealed = wrong[:8] + crc32(wrong[12:], crc32(wrong[4:8])).to_bytes(4, "big") + wrong[12:]
-    found = judged(sealed)
+    found = judged(rewrapped(VALUES["claim"], kind=RecordKind.INCREMENT))
     assert (found.condition, found.kind, found.entry) == (Condition.UNKNOWN, 3, None)
     assert "missing required field" in found.problem
     assert judged(None).condition is Condition.FOREIGN

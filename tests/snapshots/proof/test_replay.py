@@ -10,15 +10,10 @@ import pytest
 from snapreplay import App, MapState, Stores, Topic
 from snapreplay.app.ranges import Anchor
 from snapreplay.errors import StopError
-from snapreplay.service.core.kafka_errors import (
-    NotAuthorized,
-    OffsetTrimmed,
-    ReadStalled,
-    Unreachable,
-)
+from snapreplay.service.core.kafka_errors import NotAuthorized, OffsetTrimmed, ReadStalled, Unreachable
 from snapreplay.snapshots.format.envelope import RecordKind, decode, encode
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.snapshots.proof.moment import Moment
+from snapreplay.snapshots.proof.records import Moment
 from snapreplay.snapshots.proof.replay import Cause, prove, segments
 from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
 from snapreplay.state.digest import Digest, digest_of_stores
@@ -38,12 +33,12 @@ class Logs:
         self.world = world
 
     def increments(self, start_offset, end_offset):
-        return self.read(INCREMENTS, start_offset, end_offset)
+        return self.input(INCREMENTS, start_offset, end_offset)
 
     def snapshots(self, start_offset, end_offset):
-        return self.read(SNAPSHOTS, start_offset, end_offset)
+        return self.input(SNAPSHOTS, start_offset, end_offset)
 
-    def read(self, topic, start_offset, end_offset):
+    def input(self, topic, start_offset, end_offset):
         log = self.world.log(topic)
         if start_offset < log.start:
             raise OffsetTrimmed(f"{topic} begins at {log.start}")
@@ -61,7 +56,7 @@ def proved(world, app=None):
     logs, moment = Logs(world), now(world)
     last = last_batch(moment, logs, At())
     assert last is not None
-    return [prove(app or world.app, s, logs, logs.read) for s in segments(moment, last)]
+    return [prove(app or world.app, s, logs) for s in segments(moment, last)]
 
 
 def edited(world, kind, number, **fields):
@@ -96,9 +91,7 @@ def unsteady(value, account):
 
 
 @pytest.mark.parametrize("changes", [True, False])
-@pytest.mark.parametrize(
-    ("rule", "cause"), [(spoilt, Cause.CODE_CHANGED), (unsteady, Cause.NOT_DETERMINISTIC)]
-)
+@pytest.mark.parametrize(("rule", "cause"), [(spoilt, Cause.CODE_CHANGED), (unsteady, Cause.NOT_DETERMINISTIC)])
 def test_a_difference_is_named_with_its_cause(changes, rule, cause):
     """Of the first batch of each segment, with a key: by recorded changes, or by the next snapshot, if there is one."""
     reports = proved(memory.world(changes=changes), apps.ledger("memory", rule))
@@ -140,12 +133,14 @@ def test_an_input_that_cannot_be_read_now_ends_the_proof(error):
     last = last_batch(moment, logs, At())
     assert last is not None
 
-    def failing(topic, start_offset, end_offset):
-        yield from islice(logs.read(topic, start_offset, end_offset), 3)
-        raise error(f"cannot read {topic}")
+    class Failing(Logs):
+        def input(self, topic, start_offset, end_offset):
+            yield from islice(super().input(topic, start_offset, end_offset), 3 if topic == PAYMENTS else None)
+            if topic == PAYMENTS:
+                raise error(f"cannot read {topic}")
 
     with pytest.raises(error, match=PAYMENTS):
-        prove(world.app, segments(moment, last)[0], logs, failing)
+        prove(world.app, segments(moment, last)[0], Failing(world))
 
 
 def test_a_state_that_is_no_map_is_held_against_the_next_snapshot():
@@ -158,10 +153,7 @@ def test_a_state_that_is_no_map_is_held_against_the_next_snapshot():
     reports = proved(memory.world(app=apps.tape("memory")), apps.tape("memory", Forgetful))
     assert reports[0].finding is not None
     assert "has other entries" in reports[0].finding.detail
-    assert (
-        "differs in 1 key, first b'more': recorded absent, replayed b''"
-        in reports[0].finding.detail
-    )
+    assert "differs in 1 key, first b'more': recorded absent, replayed b''" in reports[0].finding.detail
 
 
 def test_a_digest_without_a_record_is_compared():
@@ -198,10 +190,7 @@ def test_what_a_decision_gave_up_is_not_replayed():
 
 @pytest.mark.parametrize(
     "world",
-    [
-        memory.world(app=apps.tape("memory")),
-        edited(memory.world(), RecordKind.INCREMENT, -1, last_decision_offset=4),
-    ],
+    [memory.world(app=apps.tape("memory")), edited(memory.world(), RecordKind.INCREMENT, -1, last_decision_offset=4)],
     ids=["no map", "decided"],
 )
 def test_without_its_snapshots_neither_has_a_state(world):

@@ -7,53 +7,31 @@ import pytest
 
 from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.envelope import RecordKind, decode
-from snapreplay.snapshots.format.records import ChangesRecord, Increment
+from snapreplay.snapshots.format.records import ChangesRecord
 from snapreplay.snapshots.proof.entries import entries_of, manifest_of
-from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
 from snapreplay.state.digest import Digest
 from tests.snapshots.proof.faults import another_value, other_changes
 from tests.support.audited_log import RETIRED, Fault, Story, changed, flipped, store_of
 from tests.support.audited_topics import MemoryLogs, MemoryTopics
+from tests.support.compacting import logs_of, now
 
 
 def told(fault=None):
-    """A partition's logs and their moment."""
-    topics = MemoryTopics()
-    story = Story(topics, "ledger", 1)
+    """A partition's story and its logs."""
+    story = Story(MemoryTopics(), "ledger", 1)
     story.tell({0: fault} if fault is not None else {})
-    return story, MemoryLogs(topics, story.app_id, 0)
+    return story, logs_of(story)
 
 
-def now(story):
-    bounds = (story.topics.bounds(topic, 0) for topic in (story.log, story.snaps))
-    return Moment(0, *next(bounds), *next(bounds))
-
-
-def folded(story, logs):
-    """Batch → (offset of its increment, entries): a dict, and nothing of the product's fold."""
-    entries: dict[bytes, bytes] = {}
-    found = {}
-    moment = now(story)
-    for records in logs.increments(moment.log_start, moment.log_end):
-        for record in records:
-            entry = decode(record.value)
-            if isinstance(entry, ChangesRecord):
-                changes = {k: v for store in entry.stores.values() for k, v in store.items()}
-                entries |= {k: v for k, v in changes.items() if v is not None}
-                for key in [k for k, v in changes.items() if v is None]:
-                    del entries[key]
-            elif isinstance(entry, Increment):
-                for key in [k for k in entries if store_of(k) in entry.cleared]:
-                    del entries[key]
-                found[entry.batch] = record.offset, dict(entries)
-    return found
+BATCHES = ("genesis", "batch1", "batch2", "batch3", "batch4", "batch5")
 
 
 def ended(story, batch):
-    """The entries after a batch, by the changes records alone: an increment may be damaged."""
+    """The entries after a batch, by the changes records alone, as an increment may be damaged: a dict, and nothing of
+    the product's fold."""
     entries: dict[bytes, bytes] = {}
-    for records in MemoryLogs(story.topics, story.app_id, 0).increments(0, now(story).log_end):
+    for records in logs_of(story).increments(0, now(story).log_end):
         for record in records:
             value = record.value or b""
             entry = decode(value) if value[5] == RecordKind.CHANGES else None
@@ -77,11 +55,11 @@ def entries_at(story, logs, at):
 def test_the_state_after_every_batch_is_the_fold_of_all_before_it() -> None:
     """By batch, and by the offset behind its increment; without a bound the latest."""
     story, logs = told()
-    truth = folded(story, logs)
-    assert len(truth) == 6
-    for batch, (offset, entries) in truth.items():
-        assert entries_at(story, logs, At(batch=batch)) == (batch, entries)
-        assert entries_at(story, logs, At(offset=offset + 1)) == (batch, entries)
+    ends = [written[-1] for stage, written in story.partitions[0].written.items() if stage in BATCHES]
+    assert len(ends) == 6
+    for batch, offset in enumerate(ends):
+        assert entries_at(story, logs, At(batch=batch)) == (batch, ended(story, batch))
+        assert entries_at(story, logs, At(offset=offset + 1)) == (batch, ended(story, batch))
     assert entries_at(story, logs, At()) == (5, story.partitions[0].state)
     assert state_at(now(story), logs, At(batch=-1)) is None
 
@@ -89,13 +67,13 @@ def test_the_state_after_every_batch_is_the_fold_of_all_before_it() -> None:
 def test_what_was_trimmed_cannot_be_asked_for() -> None:
     """A batch before the oldest snapshot that is left is refused, by name; that snapshot's own is the first."""
     story, logs = told()
-    truth = folded(story, logs)
+    truth = {batch: ended(story, batch) for batch in (4, 5)}
     newer, older = story.partitions[0].pointers
     story.trim(0, older.increment_offset, newer.first_chunk_offset)
     with pytest.raises(StateUnreachable, match=r"batch 3.*begin at offset"):
         state_at(now(story), logs, At(batch=3))
     for batch in (4, 5):
-        assert entries_at(story, logs, At(batch=batch)) == (batch, truth[batch][1])
+        assert entries_at(story, logs, At(batch=batch)) == (batch, truth[batch])
 
 
 def test_a_batch_without_changes_is_not_passed() -> None:
@@ -114,10 +92,7 @@ def test_a_batch_without_changes_is_not_passed() -> None:
 
 @pytest.mark.parametrize(
     ("fault", "batch"),
-    [
-        (Fault("batch3", values=other_changes), 3),
-        (Fault("batch3", values=lambda values: values[1:]), 3),
-    ],
+    [(Fault("batch3", values=other_changes), 3), (Fault("batch3", values=lambda values: values[1:]), 3)],
 )
 def test_a_wrong_state_is_never_given(fault, batch) -> None:
     """Changes that are not their digest, and changes that are missing. The next snapshot leads past them."""

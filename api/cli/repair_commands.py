@@ -1,0 +1,220 @@
+"""Commands that find what is wrong and repair it: doctor, accept, patch. Only a person can decide on the last two."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snapreplay.api.cli.exits import ExitCode
+from snapreplay.api.cli.options import Loaded, LoadedIfNamed, OfCluster, Output
+from snapreplay.api.cli.output import Format, console, note, print_json, table, written_whole
+from snapreplay.app.ways import look_again
+from snapreplay.counted import counted, counted_or_no
+from snapreplay.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from snapreplay.service.decisions.accept import Acceptance
+    from snapreplay.service.decisions.patch import Patch
+    from snapreplay.service.doctor.report import DoctorReport
+    from snapreplay.service.publish.state import Begun
+
+
+async def doctor(app: LoadedIfNamed, *, settings: OfCluster, output: Output = Format.TABLE) -> None:
+    """Examine brokers, topics, permissions, open transactions and state, and say what to repair.
+
+    Exit code 0: no findings; 1: findings; 2: could not run."""
+    from snapreplay.service.doctor.collect import examine
+
+    report = await examine(app, settings)
+    _print_report(report, output)
+    raise typer.Exit(ExitCode.FINDINGS if report.findings else ExitCode.OK)
+
+
+def _print_report(report: DoctorReport, output: Format) -> None:
+    """Print what was looked at and each finding with its remedy, or one JSON document."""
+    if output is Format.JSON:
+        import msgspec
+
+        print_json(msgspec.to_builtins(report))
+        return
+    out = console()
+    looked_at = ((name, f"{count:,}") for name, count in report.looked_at.items())
+    out.print(table(("looked at", "count"), looked_at, right="count"))
+    for finding in report.findings:
+        out.print(f"{finding.check}: {finding.where}", style="bold", markup=False)
+        out.print(f"  {finding.problem}", markup=False, soft_wrap=True)
+        out.print(f"  remedy: {finding.remedy}", markup=False, soft_wrap=True)
+    print(f"{report.app_id or 'cluster'}: {counted_or_no(len(report.findings), 'finding')} ({report.seconds:.1f} s)")
+
+
+async def accept(
+    app: Loaded,
+    *,
+    partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="The FAILED partition.")],
+    finding: Annotated[
+        str, typer.Option("--finding", metavar="ID", help="Id of the finding, from the hint of the failure.")
+    ],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the log keeps it.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")] = False,
+    settings: OfCluster,
+    output: Output = Format.TABLE,
+) -> None:
+    """Accept what a recovery found, and let the partition continue from there.
+
+    The log keeps who decided it, when and why. Run `snapreplay retry` afterwards."""
+    from snapreplay.service.decisions.accept import carry_out, propose
+    from snapreplay.service.kafka.cluster import KafkaCluster
+
+    cluster = KafkaCluster(settings)
+
+    def tell(news: str) -> None:
+        note(f"partition {partition}: {news}")
+
+    acceptance = await propose(app, settings, cluster, partition, finding, reason, tell)
+    if output is Format.TABLE:
+        _print_acceptance(acceptance)
+    if not dry_run:
+        tell("writing the snapshot and the decision")
+    accepted = None if dry_run else await carry_out(acceptance)
+    if output is Format.JSON:
+        print_json(_accepted_document(acceptance, accepted))
+    else:
+        print(_accepted(acceptance, accepted))
+
+
+def _print_acceptance(acceptance: Acceptance) -> None:
+    print(f"partition {acceptance.context.partition}: {acceptance.decision['finding']}")
+    print(f"  {acceptance.decision['problem']}")
+    for line in acceptance.plan:
+        print(f"  - {line}")
+    print(f"  by {acceptance.decision['by']}: {acceptance.decision['reason']}", flush=True)
+
+
+def _accepted(acceptance: Acceptance, accepted: Begun | None) -> str:
+    if accepted is None:
+        return "dry run: nothing was written"
+    return (
+        f"accepted: increment {accepted.increment.batch} at offset {accepted.offset}, snapshot"
+        f" {accepted.snapshot_id}. Now run {look_again(acceptance.context.partition)}"
+    )
+
+
+def _accepted_document(acceptance: Acceptance, accepted: Begun | None) -> dict[str, object]:
+    return {
+        "partition": acceptance.context.partition,
+        "finding": acceptance.decision["finding"],
+        "problem": acceptance.decision["problem"],
+        "plan": list(acceptance.plan),
+        "reason": acceptance.decision["reason"],
+        "by": acceptance.decision["by"],
+        **_place(accepted),
+    }
+
+
+def _place(begun: Begun | None) -> dict[str, object]:
+    """Say where a decision stands; None: it was a dry run."""
+    return {
+        "dry_run": begun is None,
+        "batch": begun.increment.batch if begun else None,
+        "offset": begun.offset if begun else None,
+        "snapshot_id": begun.snapshot_id if begun else None,
+    }
+
+
+async def patch(
+    app: Loaded,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines, one for each entry; - for standard input.")],
+    *,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; of the lines that give none.")] = "",
+    undo: Annotated[
+        Path | None, typer.Option("--undo", metavar="FILE", help="Write the lines that take it back to this file.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before it is done.")] = False,
+    settings: OfCluster,
+    output: Output = Format.TABLE,
+) -> None:
+    """Correct entries of the state: in each partition all of them, or none.
+
+    A line is {"store": …, "key": …, "expected": …, "value": …, "reason": …}. It is refused if the entry has another
+    value than expected. The log keeps who corrected what, when and why."""
+    from snapreplay.service.decisions.patch import carry_out, close, propose
+    from snapreplay.service.kafka.cluster import KafkaCluster
+
+    asks = not (yes or dry_run)
+    if asks and not sys.stdin.isatty():
+        raise UsageError(
+            "there is no terminal to ask whether it is to be done", hint="look at `--dry-run`, then run with `--yes`"
+        )
+    patches = await propose(app, settings, KafkaCluster(settings), _lines(file), reason, note)
+    try:
+        if asks or output is Format.TABLE:
+            _print_patches(patches, stderr=output is Format.JSON)
+        if asks and not typer.confirm("Correct these entries?", err=True):
+            note("nothing was changed")
+            raise typer.Exit(ExitCode.REFUSED)
+        _write_undo(None if dry_run else undo, patches)
+        for each in patches:
+            begun = None if dry_run else await carry_out(each)
+            if output is Format.JSON:
+                print_json(_patched_document(each, begun))
+            else:
+                print(_patched(each, begun), flush=True)
+    finally:
+        await close(patches)
+
+
+def _lines(file: Path) -> list[bytes]:
+    if str(file) == "-":
+        return sys.stdin.buffer.readlines()
+    try:
+        return file.read_bytes().splitlines()
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}", hint="name a file of JSON lines") from error
+
+
+def _write_undo(file: Path | None, patches: Sequence[Patch]) -> None:
+    with written_whole(file) as out:
+        if out is not None:
+            out.writelines(f"{one.undone()}\n" for each in patches for one in each.corrections)
+
+
+def _print_patches(patches: Sequence[Patch], *, stderr: bool) -> None:
+    from snapreplay.state.correction import shown
+
+    rows = [
+        (each.partition, one.place, shown(one.expected), shown(one.value), one.reason)
+        for each in patches
+        for one in each.corrections
+    ]
+    out = console(stderr=stderr)
+    out.print(table(("partition", "entry", "is", "becomes", "reason"), rows, right="partition"))
+    out.print(
+        "A full snapshot of the corrected state is written. A running owner is fenced for as long as that takes. No"
+        " outputs are written.",
+        soft_wrap=True,
+    )
+
+
+def _patched(patch: Patch, begun: Begun | None) -> str:
+    entries = counted(len(patch.corrections), "entry")
+    if begun is None:
+        return f"partition {patch.partition}: dry run, {entries} would be corrected"
+    return (
+        f"partition {patch.partition}: {entries} corrected by increment {begun.increment.batch} at offset"
+        f" {begun.offset}, snapshot {begun.snapshot_id}"
+    )
+
+
+def _patched_document(patch: Patch, begun: Begun | None) -> dict[str, object]:
+    return {
+        "partition": patch.partition,
+        "entries": [{"line": one.line, "entry": one.place, "reason": one.reason} for one in patch.corrections],
+        "decision": dict(begun.increment.decision or {}) if begun else None,
+        **_place(begun),
+    }

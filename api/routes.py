@@ -1,0 +1,327 @@
+"""All routes: the state of every partition, full snapshots on demand and the operations that write them, probes,
+metrics and facts.
+
+Handlers are `async` and only ask a `StatusSource`. Nothing here may block, because the same loop answers probes.
+"""
+
+from __future__ import annotations
+
+import re
+from operator import attrgetter
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path, Request, Response
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
+from pydantic import BeforeValidator, Field
+
+from snapreplay.api import problems, views
+from snapreplay.api.answers import ApiContext, Here
+from snapreplay.errors import PartitionNotLive, UnknownPartition
+from snapreplay.service.control.metrics import DocumentCollector
+from snapreplay.service.control.protocol import (
+    UNREADY_SECONDS,
+    Adopt,
+    Check,
+    Look,
+    Operation,
+    Retry,
+    ServiceFacts,
+    TriggerSnapshot,
+)
+from snapreplay.service.core.phase import Phase
+
+ROUTERS = tuple(
+    APIRouter(tags=[tag], generate_unique_id_function=attrgetter("name"))
+    for tag in ("partitions", "snapshots", "process")
+)
+_partitions, _snapshots, _process = ROUTERS
+
+# ---- what is taken
+
+PARTITION_MAX = 2**31 - 1  # Kafka's partition numbers are int32
+OFFSET_MAX = 2**53 - 1
+"""JSON has no larger integer that every client reads exactly; no log is that long."""
+
+PartitionNumber = Annotated[
+    int, Field(ge=0, le=PARTITION_MAX, description="Number of a state partition.", examples=[0])
+]
+
+
+def _canonical(value: object) -> object:
+    # int() also takes "+1", "1_0", " 1" and "1.0": one partition has one URL.
+    if isinstance(value, str) and not re.fullmatch(r"0|[1-9][0-9]{0,9}", value):
+        raise ValueError("a partition is a number, such as 0")
+    return value
+
+
+PathPartition = Annotated[
+    PartitionNumber, BeforeValidator(_canonical), Path(description="Number of a state partition.")
+]
+
+
+def _whole(value: object) -> object:
+    # JSON has one kind of number: 2.0 is an integer there, and some clients send it.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class SnapshotRequest(problems.Model):
+    """The partitions to write a full snapshot of, and why."""
+
+    partitions: Annotated[
+        list[Annotated[PartitionNumber, BeforeValidator(_whole)]] | None,
+        Field(min_length=1, max_length=10_000, description="If left out: all live partitions of this process."),
+    ] = None
+    reason: Annotated[str, Field(max_length=500, description="Kept with the operation and the snapshot.")] = ""
+
+
+class Proposal(problems.Model):
+    """A snapshot that a job has written into the snapshots topic."""
+
+    manifest_offset: Annotated[
+        int, Field(ge=0, le=OFFSET_MAX, description="Of its manifest in the snapshots topic."), BeforeValidator(_whole)
+    ]
+
+
+_PROPOSED = {"one": {"summary": "The offset that the job has printed", "value": {"manifest_offset": 1042}}}
+_REQUESTS = {
+    "all": {"summary": "All live partitions of this process", "value": {}},
+    "some": {"summary": "Two partitions, with a reason", "value": {"partitions": [0, 2], "reason": "before deploy 42"}},
+}
+
+# ---- partitions
+
+
+@_partitions.get("/restore-status", responses=views.answered(views.RestoreStatus))
+async def restore_status(here: Here) -> Response:
+    """Tell the running or last recovery of every partition of this process: phase, snapshot, mode, progress,
+    seconds per phase, proof. It also answers before any partition is assigned."""
+    return views.answer(views.restore_status(here.status.facts, here.status.partitions))
+
+
+@_partitions.get("/api/v1/partitions", responses=views.answered(views.Partitions))
+async def list_partitions(here: Here) -> Response:
+    """List the partitions that this process owns or recently owned, ordered by number."""
+    now = here.now()
+    shown = tuple(views.partition(each, now) for each in here.status.partitions)
+    return views.answer(views.Partitions(shown))
+
+
+@_partitions.get(
+    "/api/v1/partitions/{partition}",
+    responses=views.answered(
+        views.Partition, problems.UNKNOWN_PARTITION, problems.NOT_HERE, problems.INVALID, problems.NOT_REACHED
+    ),
+)
+async def get_partition(here: Here, partition: PathPartition) -> Response:
+    """Describe one partition of this process."""
+    for status in here.status.partitions:
+        if status.partition == partition:
+            return views.answer(views.partition(status, here.now()))
+    raise _missing(here, partition)
+
+
+@_partitions.post(
+    "/api/v1/partitions/{partition}/retry",
+    status_code=202,
+    summary="Let a failed partition recover again",
+    responses=views.begun(
+        problems.UNKNOWN_PARTITION,
+        problems.NOT_HERE,
+        problems.NOT_FAILED,
+        problems.RETRYING,
+        problems.INVALID,
+        problems.NOT_REACHED,
+    ),
+)
+async def retry_partition(here: Here, partition: PathPartition) -> Response:
+    """Let a failed partition recover again, after the cause was repaired or accepted. The topics are checked again,
+    then the partition recovers from the fence on; the other partitions of this process continue. The operation
+    succeeds when the partition is live and has committed a batch, or found nothing to commit for a second; it fails
+    when the partition fails again."""
+    try:
+        operation = await here.source.perform(Retry(partition))
+    except (UnknownPartition, PartitionNotLive):
+        raise _missing(here, partition) from None
+    return views.accepted(operation)
+
+
+@_partitions.post(
+    "/api/v1/partitions/{partition}/adopt",
+    status_code=202,
+    summary="Point to a snapshot that a job proposes",
+    responses=views.begun(
+        problems.MALFORMED,
+        problems.UNKNOWN_PARTITION,
+        problems.NOT_OWNED,
+        problems.ADOPTING,
+        problems.TOO_LARGE,
+        problems.INVALID,
+        problems.NOT_REACHED,
+    ),
+)
+async def adopt_snapshot(
+    here: Here, partition: PathPartition, proposal: Annotated[Proposal, Body(openapi_examples=_PROPOSED)]
+) -> Response:
+    """Let the owner judge the snapshot whose manifest lies at this offset: it reads the manifest, the increment of
+    its batch and every chunk, and hashes every entry. Processing continues meanwhile. The operation succeeds when
+    an increment points to the snapshot. It fails with the reason if the proposal is rejected, and nothing else
+    happens."""
+    if here.status.facts.partition_count is None:
+        raise problems.not_reached()
+    operation = await here.source.perform(Adopt(partition, proposal.manifest_offset))
+    return views.accepted(operation)
+
+
+def _missing(here: ApiContext, partition: int) -> problems.ProblemError:
+    count = here.status.facts.partition_count
+    if count is None:
+        return problems.not_reached()
+    if partition >= count:
+        return problems.unknown_partition(partition, count)
+    return problems.ProblemError(
+        problems.NOT_HERE,
+        f"partition {partition} exists (there are {count}), but this process does not own it",
+        partition=partition,
+        partition_count=count,
+    )
+
+
+# ---- snapshots
+
+
+@_snapshots.post(
+    "/trigger-snapshot",
+    status_code=202,
+    summary="Write full snapshots now",
+    responses=views.begun(
+        problems.MALFORMED,
+        problems.UNKNOWN_PARTITION,
+        problems.NOT_OWNED,
+        problems.NOTHING_LIVE,
+        problems.BUSY,
+        problems.TOO_LARGE,
+        problems.INVALID,
+        problems.NOT_REACHED,
+    ),
+)
+async def trigger_snapshot(
+    here: Here, request: Annotated[SnapshotRequest | None, Body(openapi_examples=_REQUESTS)] = None
+) -> Response:
+    """Request a full snapshot of each of these partitions, or without a body of all live ones. Processing continues
+    meanwhile. If one partition is refused, no snapshot is started."""
+    wanted = request or SnapshotRequest()
+    partitions = _checked(here, wanted.partitions)
+    operation = await here.source.perform(TriggerSnapshot(partitions, wanted.reason))
+    return views.accepted(operation)
+
+
+def _checked(here: ApiContext, partitions: list[int] | None) -> tuple[int, ...] | None:
+    if here.status.facts.partition_count is None:
+        raise problems.not_reached()
+    if partitions is not None:
+        return tuple(sorted(set(partitions)))
+    if not any(each.phase is Phase.LIVE for each in here.status.partitions):
+        raise problems.ProblemError(
+            problems.NOTHING_LIVE,
+            "no partition of this process is live: there is nothing to write",
+            hint="GET /restore-status says what they are doing",
+        )
+    return None
+
+
+@_snapshots.get("/api/v1/snapshots", responses=views.answered(views.Snapshots))
+async def list_snapshots(here: Here) -> Response:
+    """List the full snapshots that this process wrote or used, newest first, at most 500."""
+    return views.answer(views.Snapshots(here.status.snapshots))
+
+
+@_snapshots.get("/api/v1/operations", responses=views.answered(views.Operations))
+async def list_operations(here: Here) -> Response:
+    """List the last 1,000 operations at most, newest first."""
+    return views.answer(views.Operations(here.status.operations))
+
+
+@_snapshots.get(
+    "/api/v1/operations/{operation_id}",
+    responses=views.answered(Operation, problems.UNKNOWN_OPERATION, problems.INVALID),
+)
+async def get_operation(here: Here, operation_id: Annotated[str, Path(max_length=200)]) -> Response:
+    """Tell what became of an operation: ask again while `state` is `running`."""
+    for operation in here.status.operations:
+        if operation.id == operation_id:
+            return views.answer(operation)
+    raise problems.ProblemError(
+        problems.UNKNOWN_OPERATION,
+        f"operation {operation_id!r} is not known: this process keeps its last 1,000 operations,"
+        " and none from before its start",
+        hint="GET /api/v1/operations lists them",
+    )
+
+
+# ---- process
+
+
+def _probe_responses(ok: str, failing: str) -> dict[int | str, dict[str, Any]]:
+    return views.answered(views.Probe, description=ok) | {503: views.documented(views.Probe, failing)}
+
+
+DEAD_SECONDS = 10.0  # a silent process is frozen, or a handler keeps the interpreter to itself
+
+
+def _answer(look: Look, silent_seconds_max: float, kind: str, *checks: Check) -> Response:
+    """Answer with the service's checks of this kind. HTTP has a process of its own: it answers while the service is
+    frozen, and must say so."""
+    document = look.document
+    answers = document is not None and look.age_seconds < silent_seconds_max
+    checks += (Check("service process", answers, f"last answer {look.age_seconds:.1f} s ago"),)
+    checks += getattr(document, kind, ())
+    ok = all(check.ok for check in checks)
+    return views.answer(views.Probe("ok" if ok else "failing", checks), 200 if ok else 503)
+
+
+@_process.get("/healthz", responses=_probe_responses("Leave it alone.", "Kill it: it cannot recover by itself."))
+async def liveness(here: Here) -> Response:
+    """Say whether this process should be left alone or killed. A long restore, a failed partition or an absent
+    cluster is never a reason to kill it."""
+    return _answer(here.look, DEAD_SECONDS, "live_checks")
+
+
+@_process.get("/readyz", responses=_probe_responses("Member of the group, every partition live.", "Not ready (yet)."))
+async def readiness(here: Here) -> Response:
+    """Say whether every assigned partition is live. A process without partitions is ready, too."""
+    return _answer(here.look, UNREADY_SECONDS, "ready_checks")
+
+
+@_process.get("/startupz", responses=_probe_responses("Started: probe it with /healthz from now on.", "Not started."))
+async def startup(here: Here) -> Response:
+    """Say whether the process has started: HTTP answers and its loops run. It does not wait for a restore."""
+    return _answer(here.look, DEAD_SECONDS, "live_checks", Check("http", ok=True))
+
+
+@_process.get("/api/v1", responses=views.answered(ServiceFacts))
+async def get_facts(here: Here) -> Response:
+    """Name app, versions, instance and cluster."""
+    return views.answer(here.status.facts)
+
+
+@_process.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Prometheus text format, or OpenMetrics when asked for.",
+            "content": {
+                "text/plain": {"schema": {"type": "string"}},
+                "application/openmetrics-text": {"schema": {"type": "string"}},
+            },
+        },
+        **problems.documented(),
+    },
+)
+async def metrics(here: Here, request: Request) -> Response:
+    """Write every metric of docs/metrics.md."""
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(
+        encode(DocumentCollector(here.status, await here.source.counted())),
+        media_type=content_type or CONTENT_TYPE_PLAIN_0_0_4,
+    )

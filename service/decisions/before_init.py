@@ -1,0 +1,122 @@
+"""Asks before an app begins: where, when no position is recorded, and whether a partition had an owner that
+its log does not show. The transaction coordinator remembers fences."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from snapreplay.app import names
+from snapreplay.app.app import App
+from snapreplay.app.ranges import Anchor, PositionAnchor
+from snapreplay.errors import StopError, UsageError
+from snapreplay.service.core.lineage import Fencer, fencer
+from snapreplay.service.ports import Bounds, Cluster, Reader, TopicPartition
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.witnesses import witness_of
+from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.log.place import is_ours
+
+StartFrom = Literal["earliest", "latest"]
+
+
+def check_start(start: object) -> None:
+    """Raise UsageError if it is not a `StartFrom`. A typo must not skip the records that are in the inputs."""
+    if start not in get_args(StartFrom):
+        raise UsageError(
+            f"start={start!r} is not a valid value", hint=f"use one of {', '.join(map(repr, get_args(StartFrom)))}"
+        )
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places to begin at in each input.
+
+    Attributes:
+        positions: input → the next offset.
+        below: input → what its log holds directly below that offset, as far as anything is there.
+        anchors: input → the last record before that offset, if it was processed.
+    """
+
+    positions: dict[str, int]
+    below: dict[str, PositionAnchor]
+    anchors: dict[str, Anchor]
+
+
+async def start_offsets(context: Context, start: StartFrom) -> Places:
+    """Return where to begin in each input of this partition, as its log is now: the log's start, or its last stable
+    offset.
+
+    Raises:
+        Unreachable: the cluster did not answer.
+    """
+    positions, below = dict[str, int](), dict[str, PositionAnchor]()
+    async with reading(context.cluster) as reader:
+        for name in context.input_names:
+            partition = TopicPartition(name, context.partition)
+            bounds = await reader.bounds(partition)
+            positions[name] = bounds.start_offset if start == "earliest" else bounds.end_offset
+            if positions[name] > bounds.start_offset:
+                anchor = await reader.anchor_at(partition, positions[name])
+                if anchor is not None:
+                    below[name] = anchor
+    return Places(positions, below, {})
+
+
+CLAIM_FOLLOWS_SECONDS = 1.0  # of an `init`, or an owner, that has just fenced
+
+
+async def fenced_before(context: Context) -> Fencer:
+    """Say who has fenced a partition whose log holds no increment. It was an owner if its claim does not appear in the
+    log, even after a while. A transaction marker is not a claim: it is also written into a topic that was created
+    again. Nor does a claim show that nobody came after it: a witness may know of a batch that this log has lost.
+    """
+    if await _is_witnessed(context):
+        return Fencer.OWNER
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + CLAIM_FOLLOWS_SECONDS
+    while True:
+        late = loop.time() > deadline  # before the log is asked: answers may take longer than a claim
+        async with reading(context.cluster, read_committed=False) as reader:
+            bounds = await reader.bounds(context.increments)
+            if bounds.start_offset > 0:
+                return Fencer.OWNER  # nobody else deletes records
+            if await holds_ours(reader, context.increments, bounds):
+                return Fencer.INIT
+        found = await _last_fencer(context.cluster, context.app, context.partition)
+        if late or found is not Fencer.OWNER:
+            return found
+        await asyncio.sleep(0.1)
+
+
+async def holds_ours(reader: Reader, log: TopicPartition, bounds: Bounds) -> bool:
+    """Say whether the log holds a record of ours; transaction markers do not count."""
+    async for records in reader.read(log, *bounds):
+        if any(is_ours(record.value or b"", record.headers) for record in records):
+            return True
+    return False
+
+
+async def _is_witnessed(context: Context) -> bool:
+    """Say whether a batch behind the genesis was committed to this log."""
+    log = context.increments
+    witness = await witness_of(context.cluster, context.app.app_id, log)
+    if witness is None or witness.batch == 0:
+        return False
+    return witness.topic_id in {"", context.view.topic_ids.get(log.topic, "")}
+
+
+async def never_owned(cluster: Cluster, app: App[Any], partition_count: int) -> bool:
+    """Say whether the coordinator knows no owner of any partition."""
+    for partition in range(partition_count):
+        if await _last_fencer(cluster, app, partition) is Fencer.OWNER:
+            return False
+    return True
+
+
+async def _last_fencer(cluster: Cluster, app: App[Any], partition: int) -> Fencer:
+    try:
+        return fencer(await cluster.last_fence(names.transactional_id(app.app_id, partition)))
+    except StopError:  # a cluster that does not tell: then any member may have fenced
+        return Fencer.OWNER if await cluster.member_count(app.app_id) else Fencer.NOBODY

@@ -1,0 +1,283 @@
+"""Corrects single entries of the state.
+
+The state is restored and proven, and the lines are compared with it. Then the partition is fenced, and an increment
+records the decision and points to a snapshot of the corrected state. No handler runs, and no outputs are written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from snapreplay.app.app import App
+from snapreplay.counted import counted
+from snapreplay.errors import DamagedError, ReleaseError, UsageError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core.chain import standing_for
+from snapreplay.service.core.kafka_errors import Fenced, OffsetTrimmed
+from snapreplay.service.core.owners import Superseded
+from snapreplay.service.core.refusals import refuse as refuse_last
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.decisions.examine import Examiner, OnNews
+from snapreplay.service.ports import Cluster
+from snapreplay.service.preflight import inspect
+from snapreplay.service.publish.owned import Owned, owned
+from snapreplay.service.publish.state import Begun, LogWentOn, begin_anew, by_whom
+from snapreplay.service.recovery.comparison import DigestMismatch
+from snapreplay.service.runtime.context import Context, Identity, contexts_of
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.snapshots.format.records import PATCHED_KIND
+from snapreplay.snapshots.log.batches import BrokenChain
+from snapreplay.snapshots.log.by_changes import ChangesLost
+from snapreplay.state.correction import Correction, correct, corrections_of, entry_of, refusals, refuse
+from snapreplay.state.digest import Digest
+
+INSTANCE_ID = "snapreplay-patch"
+"""The instance id in the claim. It tells a fenced owner that no process of the service fenced it."""
+ATTEMPTS_MAX = 4
+"""The most attempts. A running owner takes its partition back after 1 s, then 2 s, 4 s and 8 s, so a large state has
+more time in a later one."""
+TOLD_ENTRIES = 20
+"""The most entries that a decision names."""
+
+
+class OwnerTookItBack(ReleaseError):
+    """The running owner fenced us before the snapshot was written."""
+
+
+class OtherVersion(UsageError):
+    """This version of the app stores other fields than the one that wrote the state."""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """The corrections of one partition. `examiner` holds its uncorrected state."""
+
+    context: Context
+    corrections: Sequence[Correction]
+    examiner: Examiner
+
+    @property
+    def partition(self) -> int:
+        return self.context.partition
+
+    @property
+    def last(self) -> FoundIncrement:
+        return self.examiner.found
+
+
+async def propose(
+    app: App[Any], settings: Settings, cluster: Cluster, lines: Iterable[bytes], reason: str, on_news: OnNews
+) -> list[Patch]:
+    """Restore the states and compare the lines with them. Only reads; `on_news` hears how far it is.
+
+    Args:
+        lines: as `corrections_of` reads them. All partitions are restored if a line does not name its own.
+        reason: of the lines that give none.
+
+    Returns:
+        By partition, at least one. The caller closes their examiners.
+
+    Raises:
+        NotCorrected: lines that cannot be read, or expect something else than the state has.
+        StopError: a recovery of a partition would fail.
+        OlderState, OtherVersion: another version of the app must write to this state.
+        UsageError, Unreachable: as preflight.
+    """
+    view = await inspect(app, settings, cluster)
+    corrections = corrections_of(lines, app.new_store().view, view.partition_count, reason)
+    named = {each.partition for each in corrections}
+    contexts = [
+        replace(each, identity=Identity.of_this_process(INSTANCE_ID))
+        for each in contexts_of(app, settings, cluster, view)
+        if None in named or each.partition in named
+    ]
+    patches: list[Patch] = []
+    try:
+        for context in contexts:
+            found = await _patch(context, corrections, on_news)
+            if found.corrections:
+                patches.append(found)
+            else:
+                await found.examiner.close()
+        refuse(_misplaced(corrections, patches))
+        done = [each for each in patches if _is_done(each)]
+        for each in done if len(done) < len(patches) else ():
+            on_news(f"partition {each.partition}: its lines have been carried out already")
+            patches.remove(each)
+            await each.examiner.close()
+        refuse([why for each in patches for why in _refused(each)])
+    except BaseException:
+        await close(patches)
+        raise
+    return patches
+
+
+async def close(patches: Iterable[Patch]) -> None:
+    """Give up what their examiners hold."""
+    for each in patches:
+        await each.examiner.close()
+
+
+async def _patch(context: Context, corrections: Sequence[Correction], on_news: OnNews) -> Patch:
+    def tell(news: str) -> None:
+        on_news(f"partition {context.partition}: {news}")
+
+    examiner = Examiner(context, context.app.new_store(), tell)
+    try:
+        error = await examiner.examine()
+        if error is not None:
+            raise await examiner.hinted(error)
+        examiner.refuse_older()
+        _refuse_other_fields(context, examiner.found)
+        number = context.partition
+        mine = [each._replace(partition=number) for each in corrections if _is_in(each, number, examiner)]
+    except BaseException:
+        await examiner.close()
+        raise
+    return Patch(context, mine, examiner)
+
+
+def _refuse_other_fields(context: Context, last: FoundIncrement) -> None:
+    """Raise OtherVersion if the decision would record other fields than the version that wrote the state."""
+    if context.fields_after(last.increment) == last.increment.fields:
+        return
+    raise OtherVersion(
+        f"partition {context.partition}: values have other fields in app version {context.app.version} than in"
+        f" {last.increment.origin.app_version}, which wrote the state and could not go on with corrected entries",
+        hint="run the command with the version that wrote the state; or let this version commit a batch first",
+    )
+
+
+def _is_in(correction: Correction, partition: int, examiner: Examiner) -> bool:
+    if correction.partition is not None:
+        return correction.partition == partition
+    return entry_of(examiner.store, correction)[1] is not None
+
+
+def _is_done(patch: Patch) -> bool:
+    found = ((each, entry_of(patch.examiner.store, each)[1]) for each in patch.corrections)
+    return all(stored == each.stored[1] for each, stored in found)
+
+
+def _misplaced(corrections: Sequence[Correction], patches: Sequence[Patch]) -> list[str]:
+    """Return a message for each line that fits no partition, or several, or an entry that another line is for."""
+    problems = []
+    for patch in patches:
+        lines: dict[tuple[str, Any], int] = {}
+        for each in patch.corrections:
+            first = lines.setdefault((each.store, each.key), each.line)
+            if first != each.line:
+                problems.append(
+                    f"line {each.line}: {each.place} of partition {patch.partition} is in line {first} already"
+                )
+    for each in corrections:
+        places = [patch.partition for patch in patches if each.line in {one.line for one in patch.corrections}]
+        if not places:
+            problems.append(
+                f"line {each.line}: {each.place} is in no partition"
+                + (': an entry that is added needs "partition"' if each.expected is msgspec.UNSET else "")
+            )
+        elif len(places) > 1:
+            problems.append(
+                f"line {each.line}: {each.place} is in the partitions {', '.join(map(str, places))}:"
+                ' say which with "partition"'
+            )
+    return problems
+
+
+def _refused(patch: Patch) -> list[str]:
+    return list(refusals(patch.examiner.store, patch.corrections))
+
+
+async def carry_out(patch: Patch) -> Begun:
+    """Fence, claim, compare once more, write the snapshot, commit the decision. The patch cannot be used again.
+
+    If the owner takes the partition back meanwhile, the patch is tried again. Batches that it has committed are kept.
+
+    Raises:
+        NotCorrected: an entry has changed meanwhile.
+        OwnerTookItBack: `ATTEMPTS_MAX` times in a row.
+        LogWentOn: what the owner has committed meanwhile cannot be followed by recorded changes, or the log is another.
+        CommitInDoubt, Unreachable: only the log shows what happened. A second call with the same lines is refused if
+            the first one was committed.
+    """
+    for attempt in count(1):
+        try:
+            return await _carried_out(patch)
+        except (Fenced, Superseded) as error:
+            if attempt == ATTEMPTS_MAX:
+                raise OwnerTookItBack(
+                    f"partition {patch.partition} was taken back {attempt} times before its snapshot was written,"
+                    f" nothing was changed: {error.message}",
+                    hint="if the app runs, stop it; if another patch runs, wait for it. Then run the command again",
+                ) from error
+        finally:
+            await patch.examiner.close()
+        patch = await _patch(patch.context, patch.corrections, _nobody)
+    raise AssertionError("the last attempt returned or raised")
+
+
+def _nobody(_: str) -> None:
+    """Tell nobody: it was told before."""
+
+
+async def _carried_out(patch: Patch) -> Begun:
+    context, examiner = patch.context, patch.examiner
+    async with owned(context) as ours:
+        await _catch_up(patch, ours)
+        refuse(_refused(patch), f" in partition {patch.partition}")
+        store, last = examiner.store, patch.last
+        before = store.digest
+        correct(store, patch.corrections)
+        standing = standing_for(last, store.digest, store.store_digests)
+        standing = msgspec.structs.replace(standing, topic_ids=dict(context.view.topic_ids))
+        decision = _decision(patch, before, store.digest)
+        reporter = Reporter(StatusBoard(), context.partition)
+        return await begin_anew(context, ours.producer, ours.owner_epoch, store, standing, decision, reporter)
+
+
+async def _catch_up(patch: Patch, ours: Owned) -> None:
+    """Bring the state to the last increment before our claim. Much may have happened since it was examined."""
+    context, examiner = patch.context, patch.examiner
+    own = [context.increments.topic, context.snapshots.topic]
+    ids = await context.cluster.topic_ids(own)
+    if ours.owner_epoch < examiner.end_offset or any(ids.get(n) != context.view.topic_ids.get(n) for n in own):
+        raise _went_on(patch, "its log was cut, or made again, since it was examined")
+    newer = await ours.last_increment(examiner.end_offset)
+    if newer is None:
+        return
+    went_on = f"it went on to batch {newer.increment.batch} since it was examined"
+    if (refusal := refuse_last(context.expected, ours.owner_epoch, newer)) is not None:
+        raise _went_on(patch, f"{went_on}: {refusal.message}") from refusal
+    try:
+        await examiner.follow(newer)
+    except (BrokenChain, ChangesLost, DamagedError, DigestMismatch, OffsetTrimmed) as error:
+        raise _went_on(patch, f"{went_on}, and its changes do not lead there: {error.message}") from error
+
+
+def _went_on(patch: Patch, what: str) -> LogWentOn:
+    return LogWentOn(
+        f"partition {patch.partition}: {what}. Nothing was decided",
+        hint="stop the app, run the command again, and start the app",
+    )
+
+
+def _decision(patch: Patch, before: Digest | None, after: Digest | None) -> dict[str, str]:
+    corrections, batch = patch.corrections, patch.last.increment.batch
+    told = [str(each) for each in corrections]
+    told[TOLD_ENTRIES:] = [f"and {len(told) - TOLD_ENTRIES} more"] if len(told) > TOLD_ENTRIES else []
+    digest = hashlib.sha256(f"{patch.context.increments} {patch.last.offset} {corrections}".encode()).hexdigest()
+    return {
+        "finding": f"{PATCHED_KIND}-{digest[:8]}",
+        "problem": f"{counted(len(corrections), 'entry')} of the state after batch {batch} had to be corrected",
+        "decided": f"{'; '.join(told)}; digest {before} became {after}; no handler ran, and no outputs were written",
+        "reason": "; ".join(dict.fromkeys(each.reason for each in corrections))[:1000],
+        "by": by_whom(),
+    }

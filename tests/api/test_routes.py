@@ -1,0 +1,291 @@
+"""All routes: every answer, and every bad input that they can meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
+from prometheus_client.parser import text_string_to_metric_families as parse_plain
+
+from snapreplay.service.control.protocol import Check
+from tests.support.fake_control import LIVE
+
+JSON = {"Content-Type": "application/json"}
+
+
+def problem(response: Any, status: int, name: str) -> dict[str, Any]:
+    """The problem document of a response, checked to be one of this status and kind."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = response.json()
+    assert document["type"] == f"urn:snapreplay:problem:{name}"
+    assert document["status"] == status
+    assert document["instance"] == response.request.url.path
+    return document
+
+
+ACCEPTED = {
+    "/trigger-snapshot": ({"partitions": [0], "reason": "deploy"}, ("snapshot", "deploy", 0)),
+    "/api/v1/partitions/2/retry": (None, ("retry", "", 2)),
+    "/api/v1/partitions/0/adopt": ({"manifest_offset": 42}, ("adopt", "manifest at offset 42", 0)),
+}
+
+
+@pytest.mark.parametrize("path", ACCEPTED)
+def test_what_is_asked_for_is_accepted_with_location_and_operation(client, path):
+    """Of a partition that is live, or failed for a retry: 202, where to follow it, and the operation itself."""
+    body, expected = ACCEPTED[path]
+    response = client.post(path, json=body)
+    assert response.status_code == 202
+    operation = response.json()
+    (part,) = operation["parts"]
+    assert (operation["kind"], operation["reason"], part["partition"]) == expected
+    assert response.headers["location"] == f"/api/v1/operations/{operation['id']}"
+    assert response.headers["retry-after"] == "1"
+    assert client.get(response.headers["location"]).json() == operation
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"null", b'{"partitions": null}'])
+def test_trigger_without_partitions_means_all_live_ones(client, body):
+    """No body, an empty one and null all ask for every live partition, and only those."""
+    response = client.post("/trigger-snapshot", content=body, headers=JSON)
+    assert response.status_code == 202
+    assert [part["partition"] for part in response.json()["parts"]] == [0]
+
+
+@pytest.mark.parametrize("partitions", [[0, 0], [0.0]], ids=["twice", "a whole float"])
+def test_a_partition_is_asked_once_however_it_is_named(client, partitions):
+    """JSON has one kind of number: 0.0 is the integer 0 to it."""
+    parts = client.post("/trigger-snapshot", json={"partitions": partitions}).json()["parts"]
+    assert [part["partition"] for part in parts] == [0]
+
+
+def test_unknown_partition_is_404_and_says_how_many_there_are(client, control):
+    """A partition beyond the count: 404 with the count; nothing was started."""
+    response = client.post("/trigger-snapshot", json={"partitions": [0, 6]})
+    document = problem(response, 404, "unknown-partition")
+    assert document["detail"] == "partition 6 does not exist: there are 6 (0 to 5)"
+    assert document["partition_count"] == 6
+    assert control.operations() == []
+
+
+@pytest.mark.parametrize(
+    ("partition", "reason"),
+    [(5, "another process owns it"), (1, "it is loading, not live"), (2, "it is failed, not live")],
+)
+def test_unowned_or_not_live_partition_is_409(client, partition, reason):
+    """A partition that exists but cannot be written here and now: 409 with the reason."""
+    response = client.post("/trigger-snapshot", json={"partitions": [partition]})
+    document = problem(response, 409, "partition-not-live")
+    assert document["detail"] == f"partition {partition}: {reason}"
+    assert document["partition"] == partition
+    assert "restore-status" in document["hint"]
+
+
+@pytest.mark.parametrize(
+    ("path", "partition", "body", "what"),
+    [
+        ("/trigger-snapshot", 0, {"partitions": [0]}, "a snapshot"),
+        ("/api/v1/partitions/2/retry", 2, None, "a retry"),
+        ("/api/v1/partitions/0/adopt", 0, {"manifest_offset": 42}, "an adoption"),
+    ],
+)
+def test_busy_partition_is_409_with_the_running_operation(client, path, partition, body, what):
+    """One of a kind at a time: 409 naming the operation to follow."""
+    running = client.post(path, json=body).json()["id"]
+    document = problem(client.post(path, json=body), 409, f"{what.split()[1]}-running")
+    assert document["detail"] == f"{what} of partition {partition} is already running"
+    assert document["operation_id"] == running
+    assert document["hint"] == f"GET /api/v1/operations/{running} shows it"
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ('{"partitions": [false]}', "body.partitions.0"),
+        ('{"partitions": [1, "0"]}', "body.partitions.1"),
+        ('{"partitions": [0.5]}', "body.partitions.0"),
+        ('{"partitions": [-1]}', "body.partitions.0"),
+        ('{"partitions": [2147483648]}', "body.partitions.0"),
+        ('{"partitions": [NaN]}', "body.partitions.0"),
+        ('{"partitions": [null]}', "body.partitions.0"),
+        ('{"partitions": []}', "body.partitions"),
+        ('{"partitions": 0}', "body.partitions"),
+        ('{"partition": [0]}', "body.partition"),
+        ('{"reason": ["hunter2"]}', "body.reason"),
+        ('{"reason": "\\ud800"}', "body.reason"),
+        ("[]", "body"),
+        ("false", "body"),
+    ],
+)
+def test_invalid_body_is_422_and_names_the_field(client, control, body, where):
+    """A wrong value is refused by the name of its field, never coerced, never a 500, nor echoed: it may be a secret."""
+    document = problem(client.post("/trigger-snapshot", content=body, headers=JSON), 422, "invalid-request")
+    assert [error["where"] for error in document["errors"]] == [where]
+    assert document["detail"].startswith(f"{where}: ")
+    assert "hunter2" not in str(document)
+    assert control.operations() == []
+
+
+@pytest.mark.parametrize("body", [b'{"partitions":', b"{'partitions': [0]}", b"\xff\xfe{", b"[" * 100_000, b"9" * 5000])
+def test_malformed_json_is_400(client, control, body):
+    """Bytes that are no JSON, or too deep or too long to be read: 400, never a 500."""
+    problem(client.post("/trigger-snapshot", content=body, headers=JSON), 400, "malformed-body")
+    assert control.operations() == []
+
+
+@pytest.mark.parametrize("name", ["nope", "%00", "%ff", "%ED%A0%80"])
+def test_unknown_operation_is_404_and_says_how_many_are_kept(client, name):
+    """An operation that never was, or was evicted: 404 with the rule, whatever the bytes."""
+    response = client.get(f"/api/v1/operations/{name}")
+    assert response.status_code == 404
+    assert response.json()["type"].endswith("unknown-operation")
+    assert "1,000" in response.json()["detail"]
+
+
+def test_lists_are_newest_first(client):
+    """Operations and snapshots come as objects with `items`, so that paging can be added."""
+    first = client.post("/trigger-snapshot").json()["id"]
+    second = client.post("/api/v1/partitions/2/retry").json()["id"]
+    listed = client.get("/api/v1/operations").json()["items"]
+    assert [each["id"] for each in listed] == [second, first]
+    snapshots = client.get("/api/v1/snapshots").json()["items"]
+    assert [each["snapshot_id"] for each in snapshots] == ["77aa"]
+
+
+# ---- partitions
+
+
+def test_restore_status_of_a_finished_recovery(client):
+    """A live partition shows its recovery whole: mode, snapshot, fallback, phases, proof."""
+    shown = client.get("/restore-status").json()["partitions"][0]
+    named = [shown[name] for name in ("phase", "percent", "mode", "attempts", "owner_epoch")]
+    assert named == ["live", 100, "changes", 1, 130]
+    assert shown["snapshot"]["snapshot_id"] == "5c1d"
+    assert shown["fallback_from"] == "88bb"
+    assert "crc32" in shown["fallback_reason"]
+    assert shown["seconds_per_phase"] == {"fencing": 0.02, "loading": 0.9}
+    assert shown["proof"] == {"recorded": "1100:0a:0b", "computed": "1100:0a:0b", "equal": True, "batches_compared": 14}
+    assert shown["finished_at"] == "2026-11-18T11:05:01.500000Z"
+
+
+def test_summary_counts_phases_and_averages(client):
+    """The summary: partitions by phase, the mean, and not all live."""
+    summary = client.get("/restore-status").json()["summary"]
+    assert summary["partitions_by_phase"] == {"live": 1, "loading": 1, "failed": 1, "assigned": 1}
+    assert summary["all_live"] is False
+    assert summary["percent"] == pytest.approx((100 + 12.5 + 0 + 0) / 4)
+
+
+@pytest.mark.parametrize(("partition", "name"), [("5", "partition-not-here"), ("6", "unknown-partition")])
+def test_partition_elsewhere_or_nowhere_is_404(client, partition, name):
+    """Owned by another process and non-existent are told apart."""
+    response = client.get(f"/api/v1/partitions/{partition}")
+    assert response.status_code == 404
+    assert response.json()["type"] == f"urn:snapreplay:problem:{name}"
+    assert response.json()["partition_count"] == 6
+
+
+def test_partition_before_the_cluster_was_reached_is_503(client, control):
+    """Nobody knows yet whether it exists: 503, not 404."""
+    control.statuses = {}
+    control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=None)
+    response = client.get("/api/v1/partitions/0")
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "5"
+
+
+@pytest.mark.parametrize("name", ["abc", "false", "1.0", "+1", "1_0", "%201", "00", "-1", "9" * 11])
+def test_partition_has_one_spelling(client, name):
+    """What int() would take but nobody means is 422, so that each partition has one URL."""
+    response = client.get(f"/api/v1/partitions/{name}")
+    assert response.status_code == 422
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("partition", "status", "name"),
+    [
+        ("0", 409, "partition-not-failed"),
+        ("5", 404, "partition-not-here"),
+        ("6", 404, "unknown-partition"),
+        ("x", 422, "invalid-request"),
+    ],
+)
+def test_retry_refuses_what_did_not_fail_here(client, control, partition, status, name):
+    """By name; nothing was started."""
+    problem(client.post(f"/api/v1/partitions/{partition}/retry"), status, name)
+    assert control.operations() == []
+
+
+@pytest.mark.parametrize(
+    ("partition", "status", "name"),
+    [(9, 404, "unknown-partition"), (4, 409, "partition-not-live"), (1, 409, "partition-not-live")],
+)
+def test_an_adoption_needs_a_live_partition_here(client, partition, status, name):
+    """Only its owner can judge and point."""
+    body = {"manifest_offset": 42}
+    problem(client.post(f"/api/v1/partitions/{partition}/adopt", json=body), status, name)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"manifest_offset": -1}, {"manifest_offset": 2**53}, {"manifest_offset": "7"}, {"manifest_offset": None}],
+)
+def test_an_adoption_needs_an_offset(client, body):
+    """Nothing is started otherwise."""
+    problem(client.post("/api/v1/partitions/0/adopt", json=body), 422, "invalid-request")
+
+
+# ---- process
+
+
+def test_liveness_lists_its_checks(client):
+    """200 with every check, though partitions are restoring and one failed; nor is that waited for at the start."""
+    assert client.get("/startupz").status_code == 200
+    response = client.get("/healthz")
+    assert response.status_code == 200
+    assert response.json()["status"] == "ok"
+    assert [check["name"] for check in response.json()["checks"]] == ["service process", "loop", "progress"]
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/startupz"])
+def test_liveness_fails_with_the_loop(client, control, path):
+    """503 when a check fails, and the failing one says why."""
+    control.checks = [Check("loop", ok=False, detail="did not turn for 61 s")]
+    response = client.get(path)
+    assert response.status_code == 503
+    assert response.json()["status"] == "failing"
+    assert response.json()["checks"][-1]["detail"] == "did not turn for 61 s"
+
+
+def test_readiness_follows_the_partitions(client, control):
+    """Not ready while one partition is not live, ready when all are, ready without any."""
+    assert client.get("/readyz").status_code == 503
+    control.statuses = {0: LIVE}
+    assert client.get("/readyz").status_code == 200
+    control.statuses = {}
+    (check,) = client.get("/readyz").json()["checks"]
+    assert check["name"] == "service process"
+    assert check["ok"]
+
+
+@pytest.mark.parametrize(
+    ("accept", "media", "parse"),
+    [
+        ("", "text/plain; version=", parse_plain),
+        ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text", parse_open),
+    ],
+)
+def test_metrics_are_given_in_the_format_that_is_asked_for(client, accept, media, parse):
+    """With a value of `Control` as it is now; OpenMetrics' parser is strict about names and units."""
+    response = client.get("/metrics", headers={"Accept": accept})
+    assert response.headers["content-type"].startswith(media)
+    samples = {
+        (sample.name, sample.labels.get("partition")): sample.value
+        for family in parse(response.text)
+        for sample in family.samples
+    }
+    assert samples["snapreplay_input_lag_records", "0"] == 22

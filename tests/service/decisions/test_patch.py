@@ -1,0 +1,377 @@
+"""Correcting entries: as expected or not at all, exactly once, beside a running owner, in every kind of log."""
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+
+from snapreplay import App, MapState, Stores, Topic
+from snapreplay.errors import UsageError
+from snapreplay.service.decisions.patch import INSTANCE_ID, OtherVersion, OwnerTookItBack, carry_out, propose
+from snapreplay.service.publish.state import LogWentOn
+from snapreplay.service.recovery.inputs import InputTrimmed
+from snapreplay.state.correction import NotCorrected
+from tests.support import apps
+from tests.support.accepting import fenced_while_writing, killed_before_its_increment
+from tests.support.entries import read_entry
+from tests.support.in_memory import virtual
+
+WRONG, RIGHT = {"n": 7, "sum": 420}, {"n": 7, "sum": 400}
+LINE = {"key": "k0", "expected": WRONG, "value": RIGHT}
+
+
+async def proposed(bench, *lines, app=None, **tables):
+    """Find what `patch --dry-run` finds."""
+    news: list[str] = []
+    text = [json.dumps(each).encode() for each in lines]
+    return await propose(app or bench.app, bench.settings(**tables), bench.cluster, text, "ticket 17", news.append)
+
+
+async def patched(bench, *lines, **given):
+    """Do what `patch --yes` does."""
+    return [await carry_out(each) for each in await proposed(bench, *lines, **given)]
+
+
+async def past(bench, **tables):
+    """120 records and 20 that add to k0: k0 is WRONG."""
+    await bench.past(**tables)
+    async with bench.live() as one:
+        await bench.feed(20)
+        await one.position(140)
+
+
+@virtual
+async def test_an_entry_is_corrected_by_one_fenced_increment_that_says_so(bench):
+    """From which value to which, why, by whom, the digest before and after, no outputs; the next owner has it."""
+    await past(bench)
+    before = bench.batches()[-1]
+    outputs = await bench.read(bench.output)
+    (begun,) = await patched(bench, LINE)
+    after = bench.batches()[-1]
+    assert (after, after.batch) == (begun.increment, before.batch + 1)
+    assert (after.ranges, after.outputs, after.positions) == ([], {}, before.positions)
+    assert after.begins_anew
+    said = after.decision
+    assert said["finding"].startswith("state-patched-")
+    assert said["problem"] == f"1 entry of the state after batch {before.batch} had to be corrected"
+    assert """state['k0']: {"n":7,"sum":420} → {"n":7,"sum":400}""" in said["decided"]
+    assert f"digest {before.digest} became {after.digest}" in said["decided"]
+    assert said["reason"] == "ticket 17"
+    assert await bench.read(bench.output) == outputs
+    async with bench.live() as one:
+        assert one.view()["k0"] == RIGHT
+        await bench.feed(20)
+        await one.position(160)
+        assert one.view()["k0"] == {"n": 8, "sum": 400 + 140}
+        assert [each.finding for each in one.status.decisions] == [said["finding"]]
+
+
+@virtual
+async def test_a_proposal_writes_nothing(bench):
+    """As --dry-run."""
+    await past(bench)
+    before = [await bench.read(topic) for topic in (bench.increments, bench.snapshots)]
+    (patch,) = await proposed(bench, LINE)
+    assert [str(each) for each in patch.corrections] == ["""state['k0']: {"n":7,"sum":420} → {"n":7,"sum":400}"""]
+    assert [await bench.read(topic) for topic in (bench.increments, bench.snapshots)] == before
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (
+            {"key": "k0", "expected": RIGHT, "value": WRONG},
+            'is {"n":7,"sum":420}, but was expected to be {"n":7,"sum":',
+        ),
+        ({"key": "k0", "absent": True, "value": RIGHT, "partition": 0}, "but was expected to be no entry"),
+        ({"key": "nobody", "expected": WRONG, "delete": True}, "nobody.*is in no partition"),
+        (
+            {"key": "nobody", "expected": WRONG, "delete": True, "partition": 0},
+            "is not there, but .* was expected; the line would make the same of it",
+        ),
+        ({"key": "new", "absent": True, "value": RIGHT}, 'an entry that is added needs "partition"'),
+    ],
+)
+@virtual
+async def test_nothing_is_corrected_if_one_line_expects_something_else(bench, line, why):
+    """The other line would have been right."""
+    await past(bench)
+    good = {"key": "k1", "expected": {"n": 7, "sum": 427}, "delete": True}
+    before = await bench.read(bench.increments)
+    with pytest.raises(NotCorrected, match=f"1 line cannot be carried out, so nothing was:\n  line 2: .*{why}"):
+        await patched(bench, good, line)
+    assert await bench.read(bench.increments) == before
+
+
+@virtual
+async def test_entries_are_added_and_deleted_and_taken_back(bench):
+    """The lines that take a patch back lead to the same digest, by another decision."""
+    await past(bench)
+    before = bench.batches()[-1]
+    (patch,) = await proposed(
+        bench,
+        {"key": "new", "absent": True, "value": RIGHT, "partition": 0},
+        {"key": "k1", "expected": {"n": 7, "sum": 427}, "delete": True},
+    )
+    undo = [json.loads(each.undone()) for each in patch.corrections]
+    await carry_out(patch)
+    async with bench.live() as one:
+        assert "k1" not in one.view()
+        assert one.view()["new"] == RIGHT
+    assert undo[0] == {
+        "store": "default",
+        "key": "new",
+        "expected": RIGHT,
+        "delete": True,
+        "partition": 0,
+        "reason": "takes back: ticket 17",
+    }
+    await patched(bench, *undo)
+    assert bench.batches()[-1].digest == before.digest
+    await bench.restored()
+
+
+@virtual
+async def test_the_same_patch_twice_is_refused_by_name(bench):
+    """The value is what the line would make of it already."""
+    await past(bench)
+    await patched(bench, LINE)
+    with pytest.raises(NotCorrected, match="the line would make the same of it"):
+        await patched(bench, LINE)
+
+
+@virtual
+async def test_batches_that_a_running_owner_commits_meanwhile_are_kept(bench):
+    """It is fenced, its batches since the proposal are followed, and it comes back to the corrected state."""
+    await past(bench)
+    async with bench.live() as one:
+        epoch = one.status.owner_epoch
+        (patch,) = await proposed(bench, {"key": "new", "absent": True, "value": RIGHT, "partition": 0})
+        await bench.feed(20)
+        await one.position(160)
+        await carry_out(patch)
+        await bench.feed(20)
+        await one.position(180)
+        assert one.status.owner_epoch > epoch
+        assert one.view()["new"] == RIGHT
+        assert one.view()["k0"] == {"n": 9, "sum": 420 + 140 + 160}
+
+
+@virtual
+async def test_an_entry_that_changes_after_the_look_is_not_corrected(bench):
+    """The owner's value stays, and the owner comes back."""
+    await past(bench)
+    async with bench.live() as one:
+        (patch,) = await proposed(bench, LINE)
+        await bench.feed(1)
+        await one.position(141)
+        with pytest.raises(NotCorrected, match=r'is {"n":8,"sum":560}, but was expected'):
+            await carry_out(patch)
+        await bench.feed(19)
+        await one.position(160)
+    await bench.restored()
+
+
+@virtual
+async def test_without_recorded_changes_the_owner_must_be_stopped(bench):
+    """Nothing is decided about batches that cannot be followed; without a running owner the same patch is done."""
+    lean = {"changelog": {"enabled": False}}
+    await past(bench, **lean)
+    async with bench.live() as one:
+        (patch,) = await proposed(bench, LINE)
+        await bench.feed(20)
+        await one.position(160)
+        with pytest.raises(LogWentOn, match="went on to batch") as refused:
+            await carry_out(patch)
+        assert "stop the app, run the command again" in refused.value.hint
+    await patched(bench, {"key": "k0", "expected": {"n": 8, "sum": 560}, "value": RIGHT})
+    async with bench.live() as one:
+        assert one.view()["k0"] == RIGHT
+
+
+@virtual
+async def test_a_patch_that_was_fenced_is_tried_again(bench, monkeypatch):
+    """The running owner takes its partition back; later tries have more time."""
+    await past(bench)
+    fenced_while_writing(monkeypatch, 3)
+    await patched(bench, LINE)
+    async with bench.live() as one:
+        assert one.view()["k0"] == RIGHT
+
+
+@virtual
+async def test_a_patch_that_is_fenced_every_time_gives_up_with_a_way_out(bench, monkeypatch):
+    """Nothing was changed; stopping the app, which ends the fences, is the way."""
+    await past(bench)
+    fenced_while_writing(monkeypatch, 4)
+    with pytest.raises(OwnerTookItBack, match="taken back 4 times") as refused:
+        await patched(bench, LINE)
+    assert refused.value.hint.startswith("if the app runs, stop it; if another patch runs, wait for it")
+    await bench.restored()
+    await patched(bench, LINE)
+
+
+@virtual
+async def test_killed_before_its_increment_nothing_was_decided(bench, monkeypatch):
+    """Claim and snapshot are there; the state is the old one, and the patch can be made."""
+    await past(bench)
+    killed_before_its_increment(monkeypatch)
+    with pytest.raises(asyncio.CancelledError):
+        await patched(bench, LINE)
+    monkeypatch.undo()
+    await bench.restored()
+    await patched(bench, LINE)
+
+
+@virtual
+async def test_a_partition_that_could_not_recover_is_not_patched(bench):
+    """The error of the recovery, with its own hint."""
+    await bench.past()
+    await bench.feed(20)
+    bench.trim(bench.input, 130)
+    with pytest.raises(InputTrimmed, match="10 offsets are gone") as refused:
+        await patched(bench, LINE)
+    assert "snapreplay accept" in refused.value.hint
+
+
+class Narrow(msgspec.Struct):
+    n: int = 0
+
+
+class Wider(msgspec.Struct):
+    n: int = 0
+    more: int = 0
+
+
+def typed(value):
+    """Count payments by key in values of this type."""
+    inputs = Topic("payments-app")
+    app = App("app", inputs=[inputs], state=lambda: MapState(str, value, default=value))
+
+    @app.handler(inputs)
+    def on_payment(record, state, out):
+        state[record.key].n += 1
+
+    return app
+
+
+def shop(name):
+    """Two stores; what is in `offers` expires an hour after it was touched."""
+    inputs = Topic(f"payments-{name}")
+    app = App(
+        name,
+        inputs=[inputs],
+        state=lambda: Stores(items=MapState(str, int), offers=MapState(tuple[str, int], int, ttl_ms=3_600_000)),
+    )
+
+    @app.handler(inputs)
+    def on_item(record, state, out):
+        state.items[record.key] = record.value["amount"]
+        state.offers[record.key, 1] = record.value["amount"]
+
+    return app
+
+
+@virtual
+async def test_stores_are_named_and_tuples_are_keys(bench):
+    """One decision over two stores; what expires was touched by it."""
+    await bench.prepare(shop("app"))
+    async with bench.live() as one:
+        await bench.feed(3)
+        await one.position(3)
+    await patched(
+        bench,
+        {"store": "items", "key": "k2", "expected": 2, "value": 5},
+        {"store": "offers", "key": ["k1", 1], "expected": 1, "delete": True},
+        {"store": "offers", "key": ["k2", 1], "expected": 2, "value": 6, "reason": "agreed by phone"},
+    )
+    said = bench.batches()[-1].decision
+    assert "state.items['k2']: 2 → 5; state.offers[('k1', 1)]: 1 → no entry" in said["decided"]
+    assert said["reason"] == "ticket 17; agreed by phone"
+    async with bench.live() as one:
+        state = one.runner.store.committed_view()
+        assert dict(state.items) == {"k0": 0, "k1": 1, "k2": 5}
+        assert dict(state.offers) == {("k0", 1): 0, ("k2", 1): 6}
+
+
+@virtual
+async def test_an_entry_that_expires_meanwhile_is_not_corrected(bench):
+    """A record an hour later came between look and claim."""
+    await bench.prepare(shop("app"))
+    async with bench.live() as one:
+        await bench.feed(1)
+        await one.position(1)
+        (patch,) = await proposed(bench, {"store": "offers", "key": ["k0", 1], "expected": 0, "value": 6})
+        bench.log(bench.input).append(b"late", b'{"amount": 1}', (), 4_000_000, None)
+        await one.position(2)
+        with pytest.raises(NotCorrected, match=r"state.offers\[\('k0', 1\)\] is not there, but 0 was expected"):
+            await carry_out(patch)
+
+
+@virtual
+async def test_an_entry_stands_in_one_line_also_if_only_one_names_the_partition(bench):
+    """Their order would decide."""
+    await past(bench)
+    with pytest.raises(NotCorrected, match=r"line 2: .*is in line 1 already"):
+        await proposed(bench, LINE, {"key": "k0", "expected": WRONG, "delete": True, "partition": 0})
+
+
+@virtual
+async def test_a_log_that_was_made_again_since_the_look_is_not_decided_about(bench):
+    """What was examined may be another state, even if all of it is there again."""
+    await past(bench)
+    (patch,) = await proposed(bench, LINE)
+    bench.copy_again(bench.increments, len((await bench.read(bench.increments))[0]))
+    with pytest.raises(LogWentOn, match="its log was cut, or made again, since it was examined"):
+        await carry_out(patch)
+
+
+@virtual
+async def test_other_fields_than_the_running_version_has_are_not_recorded(bench):
+    """The running version could not go on with them."""
+    await bench.prepare(typed(Narrow))
+    async with bench.live() as one:
+        await bench.feed(1)
+        await one.position(1)
+    line = {"key": "k0", "expected": {"n": 1}, "value": {"n": 2}}
+    with pytest.raises(OtherVersion, match="values have other fields in app version") as refused:
+        await proposed(bench, line, app=typed(Wider))
+    assert (
+        refused.value.hint
+        == "run the command with the version that wrote the state; or let this version commit a batch first"
+    )
+    await patched(bench, line)
+    async with bench.live(typed(Wider)) as one:
+        await bench.feed(1)
+        await one.position(2)
+    await patched(bench, {"key": "k0", "expected": {"n": 2}, "value": {"n": 2, "more": 1}}, app=typed(Wider))
+
+
+@virtual
+async def test_a_decision_names_twenty_entries_and_counts_the_others(bench):
+    """An increment is one record: its size is bounded."""
+    await past(bench)
+    lines = [{"key": f"n{i}", "absent": True, "value": {"n": i}, "partition": 0} for i in range(30)]
+    (begun,) = await patched(bench, *lines)
+    decided = begun.increment.decision["decided"]
+    assert decided.count("no entry → ") == 20
+    assert "; and 10 more; digest" in decided
+
+
+@virtual
+async def test_the_claim_says_that_no_process_of_the_service_fenced(bench):
+    """Its instance id is that of the command."""
+    await past(bench)
+    (begun,) = await patched(bench, LINE)
+    (records,) = await bench.read(bench.increments)
+    (claim,) = [read_entry(each.value) for each in records if each.offset == begun.increment.owner_epoch]
+    assert claim.instance_id == INSTANCE_ID
+
+
+@virtual
+async def test_a_state_that_is_no_map_has_no_entries_to_name(bench):
+    """Refused before anything is restored."""
+    await bench.prepare(apps.tape("app"))
+    with pytest.raises(UsageError, match="the state is no map but Tape"):
+        await patched(bench, LINE)
