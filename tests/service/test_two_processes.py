@@ -14,7 +14,7 @@ from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import Genesis
 from tests.support import apps
 from tests.support.child import Load
-from tests.support.deadlines import scaled, within
+from tests.support.deadlines import within
 from tests.support.entries import read_entry
 from tests.support.stage import phase, processed, until
 from tests.support.tampering import bring_back, tamper, with_fields
@@ -107,9 +107,9 @@ async def test_who_finds_the_log_of_another_app_leaves_the_group(stage, unique):
         await members(0)
         assert "left the group" in {c.name: c for c in service.control.ready_checks()}["member"].detail
         await in_thread(bring_back, servers, increments, log)
-        service.control.retry(0)
+        asked = service.control.retry(0).id
+        await until(lambda: service.control.operation(asked).state == "succeeded", "the retry succeeded")
         await members(1)
-        await service.wait_live(scaled(30))
         await here.feed(20)
         await here.assert_exactly_once(service)
 
