@@ -174,13 +174,10 @@ class Readiness:
 class CatchingUp:
     """The waiting for a state that has caught up; `wait` once. `missing` says what is not there yet."""
 
-    def __init__(
-        self, cluster: Cluster, inputs: tuple[str, ...], runners: Runners, raise_hopeless: Callable[[], None]
-    ) -> None:
+    def __init__(self, cluster: Cluster, runners: Runners, raise_hopeless: Callable[[], None]) -> None:
         """Take `raise_hopeless`, which raises if a partition is FAILED or the service was stopped."""
         self._cluster = cluster
         self._raise_hopeless = raise_hopeless
-        self._inputs = inputs
         self._runners = runners
         # By partition, of the inputs, when it was asked for first.
         self._ends: dict[int, dict[str, int]] = {}
@@ -208,14 +205,14 @@ class CatchingUp:
         return found
 
     async def _ask_for_ends(self) -> None:
-        new = set(self._runners()) - self._ends.keys()
+        new = {number: runner.inputs for number, runner in self._runners().items() if number not in self._ends}
         if not new:
             return
         try:
             async with reading(self._cluster) as reader:
-                for number in sorted(new):
+                for number, inputs in sorted(new.items()):
                     self._ends[number] = {
-                        name: (await reader.bounds(TopicPartition(name, number))).end_offset for name in self._inputs
+                        name: (await reader.bounds(TopicPartition(name, number))).end_offset for name in inputs
                     }
         except RetryableError:
             await asyncio.sleep(LOOK_SECONDS)

@@ -92,6 +92,13 @@ class Reader(Protocol):
     async def read_at(self, partition: TopicPartition, offset: int) -> InputRecord | None:
         """Read the record at exactly this offset; None when there is none (marker, aborted, compacted)."""
 
+    async def first_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
+        """Return the offset of the first record with this timestamp or a later one; the end if there is none.
+
+        Raises:
+            Unreachable: as `bounds`.
+        """
+
     async def anchor_at(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
         """Return what the log holds directly below this position, asked afresh; None when that is gone, trimmed or
         compacted. A position beyond the end is waited for.

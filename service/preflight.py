@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from snapreplay.app.app import App
 from snapreplay.app.ways import app_name, new_app
+from snapreplay.counted import counted
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings, seals_of
 from snapreplay.service.ports import Cluster, ClusterFacts, TopicFacts
@@ -14,8 +16,11 @@ from snapreplay.service.topics.requirements import (
     check_dead_letters,
     check_own_topic,
     check_replayable,
+    described,
     incomplete,
     limits_of,
+    matched_inputs,
+    matching,
     missing_topic,
     own_topics,
     partition_count,
@@ -61,14 +66,16 @@ async def inspect(
     """
     check_dead_letters(app, settings)  # before its topic is missed
     seals = seals_of(settings) if running is None else running.seals
-    inputs, outputs = _names(app.inputs), _names(app.outputs)
+    outputs = tuple(topic.name for topic in app.outputs)
     own = own_topics(app, settings)
     own_pair = set(own[:2])
-    facts = await cluster.topics({*inputs, *outputs, *own})
-    for name in (*inputs, *outputs):
+    facts = await described(app, settings, cluster)
+    for name in (*app.input_names, *outputs):
         if name not in facts:
             raise await missing_topic(cluster, app, name)
-    count = partition_count(app, facts)
+    count = partition_count(app, facts, running=running.matched if running else ())
+    matched = matched_inputs(app, facts, count)
+    inputs = (*app.input_names, *matched)
     if running is not None:
         own = tuple(name for name in own if name in facts)
     else:
@@ -85,11 +92,20 @@ async def inspect(
         _input_retention_ms([facts[name] for name in inputs]),
         _topic_ids([facts[name] for name in (*inputs, *own) if name in {*inputs, *own_pair}]),
         seals,
+        matched,
+        tuple(_misfits(app, facts, count)),
     )
 
 
-def _names(topics: Any) -> tuple[str, ...]:
-    return tuple(topic.name for topic in topics)
+def _misfits(app: App[Any], facts: Mapping[str, TopicFacts], count: int) -> Iterator[str]:
+    """Yield a sentence for each topic that matches a pattern and cannot be an input."""
+    for name in matching(app, facts):
+        found = facts[name].partition_count
+        if found != count:
+            yield (
+                f"topic {name} matches {app.declaration(name)!r}, but it has {counted(found, 'partition')} and the"
+                f" other inputs have {count}: it is not read"
+            )
 
 
 def _topic_ids(topics: list[TopicFacts]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaFeeder
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.requirements import described
 
 REDRIVEN_HEADER = f"{PREFIX}redriven_to"
 """Of a note: the next dead letter's offset."""
@@ -51,10 +52,10 @@ async def redrive(app: App[Any], settings: Settings, *, dry_run: bool = False) -
         Fenced: another `redrive` of the app has begun since. Whatever was committed is not sent again.
     """
     cluster, name = KafkaCluster(settings), dead_letters_topic(app.app_id)
-    facts = (await cluster.topics([name, *(topic.name for topic in app.inputs)])).copy()
+    facts = (await described(app, settings, cluster)) | await cluster.topics([name])
     if name not in facts:
         raise UsageError(f"app {app.app_id!r} has no dead letters: there is no topic {name!r}")
-    counts = {topic: each.partition_count for topic, each in facts.items() if topic != name}
+    counts = {topic: each.partition_count for topic, each in facts.items() if app.declaration(topic)}
     feeder = None if dry_run else KafkaFeeder(settings, f"{app.app_id}-redrive")
     done = Redriven()
     try:

@@ -198,8 +198,7 @@ class Service(Generic[S]):
             NotCaughtUp: the time is over; names what is missing.
             ServiceClosed: not started yet, or stopped, also while this waits.
         """
-        inputs = tuple(topic.name for topic in self.app.inputs)
-        catching_up = CatchingUp(self._cluster, inputs, lambda: self._runners, self._readiness.raise_hopeless)
+        catching_up = CatchingUp(self._cluster, lambda: self._runners, self._readiness.raise_hopeless)
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self.wait_started()

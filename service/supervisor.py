@@ -272,6 +272,8 @@ class Supervisor:
                 raise
             self._refused = error
             return error
+        for misfit in sorted(set(view.misfits).difference(self._view.misfits)):
+            log.error("%s", misfit)
         self._view, self._refused = view, None
         return view
 
@@ -292,7 +294,7 @@ class Supervisor:
             return
         if not isinstance(found, SnapreplayError):
             for runner in self._runners.values():
-                runner.limits_seen(found.output_limits)
+                runner.view_seen(found)
             return
         if known is None or known.message != found.message:
             log.error("the cluster has changed: %s", found)
@@ -302,7 +304,8 @@ class Supervisor:
     async def _watch_topics(self) -> None:
         """Watch for a topic that was deleted and created again: it has the same name but another id. One small
         request a second, whatever the number of partitions."""
-        names = (*(topic.name for topic in self._app.inputs), *own_topics(self._app, self._settings)[:2])
+        own = own_topics(self._app, self._settings)[:2]
+        inputs = set(self._app.input_names)
         watch = self._cluster.topic_watch()
         try:
             while True:
@@ -310,7 +313,8 @@ class Supervisor:
                 if not (self._runners or self._held):
                     continue
                 try:
-                    ids = await watch.ids(names)
+                    inputs |= set(self._view.matched)  # also those that do not exist any more: they may come back
+                    ids = await watch.ids((*sorted(inputs), *own))
                     for runner in (*self._runners.values(), *self._held.values()):
                         runner.topics_seen(ids)
                 except SnapreplayError as error:

@@ -105,7 +105,8 @@ async def _prepare(app: App[Any], settings: Settings, partitions: int) -> None:
     # A new broker has no coordinator of groups until the first question. Asked by the service, it logs errors.
     await cluster.member_count(app.app_id)
     name, at = (shlex.quote(app_name(app)), f"--bootstrap-servers {settings.kafka['bootstrap.servers']}")
-    note(f"feed it:  snapreplay feed {name} {app.inputs[0].name} {at}")
+    for topic_name in app.input_names[:1]:
+        note(f"feed it:  snapreplay feed {name} {topic_name} {at}")
     for topic in app.outputs[:1]:
         note(f"watch it: snapreplay tail {name} {topic.name} --follow {at}")
 

@@ -184,7 +184,7 @@ class Shower:
 
     def __init__(self, app: App[Any]) -> None:
         self._dead_letters = dead_letters_topic(app.app_id)
-        self._topics = {topic.name: topic for topic in (*app.inputs, *app.outputs)}
+        self._input_named, self._outputs = app.input_named, {topic.name: topic for topic in app.outputs}
 
     def document(self, record: InputRecord) -> Document:
         """Make a document for JSON: a decoded key and value as `feed` takes them. What does not decode is shown as
@@ -198,16 +198,19 @@ class Shower:
         if (record.value or b"").startswith(MAGIC):
             return found | _own(record)
         headers = [pair for pair in record.headers if not pair[0].startswith(PREFIX)]
-        topic = self._topics.get(record.topic)
+        topic = self._topic(record.topic)
         if record.topic == self._dead_letters:
             why = {
                 name.removeprefix(PREFIX): data.decode(errors="replace")
                 for name, data in record.headers
                 if name.startswith(PREFIX)
             }
-            topic = self._topics.get(why.get("topic", ""))
+            topic = self._topic(why.get("topic", ""))
             found["dead_letter"] = why
         return found | _decoded(topic, record) | {"headers": headers_of(headers)}
+
+    def _topic(self, name: str) -> Topic[Any, Any] | None:
+        return self._outputs.get(name) or self._input_named(name)
 
     def line(self, record: InputRecord) -> str:
         """Write a line for people: place, time, and what is in it."""

@@ -116,3 +116,13 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], right: str =
     for row in rows:
         made.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
     return made
+
+
+def must_ask(*, yes: bool, dry_run: bool) -> bool:
+    """Say whether to ask first, or raise UsageError: there is nobody to ask."""
+    asks = not (yes or dry_run)
+    if asks and not sys.stdin.isatty():
+        raise UsageError(
+            "there is no terminal to ask whether it is to be done", hint="look at `--dry-run`, then run with `--yes`"
+        )
+    return asks

@@ -190,9 +190,9 @@ async def redrive(
 
 def input_of(app: App[Any], name: str) -> Topic[Any, Any]:
     """Find an input, or raise UsageError: not an input of the app."""
-    for topic in app.inputs:
-        if topic.name == name:
-            return topic
+    found = app.input_named(name)
+    if found is not None:
+        return found
     what = "is an output" if name in {each.name for each in app.outputs} else "is no topic"
     raise _unknown(name, f"{what} of app {app.app_id!r}", "inputs", [t.name for t in app.inputs])
 
@@ -207,7 +207,7 @@ def readable_of(app: App[Any], name: str) -> str:
     """Complete the name, "increments" for "<app_id>-increments", or raise UsageError: not a topic of the app."""
     known = readable(app)
     for each in (name, f"{app.app_id}-{name}"):
-        if each in known:
+        if each in known or app.declaration(each):
             return each
     raise _unknown(name, f"is no topic of app {app.app_id!r}", "topics", known)
 

@@ -10,7 +10,7 @@ import typer
 
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.options import Loaded, LoadedIfNamed, OfCluster, Output
-from snapreplay.api.cli.output import Format, console, note, print_json, table, written_whole
+from snapreplay.api.cli.output import Format, console, must_ask, note, print_json, table, written_whole
 from snapreplay.app.ways import look_again
 from snapreplay.counted import counted, counted_or_no
 from snapreplay.errors import UsageError
@@ -146,11 +146,7 @@ async def patch(
     from snapreplay.service.decisions.patch import carry_out, close, propose
     from snapreplay.service.kafka.cluster import KafkaCluster
 
-    asks = not (yes or dry_run)
-    if asks and not sys.stdin.isatty():
-        raise UsageError(
-            "there is no terminal to ask whether it is to be done", hint="look at `--dry-run`, then run with `--yes`"
-        )
+    asks = must_ask(yes=yes, dry_run=dry_run)
     patches = await propose(app, settings, KafkaCluster(settings), _lines(file), reason, note)
     try:
         if asks or output is Format.TABLE:

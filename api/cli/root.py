@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from snapreplay.api.cli.author_commands import dev, new
 from snapreplay.api.cli.exits import Judging, code_of, hint_of
+from snapreplay.api.cli.inputs_command import inputs
 from snapreplay.api.cli.options import as_typed
 from snapreplay.api.cli.output import print_error
 from snapreplay.api.cli.record_commands import feed, redrive, tail
@@ -64,7 +65,7 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Develop an app": (new, dev, feed, tail),
     "Run an app on a cluster": (init, run),
     "Operate a running app": (
-        *(restore_status, trigger_snapshot, adopt, retry, health, accept, patch, redrive, doctor),
+        *(restore_status, trigger_snapshot, adopt, retry, health, inputs, accept, patch, redrive, doctor),
     ),
     "Prove and compact with Spark": (audit, compact),
     "Other": (version,),

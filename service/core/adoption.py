@@ -16,9 +16,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from snapreplay.counted import counted
-from snapreplay.service.core.chain import Chain, decided_at
+from snapreplay.service.core.chain import Chain
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX
 from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
+from snapreplay.snapshots.plan import begun_anew_at
 from snapreplay.state.digest import Digest, digest_of_stores, recorded_digests, wrong_stores
 
 SHARDS_MAX = 65536
@@ -198,7 +199,7 @@ def _other_state(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rej
         )
     if manifest.origin.app_id != last.origin.app_id:
         yield Rejection.of(Reason.OTHER_APP, f"it is of app {manifest.origin.app_id!r}, not {last.origin.app_id!r}")
-    if manifest.genesis != last.genesis:
+    if not manifest.genesis.may_precede(last.genesis):
         yield Rejection.of(
             Reason.OTHER_GENESIS, f"its genesis is {manifest.genesis}, but the chain's is {last.genesis}"
         )
@@ -216,7 +217,7 @@ def _other_state(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rej
 def _other_place(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rejection]:
     """Refuse what would not be the newest snapshot of a batch that this chain has."""
     chain, newest = standing.chain, standing.newest
-    decided_offset = decided_at(chain.last, chain.last_offset)
+    decided_offset = begun_anew_at(chain.last, chain.last_offset)
     if manifest.batch > chain.last.batch or manifest.increment_offset > chain.last_offset:
         yield Rejection.of(
             Reason.AHEAD_OF_LOG,

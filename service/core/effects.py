@@ -121,6 +121,14 @@ class Upgrade:
 
 
 @dataclass(frozen=True)
+class AddInputs:
+    """Commit an increment behind `last` that makes these topics inputs, each from its beginning."""
+
+    last: FoundIncrement
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class CheckInputs:
     """Compare the anchors, and the positions with the inputs' bounds. `in_memory`: the state comes from memory, so if
     they are refused it matters whether the logs lead to it."""
@@ -164,7 +172,7 @@ class Fail:
 Reading = ReadWindow | ReadTopicIds | ResolveDoubt | ReadStarts | Reenter | Load | Advance | CheckInputs
 """Effects that need no ownership: whoever only looks can perform them, too."""
 
-Action = Fence | WriteClaim | SeeClaim | Reading | BeginAnew | WriteState | Upgrade
+Action = Fence | WriteClaim | SeeClaim | Reading | BeginAnew | WriteState | Upgrade | AddInputs
 """What is performed, and answered by an event."""
 
 End = Wait | GoLive | GiveWay | Fail

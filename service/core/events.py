@@ -138,7 +138,17 @@ class ModeUnavailable:
 
 @dataclass(frozen=True)
 class InputsChecked:
-    """Each input still is the log that was processed, and reaches to our position."""
+    """Each input still is the log that was processed, and reaches to our position. `appeared`: topics that match a
+    pattern and are no inputs yet."""
+
+    appeared: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class InputsAdded:
+    """The topics that appeared are inputs since this increment, the last one now."""
+
+    last: FoundIncrement
 
 
 @dataclass(frozen=True)
@@ -174,6 +184,7 @@ Event = (
     | Advanced
     | ModeUnavailable
     | InputsChecked
+    | InputsAdded
     | InputsRefused
     | EffectFailed
 )

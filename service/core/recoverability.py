@@ -106,8 +106,10 @@ def _gone(seen: Seen, positions: Mapping[str, int] | None) -> str | None:
     if positions is None:
         return "its position in the input could not be read from its increment"
     for topic, first in sorted(positions.items()):
+        if topic not in seen.last.positions:
+            return f"input {topic} was retired since, and a replay may need it"
         start = seen.starts.inputs.get(topic, 0)
-        if first < start and first < seen.last.positions.get(topic, first):
+        if first < start and first < seen.last.positions[topic]:
             return f"input {topic} begins at offset {start}, but a replay needs it from {first} on"
     return None
 
@@ -117,7 +119,7 @@ def _near(seen: Seen) -> str | None:
     for pointer in seen.last.pointers[-1:]:
         positions = seen.pointed.get(pointer.snapshot_id, {})
         for topic, first in sorted(positions.items()):
-            start, position = seen.starts.inputs.get(topic, 0), seen.last.positions[topic]
+            start, position = seen.starts.inputs.get(topic, 0), seen.last.positions.get(topic, first)
             if start > 0 and first - start < NEAR_SHARE * (position - start):
                 return f"input {topic} begins at offset {start}, and the oldest kept snapshot needs it from {first} on"
     return None

@@ -12,6 +12,7 @@ The order is the correctness argument (docs: ARCHITECTURE.md "A recovery's way")
     advance   by the recorded changes, or by replaying the input; the digest must be the recorded one
     check     the inputs are the logs that were processed
     upgrade   when the state has an older schema_version that the app upgrades: write it, begin the chain anew
+    add       when topics match a pattern of the inputs and are none yet: an increment makes them inputs
     live
 
 Whatever fails transiently starts again from the fence, with back-off. Whatever a person must decide ends in
@@ -43,7 +44,7 @@ class Recovery:
     """One recovery of a partition. `attempt` counts from 1 and rises with every return to the fence. `kept` is the
     state in memory, None when there is none or it does not lead to the last increment. `restorable`: the log still
     leads to it. `state_is_last`: the store, filled from the log, has arrived at the last increment. `refusal`: why
-    this code cannot use the newest whole snapshot."""
+    this code cannot use the newest whole snapshot. `appeared`: topics that are to become inputs."""
 
     expected: Expected
     mode: RestoreMode
@@ -66,6 +67,7 @@ class Recovery:
     unavailable_mode: events.ModeUnavailable | None = None
     damage: str | None = None
     state_is_last: bool = False
+    appeared: tuple[str, ...] = ()
 
     @property
     def fallback_from(self) -> str | None:
@@ -118,12 +120,8 @@ def step(recovery: Recovery, event: events.Event) -> tuple[Recovery, effects.Eff
             return _doubt_resolved(recovery, event)
         case events.Reentered():
             return _reentered(recovery)
-        case events.StateWritten(last) if recovery.kept is None:
-            return _live(replace(recovery, last=last))
         case events.StateWritten(last):
-            written = _some(recovery.kept).written(last)
-            checking = effects.CheckInputs(last, in_memory=True)
-            return replace(recovery, last=last, kept=written, healing=None), checking
+            return _state_written(recovery, last)
         case events.RetainedUnusable():
             return _without_kept(recovery)
         case events.StartsRead(starts):
@@ -137,8 +135,11 @@ def step(recovery: Recovery, event: events.Event) -> tuple[Recovery, effects.Eff
         case events.Advanced(damage):
             advanced = replace(recovery, damage=damage, state_is_last=True)
             return advanced, effects.CheckInputs(_some(recovery.last))
-        case events.InputsChecked():
-            return (recovery, effects.Upgrade(_some(recovery.last))) if recovery.is_older else _live(recovery)
+        case events.InputsChecked(appeared):
+            return _inputs_checked(replace(recovery, appeared=appeared))
+        case events.InputsAdded(last):
+            kept = recovery.kept and recovery.kept.led_on(last)
+            return _live(replace(recovery, last=last, kept=kept))
         case events.InputsRefused():
             return _inputs_refused(recovery, event)
         case events.EffectFailed(error):
@@ -269,6 +270,13 @@ def _reentered(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
     return replace(reentered, kept=kept), healing.begin(kept)
 
 
+def _state_written(recovery: Recovery, last: FoundIncrement) -> tuple[Recovery, effects.Effect]:
+    written, kept = replace(recovery, last=last), recovery.kept
+    if kept is None:  # the state was upgraded
+        return _ready(written)
+    return replace(written, kept=kept.written(last), healing=None), effects.CheckInputs(last, in_memory=True)
+
+
 def _without_kept(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
     """Give up the state in memory, which is unusable: only the log is left."""
     healing, cold = recovery.healing, replace(recovery, kept=None, healing=None)
@@ -326,6 +334,18 @@ def _inputs_refused(recovery: Recovery, event: events.InputsRefused) -> tuple[Re
         told = replace(recovery, restorable=event.restorable)
         return told, effects.WriteState(_some(recovery.last), event.error.message)
     return _failed(recovery, event.error)
+
+
+def _inputs_checked(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
+    if recovery.is_older:
+        return recovery, effects.Upgrade(_some(recovery.last))
+    return _ready(recovery)
+
+
+def _ready(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
+    if recovery.appeared:
+        return recovery, effects.AddInputs(_some(recovery.last), recovery.appeared)
+    return _live(recovery)
 
 
 def _live(recovery: Recovery) -> tuple[Recovery, effects.Effect]:

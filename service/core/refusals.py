@@ -5,9 +5,11 @@ Pure; every refusal names both facts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from snapreplay.app.topic import TopicPattern
 from snapreplay.app.upgrade import fields_read, upgraded_stores
 from snapreplay.app.ways import MODULE, look_again, new_app
 from snapreplay.errors import RetryableError, SnapreplayError, StopError
@@ -23,8 +25,9 @@ from snapreplay.state.fields import StoredFields, StoreFields, in_entries, refus
 
 @dataclass(frozen=True)
 class Expected:
-    """The identity of this process, and the cluster as it is now; `app` is what a command takes. `upgrades`: the
-    schema_version and store that each upgrade of the app is from, with the fields that it reads."""
+    """The identity of this process, and the cluster as it is now; `app` is what a command takes. `patterns`: of inputs
+    that are not declared by name. `upgrades`: the schema_version and store that each upgrade of the app is from, with
+    the fields that it reads."""
 
     app_id: str
     schema_version: int
@@ -39,6 +42,16 @@ class Expected:
     app: str = MODULE
     fields: Mapping[str, StoreFields] = field(default_factory=dict, hash=False)
     upgrades: Mapping[tuple[int, str], StoreFields] = field(default_factory=dict, hash=False)
+    patterns: tuple[TopicPattern[Any, Any], ...] = ()
+
+    def new_inputs(self, recorded: Iterable[str]) -> list[str]:
+        """Return the declared inputs, sorted, that are not recorded."""
+        return sorted(self.inputs.difference(recorded))
+
+    def retired_inputs(self, recorded: Iterable[str]) -> list[str]:
+        """Return the recorded inputs, sorted, that are neither declared nor match a pattern."""
+        others = set(recorded) - self.inputs
+        return sorted(name for name in others if not any(each.matches(name) for each in self.patterns))
 
     def upgrades_from(self, schema_version: int) -> frozenset[str]:
         """Return the stores of a state of this schema_version that this process upgrades; see `upgraded_stores`."""
@@ -284,9 +297,20 @@ def no_mode(first: SnapreplayError, second: SnapreplayError) -> SnapreplayError:
     )
 
 
+def whose_log(expected: Expected, found: FoundIncrement) -> WrongLog | None:
+    """Say whose the log is, if it is not this app's, whatever its inputs are; None: it is."""
+    return _differs(expected, found, _held_against(expected, found.increment))
+
+
 def wrong_log(expected: Expected, found: FoundIncrement) -> WrongLog | None:
-    """Say whose the log is, if it is not this app's; None: it is."""
-    for name, recorded, now, hint in _held_against(expected, found.increment):
+    """Say whose the log is, if it is not this app's with these inputs; None: it is."""
+    return whose_log(expected, found) or _differs(expected, found, _inputs(expected, found.increment))
+
+
+def _differs(
+    expected: Expected, found: FoundIncrement, held: Iterable[tuple[str, object, object, str]]
+) -> WrongLog | None:
+    for name, recorded, now, hint in held:
         if recorded != now:
             return WrongLog(
                 f"{name} recorded in {expected.increments_topic}-{expected.partition}"
@@ -356,11 +380,17 @@ def _held_against(expected: Expected, increment: Increment) -> list[tuple[str, o
             expected.partition_count,
             keys_moved_hint(expected.app_id, genesis.partition_count),
         ),
-        (
-            "inputs",
-            ", ".join(sorted(genesis.start_offsets)),
-            ", ".join(sorted(expected.inputs)),
-            "go back to the old inputs; or take the state along to a new app id:"
-            f" {new_app(f' --state-of {expected.app_id} --from latest')}",
-        ),
     ]
+
+
+def _inputs(expected: Expected, increment: Increment) -> Iterator[tuple[str, object, object, str]]:
+    recorded = increment.genesis.start_offsets
+    if not (expected.new_inputs(recorded) or expected.retired_inputs(recorded)):
+        return
+    yield (
+        "inputs",
+        ", ".join(sorted(recorded)),
+        ", ".join(sorted((*expected.inputs, *(each.name for each in expected.patterns)))),
+        f"to change the inputs of the app: `snapreplay inputs {expected.app}`; or go back to the old inputs; or take"
+        f" the state along to a new app id: {new_app(f' --state-of {expected.app_id} --from latest')}",
+    )

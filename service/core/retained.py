@@ -109,6 +109,10 @@ class RetainedState:
         never_asked = self.ending is not None and not self.ending.asked
         return never_asked and self.lineage is not None and is_left_open(self.lineage, last)
 
+    def led_on(self, found: FoundIncrement) -> RetainedState:
+        """Return what is kept when `found` was committed behind `last`, and has the same state."""
+        return replace(self, last=found.increment, last_offset=found.offset)
+
     def written(self, found: FoundIncrement) -> RetainedState:
         """Return what is kept when `found` points to a snapshot of this state: all of it is in the log."""
         return RetainedState(found.increment, found.offset, lineage=self.lineage)

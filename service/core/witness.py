@@ -49,7 +49,7 @@ def is_recent(manifest: Manifest, last: FoundIncrement) -> bool:
 
 def _is_of_owner(manifest: Manifest, last: Increment) -> bool:
     same_app = manifest.origin.app_id == last.origin.app_id
-    return manifest.proposed_by is None and same_app and manifest.genesis == last.genesis
+    return manifest.proposed_by is None and same_app and manifest.genesis.may_precede(last.genesis)
 
 
 class IncrementsBehind(StopError):

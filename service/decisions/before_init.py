@@ -4,6 +4,7 @@ its log does not show. The transaction coordinator remembers fences."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -44,16 +45,16 @@ class Places:
     anchors: dict[str, Anchor]
 
 
-async def start_offsets(context: Context, start: StartFrom) -> Places:
-    """Return where to begin in each input of this partition, as its log is now: the log's start, or its last stable
-    offset.
+async def start_offsets(context: Context, inputs: Iterable[str], start: StartFrom) -> Places:
+    """Return where to begin in these inputs of this partition, as their logs are now: the log's start, or its last
+    stable offset.
 
     Raises:
         Unreachable: the cluster did not answer.
     """
     positions, below = dict[str, int](), dict[str, PositionAnchor]()
     async with reading(context.cluster) as reader:
-        for name in context.input_names:
+        for name in inputs:
             partition = TopicPartition(name, context.partition)
             bounds = await reader.bounds(partition)
             positions[name] = bounds.start_offset if start == "earliest" else bounds.end_offset

@@ -215,6 +215,8 @@ class Examiner:
                 return events.ClaimSeen((await self._bounds()).start_offset, None)
             case effects.Upgrade(last):
                 return events.StateWritten(last)
+            case effects.AddInputs(last):
+                return events.InputsAdded(last)
             case effects.BeginAnew() | effects.WriteState():
                 raise AssertionError(f"{effect} needs a state in memory")
             case _:

@@ -239,7 +239,7 @@ async def _last(context: Context) -> FoundIncrement | None:
 
 async def _write(context: Context, start: StartFrom) -> str:
     view = context.view
-    places = await start_offsets(context, start)
+    places = await start_offsets(context, context.input_names, start)
     starts = places.positions
     genesis = Genesis(view.cluster_id, view.partition_count, starts)
     digest = context.app.new_store().digest

@@ -118,7 +118,7 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> Takeo
     if begin == "positions":
         places = await _same_positions(context, source, increment)
     else:
-        places = await start_offsets(context, begin)
+        places = await start_offsets(context, context.input_names, begin)
     positions = places.positions
     genesis = Genesis(context.view.cluster_id, context.view.partition_count, positions)
     before = msgspec.structs.replace(

@@ -82,7 +82,12 @@ class Collector:
         cluster = await self._try("asking for its settings", "cluster", self._cluster.facts())
         if cluster is not None:
             self._know(broker_config=cluster.broker_config, cluster_id=cluster.cluster_id)
-        wanted = (*self._facts.inputs, *self._facts.outputs, *self._facts.own, TRANSACTION_TOPIC)
+        app = self._facts.app
+        every = (
+            await self._try("listing topics", "cluster", self._cluster.topic_names()) if app and app.patterns else ()
+        )
+        matching = (name for name in every or () if app and app.declaration(name))
+        wanted = (*matching, *self._facts.inputs, *self._facts.outputs, *self._facts.own, TRANSACTION_TOPIC)
         topics = await self._try("describing topics", "cluster", self._cluster.topics(wanted))
         self._know(topics=topics or {})
         replicas = await self._try("describing topics", "cluster", self._ask.replicas(wanted))

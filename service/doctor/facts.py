@@ -16,7 +16,7 @@ from snapreplay.app.ways import MODULE, app_name
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas, WriteProbe
 from snapreplay.service.ports import TopicFacts, TopicPartition
-from snapreplay.service.topics.requirements import own_topics
+from snapreplay.service.topics.requirements import matched_inputs, own_topics
 
 TRANSACTION_TOPIC = "__transaction_state"
 
@@ -122,7 +122,13 @@ class Facts:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return tuple(topic.name for topic in self.app.inputs) if self.app else ()
+        """Those that are declared, and those that match a pattern and have as many partitions as the app."""
+        if self.app is None:
+            return ()
+        own = self.topics.get(own_topics(self.app, self.settings)[0])
+        others = (each for name, each in self.topics.items() if name in self.app.input_names)
+        count = next((each.partition_count for each in (own, *others) if each), -1)
+        return (*self.app.input_names, *matched_inputs(self.app, self.topics, count))
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from snapreplay.service.core.refusals import keys_moved_hint, own_topic_grown_hi
 from snapreplay.service.doctor.cluster_checks import BROKERS_MIN
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Facts
 from snapreplay.service.ports import TopicFacts
-from snapreplay.service.topics.requirements import KEPT_FOR_EVER, RECORD_BYTES_NEEDED
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER, RECORD_BYTES_NEEDED, matching
 
 RECORD_FRAME_BYTES = 2048  # record batch, headers and envelope around a chunk
 MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
@@ -54,7 +54,9 @@ def _missing(facts: Facts, name: str, pair: list[str]) -> tuple[str, str]:
 
 def partition_counts(facts: Facts) -> Iterator[Diagnosis]:
     """Check that a key has the same partition number in all inputs and in our topics."""
-    counts = {t.name: t.partition_count for t in facts.existing(*facts.inputs, *facts.own[:2])}
+    matched = matching(facts.app, facts.topics) if facts.app else ()
+    inputs = dict.fromkeys((*facts.inputs, *matched))
+    counts = {t.name: t.partition_count for t in facts.existing(*inputs, *facts.own[:2])}
     if len(set(counts.values())) < 2:
         return
     yield Diagnosis(

@@ -89,6 +89,9 @@ class KafkaReader:
     async def bounds(self, partition: TopicPartition) -> Bounds:
         return await self._asked(self._ask_bounds, partition)
 
+    async def first_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
+        return await self._asked(self._ask_time, partition, timestamp_ms)
+
     async def anchor_at(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
         found = await self._asked(self._ask_batch, partition, position - 1)
         return found.anchor if found is not None else None
@@ -303,6 +306,12 @@ class KafkaReader:
             end = await consumer.end_offsets([source])
         # Trimming between the two requests can put the start above a pinned end.
         return Bounds(min(start[source], end[source]), end[source])
+
+    async def _ask_time(self, partition: TopicPartition, timestamp_ms: int) -> int:
+        consumer, source = await self._connected(), ClientPartition(*partition)
+        async with translated(f"asking {partition} for a time", Asked(self._settings, "Describe", partition.topic)):
+            found = (await consumer.offsets_for_times({source: timestamp_ms}))[source]
+        return (await self.bounds(partition)).end_offset if found is None else int(found.offset)
 
     async def _ask_batch(self, partition: TopicPartition, offset: int) -> LogBatch | None:
         client = (await self._connected())._client

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from snapreplay.app.ranges import PositionAnchor, by_input, interleave
@@ -122,11 +122,11 @@ class InputGuard:
 class Fetcher:
     """Reads nothing before `open`."""
 
-    def __init__(self, context: Context, piece_records: int) -> None:
+    def __init__(self, context: Context, inputs: Iterable[str], piece_records: int) -> None:
         """Take `piece_records`: unpacked in one go."""
         self._piece_records = piece_records
         self._linger_ms = context.settings.batch.linger_ms
-        self._partitions = {name: TopicPartition(name, context.partition) for name in context.input_names}
+        self._partitions = {name: TopicPartition(name, context.partition) for name in inputs}
         self._reader: Reader | None = None
         # Where the other inputs go on, after the record whose turn has begun.
         self._later: dict[TopicPartition, int] = {}

@@ -59,7 +59,7 @@ class Live:
             policy=ErrorPolicy(context.settings.errors.policy),
         )
         self._flood = DeadLetterCheck(context)
-        self._fetcher = Fetcher(context, POLLED_RECORDS)
+        self._fetcher = Fetcher(context, self._positions, POLLED_RECORDS)
         self._report = LiveReport(context, store, reporter, self._fetcher)
         self._idle_time = IdleTime(store, context.settings.stream_time.idle_advance_ms)
         self._pace = Pace(context.settings.batch.records_max)

@@ -63,7 +63,6 @@ class RecoverabilityMonitor:
         self._saw_snapshots = saw_snapshots
         self._by_replay = by_replay
         self._pointed: dict[str, dict[str, int]] = {}
-        self._inputs = [TopicPartition(name, context.partition) for name in context.input_names]
         self._held_at: dict[TopicPartition, int] = {}  # held back at the last look: where
         self._missing: str | None = None
         self._absent = ""
@@ -126,7 +125,7 @@ class RecoverabilityMonitor:
         async with reading(cluster) as committed, reading(cluster, read_committed=False) as plain:
             found = {
                 log: (await committed.bounds(log), await plain.bounds(log))
-                for log in (*self._inputs, self._context.increments, self._context.snapshots)
+                for log in (*self._inputs(), self._context.increments, self._context.snapshots)
             }
             chain = self._committer.chain
             seen = await way_back(
@@ -144,11 +143,14 @@ class RecoverabilityMonitor:
         self.looked = True
         self._saw_snapshots(found[self._context.snapshots][1])
 
+    def _inputs(self) -> list[TopicPartition]:
+        return [TopicPartition(name, self._context.partition) for name in self._committer.chain.last.positions]
+
     def _starts(self, found: LogBounds) -> LogStarts:
         return LogStarts(
             found[self._context.increments][0].start_offset,
             found[self._context.snapshots][0].start_offset,
-            {log.topic: found[log][0].start_offset for log in self._inputs},
+            {log.topic: found[log][0].start_offset for log in self._inputs()},
         )
 
     def _blocked(self, found: LogBounds) -> tuple[BlockedTopic, ...]:
@@ -156,7 +158,7 @@ class RecoverabilityMonitor:
         next owner must read."""
         held_before, self._held_at = self._held_at, {}
         blocked = []
-        for log in (*self._inputs, self._context.increments):
+        for log in (*self._inputs(), self._context.increments):
             stable, end_offset = (bounds.end_offset for bounds in found[log])
             if end_offset > stable:
                 self._held_at[log] = stable

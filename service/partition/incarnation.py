@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -46,7 +46,6 @@ class TopicsSeen:
         inputs_changed: Callable[[TopicChanges], None],
         own_topics_changed: Callable[[TopicChanges], None],
     ) -> None:
-        self._inputs = context.input_names
         self._own = (context.increments.topic, context.snapshots.topic)
         self._inputs_changed = inputs_changed
         self._own_topics_changed = own_topics_changed
@@ -55,7 +54,7 @@ class TopicsSeen:
 
     def seen(self, recorded: Mapping[str, str], found: Mapping[str, str]) -> None:
         """Compare `found` with `recorded`, topic → id of the newest committed increment; tell of what differs."""
-        inputs = changes(self._inputs, recorded, found)
+        inputs = changes(sorted(recorded.keys() - set(self._own)), recorded, found)
         if inputs:
             self._inputs_changed(inputs)
         own = changes(self._own, recorded, found)
@@ -117,6 +116,17 @@ class Incarnation:
         self._limits = limits
         if self.live is not None:
             self.live.learn_limits(limits)
+
+    def inputs_seen(self, matched: Iterable[str]) -> None:
+        """End with the batch under way if one of these topics, which match a pattern, is no input yet: the next
+        recovery adds it."""
+        new = sorted(set(matched) - self.live.last.positions.keys()) if self.live is not None else []
+        if self.live is not None and new:
+            listed = ", ".join(new)
+            log.info(
+                "partition %d: %s matches a pattern of the inputs and is taken in", self._context.partition, listed
+            )
+            self.live.stop()
 
     async def run(self) -> Ended:
         """Run one incarnation; return what ended it."""

@@ -22,7 +22,7 @@ from snapreplay.service.partition.incarnation import Incarnation
 from snapreplay.service.partition.lifecycle import Lifecycle, LookedAt, RetryRequest, TakeoverBackoff
 from snapreplay.service.partition.standstill import Suspicion
 from snapreplay.service.recovery.memory import OTHERS_SECONDS, Memory
-from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.context import ClusterView, Context
 from snapreplay.service.runtime.report import Reporter, problem_of
 from snapreplay.service.runtime.tasks import unless, within
 from snapreplay.service.topics.increments import newer_owner
@@ -69,6 +69,11 @@ class PartitionRunner:
     def store(self) -> Store | None:
         """The live state; None unless LIVE."""
         return self._memory.store if self._live is not None else None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The inputs, as far as known; one that has just appeared may not be processed yet."""
+        return self._context.input_names
 
     @property
     def reached(self) -> Mapping[str, int] | None:
@@ -163,11 +168,15 @@ class PartitionRunner:
         if self._live is not None:
             self._suspicion.ask(self._live.owner_epoch)
 
-    def limits_seen(self, limits: Mapping[str, int]) -> None:
-        """Use these limits: output topic → the largest record that it takes now, in bytes."""
-        view = replace(self._context.view, output_limits=limits)
+    def view_seen(self, found: ClusterView) -> None:
+        """Use what is new in the cluster: the largest record that each output takes, and topics that match a pattern
+        of the inputs."""
+        view = replace(
+            self._context.view, output_limits=found.output_limits, matched=found.matched, misfits=found.misfits
+        )
         self._context = replace(self._context, view=view)
-        self._incarnation.limits_seen(limits)
+        self._incarnation.limits_seen(found.output_limits)
+        self._incarnation.inputs_seen(found.matched)
 
     async def run(self) -> None:
         """Run until stopped. FAILED, when a person must act, it waits for `stop` or `retry`."""

@@ -82,7 +82,7 @@ async def begin_anew(  # noqa: PLR0913 - an ownership, a state and what is said 
     pointer = await _written(context, chain, image, "decision", reporter)
     empty = chain.pointing_to(pointer).next_increment(None, None, wall_ms())
     counts = dict(Counter(output.topic for output in outputs))
-    increment = msgspec.structs.replace(empty, decision=dict(decision), outputs=counts)
+    increment = msgspec.structs.replace(empty, decision=dict(decision), outputs=counts, last_anew_offset=None)
     return Begun(increment, await commit_increment(context, producer, increment, outputs), pointer.snapshot_id)
 
 

@@ -317,8 +317,9 @@ async def _unusable(context: Context, reader: Reader, manifest: Manifest, store:
     expected, genesis = context.expected, manifest.genesis
     said = (manifest.origin.app_id, genesis.cluster_id, genesis.partition_count)
     ours = (expected.app_id, expected.cluster_id, expected.partition_count)
-    if said != ours or set(genesis.start_offsets) != expected.inputs:
-        return f"its app, cluster and partition count are {said}, its inputs {sorted(genesis.start_offsets)}"
+    inputs = genesis.start_offsets
+    if said != ours or expected.new_inputs(inputs) or expected.retired_inputs(inputs):
+        return f"its app, cluster and partition count are {said}, its inputs {sorted(inputs)}"
     try:
         await load_state(
             reader,

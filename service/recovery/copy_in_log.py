@@ -148,9 +148,9 @@ async def _restorable(context: Context, last: Increment, topic_ids: Mapping[str,
     by_replay = last.changes is None and bool(last.anchors)
     if context.snapshots.topic not in topic_ids:
         last = msgspec.structs.replace(last, pointers=[])
-    there = {*topic_ids, *await context.cluster.topic_ids(context.input_names)}
+    there = {*topic_ids, *await context.cluster.topic_ids(tuple(last.positions))}
     async with reading(context.cluster, read_committed=False) as reader:
-        starts = await log_starts(context, reader, there)
+        starts = await log_starts(context, reader, last.positions, there)
         seen = await way_back(context.snapshots, reader, last, NO_OFFSET, starts, {}, by_replay=by_replay)
     try:
         start = start_of(seen)
@@ -163,8 +163,8 @@ async def _restorable(context: Context, last: Increment, topic_ids: Mapping[str,
 
 async def _inputs_are_there(context: Context, last: Increment) -> bool:
     """Say whether the inputs are those that were processed, and as long. Only a recovery can tell a copy."""
-    ids = await context.cluster.topic_ids(context.input_names)
-    if changes(context.input_names, last.topic_ids, ids):
+    ids = await context.cluster.topic_ids(tuple(last.positions))
+    if changes(last.positions, last.topic_ids, ids):
         return False
     async with reading(context.cluster, topic_ids=ids) as reader:
         for topic, read_position in read_positions(last).items():

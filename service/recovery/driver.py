@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -22,8 +22,9 @@ from snapreplay.service.core.snapshot_policy import Unpointed
 from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.ports import Producer
+from snapreplay.service.publish.inputs import appeared, commit_change
 from snapreplay.service.publish.owned import await_claim, claim_record, fenced_by_owner
-from snapreplay.service.publish.state import Begun, begin_anew, own_decision, write_state
+from snapreplay.service.publish.state import Begun, begin_anew, by_process, own_decision, write_state
 from snapreplay.service.recovery.acceptable_failures import fingerprint_of, with_cause, with_way_out
 from snapreplay.service.recovery.executor import RecoveryExecutor, attempt
 from snapreplay.service.recovery.memory import Memory, nobody_else_fenced
@@ -178,6 +179,8 @@ class RecoveryDriver:
                 return await self._write_state(effect)
             case effects.Upgrade(last):
                 return await self._upgrade(last)
+            case effects.AddInputs(last, topics):
+                return await self._add_inputs(last, topics)
             case _:
                 return await self._executor.perform(effect)
 
@@ -239,10 +242,26 @@ class RecoveryDriver:
         self._executor.records_since_snapshot = 0
         return self._decided(begun)
 
+    async def _add_inputs(self, last: FoundIncrement, topics: Sequence[str]) -> events.Event:
+        context, executor = self._context, self._executor
+        change = await appeared(context, topics)
+        if not change:
+            return events.InputsAdded(last)
+        decision = change.decision(context.increments, last, "they match a pattern of the inputs", by_process(context))
+        log.info("partition %d: %s", context.partition, decision["decided"])
+        committed = await commit_change(context, self._owned(), self._owner_epoch, last, change, decision)
+        executor.topic_ids = {**executor.topic_ids, **change.topic_ids}
+        self._tell(committed)
+        return events.InputsAdded(committed)
+
     def _decided(self, begun: Begun) -> events.Event:
-        told = decision_of(begun.increment, begun.offset)
+        found = FoundIncrement(begun.increment, begun.offset)
+        self._tell(found)
+        return events.StateWritten(found)
+
+    def _tell(self, found: FoundIncrement) -> None:
+        told = decision_of(found.increment, found.offset)
         self._reporter.update(decisions=(told, *self._reporter.status.decisions))
-        return events.StateWritten(FoundIncrement(begun.increment, begun.offset))
 
     def _owned(self) -> Producer:
         if self._producer is None:

@@ -120,7 +120,8 @@ class RecoveryExecutor:
                 inputs.warn_of_copies(self._context, last.increment, checked)
                 self.topic_ids = {**last.increment.topic_ids, **checked.known_ids}
                 self.position_anchors = checked.anchors
-                return events.InputsChecked()
+                recorded = last.increment.positions
+                return events.InputsChecked(tuple(n for n in self._context.view.matched if n not in recorded))
             case _:
                 assert_never(effect)
 
@@ -218,7 +219,7 @@ class RecoveryExecutor:
             if effect.mode is RestoreMode.REPLAY:  # an input that ends too early would be waited for
                 checked = await inputs.check_inputs(context, last.increment, self._reporter.waiting_for)
                 topic_ids = checked.topic_ids
-                await inputs.check_policies(context)
+                await inputs.check_policies(context, last.increment.positions)
         if effect.mode is RestoreMode.REPLAY:
             await self._index()
         try:

@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from snapreplay.app.ranges import Anchor, PositionAnchor
-from snapreplay.counted import counted_are
+from snapreplay.app.ways import app_name
+from snapreplay.counted import counted, counted_are
 from snapreplay.errors import RetryableError, StopError
 from snapreplay.service.core.chain import ReadPosition, read_positions
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
+from snapreplay.service.core.refusals import keys_moved_hint
 from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.recovery.anchors import Below, Match, below_or_copied, below_position, goes_on, record_at_anchor
@@ -38,6 +40,10 @@ class InputShorter(StopError):
 
 class InputTrimmed(StopError):
     """The records to go on with are gone: the input's log begins beyond our position."""
+
+
+class InputGrown(StopError):
+    """A topic that matches a pattern, and is an input, has another number of partitions than the others."""
 
 
 class InputMissing(RetryableError):
@@ -73,33 +79,40 @@ class Checked:
         return {topic: topic_id for topic, topic_id in self.topic_ids.items() if topic_id}
 
 
-async def topic_ids(context: Context) -> dict[str, str]:
-    """Return the ids of the inputs and both own topics, asked afresh. A missing own topic is absent.
+async def topic_ids(context: Context, inputs: Iterable[str]) -> dict[str, str]:
+    """Return the ids of these inputs and both own topics, asked afresh. A missing own topic is absent.
 
     Raises:
         InputMissing: an input is not there.
         Unreachable: the cluster could not be asked.
     """
-    ids = await context.cluster.topic_ids((*context.input_names, context.increments.topic, context.snapshots.topic))
-    for name in context.input_names:
+    names = tuple(inputs)
+    ids = await context.cluster.topic_ids((*names, context.increments.topic, context.snapshots.topic))
+    for name in names:
         if name not in ids:
             raise InputMissing(
                 f"input {name} does not exist any more",
                 hint="bring it back from a backup or a mirror, with its old offsets: a topic of this name that holds"
-                " other records is refused",
+                f" other records is refused{_retiring(context, name)}",
                 topic=name,
             )
     return ids
 
 
-async def check_policies(context: Context) -> None:
+def _retiring(context: Context, name: str) -> str:
+    if name in context.app.input_names:
+        return ""
+    return f"; or, if it is not needed any more: `snapreplay inputs {app_name(context.app)} --retire {name}`"
+
+
+async def check_policies(context: Context, inputs: Iterable[str]) -> None:
     """Compaction may have been switched on since the start.
 
     Raises:
         UsageError: an input is compacted, and this app recovers by replay.
         Unreachable: the cluster could not be asked.
     """
-    facts = await context.cluster.topics(context.input_names)
+    facts = await context.cluster.topics(inputs)
     check_replayable(context.app, context.settings, list(facts.values()))
 
 
@@ -111,13 +124,14 @@ async def check_inputs(context: Context, last: Increment, on_waiting: OnWaiting 
         on_waiting: hears what is waited for, at every try.
 
     Raises:
-        InputReplaced, InputTrimmed, InputShorter: STOP, with both facts.
+        InputReplaced, InputTrimmed, InputShorter, InputGrown: STOP, with both facts.
         InputMissing, Unreachable: ask again.
     """
+    await _check_counts(context, last)
     patience = Patience()
     while True:
-        ids = await topic_ids(context)
-        changed = {change.topic: change for change in changes(context.input_names, last.topic_ids, ids)}
+        ids = await topic_ids(context, last.positions)
+        changed = {change.topic: change for change in changes(last.positions, last.topic_ids, ids)}
         try:
             found = await _check_once(context, last, ids, changed)
         except OffsetBeyondEnd as error:
@@ -136,6 +150,20 @@ async def check_inputs(context: Context, last: Increment, on_waiting: OnWaiting 
             rewritten = tuple(topic for topic, each in found.items() if each.rewritten)
             return Checked(ids, tuple(changed.values()), anchors, rewritten)
         await patience.pause()
+
+
+async def _check_counts(context: Context, last: Increment) -> None:
+    """Check the inputs that were not among those that match a pattern when the cluster was inspected."""
+    count, others = context.view.partition_count, [n for n in last.positions if n not in context.input_names]
+    for facts in (await context.cluster.topics(others)).values() if others else ():
+        if facts.partition_count != count:
+            raise InputGrown(
+                f"input {facts.name} has {counted(facts.partition_count, 'partition')}, but the app has {count}",
+                hint=keys_moved_hint(context.app.app_id, count),
+                topic=facts.name,
+                found=facts.partition_count,
+                expected=count,
+            )
 
 
 def warn_of_copies(context: Context, last: Increment, checked: Checked) -> None:
@@ -182,8 +210,10 @@ async def compare_while_live(
             means.
         InputMissing, Unreachable.
     """
-    ids = await topic_ids(context)
-    for change in changes(context.input_names, topic_ids_before, ids):
+    read = tuple(read)
+    inputs = dict.fromkeys(topic for topic, _ in read)
+    ids = await topic_ids(context, inputs)
+    for change in changes(inputs, topic_ids_before, ids):
         raise InputDoubtful(str(change), topic=change.topic)
     async with reading(context.cluster, topic_ids=ids) as reader:
         found = {

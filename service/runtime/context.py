@@ -50,7 +50,9 @@ class ClusterView:
     """The findings of preflight: `output_limits` maps output topics to the largest record they take, in bytes;
     `transaction_timeout_max_ms` is the longest any transaction of this cluster may stay open; `input_retention_ms`
     is the shortest of the inputs, None when none is deleted by time; `topic_ids` are those of the inputs and of
-    both own topics, without those that the cluster has no id for; `seals` are the keys of this process."""
+    both own topics, without those that the cluster has no id for; `seals` are the keys of this process; `matched` are
+    the topics that match a pattern of the app's inputs, sorted, and can be inputs; `misfits` says of each other one why
+    it is not read."""
 
     cluster_id: str
     partition_count: int
@@ -59,6 +61,8 @@ class ClusterView:
     input_retention_ms: int | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     seals: Seals = OFF
+    matched: tuple[str, ...] = ()
+    misfits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,8 @@ class Context:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        return tuple(topic.name for topic in self.app.inputs)
+        """The inputs of a partition that begins now; one that runs may not have all of them yet."""
+        return (*self.app.input_names, *self.view.matched)
 
     @property
     def expected(self) -> Expected:
@@ -122,7 +127,7 @@ class Context:
             cluster_id=self.view.cluster_id,
             partition=self.partition,
             partition_count=self.view.partition_count,
-            inputs=frozenset(self.input_names),
+            inputs=frozenset(self.app.input_names),
             increments_topic=self.increments.topic,
             instance_id=self.identity.instance_id,
             process_id=self.identity.process_id,
@@ -130,6 +135,7 @@ class Context:
             app=app_name(self.app),
             fields=self.app.stored_fields,
             upgrades=self.app.upgraded_fields,
+            patterns=self.app.patterns,
         )
 
 

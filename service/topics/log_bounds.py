@@ -4,7 +4,7 @@ increments topic was cut, and whether there is a way back to the last increment.
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, MutableMapping
+from collections.abc import Container, Iterable, MutableMapping
 
 from snapreplay.app import names
 from snapreplay.counted import counted
@@ -37,7 +37,7 @@ async def read_starts(context: Context, last: FoundIncrement, *, disregard_manif
             increment means that increments were lost.
     """
     async with reading(context.cluster, read_committed=False) as reader:
-        starts = await log_starts(context, reader)
+        starts = await log_starts(context, reader, last.increment.positions)
         if not disregard_manifests:
             ahead = await _ahead(context, reader, last, await reader.bounds(context.snapshots))
             if ahead:
@@ -53,18 +53,19 @@ async def _check_witness(context: Context, last: FoundIncrement) -> None:
         raise behind(names.witness_group(app_id), str(source), witness, last)
 
 
-async def log_starts(context: Context, reader: Reader, there: Container[str] | None = None) -> LogStarts:
-    """Find where both own topics and the inputs begin. One that is not `there` does not exist: nothing is trimmed."""
+async def log_starts(
+    context: Context, reader: Reader, inputs: Iterable[str], there: Container[str] | None = None
+) -> LogStarts:
+    """Find where both own topics and these inputs begin. One that is not `there` does not exist: nothing is trimmed."""
 
     async def start_offset(log: TopicPartition) -> int:
         missing = there is not None and log.topic not in there
         return 0 if missing else (await reader.bounds(log)).start_offset
 
-    inputs = [TopicPartition(name, context.partition) for name in context.input_names]
     return LogStarts(
         await start_offset(context.increments),
         await start_offset(context.snapshots),
-        {log.topic: await start_offset(log) for log in inputs},
+        {name: await start_offset(TopicPartition(name, context.partition)) for name in inputs},
     )
 
 

@@ -65,9 +65,9 @@ async def ensure_topics(
         StopError: the cluster refused to create a topic, or one that exists cannot hold our log.
     """
     _check_count(create_io_partitions)
-    found = await cluster.topics([*_io_topics(app), *own_topics(app, settings)])
+    found = await described(app, settings, cluster)
     facts = found | _to_be_created(app, found, create_io_partitions)
-    count = partition_count(app, await _known(cluster, app, facts))
+    count = partition_count(app, await _known(cluster, app, facts), create_io_partitions)
     increments, snapshots, *others = own_topics(app, settings)
     missing = [name for name in (increments, snapshots) if name not in facts]
     in_use = len(missing) != 1 or replace_lost or await cluster.member_count(app.app_id)
@@ -75,7 +75,7 @@ async def ensure_topics(
         raise incomplete(app, missing[0])
     for name in (each for each in (increments, snapshots) if each not in missing):
         check_own_topic(app, facts[name], count)
-    check_replayable(app, settings, [facts[topic.name] for topic in app.inputs])
+    check_replayable(app, settings, [facts[name] for name in (*app.input_names, *matched_inputs(app, facts, count))])
     check_dead_letters(app, settings)
     # Nothing is created before all of it is known to be accepted.
     lines = []
@@ -114,16 +114,48 @@ async def _known(cluster: Cluster, app: App[Any], facts: dict[str, TopicFacts]) 
 
 
 def _io_topics(app: App[Any]) -> list[str]:
-    return [topic.name for topic in (*app.inputs, *app.outputs)]
+    return [*app.input_names, *(topic.name for topic in app.outputs)]
 
 
-def partition_count(app: App[Any], facts: dict[str, TopicFacts]) -> int:
-    """Return the partition count of the inputs, which must all have the same.
+async def described(app: App[Any], settings: Settings, cluster: Cluster) -> dict[str, TopicFacts]:
+    """Return the facts of all topics of an app, of those that match a pattern, too; missing ones are absent. Raises as
+    `ports.Cluster.topics`."""
+    matching = [name for name in await cluster.topic_names() if app.declaration(name)] if app.patterns else []
+    return await cluster.topics({*_io_topics(app), *own_topics(app, settings), *matching})
+
+
+def matching(app: App[Any], facts: Mapping[str, TopicFacts]) -> list[str]:
+    """Return the topics, sorted, that match a pattern of the inputs."""
+    return sorted(name for name in facts if name not in app.input_names and app.declaration(name))
+
+
+def matched_inputs(app: App[Any], facts: Mapping[str, TopicFacts], count: int) -> tuple[str, ...]:
+    """Return the topics, sorted, that match a pattern and have as many partitions as the other inputs."""
+    return tuple(name for name in matching(app, facts) if facts[name].partition_count == count)
+
+
+def partition_count(
+    app: App[Any], facts: Mapping[str, TopicFacts], default: int | None = None, running: Collection[str] = ()
+) -> int:
+    """Return the partition count of the inputs, which must all have the same. If all are declared by patterns, the
+    increments topic tells; if it does not exist yet, what matches now; `default` if nothing does. `running`: topics of
+    patterns that are inputs.
 
     Raises:
         UsageError: the inputs are not co-partitioned.
+        MissingInput: no topic matches.
     """
-    counts = {topic.name: facts[topic.name].partition_count for topic in app.inputs}
+    own, known = names.increments_topic(app.app_id), list(app.input_names)
+    if not known:
+        known = [own] if own in facts else matching(app, facts)
+    counts = {name: facts[name].partition_count for name in (*known, *running) if name in facts}
+    if not counts and default is not None:
+        return default
+    if not counts:
+        listed = " and ".join(repr(each.name) for each in app.patterns)
+        raise MissingInput(
+            f"no topic of app {app.app_id!r} matches {listed}", hint="create one; it is found within half a minute"
+        )
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name} has {counted(count, 'partition')}" for name, count in counts.items())
         raise UsageError(

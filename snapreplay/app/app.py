@@ -6,8 +6,7 @@ import inspect
 import platform
 import re
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -16,11 +15,10 @@ import msgpack
 import msgspec
 
 from snapreplay.app.code_version import code_version, place_of
-from snapreplay.app.names import OWN_SUFFIXES
 from snapreplay.app.out import Out
 from snapreplay.app.record import Record
 from snapreplay.app.timer import TimerHandler, TimerSpec, period_ms
-from snapreplay.app.topic import Topic
+from snapreplay.app.topic import Topic, TopicPattern, all_of, check_topics, declaration
 from snapreplay.app.upgrade import (
     Upgrade,
     UpgradeFunction,
@@ -63,7 +61,7 @@ class App(Generic[S]):
 
     Attributes:
         app_id: names the app's topics, its group and its producers in the cluster; never changes.
-        inputs: topics with equally many partitions, in the order given.
+        inputs: topics with equally many partitions, or patterns of their names, in the order given.
         outputs: topics that handlers may send to, in the order given; may be empty.
         state: makes the empty state of a partition: a `MapState`, `Stores`, or an object with
             `snapshot` and `restore`.
@@ -94,8 +92,8 @@ class App(Generic[S]):
                 both input and output, or `state` cannot be called.
         """
         self.app_id = app_id
-        self.inputs = _all_of(app_id, "inputs", inputs)
-        self.outputs = _all_of(app_id, "outputs", outputs)
+        self.inputs = all_of(app_id, "inputs", inputs)
+        self.outputs = all_of(app_id, "outputs", outputs)
         self.state = state
         self.schema_version = schema_version
         self.handlers: dict[Topic[Any, Any], Handler[Any, Any, S]] = {}
@@ -104,7 +102,7 @@ class App(Generic[S]):
         self._version = version
         self._made_in = str(sys._getframe(1).f_globals.get("__name__", ""))  # noqa: SLF001 - CPython's, and public by its documentation
         _check_app_id(app_id)
-        _check_topics(self)
+        check_topics(app_id, self.inputs, self.outputs)
         _check_state(self)
         _check_versions(version, schema_version)
 
@@ -120,6 +118,26 @@ class App(Generic[S]):
         upgrades = [self.upgrades[place].function for place in sorted(self.upgrades)]
         code = code_version([*handlers, *timers, *upgrades, self.state], [self._made_in])
         return code if self._version is None else f"{self._version}+{code}"
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The inputs that are declared by their names, in the order given."""
+        return tuple(topic.name for topic in self.inputs if not isinstance(topic, TopicPattern))
+
+    @property
+    def patterns(self) -> tuple[TopicPattern[Any, Any], ...]:
+        """The inputs that are declared by `Topic.matching`."""
+        return tuple(topic for topic in self.inputs if isinstance(topic, TopicPattern))
+
+    def declaration(self, name: str) -> Topic[Any, Any] | None:
+        """Return the input, or the pattern, that a topic of this name belongs to; None: it is no input. Where two
+        patterns match, it is the first one."""
+        return declaration(self.inputs, name)
+
+    def input_named(self, name: str) -> Topic[Any, Any] | None:
+        """Return the input of this name; None: there is none, and no pattern matches."""
+        found = self.declaration(name)
+        return found.named(name) if isinstance(found, TopicPattern) else found
 
     @cached_property
     def stored_fields(self) -> Mapping[str, StoreFields]:
@@ -357,28 +375,6 @@ def _check_versions(version: object, schema_version: object) -> None:
         raise UsageError(f"schema_version={schema_version!r} is not an integer ≥ 1")
 
 
-def _check_topics(app: App[Any]) -> None:
-    for topic in (*app.inputs, *app.outputs):
-        if not isinstance(topic, Topic):
-            raise UsageError(f"{app.app_id}: {topic!r} is not a Topic", hint=f"use Topic({topic!r})")
-    if not app.inputs:
-        raise UsageError(f"{app.app_id}: the app has no inputs", hint='name at least one: `inputs=[Topic("…")]`')
-    _refuse(app, _twice(app.inputs), "named twice in inputs")
-    _refuse(app, _twice(app.outputs), "named twice in outputs")
-    inputs = {topic.name for topic in app.inputs}
-    both = [topic.name for topic in app.outputs if topic.name in inputs]
-    _refuse(app, both, "both input and output: the app would feed itself for ever")
-    own = {f"{app.app_id}-{suffix}" for suffix in OWN_SUFFIXES}
-    taken = [topic.name for topic in (*app.inputs, *app.outputs) if topic.name in own]
-    _refuse(app, taken, "one of the app's own topics, which only the service writes")
-
-
-def _all_of(app_id: str, side: str, topics: Sequence[Topic[Any, Any]]) -> tuple[Topic[Any, Any], ...]:
-    if isinstance(topics, (Topic, str)):
-        raise UsageError(f"{app_id}: {side}={topics!r} is not a list of topics", hint=f"use {side}=[Topic(…)]")
-    return tuple(topics)
-
-
 def _check_state(app: App[Any]) -> None:
     state: object = app.state
     if not callable(state) or state is MapState:
@@ -386,13 +382,3 @@ def _check_state(app: App[Any]) -> None:
             f"{app.app_id}: state={state!r} makes no state, but each partition needs its own",
             hint="pass a function that returns a new one: `state=lambda: MapState(…)`",
         )
-
-
-def _twice(topics: Iterable[Topic[Any, Any]]) -> list[str]:
-    counts = Counter(topic.name for topic in topics)
-    return [name for name, count in counts.items() if count > 1]
-
-
-def _refuse(app: App[Any], names: list[str], what: str) -> None:
-    if names:
-        raise UsageError(f"{app.app_id}: topic {names[0]} is {what}")

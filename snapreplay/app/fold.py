@@ -29,6 +29,7 @@ from snapreplay.app.out import DEFAULT_LIMIT_BYTES, Out
 from snapreplay.app.ranges import InputRanges, offsets_of, out_of_order
 from snapreplay.app.record import InputRecord, Output, Record, hashing, id_of
 from snapreplay.app.timer import Timer
+from snapreplay.app.topic import Topic
 from snapreplay.app.turns import NO_PORTION, OnFailure, Turns
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import Store
@@ -68,9 +69,7 @@ class Fold:
         for each in maps_of(store.view).values():
             each.__snapreplay_store__().gate = self._gate
         self._out = Out(app.outputs, self._limits, self._gate)
-        self._ways = {
-            topic.name: (topic, app.handlers[topic], _decoder(topic.key), _decoder(topic.value)) for topic in app.inputs
-        }
+        self._ways = _Ways(app)
         self._turns: Turns | None = None
         if store.timetable is not None:
             self._turns = Turns(app, store, store.timetable, partition, self._out, self._gate)
@@ -105,7 +104,7 @@ class Fold:
             all_of(self.applying(Portion(records)))
             return
         runs: Iterable[Sequence[InputRecord]] = (records,)
-        if len(self._ways) > 1:
+        if self._ways.are_several:
             runs = (list(run) for _, run in groupby(records, key=attrgetter("topic")))
         for run in runs:
             self._apply_run(run)
@@ -357,6 +356,27 @@ class Fold:
             failure=failure,
             **({} if self._turns is None else self._turns.counted(coverage.positions)),
         )
+
+
+_Way = tuple[Topic[Any, Any], Callable[..., Any], Callable[[bytes | None], Any], Callable[[bytes | None], Any]]
+
+
+class _Ways(dict[str, _Way]):
+    """Input topic → its declaration, its handler and its decoders. A topic of a pattern is found when it is met."""
+
+    def __init__(self, app: App[Any]) -> None:
+        super().__init__()
+        self._app = app
+        self.are_several = len(app.inputs) > 1 or bool(app.patterns)
+        for topic in app.inputs:
+            self[topic.name] = topic, app.handlers[topic], _decoder(topic.key), _decoder(topic.value)
+
+    def __missing__(self, name: str) -> _Way:
+        declared = self._app.declaration(name)
+        if declared is None:
+            raise KeyError(name)
+        self[name] = way = self[declared.name]
+        return way
 
 
 def _decoder(codec: Codec[Any]) -> Callable[[bytes | None], Any]:

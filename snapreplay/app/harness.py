@@ -92,7 +92,7 @@ class Harness(Generic[S]):
         self._policy = policy
         self._limits = output_limits
         self._events_max = events_max
-        self._positions = {topic.name: 0 for topic in app.inputs}
+        self._positions = dict.fromkeys(app.input_names, 0)
         self._clock_ms = 0
         self._outputs: list[Output] = []
         self.dead_letters: list[Output] = []
@@ -315,12 +315,10 @@ class Harness(Generic[S]):
             self._store.rollback()
 
     def _numbered(self, given: RawRecord) -> RawRecord:
-        offset = self._positions.get(given.topic)
-        if offset is None:
-            names = ", ".join(self._positions)
-            raise UsageError(
-                f"{self._app.app_id}: {given.topic} is not an input", hint=f"use one of the inputs: {names}"
-            )
+        if self._app.declaration(given.topic) is None:
+            hint = f"use one of the inputs: {', '.join(each.name for each in self._app.inputs)}"
+            raise UsageError(f"{self._app.app_id}: {given.topic} is not an input", hint=hint)
+        offset = self._positions.setdefault(given.topic, 0)
         self._positions[given.topic] = offset + 1
         self._clock_ms = self._clock_ms + 1 if given.timestamp == UNSET else given.timestamp
         return msgspec.structs.replace(given, partition=self._partition, offset=offset, timestamp=self._clock_ms)
@@ -358,7 +356,8 @@ class Harness(Generic[S]):
         return store
 
     def _replay(self, store: Store) -> None:
-        fold, positions = self._new_fold(store, ErrorPolicy.FAIL), self._image.positions
+        fold, begun = self._new_fold(store, ErrorPolicy.FAIL), dict.fromkeys(self._positions, 0)
+        positions = begun | self._image.positions  # a pattern has had more topics since
         for batch in self._batches:
             if batch.applied.sealed.cleared:
                 store.apply_changes({}, batch.applied.sealed.cleared)
@@ -370,7 +369,7 @@ class Harness(Generic[S]):
                 raise Diverged(f"replay of {where} sends other outputs than the first time")
             if digest_in(store) != batch.digest:
                 raise Diverged(f"replay of {where} leads to another state than the first time")
-            positions = batch.applied.positions
+            positions = begun | batch.applied.positions
 
 
 def _replayed(fold: Fold, store: Store, positions: Mapping[str, int], batch: _Batch) -> Applied:

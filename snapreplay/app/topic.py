@@ -1,11 +1,14 @@
-"""A topic as an app declares it: a name, and what its keys and values are. Pure."""
+"""A topic as an app declares it: a name, or a pattern of names, and what its keys and values are. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from snapreplay.app.codecs import Codec, json, utf8
+from snapreplay.app.names import OWN_SUFFIXES
 from snapreplay.errors import UsageError
 
 K = TypeVar("K")
@@ -46,8 +49,72 @@ class Topic(Generic[K, V]):
         self.key = _checked_codec(name, "key", key)
         self.value = _checked_codec(name, "value", json() if value is None else value)
 
+    def put_in_front(self, prefix: str) -> None:
+        """Change the name; only before anything runs."""
+        self.name = prefix + self.name
+
+    @overload
+    @staticmethod
+    def matching(pattern: str) -> TopicPattern[str, Any]: ...
+    @overload
+    @staticmethod
+    def matching(pattern: str, *, key: Codec[K]) -> TopicPattern[K, Any]: ...
+    @overload
+    @staticmethod
+    def matching(pattern: str, *, value: Codec[V]) -> TopicPattern[str, V]: ...
+    @overload
+    @staticmethod
+    def matching(pattern: str, *, key: Codec[K], value: Codec[V]) -> TopicPattern[K, V]: ...
+    @staticmethod
+    def matching(pattern: str, *, key: Any = utf8, value: Any = None) -> TopicPattern[Any, Any]:
+        """Declare all topics whose whole name matches this regular expression: an input that stands for several.
+
+        A topic that appears later is taken in while the app runs, and read from its beginning.
+
+        Raises:
+            UsageError: it is no regular expression, or a codec is not one.
+        """
+        return TopicPattern(pattern, key=key, value=value)
+
     def __repr__(self) -> str:
         return f"Topic({self.name!r}, key={self.key.name}, value={self.value.name})"
+
+
+class TopicPattern(Topic[K, V]):
+    """The topics whose names match a regular expression; made by `Topic.matching`. `name` is the expression."""
+
+    __slots__ = ("_matches",)
+
+    def __init__(self, pattern: str, *, key: Codec[K], value: Any) -> None:
+        self._compile(pattern)
+        self.key = _checked_codec(pattern, "key", key)
+        self.value = _checked_codec(pattern, "value", json() if value is None else value)
+
+    def _compile(self, pattern: str) -> None:
+        try:
+            self._matches = re.compile(pattern).fullmatch
+        except (TypeError, re.error) as error:
+            raise UsageError(
+                f"{pattern!r} is not a regular expression: {error}",
+                hint='use the syntax of the module re: `Topic.matching("orders-.*")`',
+            ) from error
+        self.name = pattern
+
+    def put_in_front(self, prefix: str) -> None:
+        self._compile(re.escape(prefix) + self.name)
+
+    def matches(self, name: str) -> bool:
+        """Say whether the whole name matches. Kafka's own topics, whose names begin with two underscores, never do."""
+        return not name.startswith("__") and bool(_LEGAL_NAME.fullmatch(name) and self._matches(name))
+
+    def named(self, name: str) -> Topic[K, V]:
+        """Return the topic of this name, as a producer or a test needs it. Raises UsageError: it does not match."""
+        if not self.matches(name):
+            raise UsageError(f"topic name {name!r} does not match {self.name!r}")
+        return Topic(name, key=self.key, value=self.value)
+
+    def __repr__(self) -> str:
+        return f"Topic.matching({self.name!r}, key={self.key.name}, value={self.value.name})"
 
 
 def check_topic_name(name: object) -> None:
@@ -66,6 +133,62 @@ def check_topic_name(name: object) -> None:
         raise UsageError(
             f"topic name {name!r} {problem}",
             hint=f'use 1 to {TOPIC_NAME_MAX} letters, digits, ".", "_" or "-", but not "." or ".." alone',
+        )
+
+
+def declaration(inputs: Iterable[Topic[Any, Any]], name: str) -> Topic[Any, Any] | None:
+    """Return the input of this name, or the first pattern that it matches; None: it is no input."""
+    for topic in inputs:
+        if topic.matches(name) if isinstance(topic, TopicPattern) else topic.name == name:
+            return topic
+    return None
+
+
+def all_of(app_id: str, side: str, topics: Sequence[Topic[Any, Any]]) -> tuple[Topic[Any, Any], ...]:
+    """Return what was given as the inputs or outputs of an app, or raise UsageError: it is one topic."""
+    if isinstance(topics, (Topic, str)):
+        raise UsageError(f"{app_id}: {side}={topics!r} is not a list of topics", hint=f"use {side}=[Topic(…)]")
+    return tuple(topics)
+
+
+def check_topics(app_id: str, inputs: Sequence[Topic[Any, Any]], outputs: Sequence[Topic[Any, Any]]) -> None:
+    """Raise UsageError: the app has no input, a topic twice, one of its own topics, or a pattern that matches too
+    much."""
+    for topic in (*inputs, *outputs):
+        if not isinstance(topic, Topic):
+            raise UsageError(f"{app_id}: {topic!r} is not a Topic", hint=f"use Topic({topic!r})")
+    if not inputs:
+        raise UsageError(f"{app_id}: the app has no inputs", hint='name at least one: `inputs=[Topic("…")]`')
+    for name, what in _refused(app_id, inputs, outputs):
+        raise UsageError(f"{app_id}: topic {name} is {what}")
+
+
+def _refused(
+    app_id: str, inputs: Sequence[Topic[Any, Any]], outputs: Sequence[Topic[Any, Any]]
+) -> Iterator[tuple[str, str]]:
+    own = [f"{app_id}-{suffix}" for suffix in OWN_SUFFIXES]
+    patterns = [topic for topic in inputs if isinstance(topic, TopicPattern)]
+    for side, topics in (("inputs", inputs), ("outputs", outputs)):
+        counts = Counter(topic.name for topic in topics)
+        yield from ((name, f"named twice in {side}") for name, count in counts.items() if count > 1)
+    for topic in (*inputs, *outputs):
+        if topic.name in own:
+            yield topic.name, "one of the app's own topics, which only the service writes"
+    for topic in outputs:
+        if declaration(inputs, topic.name):
+            yield topic.name, "both input and output: the app would feed itself for ever"
+        if isinstance(topic, TopicPattern):
+            yield topic.name, "a pattern, but an output has one name"
+    for pattern in patterns:
+        yield from (
+            (name, f"one of the app's own topics, and {pattern.name!r} matches it")
+            for name in own
+            if pattern.matches(name)
+        )
+        yield from (
+            (each.name, f"an input of its own, and {pattern.name!r} matches it")
+            for each in inputs
+            if each is not pattern and pattern.matches(each.name)
         )
 
 

@@ -317,7 +317,8 @@ class CoverageHarness(Harness[Any]):
     def _commit_batch(self, numbered: list[RawRecord], to_ms: int | None) -> Applied:
         applied = super()._commit_batch(numbered, to_ms)
         outcome = self._dead if applied.skipped else self._done
-        outcome.update(_handler(each.topic) for each in applied.ranges)
+        declared = (self._app.declaration(each.topic) for each in applied.ranges)
+        outcome.update(_handler(each.name) for each in declared if each)
         if applied.last_timer_id is not None:
             outcome = self._dead if applied.skipped_timers else self._done
             outcome[_timer(name_in(applied.last_timer_id))] += 1

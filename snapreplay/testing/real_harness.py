@@ -270,7 +270,7 @@ class RealHarness(Generic[S]):
     ) -> RawRecord:
         """Feed one record as `feed` does, with bytes that need not decode."""
         check_topic(topic)
-        if topic not in self._app.inputs:
+        if self._app.declaration(topic.name) is None:
             raise UsageError(f"{self._app.app_id}: {topic.name} is not an input")
         raw = record_raw(topic, key, value, timestamp_ms=timestamp_ms, headers=headers)
         output = Output(self.prefixed(topic), key, value, partition, False, timestamp_ms, raw.headers)

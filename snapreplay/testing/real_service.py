@@ -53,7 +53,7 @@ def rename(app: App[Any], prefix: str) -> None:
     runs nothing else."""
     app.app_id = prefix + app.app_id
     for topic in (*app.inputs, *app.outputs):
-        topic.name = prefix + topic.name
+        topic.put_in_front(prefix)
 
 
 class RealService:
@@ -116,8 +116,9 @@ class RealService:
 
     async def _ends(self, service: Service[Any]) -> dict[TopicPartition, int]:
         """Return the offset after the last record of each input partition that has any."""
-        topics = [topic.name for topic in service.app.inputs]
         cluster = KafkaCluster(service.settings)
+        view = await inspect(service.app, service.settings, cluster)
+        topics = (*service.app.input_names, *view.matched)
         facts = await cluster.topics(topics)
         found = {}
         async with reading(cluster) as reader:

@@ -20,8 +20,8 @@ NO_OFFSET = -1
 """Stands for an offset that does not exist (the genesis has no previous increment)."""
 
 OWN_KIND = "increments-replaced"
-UPGRADED_KIND, PATCHED_KIND = "state-upgraded", "state-patched"
-"""Kind of the decisions that a process makes by itself; all others are an operator's."""
+UPGRADED_KIND, PATCHED_KIND, INPUTS_KIND = "state-upgraded", "state-patched", "inputs-changed"
+"""Kinds of decisions that do not judge what is known of a state; `OWN_KIND` and `UPGRADED_KIND` are an owner's own."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -74,11 +74,18 @@ class ChangesRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Genesis(msgspec.Struct, frozen=True):
-    """The facts that were true at `init`; repeated in every increment."""
+    """The facts that were true at `init`; repeated in every increment. The inputs are those of the increment."""
 
     cluster_id: str
     partition_count: int
     start_offsets: dict[str, int]  # input topic -> first offset this partition is to process
+
+    def may_precede(self, other: Genesis) -> bool:
+        """Say whether the other one may be of the same chain: it has an input in common, and all of those begin at the
+        same offset."""
+        common = self.start_offsets.keys() & other.start_offsets.keys()
+        same = (self.cluster_id, self.partition_count) == (other.cluster_id, other.partition_count)
+        return same and bool(common) and all(self.start_offsets[n] == other.start_offsets[n] for n in common)
 
 
 class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,6 +113,8 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     fallback_from: str | None = None  # newer snapshot that the last restore could not use: its id
     decision: dict[str, str] | None = None  # of an operator, or of the owner itself
     last_decision_offset: int = NO_OFFSET  # of the newest increment before this one with a decision
+    # Of the newest one before this one that began the chain anew; None: the last decision did, if there was one.
+    last_anew_offset: int | None = None
     # Of the stores with entries, where there are others than "default".
     store_digests: dict[str, Digest] = {}
     cleared: list[str] = []  # stores whose entries were all deleted, before the batch's changes
@@ -145,7 +154,13 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether an operator accepted this state in place of what else is known. Other decisions weigh nothing: they
         go on from the batch before them, at the same positions."""
         finding = (self.decision or {}).get("finding", "")
-        return self.decision is not None and not finding.startswith((OWN_KIND, UPGRADED_KIND, PATCHED_KIND))
+        kinds = (OWN_KIND, UPGRADED_KIND, PATCHED_KIND, INPUTS_KIND)
+        return self.decision is not None and not finding.startswith(kinds)
+
+    @property
+    def changes_inputs(self) -> bool:
+        """Whether inputs were added or retired here, in the chain as it is."""
+        return self.decision is not None and not self.begins_anew
 
 
 class ChangesRecord(msgspec.Struct, frozen=True):

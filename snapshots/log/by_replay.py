@@ -14,7 +14,7 @@ from snapreplay.app.out import limits_of_a_replay
 from snapreplay.app.ranges import InputRange, anchor_of
 from snapreplay.app.record import InputRecord
 from snapreplay.counted import counted
-from snapreplay.errors import StopError
+from snapreplay.errors import DamagedError, StopError
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.log.batches import Step
 from snapreplay.snapshots.log.reading import Reading, Slice, Source
@@ -25,6 +25,10 @@ _OFFSET = attrgetter("offset")
 
 class InputDiffers(StopError):
     """A range of the input holds more, fewer or other records than when it was processed."""
+
+
+class InputRetired(DamagedError):
+    """A batch covers an input that was retired since: this version of the app has no handler for its records."""
 
 
 class Replay:
@@ -67,6 +71,7 @@ class Replay:
 
         Raises:
             InputDiffers: the input is not what was processed.
+            InputRetired: the app does not have the input any more.
             RecordError: a handler refuses a record that was processed.
             DamagedError: an increment before it cannot be read, and only there its ranges and skips are.
         """
@@ -92,7 +97,13 @@ class Replay:
 
     def _taken(self, part: InputRange) -> Reading[list[InputRecord]]:
         if part.topic not in self._inputs:
-            end_offset = self._end_positions[part.topic]
+            end_offset = self._end_positions.get(part.topic)
+            if end_offset is None:
+                raise InputRetired(
+                    f"offsets {part.start_offset} to {part.end_offset} of {part.topic} were processed, and this input"
+                    " was retired since",
+                    topic=part.topic,
+                )
             self._inputs[part.topic] = Input(Source(part.topic, part.start_offset, end_offset))
         return (yield from self._inputs[part.topic].taking(part))
 

@@ -36,11 +36,14 @@ def broken_chain(before: Found | None, found: Found) -> Iterator[str]:
 
 
 def broken_ranges(before: Found | None, found: Found) -> Iterator[str]:
-    """Tell where a range does not begin where the one before it of its topic ended, or the positions are not where
-    they end."""
+    """Tell where a range does not begin where the one before it of its topic ended, the positions are not where they
+    end, or are those of other inputs."""
     batch, increment = found.increment.batch, found.increment
     positions = _positions_before(before, increment)
     ends: dict[str, int] = {}
+    if positions and positions.keys() != increment.positions.keys() and not increment.changes_inputs:
+        others = ", ".join(sorted(positions.keys() ^ increment.positions.keys()))
+        yield f"batch {batch} has other inputs than the batch before it, without a decision: {others}"
     for each in increment.ranges:
         expected = ends.get(each.topic, positions.get(each.topic, each.start_offset))
         if each.start_offset != expected or each.end_offset < each.start_offset:

@@ -18,7 +18,7 @@ from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import RecordKind, enveloped
 from snapreplay.snapshots.format.records import ChunkRef, Increment, Manifest, Pointer
 from snapreplay.snapshots.log.by_replay import InputDiffers
-from snapreplay.snapshots.plan import LogStarts
+from snapreplay.snapshots.plan import LogStarts, begun_anew_at
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import Entries, manifest_of
 from snapreplay.snapshots.proof.increments import Folding, IncrementsProof
@@ -261,9 +261,9 @@ def check_still_wanted(written: Written, last: Found | None) -> None:
             raise Superseded(
                 f"snapshot {pointer.snapshot_id} of batch {pointer.batch} exists, which is not older than batch {batch}"
             )
-    decided_at = last.offset if last.increment.decision else last.increment.last_decision_offset
-    if decided_at > offset:
-        raise ChangedMeanwhile(f"a decision at offset {decided_at} has begun the chain anew since")
+    begun_at = begun_anew_at(last.increment, last.offset)
+    if begun_at > offset:
+        raise ChangedMeanwhile(f"a decision at offset {begun_at} has begun the chain anew since")
 
 
 def proposal(written: Written, read_again: Found, witnessed: Digest, proposed_by: str, created_at_ms: int) -> Manifest:

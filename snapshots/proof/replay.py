@@ -22,7 +22,7 @@ from snapreplay.app.ranges import OutOfOrder
 from snapreplay.errors import DamagedError, RecordError, RecordsGone, SnapreplayError, StopError, UnknownFormatError
 from snapreplay.snapshots.format.records import Pointer
 from snapreplay.snapshots.log.batches import Batches, Step
-from snapreplay.snapshots.log.by_replay import InputDiffers, Replay
+from snapreplay.snapshots.log.by_replay import InputDiffers, InputRetired, Replay
 from snapreplay.snapshots.log.reading import Source, Waiting
 from snapreplay.snapshots.plan import is_decided
 from snapreplay.snapshots.proof.chain import Found
@@ -141,7 +141,7 @@ def prove(app: App[Any], segment: Segment, logs: Logs) -> SegmentReport:
     except _Difference as difference:
         found, fingerprint = difference.found, difference.fingerprint
         says = difference.says if difference.has_key else replay.narrowing(difference.says)
-    except InputUnavailable:
+    except (InputUnavailable, InputRetired):
         return SegmentReport(replay.batches, replay.records, without_input=True)
     except _NOT_REPLAYED as error:
         finding = _not_replayed(app, segment, replay.at_offset, error)

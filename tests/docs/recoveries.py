@@ -78,12 +78,14 @@ ANSWERS: dict[type[effects.Effect], list[events.Event]] = {
     effects.ReadStarts: [events.StartsRead(LogStarts(*starts)) for starts in ((0, 0), (14, 0), (14, 99))],
     effects.CheckInputs: [
         events.InputsChecked(),
+        events.InputsChecked(("orders-new",)),
         events.InputsRefused(StopError("another log")),
         events.InputsRefused(RetryableError("missing")),
     ],
     effects.BeginAnew: [WRITTEN],
     effects.WriteState: [WRITTEN],
     effects.Upgrade: [WRITTEN],
+    effects.AddInputs: [events.InputsAdded(WRITTEN.last)],
 }
 
 

@@ -86,6 +86,15 @@ class SimReader:
             return records[0]
         return None
 
+    async def first_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
+        """Return the offset of the first record that is not earlier; the end if there is none."""
+        bounds = await self.bounds(partition)
+        async for records in self.read(partition, *bounds):
+            for record in records:
+                if record.timestamp >= timestamp_ms:
+                    return record.offset
+        return bounds.end_offset
+
     async def anchor_at(self, partition: TopicPartition, position: int) -> PositionAnchor | None:
         return await self._asked(partition, lambda replica: replica.log.anchor_at(position))
 

@@ -51,7 +51,9 @@ def test_a_whole_increments_log_leads_back_to_genesis() -> None:
     assert plan_start(increment(2), 8, WHOLE, {}) == FromGenesis(GENESIS, 0)
 
 
-@pytest.mark.parametrize("since", [{"decision": {"finding": "x"}}, {"last_decision_offset": 20}])
+@pytest.mark.parametrize(
+    "since", [{"decision": {"finding": "x"}, "owner_epoch": 90, "previous_offset": 90}, {"last_decision_offset": 20}]
+)
 def test_a_chain_that_a_decision_began_anew_has_no_way_from_genesis(since) -> None:
     """The log may be whole: what was decided is in a snapshot and in no increment before it."""
     last = increment(40, pointers=[P30], **since)

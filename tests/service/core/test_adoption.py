@@ -62,7 +62,7 @@ def test_every_bound_is_exact(changed, why):
 
 def test_the_last_increment_may_be_the_decision():
     """It names the decision before it; what is not behind it itself belongs to the chain before."""
-    decided = msgspec.structs.replace(LAST, decision={"finding": "x"})
+    decided = msgspec.structs.replace(LAST, decision={"finding": "x"}, previous_offset=LAST.owner_epoch)
     assert reason(last=decided) is Reason.BEFORE_DECISION
 
 

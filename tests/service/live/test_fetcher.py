@@ -50,7 +50,7 @@ async def opened(reader: Reader, linger_ms: int = 0) -> Fetcher:
     guard: Any = SimpleNamespace(open=lambda _: _given(reader))
     last = SimpleNamespace(begun_input=None, positions={"left": 0, "right": 0})
     chain = SimpleNamespace(last=last)
-    fetcher = Fetcher(context, piece_records=3)
+    fetcher = Fetcher(context, context.input_names, piece_records=3)
     assert fetcher.beyond({"left": 0}) == {}
     await fetcher.open(guard, chain)  # type: ignore[arg-type]  # nobody looks at it
     return fetcher

@@ -83,6 +83,7 @@ class Here:
         self.pulse = Pulse(lambda: self.now)
         self.cluster: Any = SimpleNamespace(reader=self.reader, topic_ids=self.topic_ids, topics=self.topics)
         context: Any = SimpleNamespace(
+            app=SimpleNamespace(input_names=("in",)),
             partition=0,
             input_names=("in",),
             increments=SimpleNamespace(topic="log"),

@@ -1,7 +1,10 @@
 """A topic is refused where Kafka would refuse it, and its codecs are codecs."""
 
+import re
+
 import pytest
 
+from snapreplay import App, MapState
 from snapreplay.app.codecs import i64, json, utf8
 from snapreplay.app.topic import TOPIC_NAME_MAX, Topic
 from snapreplay.errors import UsageError
@@ -39,3 +42,40 @@ def test_what_is_no_codec_is_refused_with_the_way_out(given, remedy):
     with pytest.raises(UsageError) as caught:
         Topic("t", value=given)
     assert remedy in caught.value.hint
+
+
+def test_a_pattern_matches_whole_names_and_none_of_kafkas_own():
+    """What matches can be named, for a producer or a test, with the codecs of the pattern."""
+    orders = Topic.matching("orders-.*", key=i64)
+    assert [
+        each for each in ("orders-", "orders-eu", "my-orders-eu", "orders", "orders-.*") if orders.matches(each)
+    ] == ["orders-", "orders-eu"]
+    assert not Topic.matching(".*").matches("__consumer_offsets")
+    assert (orders.named("orders-eu").name, orders.named("orders-eu").key) == ("orders-eu", i64)
+    assert repr(orders) == "Topic.matching('orders-.*', key=i64, value=json(Any))"
+    with pytest.raises(UsageError, match="'bills-eu' does not match 'orders-"):
+        orders.named("bills-eu")
+
+
+def test_what_is_no_expression_is_refused():
+    """With the reason and an example that is taken."""
+    with pytest.raises(UsageError, match="is not a regular expression") as caught:
+        Topic.matching("(")
+    assert 'Topic.matching("orders-.*")' in caught.value.hint
+    Topic.matching("orders-.*")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "says"),
+    [
+        (["orders-.*"], ["orders-out"], "orders-out is both input and output"),
+        ([".*"], [], "app-increments is one of the app's own topics, and '.*' matches it"),
+        (["orders-.*", "orders-eu"], [], "orders-eu is an input of its own, and 'orders-.*' matches it"),
+        (["bills"], ["orders-.*"], "orders-.* is a pattern, but an output has one name"),
+    ],
+)
+def test_a_pattern_that_matches_too_much_is_refused_at_once(inputs, outputs, says):
+    """An output, an own topic, another input: whatever the cluster has."""
+    topics = [[Topic.matching(each) if "*" in each else Topic(each) for each in side] for side in (inputs, outputs)]
+    with pytest.raises(UsageError, match=re.escape(says)):
+        App("app", inputs=topics[0], outputs=topics[1], state=lambda: MapState(str, int))

@@ -200,7 +200,9 @@ def decided(story):
     """An operator has begun the chain anew."""
     story.tell({}, ["claim2"])
     last = increments(story)[max(increments(story))]
-    begun = msgspec.structs.replace(last, batch=6, decision={"finding": "x"}, pointers=[])
+    begun = msgspec.structs.replace(
+        last, batch=6, decision={"finding": "x"}, pointers=[], previous_offset=last.owner_epoch
+    )
     story.topics.commit(story.log, {0: [encode(begun)]})
 
 

@@ -1,0 +1,112 @@
+"""A change of the inputs of a partition: the increment that adds or retires them, in the chain as it is. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from snapreplay.app.ranges import Anchor, PositionAnchor
+from snapreplay.service.core.chain import decided_at
+from snapreplay.service.core.retained import needs_inputs
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.snapshots.format.records import INPUTS_KIND, ChangesRef, Genesis, Increment
+from snapreplay.snapshots.plan import begun_anew_at
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Added:
+    """The place where a new input begins.
+
+    Attributes:
+        position: the first offset to process.
+        below: what its log holds directly below it, as far as anything is there.
+        anchor: the last record before it, if it was processed.
+        how: the rest of the sentence "input X is read …".
+    """
+
+    position: int
+    below: PositionAnchor | None = None
+    anchor: Anchor | None = None
+    how: str = ""
+
+
+@dataclass(frozen=True)
+class InputChange:
+    """The inputs that are added, and those that are retired with the rest of the sentence "input X is retired …".
+
+    Attributes:
+        topic_ids: of the added ones, as far as the cluster has ids.
+    """
+
+    added: Mapping[str, Added] = field(default_factory=dict)
+    retired: Mapping[str, str] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.retired)
+
+    @property
+    def lines(self) -> list[str]:
+        """The change in sentences without their full stops."""
+        added = (f"input {name} is read from offset {each.position} on{each.how}" for name, each in self.added.items())
+        return [*added, *(f"input {name} is retired {how}" for name, how in self.retired.items())]
+
+    def decision(self, log: object, last: FoundIncrement, reason: str, by: str) -> dict[str, str]:
+        """Return what the increment records; `log`: the increments topic and partition."""
+        facts = f"{log} {last.offset} {sorted(self.added)} {sorted(self.retired)}"
+        return {
+            "finding": f"{INPUTS_KIND}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}",
+            "problem": f"the inputs up to batch {last.increment.batch} were"
+            f" {', '.join(sorted(last.increment.positions))}",
+            "decided": f"{'; '.join(self.lines)}; the state stays as it is, and no outputs were written",
+            "reason": reason,
+            "by": by,
+        }
+
+    def behind(self, last: FoundIncrement, owner_epoch: int, decision: Mapping[str, str], now_ms: int) -> Increment:
+        """Return the increment that follows `last`: nothing was read, and the state is the same."""
+        increment, added = last.increment, self.added
+        places = {name: each.position for name, each in added.items()}
+        kept = increment.begun_input if increment.begun_input not in self.retired else None
+        return msgspec.structs.replace(
+            increment,
+            owner_epoch=owner_epoch,
+            batch=increment.batch + 1,
+            previous_offset=last.offset,
+            ranges=[],
+            record_count=0,
+            skipped=[],
+            positions=self._with(increment.positions, places),
+            anchors=self._with(increment.anchors, {n: each.anchor for n, each in added.items() if each.anchor}),
+            position_anchors=self._with(
+                increment.position_anchors, {n: each.below for n, each in added.items() if each.below}
+            ),
+            topic_ids=self._with(increment.topic_ids, self.topic_ids),
+            genesis=Genesis(
+                increment.genesis.cluster_id,
+                increment.genesis.partition_count,
+                self._with(increment.genesis.start_offsets, places),
+            ),
+            # A log that leads to the state before without its inputs leads to this one without them, too.
+            changes=None if needs_inputs(increment) else ChangesRef(0, 0, 0),
+            outputs={},
+            outputs_xxh64={},
+            written_at_ms=now_ms,
+            fallback_from=None,
+            decision=dict(decision),
+            last_decision_offset=decided_at(increment, last.offset),
+            last_anew_offset=begun_anew_at(increment, last.offset),
+            cleared=[],
+            fired_count=0,
+            skipped_timers=[],
+            begun_input=kept,
+        )
+
+    def _with(self, before: Mapping[str, T], added: Mapping[str, T]) -> dict[str, T]:
+        return {name: each for name, each in before.items() if name not in self.retired} | dict(added)

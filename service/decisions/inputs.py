@@ -1,0 +1,269 @@
+"""Changes the inputs of an app: what the code declares and the log does not have is added, and the reverse is retired.
+
+The increment that does it stands in the chain as it is, with the same state. So nothing is restored, and no handler
+runs. Topics that match a pattern are added by the owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import count
+from typing import Any
+
+from snapreplay.app.app import App
+from snapreplay.app.ways import app_name
+from snapreplay.counted import counted
+from snapreplay.errors import StopError, UsageError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core import refusals
+from snapreplay.service.core.chain import decided_at
+from snapreplay.service.core.input_change import Added, InputChange
+from snapreplay.service.core.kafka_errors import Fenced
+from snapreplay.service.core.owners import Superseded
+from snapreplay.service.core.retained import needs_inputs
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.ports import Cluster, Reader, TopicPartition
+from snapreplay.service.preflight import inspect
+from snapreplay.service.publish.inputs import commit_change
+from snapreplay.service.publish.owned import owned
+from snapreplay.service.publish.state import LogWentOn, by_whom
+from snapreplay.service.runtime.context import Context, Identity, contexts_of
+from snapreplay.service.topics.increments import increment_at, last_increment
+from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.format.records import NO_OFFSET, Increment
+
+INSTANCE_ID = "snapreplay-inputs"
+"""The instance id in the claim. It tells a fenced owner that no process of the service fenced it."""
+ATTEMPTS_MAX = 5
+"""The most attempts. An owner that waits fences again after longer and longer pauses."""
+
+
+class NotDrained(StopError):
+    """An input that is to be retired has records that were not processed."""
+
+
+class NotRetirable(StopError):
+    """The input is still needed, or would come back at once."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The wish of an operator.
+
+    Attributes:
+        start: where a new input begins: "earliest", "latest", "resume" (where it was retired), or a time (ISO 8601
+            with its offset from UTC); "": nothing may be added.
+        retire: inputs of a pattern that do not exist any more.
+        leave_records: also retire inputs that have records left.
+    """
+
+    start: str = ""
+    retire: Collection[str] = ()
+    leave_records: bool = False
+    reason: str = ""
+
+    @property
+    def start_ms(self) -> int | None:
+        """The time, in milliseconds since the epoch; None: it is none. Raises UsageError: it is nothing else either."""
+        if self.start in {"", "earliest", "latest", "resume"}:
+            return None
+        try:
+            at = datetime.fromisoformat(self.start)
+        except ValueError:
+            at = None
+        if at is None or at.tzinfo is None:
+            raise UsageError(
+                f"--from {self.start} is not a valid value",
+                hint="use earliest, latest, resume, or a time with its offset from UTC: 2026-11-03T08:00:00+00:00",
+            )
+        return int(at.timestamp() * 1000)
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """The change of one partition behind its last increment. It may be empty."""
+
+    context: Context
+    asked: Asked
+    last: FoundIncrement
+    change: InputChange
+
+
+async def propose(app: App[Any], settings: Settings, cluster: Cluster, asked: Asked) -> list[Proposed]:
+    """Find out what would change, in each partition. Only reads.
+
+    Raises:
+        NotDrained, NotRetirable: an input cannot be retired.
+        NotInitialised, WrongLog: there is no log of this app.
+        UsageError, Unreachable: as preflight; or `asked` does not fit.
+    """
+    _ = asked.start_ms
+    view = await inspect(app, settings, cluster)
+    contexts = [
+        replace(each, identity=Identity.of_this_process(INSTANCE_ID))
+        for each in contexts_of(app, settings, cluster, view)
+    ]
+    found = []
+    async with reading(cluster) as reader:
+        for context in contexts:
+            last = await last_increment(reader, context.increments, await reader.bounds(context.increments))
+            if last is None:
+                raise refusals.no_genesis(context.expected)
+            found.append(Proposed(context, asked, last, await _change(context, reader, asked, last)))
+    inputs = {name for each in found for name in each.last.increment.positions}
+    for name in asked.retire:
+        if name not in inputs:
+            raise UsageError(f"topic {name} is no input", hint=f"name one of {', '.join(sorted(inputs))}")
+    return found
+
+
+async def carry_out(proposed: Proposed) -> FoundIncrement:
+    """Fence, claim, look once more, commit. A running owner is fenced; what it has committed meanwhile is kept. If it
+    takes the partition back before that, this is tried again.
+
+    Raises:
+        LogWentOn: other inputs would be changed than were proposed.
+        Fenced, Superseded: `ATTEMPTS_MAX` times in a row.
+        As `propose`; CommitInDoubt, Unreachable: only the log shows what happened.
+    """
+    for attempt in count(1):
+        try:
+            return await _carried_out(proposed)
+        except (Fenced, Superseded):
+            if attempt == ATTEMPTS_MAX:
+                raise
+    raise AssertionError("the last attempt returned or raised")
+
+
+async def _carried_out(proposed: Proposed) -> FoundIncrement:
+    context = proposed.context
+    async with owned(context) as ours:
+        last = await ours.last_increment()
+        if last is None:
+            raise refusals.no_genesis(context.expected)
+        async with reading(context.cluster) as reader:
+            change = await _change(context, reader, proposed.asked, last)
+        if not change and last.increment.changes_inputs:  # an earlier attempt was committed
+            return last
+        if (change.added.keys(), change.retired.keys()) != (
+            proposed.change.added.keys(),
+            proposed.change.retired.keys(),
+        ):
+            raise LogWentOn(
+                f"partition {context.partition}: its inputs are now {', '.join(sorted(last.increment.positions))}:"
+                " somebody else has changed them, and nothing was decided",
+                hint="run the command again",
+            )
+        reason = proposed.asked.reason or "the app declares these inputs"
+        decision = change.decision(context.increments, last, reason, by_whom())
+        return await commit_change(context, ours.producer, ours.owner_epoch, last, change, decision)
+
+
+async def _change(context: Context, reader: Reader, asked: Asked, last: FoundIncrement) -> InputChange:
+    expected, increment = context.expected, last.increment
+    wrong = refusals.whose_log(expected, last)
+    if wrong is not None:
+        raise wrong
+    new, retired = expected.new_inputs(increment.positions), expected.retired_inputs(increment.positions)
+    retired += [name for name in asked.retire if _is_retirable(context, increment, name) and name not in retired]
+    if new and not asked.start:
+        raise UsageError(
+            f"it was not said where the new input {new[0]} begins",
+            hint="give `--from earliest`, `--from latest`, `--from resume` (where it was retired) or a time",
+        )
+    ids = await context.cluster.topic_ids((*new, *retired))
+    added = {name: await _begin(context, reader, name, asked, last) for name in new}
+    left = {name: await _end(context, reader, name, asked, increment, exists=name in ids) for name in retired}
+    if retired and needs_inputs(increment):
+        raise NotRetirable(
+            f"partition {context.partition}: batch {increment.batch} can be restored only by a replay of"
+            f" {', '.join(retired)}",
+            hint="start the version before, stop it gracefully (it writes a snapshot), and run the command again",
+        )
+    if not new and len(retired) == len(increment.positions):
+        raise NotRetirable(
+            f"partition {context.partition} would have no input left", hint="add another input with the same command"
+        )
+    return InputChange(added, left, {name: each for name, each in ids.items() if name in added and each})
+
+
+def _is_retirable(context: Context, increment: Increment, name: str) -> bool:
+    """Say whether the input is there to be retired, or raise NotRetirable: the app would have it again at once."""
+    if name in context.app.input_names or name in context.view.matched:
+        raise NotRetirable(
+            f"input {name} exists, and the app declares it: it would be added again at once",
+            hint="take it out of the app's inputs or, if it matches a pattern, delete the topic or narrow the pattern",
+        )
+    return name in increment.positions
+
+
+async def _begin(context: Context, reader: Reader, name: str, asked: Asked, last: FoundIncrement) -> Added:
+    place, start_ms = TopicPartition(name, context.partition), asked.start_ms
+    if asked.start == "resume":
+        return await _resumed(context, reader, name, last)
+    bounds = await reader.bounds(place)
+    position = bounds.end_offset if asked.start == "latest" else bounds.start_offset
+    if start_ms is not None:
+        position = await reader.first_at(place, start_ms)
+    below = await reader.anchor_at(place, position) if position > bounds.start_offset else None
+    return Added(position, below)
+
+
+async def _resumed(context: Context, reader: Reader, name: str, last: FoundIncrement) -> Added:
+    """Go on where the input was retired, as the increment before that decision says."""
+    offset = decided_at(last.increment, last.offset)
+    while offset != NO_OFFSET:
+        decided = await increment_at(reader, context.increments, offset)
+        before = decided and await increment_at(reader, context.increments, decided.previous_offset)
+        if decided is None or before is None:
+            break
+        if name in before.positions and name not in decided.positions:
+            topic_id = (await context.cluster.topic_ids([name])).get(name, "")
+            if before.topic_ids.get(name, "") != topic_id:
+                raise UsageError(
+                    f"topic {name} was created again since it was retired",
+                    hint="`--from earliest` reads it from its start",
+                )
+            position = before.positions[name]
+            return Added(
+                position,
+                before.position_anchors.get(name),
+                before.anchors.get(name),
+                f", where it was retired in batch {decided.batch}",
+            )
+        offset = min(decided.last_decision_offset, offset - 1)
+    raise UsageError(
+        f"partition {context.partition}: the log does not show that {name} was an input before",
+        hint="give `--from earliest` or `--from latest`",
+    )
+
+
+async def _end(context: Context, reader: Reader, name: str, asked: Asked, increment: Increment, *, exists: bool) -> str:
+    """Say where an input ends, or raise NotDrained: records are left."""
+    position = increment.positions[name]
+    if not exists:
+        return f"at offset {position}; the topic does not exist"
+    place = TopicPartition(name, context.partition)
+    async with reading(context.cluster, read_committed=False) as plain:  # what is open may be committed later
+        start_offset, end_offset = await plain.bounds(place)
+    left = 0
+    if position < end_offset:
+        stable = (await reader.bounds(place)).end_offset
+        left = end_offset - stable
+        async for records in reader.read(place, max(position, start_offset), stable):
+            left += len(records)
+    if not left:
+        return f"at offset {position}, without a record left"
+    if asked.leave_records:
+        return f"at offset {position}; what lies up to offset {end_offset} is never processed"
+    raise NotDrained(
+        f"input {place} has records that were not processed, from offset {position} to {end_offset}"
+        f" ({counted(left, 'record')}, or a transaction that is open)",
+        hint=f"let the version before process them, with no new ones; or `snapreplay inputs {app_name(context.app)}"
+        " --leave-records`: they are never processed",
+        topic=name,
+        position=position,
+        end_offset=end_offset,
+    )

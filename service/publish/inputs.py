@@ -1,0 +1,45 @@
+"""Commits a change of the inputs: an increment in the chain as it is. The state is not written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from snapreplay.service.clock import wall_ms
+from snapreplay.service.core.input_change import Added, InputChange
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.ports import Producer, TopicPartition
+from snapreplay.service.publish.owned import commit_increment
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.topics.reading import reading
+
+
+async def appeared(context: Context, topics: Sequence[str]) -> InputChange:
+    """Return the change that adds these topics, as far as they still exist, from their beginnings. Raises Unreachable:
+    the cluster could not be asked."""
+    ids = await context.cluster.topic_ids(topics)
+    added = {}
+    async with reading(context.cluster, topic_ids=ids) as reader:
+        for name in ids:
+            bounds = await reader.bounds(TopicPartition(name, context.partition))
+            added[name] = Added(bounds.start_offset)
+    return InputChange(added, topic_ids={name: each for name, each in ids.items() if each})
+
+
+async def commit_change(
+    context: Context,
+    producer: Producer,
+    owner_epoch: int,
+    last: FoundIncrement,
+    change: InputChange,
+    decision: Mapping[str, str],
+) -> FoundIncrement:
+    """Commit it behind `last`.
+
+    Args:
+        producer: has fenced every older one; its claim is committed at `owner_epoch` and seen.
+
+    Raises:
+        Fenced, CommitInDoubt, RefusedRecord: the producer is spent; the log shows what happened.
+    """
+    increment = change.behind(last, owner_epoch, decision, wall_ms())
+    return FoundIncrement(increment, await commit_increment(context, producer, increment))

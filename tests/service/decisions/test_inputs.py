@@ -1,0 +1,209 @@
+"""Inputs are added and retired by an increment in the chain as it is: the state stays, and every reader goes on."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from snapreplay import App, MapState, Topic
+from snapreplay.errors import UsageError
+from snapreplay.service.core.refusals import WrongLog
+from snapreplay.service.decisions.inputs import Asked, NotDrained, NotRetirable, carry_out, propose
+from snapreplay.service.ports import NewTopic
+from snapreplay.service.publish.state import LogWentOn
+from tests.support.stage import Stage, phase, processed
+from tests.support.tampering import delete
+
+pytestmark = pytest.mark.kafka
+
+
+def sums(name: str, *inputs: str, **options: Any) -> App[Any]:
+    """One sum per key over these inputs, in the order of their records: each record weighs more than those before."""
+    topics = [Topic(f"{each}-{name}") for each in inputs]
+    app: App[Any] = App(
+        name, inputs=topics, outputs=[Topic(f"sums-{name}")], state=lambda: MapState(str, int), **options
+    )
+    (out_topic,) = app.outputs
+
+    def on_record(record: Any, state: Any, out: Any) -> None:
+        state[record.key] = (state.get(record.key, 0) * 31 + record.value) % 1_000_003
+        out.send(out_topic, key=record.key, value={"id": record.id, "sum": state[record.key]})
+
+    for topic in topics:
+        app.handler(topic)(on_record)
+    return app
+
+
+def folded(*parts: tuple[int, int]) -> dict[str, int]:
+    """The state after five keys were fed with each of these values: by hand."""
+    state = {f"k{key}": 0 for key in range(5)}
+    for first, count in parts:
+        for value in range(first, first + count):
+            state = {key: (total * 31 + value) % 1_000_003 for key, total in state.items()}
+    return state
+
+
+class Story:
+    """One name and its versions; each with other inputs."""
+
+    def __init__(self, servers: str, name: str, **tables: Any) -> None:
+        self.servers, self.name, self.tables = servers, name, tables
+
+    def of(self, *inputs: str, **options: Any) -> Stage:
+        return Stage(self.servers, sums(self.name, *inputs, **options), **self.tables)
+
+    async def feed(self, topic: str, first: int, count: int) -> None:
+        stage = self.of("any")
+        for value in range(first, first + count):
+            await stage.send([(f"k{key}", value) for key in range(5)], f"{topic}-{self.name}")
+
+    async def created(self, *topics: str) -> None:
+        await self.of("any").cluster.create_topics([NewTopic(f"{each}-{self.name}", 1) for each in topics])
+
+    async def change(self, stage: Stage, *args: Any, **asked: Any) -> list[Any]:
+        proposed = await propose(stage.app, stage.settings(), stage.cluster, Asked(*args, **asked))
+        return [await carry_out(each) for each in proposed if each.change]
+
+    async def refused(self, stage: Stage) -> None:
+        """A process of this version does not join the group, and says which command changes that."""
+        async with stage.started() as service:
+            with pytest.raises(WrongLog, match="inputs recorded in") as refused:
+                await service.wait_started()
+        assert "`snapreplay inputs" in (refused.value.hint or "")
+
+    async def run(self, stage: Stage, ends: dict[str, int]) -> dict[str, int]:
+        """Process up to these ends; return the state."""
+        async with stage.running() as service:
+            for topic, end in ends.items():
+                await processed(service, {0: end}, f"{topic}-{self.name}")
+            return dict(service.view(0).items())
+
+
+@pytest.fixture
+async def story(broker, unique):
+    return Story(broker.bootstrap_servers, unique("inputs"))
+
+
+async def test_one_is_added_another_retired_and_taken_back(story):
+    """The state is folded by hand all the way; the version before is refused by name, and by a restart, too."""
+    one, two, three = story.of("a"), story.of("a", "b"), story.of("b")
+    await one.prepare()
+    await story.feed("a", 1, 3)
+    assert await story.run(one, {"a": 15}) == folded((1, 3))
+    await story.created("b")
+    await story.feed("b", 100, 2)
+    await story.refused(two)
+    (added,) = await story.change(two, "earliest")
+    assert added.increment.decision["decided"].startswith(f"input b-{story.name} is read from offset 0 on")
+    await story.refused(one)
+    assert await story.run(two, {"a": 15, "b": 10}) == folded((1, 3), (100, 2))
+    await story.feed("a", 7, 1)
+    with pytest.raises(NotDrained, match=f"input a-{story.name}-0 has records that were not processed, from offset 15"):
+        await story.change(three)
+    assert await story.run(two, {"a": 20}) == folded((1, 3), (100, 2), (7, 1))
+    (retired,) = await story.change(three, reason="moved")
+    assert retired.increment.decision["decided"].startswith(f"input a-{story.name} is retired at offset 20")
+    assert set(retired.increment.positions) == {f"b-{story.name}"} == set(retired.increment.genesis.start_offsets)
+    assert await story.change(three) == []
+    await story.feed("a", 9, 1)
+    await story.feed("b", 50, 1)
+    assert await story.run(three, {"b": 15}) == folded((1, 3), (100, 2), (7, 1), (50, 1))
+    await story.change(two, "resume")
+    assert await story.run(two, {"a": 25, "b": 15}) == folded((1, 3), (100, 2), (7, 1), (50, 1), (9, 1))
+
+
+async def test_the_version_before_may_run_meanwhile(story):
+    """It is fenced, keeps nothing that is nowhere else, and leaves the group; what it had committed counts."""
+    one, two = story.of("a"), story.of("a", "b")
+    await one.prepare()
+    await story.created("b")
+    async with one.running() as service:
+        await story.feed("a", 1, 1)
+        await processed(service, {0: 5}, f"a-{story.name}")
+        (proposed,) = await propose(two.app, two.settings(), two.cluster, Asked("earliest"))
+        await story.feed("a", 2, 1)
+        await processed(service, {0: 10}, f"a-{story.name}")
+        done = await carry_out(proposed)
+        assert done.increment.positions == {f"a-{story.name}": 10, f"b-{story.name}": 0}
+        await story.feed("a", 3, 1)
+        assert (await phase(service, "failed")).error.kind == "WrongLog"
+    assert (await carry_out(proposed)) == done
+    await story.feed("b", 100, 1)
+    assert await story.run(two, {"a": 15, "b": 5}) in (folded((1, 3), (100, 1)), folded((1, 2), (100, 1), (3, 1)))
+
+
+async def test_a_new_input_begins_where_it_is_told(story):
+    """At its end, or at the first record that is not earlier than a time; without that, and with a typo, nowhere."""
+    one, two, three = story.of("a"), story.of("a", "b"), story.of("a", "b", "c")
+    await one.prepare()
+    await story.created("b", "c")
+    await story.feed("b", 100, 1)
+    await story.change(two, "latest")
+    await story.feed("c", 5, 1)
+    between = datetime.now(UTC).isoformat()
+    await story.feed("c", 6, 2)
+    with pytest.raises(UsageError, match=f"not said where the new input c-{story.name} begins"):
+        await story.change(three)
+    with pytest.raises(UsageError, match="--from 2026-11-03 is not a valid value"):
+        await story.change(three, "2026-11-03")
+    with pytest.raises(UsageError, match="the log does not show that"):
+        await story.change(three, "resume")
+    (added,) = await story.change(three, between)
+    assert added.increment.positions == {f"a-{story.name}": 0, f"b-{story.name}": 5, f"c-{story.name}": 5}
+    assert await story.run(three, {"c": 15}) == folded((6, 2))
+
+
+async def test_what_only_a_replay_restores_is_not_retired(broker, unique):
+    """Without recorded changes the records of the input are needed, until a snapshot is taken."""
+    story = Story(broker.bootstrap_servers, unique("replayed"), changelog={"enabled": False})
+    one, two, three = story.of("a"), story.of("a", "b"), story.of("b")
+    await one.prepare()
+    await story.created("b")
+    await story.feed("a", 1, 2)
+    assert await story.run(one, {"a": 10}) == folded((1, 2))
+    await story.change(two, "earliest")
+    await story.feed("b", 100, 1)
+    assert await story.run(two, {"a": 10, "b": 5}) == folded((1, 2), (100, 1))
+    with pytest.raises(NotRetirable, match="can be restored only by a replay of a-"):
+        await story.change(three)
+    async with two.running(snapshot={"before_stop": True}):
+        pass
+    (late,) = await propose(three.app, three.settings(), three.cluster, Asked())
+    await story.created("c")
+    await story.change(story.of("b", "c"), "earliest")
+    with pytest.raises(LogWentOn, match="somebody else has changed them"):
+        await carry_out(late)
+    await story.change(three)
+    assert await story.run(three, {"b": 5}) == folded((1, 2), (100, 1))
+
+
+async def test_records_that_nobody_wants_are_left(story):
+    """Only if it is said; and what the app declares is not retired, nor what is no input."""
+    two, one = story.of("a", "b"), story.of("b")
+    await story.created("b")
+    await two.prepare()
+    await story.feed("a", 1, 1)
+    with pytest.raises(NotRetirable, match=f"input a-{story.name} exists, and the app declares it"):
+        await story.change(two, retire=(f"a-{story.name}",))
+    (left,) = await story.change(one, leave_records=True)
+    assert "what lies up to offset 5 is never processed" in left.increment.decision["decided"]
+    with pytest.raises(UsageError, match="topic no-such is no input"):
+        await story.change(one, retire=("no-such",))
+
+
+async def test_a_topic_that_was_made_again_does_not_resume(story):
+    """Its offsets mean something else. From its beginning it is a new input."""
+    two, one = story.of("a", "b"), story.of("b")
+    await story.created("b")
+    await two.prepare()
+    await story.feed("a", 1, 1)
+    assert await story.run(two, {"a": 5}) == folded((1, 1))
+    await story.change(one)
+    await asyncio.to_thread(delete, story.servers, f"a-{story.name}")
+    await story.created("a")
+    await story.feed("a", 7, 2)
+    with pytest.raises(UsageError, match=f"topic a-{story.name} was created again since it was retired"):
+        await story.change(two, "resume")
+    await story.change(two, "earliest")
+    assert await story.run(two, {"a": 10}) == folded((1, 1), (7, 2))
