@@ -122,7 +122,8 @@ class Upgrade:
 
 @dataclass(frozen=True)
 class AddInputs:
-    """Commit an increment behind `last` that makes these topics inputs, each from its beginning."""
+    """Commit an increment behind `last` that makes these topics inputs, each from its beginning or from where it
+    was retired."""
 
     last: FoundIncrement
     topics: tuple[str, ...]

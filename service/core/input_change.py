@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from snapreplay.app.ranges import Anchor, PositionAnchor
 from snapreplay.service.core.chain import decided_at
 from snapreplay.service.core.retained import needs_inputs
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.snapshots.format.records import INPUTS_KIND, ChangesRef, Genesis, Increment
+from snapreplay.snapshots.format.records import INPUTS_KIND, ChangesRef, Genesis, Increment, RetiredInput
 from snapreplay.snapshots.plan import begun_anew_at
 
 T = TypeVar("T")
@@ -28,12 +28,25 @@ class Added:
         below: what its log holds directly below it, as far as anything is there.
         anchor: the last record before it, if it was processed.
         how: the rest of the sentence "input X is read …".
+        start_offset: where its first record was, if it was an input before; else the position.
     """
 
     position: int
     below: PositionAnchor | None = None
     anchor: Anchor | None = None
     how: str = ""
+    start_offset: int | None = None
+
+    @classmethod
+    def again(cls, before: RetiredInput) -> Added:
+        """Go on where the input was retired: it is the same topic, so nothing of it counts twice."""
+        return cls(
+            before.position,
+            before.position_anchor,
+            before.anchor,
+            f", where it was retired after batch {before.batch}",
+            before.start_offset,
+        )
 
 
 @dataclass(frozen=True)
@@ -42,11 +55,13 @@ class InputChange:
 
     Attributes:
         topic_ids: of the added ones, as far as the cluster has ids.
+        existing: retired ones whose topic still exists. Made again, any other one has another id.
     """
 
     added: Mapping[str, Added] = field(default_factory=dict)
     retired: Mapping[str, str] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    existing: Collection[str] = ()
 
     def __bool__(self) -> bool:
         return bool(self.added or self.retired)
@@ -73,6 +88,7 @@ class InputChange:
         """Return the increment that follows `last`: nothing was read, and the state is the same."""
         increment, added = last.increment, self.added
         places = {name: each.position for name, each in added.items()}
+        starts = {n: each.position if each.start_offset is None else each.start_offset for n, each in added.items()}
         kept = increment.begun_input if increment.begun_input not in self.retired else None
         return msgspec.structs.replace(
             increment,
@@ -91,7 +107,7 @@ class InputChange:
             genesis=Genesis(
                 increment.genesis.cluster_id,
                 increment.genesis.partition_count,
-                self._with(increment.genesis.start_offsets, places),
+                self._with(increment.genesis.start_offsets, starts),
             ),
             # A log that leads to the state before without its inputs leads to this one without them, too.
             changes=None if needs_inputs(increment) else ChangesRef(0, 0, 0),
@@ -106,7 +122,23 @@ class InputChange:
             fired_count=0,
             skipped_timers=[],
             begun_input=kept,
+            retired_inputs=self._retired_inputs(increment),
         )
+
+    def _retired_inputs(self, last: Increment) -> dict[str, RetiredInput]:
+        ended = {
+            name: RetiredInput(
+                last.batch,
+                last.positions[name],
+                last.genesis.start_offsets[name],
+                last.topic_ids.get(name, ""),
+                last.anchors.get(name),
+                last.position_anchors.get(name),
+            )
+            for name in self.retired
+            if name in self.existing
+        }
+        return {name: each for name, each in last.retired_inputs.items() if name not in self.added} | ended
 
     def _with(self, before: Mapping[str, T], added: Mapping[str, T]) -> dict[str, T]:
         return {name: each for name, each in before.items() if name not in self.retired} | dict(added)

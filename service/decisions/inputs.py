@@ -18,7 +18,6 @@ from snapreplay.counted import counted
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core import refusals
-from snapreplay.service.core.chain import decided_at
 from snapreplay.service.core.input_change import Added, InputChange
 from snapreplay.service.core.kafka_errors import Fenced
 from snapreplay.service.core.owners import Superseded
@@ -30,9 +29,9 @@ from snapreplay.service.publish.inputs import commit_change
 from snapreplay.service.publish.owned import owned
 from snapreplay.service.publish.state import LogWentOn, by_whom
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
-from snapreplay.service.topics.increments import increment_at, last_increment
+from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import reading
-from snapreplay.snapshots.format.records import NO_OFFSET, Increment
+from snapreplay.snapshots.format.records import Increment
 
 INSTANCE_ID = "snapreplay-inputs"
 """The instance id in the claim. It tells a fenced owner that no process of the service fenced it."""
@@ -174,7 +173,7 @@ async def _change(context: Context, reader: Reader, asked: Asked, last: FoundInc
             hint="give `--from earliest`, `--from latest`, `--from resume` (where it was retired) or a time",
         )
     ids = await context.cluster.topic_ids((*new, *retired))
-    added = {name: await _begin(context, reader, name, asked, last) for name in new}
+    added = {name: await _begin(context, reader, name, asked, increment) for name in new}
     left = {name: await _end(context, reader, name, asked, increment, exists=name in ids) for name in retired}
     if retired and needs_inputs(increment):
         raise NotRetirable(
@@ -186,7 +185,8 @@ async def _change(context: Context, reader: Reader, asked: Asked, last: FoundInc
         raise NotRetirable(
             f"partition {context.partition} would have no input left", hint="add another input with the same command"
         )
-    return InputChange(added, left, {name: each for name, each in ids.items() if name in added and each})
+    topic_ids = {name: each for name, each in ids.items() if name in added and each}
+    return InputChange(added, left, topic_ids, [name for name in left if name in ids])
 
 
 def _is_retirable(context: Context, increment: Increment, name: str) -> bool:
@@ -199,10 +199,10 @@ def _is_retirable(context: Context, increment: Increment, name: str) -> bool:
     return name in increment.positions
 
 
-async def _begin(context: Context, reader: Reader, name: str, asked: Asked, last: FoundIncrement) -> Added:
+async def _begin(context: Context, reader: Reader, name: str, asked: Asked, increment: Increment) -> Added:
     place, start_ms = TopicPartition(name, context.partition), asked.start_ms
     if asked.start == "resume":
-        return await _resumed(context, reader, name, last)
+        return await _resumed(context, name, increment)
     bounds = await reader.bounds(place)
     position = bounds.end_offset if asked.start == "latest" else bounds.start_offset
     if start_ms is not None:
@@ -211,33 +211,18 @@ async def _begin(context: Context, reader: Reader, name: str, asked: Asked, last
     return Added(position, below)
 
 
-async def _resumed(context: Context, reader: Reader, name: str, last: FoundIncrement) -> Added:
-    """Go on where the input was retired, as the increment before that decision says."""
-    offset = decided_at(last.increment, last.offset)
-    while offset != NO_OFFSET:
-        decided = await increment_at(reader, context.increments, offset)
-        before = decided and await increment_at(reader, context.increments, decided.previous_offset)
-        if decided is None or before is None:
-            break
-        if name in before.positions and name not in decided.positions:
-            topic_id = (await context.cluster.topic_ids([name])).get(name, "")
-            if before.topic_ids.get(name, "") != topic_id:
-                raise UsageError(
-                    f"topic {name} was created again since it was retired",
-                    hint="`--from earliest` reads it from its start",
-                )
-            position = before.positions[name]
-            return Added(
-                position,
-                before.position_anchors.get(name),
-                before.anchors.get(name),
-                f", where it was retired in batch {decided.batch}",
-            )
-        offset = min(decided.last_decision_offset, offset - 1)
-    raise UsageError(
-        f"partition {context.partition}: the log does not show that {name} was an input before",
-        hint="give `--from earliest` or `--from latest`",
-    )
+async def _resumed(context: Context, name: str, increment: Increment) -> Added:
+    before = increment.retired_inputs.get(name)
+    if before is None:
+        raise UsageError(
+            f"partition {context.partition}: the log does not show that {name} was an input before",
+            hint="give `--from earliest` or `--from latest`",
+        )
+    if before.topic_id != (await context.cluster.topic_ids([name])).get(name, ""):
+        raise UsageError(
+            f"topic {name} was created again since it was retired", hint="`--from earliest` reads it from its start"
+        )
+    return Added.again(before)
 
 
 async def _end(context: Context, reader: Reader, name: str, asked: Asked, increment: Increment, *, exists: bool) -> str:

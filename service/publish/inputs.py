@@ -11,15 +11,24 @@ from snapreplay.service.ports import Producer, TopicPartition
 from snapreplay.service.publish.owned import commit_increment
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.format.records import Increment
 
 
-async def appeared(context: Context, topics: Sequence[str]) -> InputChange:
-    """Return the change that adds these topics, as far as they still exist, from their beginnings. Raises Unreachable:
-    the cluster could not be asked."""
+async def appeared(context: Context, last: Increment, topics: Sequence[str]) -> InputChange:
+    """Return the change that adds these topics, as far as they still exist, from their beginnings. A topic that was
+    retired before goes on there: an older version of the app, whose pattern it matches, may run once more.
+
+    Raises:
+        Unreachable: the cluster could not be asked.
+    """
     ids = await context.cluster.topic_ids(topics)
     added = {}
     async with reading(context.cluster, topic_ids=ids) as reader:
-        for name in ids:
+        for name, topic_id in ids.items():
+            before = last.retired_inputs.get(name)
+            if before is not None and before.topic_id == topic_id:
+                added[name] = Added.again(before)
+                continue
             bounds = await reader.bounds(TopicPartition(name, context.partition))
             added[name] = Added(bounds.start_offset)
     return InputChange(added, topic_ids={name: each for name, each in ids.items() if each})

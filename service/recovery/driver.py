@@ -244,7 +244,7 @@ class RecoveryDriver:
 
     async def _add_inputs(self, last: FoundIncrement, topics: Sequence[str]) -> events.Event:
         context, executor = self._context, self._executor
-        change = await appeared(context, topics)
+        change = await appeared(context, last.increment, topics)
         if not change:
             return events.InputsAdded(last)
         decision = change.decision(context.increments, last, "they match a pattern of the inputs", by_process(context))

@@ -88,6 +88,17 @@ class Genesis(msgspec.Struct, frozen=True):
         return same and bool(common) and all(self.start_offsets[n] == other.start_offsets[n] for n in common)
 
 
+class RetiredInput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An input that was retired while its topic existed: where it ended, and by which a later one is known to be it."""
+
+    batch: int  # after which it was retired
+    position: int
+    start_offset: int  # of the genesis
+    topic_id: str = ""
+    anchor: Anchor | None = None
+    position_anchor: PositionAnchor | None = None
+
+
 class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     """The commit record of a batch: the last record of its transaction. Fields at their defaults are not written."""
 
@@ -126,6 +137,8 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     fields: dict[str, list[str]] = {}
     # Input topic -> what its log holds directly below `positions`; no entry where that is not known.
     position_anchors: dict[str, PositionAnchor] = {}
+    # By name. A topic that matches a pattern again goes on there, so that nothing of it counts twice.
+    retired_inputs: dict[str, RetiredInput] = {}
 
     @property
     def is_empty(self) -> bool:

@@ -5,7 +5,7 @@ import msgspec
 from snapreplay.app.ranges import Anchor, PositionAnchor
 from snapreplay.service.core.input_change import Added, InputChange
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Genesis
+from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Genesis, RetiredInput
 from snapreplay.snapshots.plan import begun_anew_at, is_decided
 from snapreplay.state.digest import Digest
 from tests.support.entries import increment, pointer
@@ -58,3 +58,21 @@ def test_a_state_that_only_the_inputs_restore_stays_one():
     """An increment without changes says that they are needed; the one behind it does not hide that."""
     lean = msgspec.structs.replace(LAST, changes=None, pointers=[pointer(3)])
     assert CHANGE.behind(FoundIncrement(lean, 30), 40, SAYS, 123).changes is None
+
+
+def test_a_retired_input_goes_on_where_it_ended():
+    """Its topic still exists. Where it began at first stays known, so that what is older is of the same chain."""
+    assert CHANGE.behind(FoundIncrement(LAST, 30), 40, SAYS, 123).retired_inputs == {}
+    retiring = InputChange(retired={B: "at offset 9"}, existing=[B])
+    without = retiring.behind(FoundIncrement(LAST, 30), 40, SAYS, 123)
+    ended = RetiredInput(7, 9, 3, "idb", Anchor(8, 3, 4), PositionAnchor(0, 2))
+    assert without.retired_inputs == {B: ended}
+    again = InputChange({B: Added.again(ended)}, topic_ids={B: "idb"})
+    found = again.behind(FoundIncrement(without, 31), 40, SAYS, 124)
+    assert (found.positions, found.anchors, found.genesis) == (LAST.positions, LAST.anchors, LAST.genesis)
+    assert (found.position_anchors, found.topic_ids, found.retired_inputs) == (
+        LAST.position_anchors,
+        LAST.topic_ids,
+        {},
+    )
+    assert again.lines == ["input b is read from offset 9 on, where it was retired after batch 7"]
