@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
+from typing import NamedTuple
 
 from snapreplay.app.batch import Applied, ErrorPolicy, Portion
 from snapreplay.app.fold import Fold
@@ -34,6 +35,17 @@ from snapreplay.snapshots.format.records import Increment
 IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
 POLLED_RECORDS = 1024  # unpacked in one go, a millisecond
+
+
+class _Refused(NamedTuple):
+    """A record or timer that the broker does not take; `anchor` of the record."""
+
+    error: RecordError
+    anchor: Anchor | None
+
+    def is_replaced_by(self, record: InputRecord) -> bool:
+        """Say whether another record has the offset of the refused one: the log was cut since."""
+        return self.error.record_id == id_of(record) and self.anchor != anchor_of(record)
 
 
 class Live:
@@ -67,8 +79,7 @@ class Live:
         self._stopping = False
         self._left: Sequence[InputRecord] = ()
         """Fetched, but a batch had no room for what is due before them."""
-        self._refused: RecordError | None = None
-        self._refused_anchor: Anchor | None = None
+        self._refused: _Refused | None = None
         self.at_work = AtWork(recovered.chain.batch)
         self._guard = InputGuard(context)
         self.lost: SnapreplayError | None = None
@@ -95,7 +106,7 @@ class Live:
         beside a handler, and batches are as small as `caution` says. `refused`: of a record or timer that the
         broker does not take, `anchor` of that record."""
         self._pace.careful(caution, self._positions, self.last.batch + 1)
-        self._refused, self._refused_anchor = refused, anchor
+        self._refused = _Refused(refused, anchor) if refused is not None else None
 
     @property
     def doubt(self) -> Doubt:
@@ -234,22 +245,16 @@ class Live:
 
     def _portion(self, records: Sequence[InputRecord], to_ms: int | None = None) -> Portion:
         room = self._pace.records_max
-        if self._refused is not None and any(map(self._is_in_its_place, records)):
+        if self._refused is not None and any(map(self._refused.is_replaced_by, records)):
             self._refused = None
-        return Portion(records, to_ms, events_max=room, refused=self._refused)
-
-    def _is_in_its_place(self, record: InputRecord) -> bool:
-        """Say whether another record has the offset of the refused one: the log was cut since."""
-        refused = self._refused
-        has_its_id = refused is not None and refused.record_id == id_of(record)
-        return has_its_id and self._refused_anchor != anchor_of(record)
+        return Portion(records, to_ms, events_max=room, refused=self._refused.error if self._refused else None)
 
     async def _apply_and_commit(self, portion: Portion) -> None:
         failure = await self._apply(portion)
         if not self._in_place:
             await self._settle_and_mark(wait=True)
         applied = await self._finish(portion, failure)
-        if self._refused in applied.errors:
+        if self._refused is not None and self._refused.error in applied.errors:
             self._refused = None  # a periodic timer fires again, and may send something else
         if applied.is_full:
             positions = applied.positions
@@ -287,8 +292,8 @@ class Live:
     async def _apply(self, portion: Portion) -> RecordError | None:
         """Apply on top of what is being committed. A failed batch is dropped whole here."""
         records = portion.records
-        if self._refused is not None and records and id_of(records[0]) == self._refused.record_id:
-            return self._refused
+        if self._refused is not None and records and id_of(records[0]) == self._refused.error.record_id:
+            return self._refused.error
         loop = asyncio.get_running_loop()
         began = loop.time()
         self._fold.begin(self._positions, portion)
