@@ -45,11 +45,11 @@ async def inputs(
     """Make the inputs of an app those that its code declares: add new ones, retire the others.
 
     Run it with the new version of the app, before that version starts. A partition that is done is left alone."""
-    from snapreplay.service.decisions.inputs import Asked, carry_out, propose
+    from snapreplay.service.decisions.inputs import Wish, carry_out, propose
     from snapreplay.service.kafka.cluster import KafkaCluster
 
-    asked = Asked(start, tuple(retire or ()), leave_records, reason)
-    proposed = await propose(app, settings, KafkaCluster(settings), asked)
+    wish = Wish(start, tuple(retire or ()), leave_records, reason)
+    proposed = await propose(app, settings, KafkaCluster(settings), wish)
     due = [each for each in proposed if each.change]
     asks = bool(due) and must_ask(yes=yes, dry_run=dry_run)
     if asks or output is Format.TABLE:

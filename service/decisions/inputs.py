@@ -48,7 +48,7 @@ class NotRetirable(StopError):
 
 
 @dataclass(frozen=True)
-class Asked:
+class Wish:
     """The wish of an operator.
 
     Attributes:
@@ -85,20 +85,20 @@ class Proposed:
     """The change of one partition behind its last increment. It may be empty."""
 
     context: Context
-    asked: Asked
+    wish: Wish
     last: FoundIncrement
     change: InputChange
 
 
-async def propose(app: App[Any], settings: Settings, cluster: Cluster, asked: Asked) -> list[Proposed]:
+async def propose(app: App[Any], settings: Settings, cluster: Cluster, wish: Wish) -> list[Proposed]:
     """Find out what would change, in each partition. Only reads.
 
     Raises:
         NotDrained, NotRetirable: an input cannot be retired.
         NotInitialised, WrongLog: there is no log of this app.
-        UsageError, Unreachable: as preflight; or `asked` does not fit.
+        UsageError, Unreachable: as preflight; or `wish` does not fit.
     """
-    _ = asked.start_ms
+    _ = wish.start_ms
     view = await inspect(app, settings, cluster)
     contexts = [
         replace(each, identity=Identity.of_this_process(INSTANCE_ID))
@@ -110,9 +110,9 @@ async def propose(app: App[Any], settings: Settings, cluster: Cluster, asked: As
             last = await last_increment(reader, context.increments, await reader.bounds(context.increments))
             if last is None:
                 raise refusals.no_genesis(context.expected)
-            found.append(Proposed(context, asked, last, await _change(context, reader, asked, last)))
+            found.append(Proposed(context, wish, last, await _change(context, reader, wish, last)))
     inputs = {name for each in found for name in each.last.increment.positions}
-    for name in asked.retire:
+    for name in wish.retire:
         if name not in inputs:
             raise UsageError(f"topic {name} is no input", hint=f"name one of {', '.join(sorted(inputs))}")
     return found
@@ -143,7 +143,7 @@ async def _carried_out(proposed: Proposed) -> FoundIncrement:
         if last is None:
             raise refusals.no_genesis(context.expected)
         async with reading(context.cluster) as reader:
-            change = await _change(context, reader, proposed.asked, last)
+            change = await _change(context, reader, proposed.wish, last)
         if not change and last.increment.changes_inputs:  # an earlier attempt was committed
             return last
         if (change.added.keys(), change.retired.keys()) != (
@@ -155,26 +155,26 @@ async def _carried_out(proposed: Proposed) -> FoundIncrement:
                 " somebody else has changed them, and nothing was decided",
                 hint="run the command again",
             )
-        reason = proposed.asked.reason or "the app declares these inputs"
+        reason = proposed.wish.reason or "the app declares these inputs"
         decision = change.decision(context.increments, last, reason, by_whom())
         return await commit_change(context, ours.producer, ours.owner_epoch, last, change, decision)
 
 
-async def _change(context: Context, reader: Reader, asked: Asked, last: FoundIncrement) -> InputChange:
+async def _change(context: Context, reader: Reader, wish: Wish, last: FoundIncrement) -> InputChange:
     expected, increment = context.expected, last.increment
     wrong = refusals.whose_log(expected, last)
     if wrong is not None:
         raise wrong
     new, retired = expected.new_inputs(increment.positions), expected.retired_inputs(increment.positions)
-    retired += [name for name in asked.retire if _is_retirable(context, increment, name) and name not in retired]
-    if new and not asked.start:
+    retired += [name for name in wish.retire if _is_retirable(context, increment, name) and name not in retired]
+    if new and not wish.start:
         raise UsageError(
             f"it was not said where the new input {new[0]} begins",
             hint="give `--from earliest`, `--from latest`, `--from resume` (where it was retired) or a time",
         )
     ids = await context.cluster.topic_ids((*new, *retired))
-    added = {name: await _begin(context, reader, name, asked, increment) for name in new}
-    left = {name: await _end(context, reader, name, asked, increment, exists=name in ids) for name in retired}
+    added = {name: await _begin(context, reader, name, wish, increment) for name in new}
+    left = {name: await _end(context, reader, name, wish, increment, exists=name in ids) for name in retired}
     if retired and needs_inputs(increment):
         raise NotRetirable(
             f"partition {context.partition}: batch {increment.batch} can be restored only by a replay of"
@@ -199,12 +199,12 @@ def _is_retirable(context: Context, increment: Increment, name: str) -> bool:
     return name in increment.positions
 
 
-async def _begin(context: Context, reader: Reader, name: str, asked: Asked, increment: Increment) -> Added:
-    place, start_ms = TopicPartition(name, context.partition), asked.start_ms
-    if asked.start == "resume":
+async def _begin(context: Context, reader: Reader, name: str, wish: Wish, increment: Increment) -> Added:
+    place, start_ms = TopicPartition(name, context.partition), wish.start_ms
+    if wish.start == "resume":
         return await _resumed(context, name, increment)
     bounds = await reader.bounds(place)
-    position = bounds.end_offset if asked.start == "latest" else bounds.start_offset
+    position = bounds.end_offset if wish.start == "latest" else bounds.start_offset
     if start_ms is not None:
         position = await reader.first_at(place, start_ms)
     below = await reader.anchor_at(place, position) if position > bounds.start_offset else None
@@ -225,7 +225,7 @@ async def _resumed(context: Context, name: str, increment: Increment) -> Added:
     return Added.again(before)
 
 
-async def _end(context: Context, reader: Reader, name: str, asked: Asked, increment: Increment, *, exists: bool) -> str:
+async def _end(context: Context, reader: Reader, name: str, wish: Wish, increment: Increment, *, exists: bool) -> str:
     """Say where an input ends, or raise NotDrained: records are left."""
     position = increment.positions[name]
     if not exists:
@@ -241,7 +241,7 @@ async def _end(context: Context, reader: Reader, name: str, asked: Asked, increm
             left += len(records)
     if not left:
         return f"at offset {position}, without a record left"
-    if asked.leave_records:
+    if wish.leave_records:
         return f"at offset {position}; what lies up to offset {end_offset} is never processed"
     raise NotDrained(
         f"input {place} has records that were not processed, from offset {position} to {end_offset}"

@@ -29,7 +29,7 @@ ELSEWHERE = {
     "snapreplay/app/upgrade.py::check_upgrades": "test_wrong_declarations_are_refused_at_once",
     "api/cli/repair_commands.py::_lines": "test_a_live_app_is_corrected_between_two_records",
     "api/cli/output.py::must_ask": "test_a_live_app_is_corrected_between_two_records",
-    "service/decisions/inputs.py::Asked.start_ms": "test_a_new_input_begins_where_it_is_told",
+    "service/decisions/inputs.py::Wish.start_ms": "test_a_new_input_begins_where_it_is_told",
     "service/decisions/inputs.py::_change": "test_what_only_a_replay_restores_is_not_retired",
     "service/decisions/inputs.py::_end": "test_one_is_added_another_retired_and_taken_back",
     "service/decisions/inputs.py::_is_retirable": "test_a_topic_that_is_deleted_is_waited_for_until_it_is_retired",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from snapreplay import App, MapState, Topic
-from snapreplay.service.decisions.inputs import Asked, NotRetirable, carry_out, propose
+from snapreplay.service.decisions.inputs import NotRetirable, Wish, carry_out, propose
 from snapreplay.service.ports import NewTopic
 from tests.support.stage import Stage, phase, processed, until
 from tests.support.tampering import delete, grow
@@ -87,11 +87,11 @@ async def test_a_topic_that_is_deleted_is_waited_for_until_it_is_retired(here):
         await processed(service, {0: 5}, east)
         await processed(service, {0: 5}, west)
         with pytest.raises(NotRetirable, match=f"input {west} exists"):
-            await propose(here.app, settings, cluster, Asked(retire=(west,)))
+            await propose(here.app, settings, cluster, Wish(retire=(west,)))
         await asyncio.to_thread(delete, here.bootstrap_servers, west)
         await until(lambda: (service.restore_status()[0].error or Nothing).kind == "InputMissing", "it is missed")
         assert f"--retire {west}`" in service.restore_status()[0].error.hint
-        (proposed,) = await propose(here.app, settings, cluster, Asked(retire=(west,)))
+        (proposed,) = await propose(here.app, settings, cluster, Wish(retire=(west,)))
         await carry_out(proposed)
         await here.send([("k0", {"amount": 5})], east)
         await processed(service, {0: 6}, east)
@@ -109,13 +109,13 @@ async def test_the_version_before_goes_on_where_an_input_was_retired(here):
     async with here.running() as service:
         for topic in (east, west):
             await processed(service, {0: 5}, topic)
-        (proposed,) = await propose(narrow, here.settings(), here.cluster, Asked())
+        (proposed,) = await propose(narrow, here.settings(), here.cluster, Wish())
         await carry_out(proposed)
         await here.send([("k0", {"amount": 5})], east)
         await processed(service, {0: 6}, east)
         assert service.view(0).get("k0") == {"sum": 16, "from": [east, west]}
         assert "on, where it was retired after batch" in service.restore_status()[0].decisions[0].decided
-    (proposed,) = await propose(narrow, here.settings(), here.cluster, Asked())
+    (proposed,) = await propose(narrow, here.settings(), here.cluster, Wish())
     assert list(proposed.change.retired) == [east]
     await carry_out(proposed)
     async with here.running(narrow) as service:
@@ -133,10 +133,10 @@ async def test_an_app_keeps_an_input(here):
     name, settings, cluster = here.app.app_id, here.settings(), here.cluster
     await asyncio.to_thread(delete, here.bootstrap_servers, f"orders-{name}-east")
     with pytest.raises(NotRetirable, match="would have no input left"):
-        await propose(here.app, settings, cluster, Asked(retire=(f"orders-{name}-east",)))
+        await propose(here.app, settings, cluster, Wish(retire=(f"orders-{name}-east",)))
     more = orders(name, Topic(f"bills-{name}"))
     await appears(here, f"bills-{name}", 3)
-    (proposed,) = await propose(more, settings, cluster, Asked("earliest", (f"orders-{name}-east",)))
+    (proposed,) = await propose(more, settings, cluster, Wish("earliest", (f"orders-{name}-east",)))
     await carry_out(proposed)
     async with here.running(more) as service:
         await processed(service, {0: 5}, f"bills-{name}")

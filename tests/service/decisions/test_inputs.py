@@ -9,7 +9,7 @@ import pytest
 from snapreplay import App, MapState, Topic
 from snapreplay.errors import UsageError
 from snapreplay.service.core.refusals import WrongLog
-from snapreplay.service.decisions.inputs import Asked, NotDrained, NotRetirable, carry_out, propose
+from snapreplay.service.decisions.inputs import NotDrained, NotRetirable, Wish, carry_out, propose
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.publish.state import LogWentOn
 from tests.support.stage import Stage, phase, processed
@@ -62,7 +62,7 @@ class Story:
         await self.of("any").cluster.create_topics([NewTopic(f"{each}-{self.name}", 1) for each in topics])
 
     async def change(self, stage: Stage, *args: Any, **asked: Any) -> list[Any]:
-        proposed = await propose(stage.app, stage.settings(), stage.cluster, Asked(*args, **asked))
+        proposed = await propose(stage.app, stage.settings(), stage.cluster, Wish(*args, **asked))
         return [await carry_out(each) for each in proposed if each.change]
 
     async def refused(self, stage: Stage) -> None:
@@ -121,7 +121,7 @@ async def test_the_version_before_may_run_meanwhile(story):
     async with one.running() as service:
         await story.feed("a", 1, 1)
         await processed(service, {0: 5}, f"a-{story.name}")
-        (proposed,) = await propose(two.app, two.settings(), two.cluster, Asked("earliest"))
+        (proposed,) = await propose(two.app, two.settings(), two.cluster, Wish("earliest"))
         await story.feed("a", 2, 1)
         await processed(service, {0: 10}, f"a-{story.name}")
         done = await carry_out(proposed)
@@ -169,7 +169,7 @@ async def test_what_only_a_replay_restores_is_not_retired(broker, unique):
         await story.change(three)
     async with two.running(snapshot={"before_stop": True}):
         pass
-    (late,) = await propose(three.app, three.settings(), three.cluster, Asked())
+    (late,) = await propose(three.app, three.settings(), three.cluster, Wish())
     await story.created("c")
     await story.change(story.of("b", "c"), "earliest")
     with pytest.raises(LogWentOn, match="somebody else has changed them"):
