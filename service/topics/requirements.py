@@ -154,7 +154,8 @@ def partition_count(
     if not counts:
         listed = " and ".join(repr(each.name) for each in app.patterns)
         raise MissingInput(
-            f"no topic of app {app.app_id!r} matches {listed}", hint="create one; it is found within half a minute"
+            f"no topic of app {app.app_id!r} matches {listed}",
+            hint="create one, with as many partitions as the app is to have, and start again",
         )
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name} has {counted(count, 'partition')}" for name, count in counts.items())

@@ -13,10 +13,13 @@ from snapreplay.service.ports import NewTopic
 from snapreplay.service.topics.requirements import (
     KEPT_FOR_EVER,
     RECORD_BYTES_NEEDED,
+    MissingInput,
     TopicsIncomplete,
     check_own_topic,
     ensure_topics,
     limits_now,
+    matched_inputs,
+    partition_count,
 )
 from tests.support import apps
 from tests.support.healthy import healthy_topics, topic
@@ -82,6 +85,23 @@ async def test_nothing_is_created_for_what_is_refused(config, tables, why):
     with pytest.raises(UsageError, match=why):
         await ensure_topics(app, Settings(**tables), cluster, create_io_partitions=2)
     assert cluster.known == before
+
+
+def test_the_partitions_of_a_pattern_are_those_of_what_the_app_has():
+    """The increments topic tells, before there is one what matches; nothing at all is refused, as is one that grew."""
+    app = App("x", inputs=[Topic.matching("in-.*")], state=dict)
+    counts = {"x-increments": 3, "in-a": 3, "in-b": 2, "no": 7}
+    facts = {name: topic(name, partition_count=count) for name, count in counts.items()}
+    without = {name: each for name, each in facts.items() if name != "x-increments"}
+    assert partition_count(app, facts) == 3
+    assert matched_inputs(app, facts, 3) == ("in-a",)
+    with pytest.raises(UsageError, match="not co-partitioned: in-a has 3 partitions, in-b has 2 partitions"):
+        partition_count(app, without)
+    with pytest.raises(UsageError, match="not co-partitioned: x-increments has 3 partitions, in-b has 2 partitions"):
+        partition_count(app, facts, running=("in-b",))
+    with pytest.raises(MissingInput, match="no topic of app 'x' matches 'in-"):
+        partition_count(app, {"no": facts["no"]})
+    assert partition_count(app, {"no": facts["no"]}, 5) == 5
 
 
 async def test_a_missing_input_is_named_with_its_neighbour():
