@@ -2,7 +2,8 @@
 
 A service with 1 M keys of state is killed; a new process is started at once with the same instance id. Measured
 from the start of that process: LIVE (its own status) and the first new output visible to a read_committed reader.
-Both modes, with nothing to advance, and by a version that upgrades each entry.
+Both modes, with nothing to advance, and by a version that upgrades each entry: by itself, with a draft of Spark's, and
+with one that is older than some batches.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Case(NamedTuple):
     mode: str
     records_after_snapshot: int
     is_upgraded: bool = False
+    drafted: bool = False
 
 
 CASES = (
@@ -35,6 +37,8 @@ CASES = (
     Case("by changes", "changes", 100_000),
     Case("by replay", "replay", 100_000),
     Case("upgraded", "changes", 0, is_upgraded=True),
+    Case("drafted", "changes", 0, is_upgraded=True, drafted=True),
+    Case("drafted, then by changes", "changes", 10_000, is_upgraded=True, drafted=True),
 )
 
 
@@ -51,9 +55,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", default="", help="cases whose names have this in them")
     arguments = parser.parse_args()
     print(f"{arguments.keys:,} keys; {harness.machine()}")
     for case in CASES:
+        if arguments.only not in case.name:
+            continue
         if case.is_upgraded:  # once for each log
             results = [_case(case, arguments.keys, 1)[0] for _ in range(arguments.runs)]
         else:
@@ -69,10 +76,10 @@ def _show(case: Case, results: list[Result]) -> None:
     middle = sorted(results, key=lambda result: result.first_output)[len(results) // 2]
     phases = ", ".join(f"{name} {seconds:.3f}" for name, seconds in middle.phases.items())
     print(
-        f"{case.name:20s} process start to LIVE {spread([r.live for r in results])} s,"
+        f"{case.name:24s} process start to LIVE {spread([r.live for r in results])} s,"
         f" to first output {spread([r.first_output for r in results])} s,"
         f" fence to LIVE {spread([r.fence_to_live for r in results])} s\n"
-        f"{'':20s} {phases}",
+        f"{'':24s} {phases}",
         flush=True,
     )
 
@@ -89,6 +96,8 @@ def _case(case: Case, keys: int, runs: int) -> list[Result]:
         )
         processed = keys
         _first_life(arguments, port, Path(scratch, "first.log"), processed)
+        if case.drafted:
+            _draft(servers)
         if case.records_after_snapshot:
             harness.load(servers, "bench-in", case.records_after_snapshot, keys, seed=2)
             processed += case.records_after_snapshot
@@ -98,6 +107,12 @@ def _case(case: Case, keys: int, runs: int) -> list[Result]:
             results.append(_restart(servers, port, (arguments, then), Path(scratch, f"{number}.log"), processed))
             processed += 1
         return results
+
+
+def _draft(servers: str) -> None:
+    began = time.perf_counter()
+    harness.snapreplay("draft-upgrade", NEXT_APP, "--bootstrap-servers", servers)
+    print(f"drafted in {time.perf_counter() - began:.1f} s", flush=True)
 
 
 def _first_life(arguments: list[str], port: int, log: Path, records: int) -> None:

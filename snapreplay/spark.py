@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from snapreplay.snapshots.jobs.compaction_report import CompactionReport
     from snapreplay.snapshots.proof.report import AuditReport
 
-__all__ = ["Level", "audit", "compact", "register"]
+__all__ = ["Level", "audit", "compact", "draft_upgrade", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -74,6 +74,18 @@ def compact(
     kafka = {name: str(value) for name, value in settings.kafka.items()}
     client = partial(BlockingClient, settings)
     return run(client, kafka, app_id, wall_ms, app, wait_s=wait_s, owner=owner, master=master)
+
+
+def draft_upgrade(settings: Settings, app: str, *, master: str | None = None) -> CompactionReport:
+    """Carry the app's upgrades out on the last batch of each partition, and write the result as a draft.
+
+    The owner that starts with this version takes it over. The owners of the older one may run meanwhile. Arguments,
+    session and errors are those of `compact`.
+    """
+    with _needing_spark("the draft"):
+        from snapreplay.snapshots.jobs.compact import draft_upgrade as run  # noqa: PLC0415 - Spark is an extra
+    kafka = {name: str(value) for name, value in settings.kafka.items()}
+    return run(partial(BlockingClient, settings), kafka, app, wall_ms, master)
 
 
 def audit(

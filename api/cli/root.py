@@ -18,7 +18,7 @@ from snapreplay.api.cli.record_commands import feed, redrive, tail
 from snapreplay.api.cli.remote_commands import ZeroOrOne, adopt, health, restore_status, retry, trigger_snapshot
 from snapreplay.api.cli.repair_commands import accept, doctor, patch
 from snapreplay.api.cli.service_commands import ensure, init, run
-from snapreplay.api.cli.spark_commands import audit, compact
+from snapreplay.api.cli.spark_commands import audit, compact, draft_upgrade
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.kafka.client_log import CLIENT_LOGGER, summarise_client_log
 
@@ -67,11 +67,11 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Operate a running app": (
         *(restore_status, trigger_snapshot, adopt, retry, health, inputs, accept, patch, redrive, doctor),
     ),
-    "Prove and compact with Spark": (audit, compact),
+    "Prove and compact with Spark": (audit, compact, draft_upgrade),
     "Other": (version,),
 }
 # Others read their exit codes.
-_CLASSES = {health: ZeroOrOne, doctor: Judging, audit: Judging, compact: Judging}
+_CLASSES = {health: ZeroOrOne, doctor: Judging, audit: Judging, compact: Judging, draft_upgrade: Judging}
 for _panel, _functions in _COMMANDS.items():
     for _function in _functions:
         app.command(cls=_CLASSES.get(_function), rich_help_panel=_panel)(as_typed(_function))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snapreplay.api.cli.exits import ExitCode
-from snapreplay.api.cli.options import AppOrId, Master, OfCluster, Output, app_id_of, service_url
+from snapreplay.api.cli.options import AppName, AppOrId, Master, OfCluster, Output, app_id_of, service_url
 from snapreplay.api.cli.output import Format, console, note, print_error, print_json, table, written_whole
 from snapreplay.counted import counted, counted_or_no
 from snapreplay.errors import SnapreplayError, UsageError
@@ -153,6 +153,18 @@ def compact(
     compacted = app_id_of("compact", app, app_id)
     with _owner(url) as owner:
         report = run(settings, compacted, app, wait_s=wait, owner=owner, master=master)
+    print_compaction(report, output)
+    raise typer.Exit(report.exit_code)
+
+
+def draft_upgrade(app: AppName, *, master: Master = None, settings: OfCluster, output: Output = Format.TABLE) -> None:
+    """Upgrade the stored entries with Spark beforehand, for the start of this version.
+
+    The older version may run meanwhile. Exit code 0: drafted or nothing to do; 1: a partition got no draft, and its
+    reason is said; 2: could not run."""
+    from snapreplay.spark import draft_upgrade as run
+
+    report = run(settings, app, master=master)
     print_compaction(report, output)
     raise typer.Exit(report.exit_code)
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from snapreplay.counted import counted
 from snapreplay.service.core.chain import Chain
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX
-from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
+from snapreplay.snapshots.format.records import Increment, Manifest, Origin, Pointer
 from snapreplay.snapshots.plan import begun_anew_at
 from snapreplay.state.digest import Digest, digest_of_stores, recorded_digests, wrong_stores
 
@@ -29,6 +29,8 @@ CLOCKS_APART_MS_MAX = 24 * 3600 * 1000
 """How far the clocks of owner and job may differ."""
 DETAIL_CHARS_MAX = 600
 """The length of a rejection's detail: it is logged and shown, and a proposal may say anything."""
+_OF_BATCH = ("batch", "positions", "stream_time_ms", "owner_epoch", "genesis")
+"""What any snapshot of a batch has of its increment."""
 _SNAPSHOT_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
@@ -112,28 +114,42 @@ def refuse_manifest(manifest: Manifest, offset: int, standing: Standing) -> Reje
 
 def refuse_increment(manifest: Manifest, increment: Increment, now_ms: int) -> Rejection | None:
     """Say why the increment at the manifest's `increment_offset` is not that of the snapshot; None: it is."""
+    if manifest.draft_of is not None:
+        return Rejection.of(Reason.NOT_A_PROPOSAL, "it is the draft of an upgrade")
     written_ms, created_ms = increment.written_at_ms, manifest.created_at_ms
     if not written_ms - CLOCKS_APART_MS_MAX <= created_ms <= now_ms + CLOCKS_APART_MS_MAX:
         return Rejection.of(
             Reason.OUT_OF_BOUNDS,
             f"its created_at_ms is {created_ms}, but its batch was written at {written_ms}, and now it is {now_ms}",
         )
-    for name in (
-        "batch",
-        "digest",
-        "positions",
-        "stream_time_ms",
-        "owner_epoch",
-        "genesis",
-        "topic_ids",
-        "origin",
-        "store_digests",
-    ):
+    for name in (*_OF_BATCH, "topic_ids", "digest", "origin", "store_digests"):
         said, recorded = getattr(manifest, name), getattr(increment, name)
         if said != recorded:
             return Rejection.of(
                 Reason.INCREMENT_DIFFERS,
                 f"its {name} is {said}, but the increment at offset {manifest.increment_offset} has {recorded}",
+            )
+    return None
+
+
+def refuse_draft(manifest: Manifest, increment: Increment, app: Origin, from_schema: int) -> Rejection | None:
+    """Say why the manifest is not of an upgrade by `app` of the state after `increment`; None: so far it is.
+    `from_schema`: of the state to upgrade."""
+    draft, origin = manifest.draft_of, manifest.origin
+    if draft is None:
+        return Rejection.of(Reason.NOT_A_PROPOSAL, "it is no draft")
+    if origin.app_version != app.app_version:
+        detail = f"it was made by app version {origin.app_version}, but this is {app.app_version}"
+        return Rejection.of(Reason.OTHER_APP, detail)
+    recorded = {name: getattr(increment, name) for name in (*_OF_BATCH, "topic_ids", "digest")}
+    recorded["schema_version"] = from_schema
+    said = {name: getattr(manifest, name) for name in (*_OF_BATCH, "topic_ids")}
+    said |= {"digest": draft.digest, "schema_version": draft.schema_version}
+    for name, value in said.items():
+        if value != recorded[name]:
+            return Rejection.of(
+                Reason.INCREMENT_DIFFERS,
+                f"its {name} is {value}, but the increment at offset {manifest.increment_offset} has {recorded[name]}",
             )
     return None
 
@@ -230,7 +246,7 @@ def _other_place(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rej
             f"its increment at offset {manifest.increment_offset} is not behind the decision at offset"
             f" {decided_offset}, which has begun a new chain",
         )
-    if newest is not None and manifest.batch <= newest.batch:
+    if newest is not None and manifest.batch <= newest.batch and manifest.draft_of is None:
         yield Rejection.of(
             Reason.SUPERSEDED,
             f"it is of batch {manifest.batch}, and snapshot {newest.snapshot_id} is of batch {newest.batch}",

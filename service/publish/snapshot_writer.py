@@ -101,6 +101,53 @@ async def write(context: Context, marked: SnapshotMark, reporter: Reporter) -> P
     return pointer
 
 
+async def taken_over(context: Context, chain: Chain, drafted: Manifest) -> Pointer:
+    """Write a manifest of ours for chunks that a job has written; they hold the state after the chain's last batch.
+
+    Raises:
+        Unreachable, RefusedRecord, OffsetUnknown: an orphan nobody reads.
+    """
+    last = chain.last
+    manifest = msgspec.structs.replace(
+        drafted,
+        origin=chain.origin,
+        owner_epoch=chain.owner_epoch,
+        batch=last.batch,
+        increment_offset=chain.last_offset,
+        positions=last.positions,
+        stream_time_ms=last.stream_time_ms,
+        created_at_ms=wall_ms(),
+        topic_ids=dict(chain.expected_ids),
+        proposed_by=None,
+        draft_of=None,
+    )
+    appender = await context.cluster.appender()
+    try:
+        return pointer_to(manifest, await _append_manifest(context, appender, manifest))
+    finally:
+        await appender.close()
+
+
+async def _append_manifest(context: Context, appender: Appender, manifest: Manifest) -> int:
+    value = context.seals.put_on(encode(manifest), context.partition)
+    record = LogRecord(context.snapshots.topic, value, headers=headers_of(manifest))
+    return await _append(context, appender, record, manifest.chunks)
+
+
+async def _append(context: Context, appender: Appender, record: LogRecord, before: Sequence[ChunkRef]) -> int:
+    offset = await appender.append(record, context.partition)
+    if offset < 0:
+        raise OffsetUnknown(f"{record.topic}-{context.partition}: a record was appended at an unknown offset")
+    if before and offset <= before[-1].offset:  # a log only grows
+        raise SnapshotTorn(
+            f"{context.snapshots}: a record appended after offset {before[-1].offset} lies at {offset}:"
+            " the topic was created again while a snapshot was written; the next snapshot is whole",
+            offset=offset,
+            expected_above=before[-1].offset,
+        )
+    return offset
+
+
 def _ended(context: Context, reporter: Reporter, status: SnapshotStatus) -> None:
     ended = msgspec.structs.replace(status, finished_at=wall_time())
     reporter.update(snapshot=ended)
@@ -128,9 +175,7 @@ class _Writer:
         self._appender = await self._context.cluster.appender()
         await self._write_chunks(self._appender)
         manifest = self._manifest()
-        value = self._context.seals.put_on(encode(manifest), self._context.partition)
-        record = LogRecord(self._context.snapshots.topic, value, headers=headers_of(manifest))
-        offset = await self._append(self._appender, record)
+        offset = await _append_manifest(self._context, self._appender, manifest)
         return pointer_to(manifest, offset)
 
     async def close(self) -> None:
@@ -153,7 +198,8 @@ class _Writer:
         store, digest = await self._read_back(value, ref)
         self._sums[store] = self._sums.get(store, EMPTY).plus(digest)
         headers = headers_for(RecordKind.CHUNK, self._marked.snapshot_id)
-        offset = await self._append(appender, LogRecord(self._context.snapshots.topic, value, headers=headers))
+        record = LogRecord(self._context.snapshots.topic, value, headers=headers)
+        offset = await _append(self._context, appender, record, self.refs)
         self.refs.append(msgspec.structs.replace(ref, offset=offset))
 
     async def _read_back(self, value: bytes, ref: ChunkRef) -> tuple[str, Digest]:
@@ -165,19 +211,6 @@ class _Writer:
             raise ImageDiffers(
                 f"snapshot of batch {self._marked.chain.batch}: {error.message}", hint=DEFECT_HINT
             ) from error
-
-    async def _append(self, appender: Appender, record: LogRecord) -> int:
-        offset = await appender.append(record, self._context.partition)
-        if offset < 0:
-            raise OffsetUnknown(f"{record.topic}-{self._context.partition}: a record was appended at an unknown offset")
-        if self.refs and offset <= self.refs[-1].offset:  # a log only grows
-            raise SnapshotTorn(
-                f"{self._context.snapshots}: a record appended after offset {self.refs[-1].offset} lies at {offset}:"
-                " the topic was created again while a snapshot was written; the next snapshot is whole",
-                offset=offset,
-                expected_above=self.refs[-1].offset,
-            )
-        return offset
 
     def _manifest(self) -> Manifest:
         last, sums = self._marked.chain.last, self.sums

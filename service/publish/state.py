@@ -27,7 +27,7 @@ from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.publish.owned import commit_increment, owned
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.snapshots.format.records import Increment, Pointer
+from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
 from snapreplay.state.contract import Image, Store
 
 
@@ -61,6 +61,7 @@ async def begin_anew(  # noqa: PLR0913 - an ownership, a state and what is said 
     reporter: Reporter,
     *,
     outputs: Sequence[Output] = (),
+    drafted: Manifest | None = None,
 ) -> Begun:
     """Write the whole state, then commit one empty increment that points to it and records the decision.
 
@@ -68,6 +69,7 @@ async def begin_anew(  # noqa: PLR0913 - an ownership, a state and what is said 
         producer: has fenced every older one; its claim is committed at `owner_epoch` and seen.
         image: the state to go on with, nothing uncommitted in it.
         outputs: of a batch that is in the state and was not committed; they are committed now.
+        drafted: has exactly the entries of `image`: its chunks become the snapshot.
         standing: `image` is the state after this increment, with its batch, positions, anchors and digest; its
             `topic_ids` are those of now.
 
@@ -79,7 +81,10 @@ async def begin_anew(  # noqa: PLR0913 - an ownership, a state and what is said 
     chain = Chain(
         context.origin, owner_epoch, standing, owner_epoch, pointers_max=1, fields=context.fields_after(standing)
     )
-    pointer = await _written(context, chain, image, "decision", reporter)
+    if drafted is None:
+        pointer = await _written(context, chain, image, "decision", reporter)
+    else:
+        pointer = await snapshot_writer.taken_over(context, chain, drafted)
     empty = chain.pointing_to(pointer).next_increment(None, None, wall_ms())
     counts = dict(Counter(output.topic for output in outputs))
     increment = msgspec.structs.replace(empty, decision=dict(decision), outputs=counts, last_anew_offset=None)

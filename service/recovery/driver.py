@@ -236,9 +236,11 @@ class RecoveryDriver:
     async def _upgrade(self, last: FoundIncrement) -> events.Event:
         """Write the upgraded state. If that fails, the log still leads to the one before."""
         context, reporter = self._context, self._reporter
-        standing, decision = await upgraded(context, self._store, last, self._executor.topic_ids)
+        follower, topic_ids = self._executor.follower, self._executor.topic_ids
+        standing, decision, drafted = await upgraded(context, self._store, last, topic_ids, follower)
         log.warning("partition %d: %s", context.partition, decision["decided"])
-        begun = await begin_anew(context, self._owned(), self._owner_epoch, self._store, standing, decision, reporter)
+        producer, epoch = self._owned(), self._owner_epoch
+        begun = await begin_anew(context, producer, epoch, self._store, standing, decision, reporter, drafted=drafted)
         self._executor.records_since_snapshot = 0
         return self._decided(begun)
 

@@ -12,37 +12,44 @@ from snapreplay.counted import counted
 from snapreplay.service.core.chain import standing_for
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.publish.state import by_process
+from snapreplay.service.recovery.draft import taken
+from snapreplay.service.recovery.follower import Follower
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively
-from snapreplay.snapshots.format.records import UPGRADED_KIND, Increment
+from snapreplay.snapshots.format.records import UPGRADED_KIND, Increment, Manifest
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import EMPTY, Digest
 
 
 async def upgraded(
-    context: Context, store: Store, last: FoundIncrement, topic_ids: Mapping[str, str]
-) -> tuple[Increment, dict[str, str]]:
-    """Upgrade the state after `last` in place. Other tasks run between two steps.
+    context: Context, store: Store, last: FoundIncrement, topic_ids: Mapping[str, str], follower: Follower
+) -> tuple[Increment, dict[str, str], Manifest | None]:
+    """Upgrade the state after `last` in place, with the draft of a job if there is one. Other tasks run between two
+    steps.
 
     Returns:
-        The increment that stands for the new state, and the decision.
+        The increment that stands for the new state, the decision, and the draft that has exactly this state.
 
     Raises:
         UpgradeFailed, StoredValueUnreadable, UnknownStore: the state is as it was.
     """
     app, increment = context.app, last.increment
     recorded, before = increment.origin.schema_version, store.digest or EMPTY
-    await run_cooperatively(upgrading(app.upgrades.values(), recorded, store))
+    draft = await taken(context, store, last, topic_ids, follower)
+    if draft is None:
+        await run_cooperatively(upgrading(app.upgrades.values(), recorded, store))
     stores = app.upgrades_from(recorded)
     standing = msgspec.structs.replace(
         standing_for(last, store.digest, store.store_digests),
         topic_ids=dict(topic_ids),
         fields={name: paths for name, paths in increment.fields.items() if name not in stores},
     )
-    return standing, _decision(context, last, before, store.digest or EMPTY)
+    said = "" if draft is None else f"; {draft.said}"
+    decision = _decision(context, last, before, store.digest or EMPTY, said)
+    return standing, decision, draft.unchanged if draft is not None else None
 
 
-def _decision(context: Context, last: FoundIncrement, before: Digest, after: Digest) -> dict[str, str]:
+def _decision(context: Context, last: FoundIncrement, before: Digest, after: Digest, said: str) -> dict[str, str]:
     app, increment = context.app, last.increment
     recorded = increment.origin.schema_version
     facts = f"{context.increments} {last.offset} {app.version} {after}"
@@ -52,7 +59,7 @@ def _decision(context: Context, last: FoundIncrement, before: Digest, after: Dig
         f" {increment.origin.app_version}",
         "decided": f"upgraded to schema_version {app.schema_version} by app version {app.version}:"
         f" {counted(before.count, 'entry')} became {after.count:,}; digest {before} became {after}; no outputs were"
-        " written",
+        f" written{said}",
         "reason": f"the app declares an upgrade from schema_version {recorded}",
         "by": by_process(context),
     }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from itertools import islice
+from operator import eq, itemgetter
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -49,21 +50,38 @@ class _Item(NamedTuple):
     touched_ms: int | None
 
 
-def upgrading(upgrades: Iterable[Upgrade], from_schema: int, store: Store) -> Steps[None]:
+def upgrading(upgrades: Iterable[Upgrade], from_schema: int, store: Store) -> Steps[bool]:
     """Make the entries of `store`, which were written with `from_schema`, those of the app's schema_version.
 
     Entries of stores that no upgrade is for stay as they are stored. An entry keeps the time of its last touch, and its
     timers are set for the first entry that it becomes; if it becomes none, they are gone with it.
+
+    Returns whether no entry became one of another key or store.
 
     Raises:
         UpgradeFailed: names the store, the key and the reason.
         StoredValueUnreadable, UnknownStore: a store without an upgrade cannot be read. Here, too, the entries are as
             they were.
     """
+    way = _Way(upgrades, from_schema, of_maps(store))
+    slices = yield from way.gone()
+    yield from replacing(of_maps(store), slices)
+    return way.keeps_places
+
+
+def of_maps(store: Store) -> CompositeStore:
+    """Return the store of an app with upgrades."""
     if not isinstance(store, CompositeStore):
         raise AssertionError("an app with upgrades has a state of maps")  # noqa: TRY004 - a defect, no type of the user's
-    way = _Way(upgrades, from_schema, store)
-    slices = yield from way.gone()
+    return store
+
+
+def replacing(
+    store: CompositeStore,
+    slices: Iterable[tuple[str, ShardSlice]],
+    changes: Mapping[str, Mapping[bytes, bytes | None]] = {},
+) -> Steps[None]:
+    """Make these the entries of `store`, with these changes to them."""
     before = [entries for _, entries in store.stored()]
     stream_time_ms = store.stream_time_ms
     store.clear(store.shard_count)
@@ -74,6 +92,11 @@ def upgrading(upgrades: Iterable[Upgrade], from_schema: int, store: Store) -> St
             before.pop()  # freeing all of them at once takes a tenth of a second per million
         yield
     store.loaded()
+    for name, changed in changes.items():
+        left = iter(changed.items())
+        while block := dict(islice(left, BLOCK)):
+            store.apply_changes({name: block})
+            yield
     yield from store.indexing()
 
 
@@ -89,6 +112,7 @@ class _Way:
         self._shards: dict[str, list[dict[bytes, bytes]]] = {}
         self._mask = store.shard_count - 1
         self._timers = _Timers()
+        self.keeps_places = True
 
     def gone(self) -> Steps[list[tuple[str, ShardSlice]]]:
         """Return the entries of the new state, by store."""
@@ -153,7 +177,10 @@ class _Way:
             if of_a_signal(error):
                 raise
             return None
-        return encoded if len(encoded) == len(block) else None
+        if len(encoded) != len(block):
+            return None
+        self.keeps_places &= all(map(eq, encoded, map(itemgetter(0), block)))
+        return encoded
 
     def _one_by_one(self, name: str, first: int, block: Sequence[tuple[bytes, bytes]]) -> Steps[None]:
         if self._timers:
@@ -190,6 +217,7 @@ class _Way:
         for item, (key, value) in zip(found.values(), encoded.items(), strict=True):
             entries[key] = stamped(item.touched_ms, value) if expires and item.touched_ms is not None else value
             self._timers.arrive(item, key)
+            self.keeps_places &= item.origin == (store, key)
         twice = self._add(store, entries)
         if twice is not None:
             item = found[target.decode_key(twice)]

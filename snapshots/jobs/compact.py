@@ -12,8 +12,8 @@ from typing import Protocol, TypeVar
 import msgspec
 from pyspark.sql import SparkSession
 
-from snapreplay.app.load import checked_app
-from snapreplay.errors import SnapreplayError
+from snapreplay.app.load import checked_app, load_app
+from snapreplay.errors import SnapreplayError, UsageError
 from snapreplay.snapshots.jobs.compaction import Compaction, looked
 from snapreplay.snapshots.jobs.compaction_report import CompactionReport, Outcome, PartitionResult
 from snapreplay.snapshots.jobs.fixed_logs import LogClient, OpenClient, freeze
@@ -40,6 +40,24 @@ class Owner(Protocol):
         """Say why this proposal was not adopted; None: it is not known to be rejected."""
 
 
+def draft_upgrade(
+    open_client: OpenClient, kafka: Mapping[str, str], app: str, now_ms: Callable[[], int], master: str | None = None
+) -> CompactionReport:
+    """Draft upgrades as `snapreplay.spark.draft_upgrade` says.
+
+    Raises:
+        TopicMissing, Unreachable, JarsUnavailable, UsageError, TaskFailed, SparkFailed: it could not run. Nothing was
+            drafted.
+    """
+    loaded = load_app(app)
+    if not loaded.upgrades:
+        raise UsageError(
+            f"{loaded.app_id!r} declares no upgrade of its stored entries",
+            hint="raise schema_version and declare it: `@app.upgrade(from_schema=…, value=…)`",
+        )
+    return _run("draft-upgrade", open_client, kafka, loaded.app_id, now_ms, app, master, drafts=True)
+
+
 def compact(  # noqa: PLR0913 - options of a command
     open_client: OpenClient,
     kafka: Mapping[str, str],
@@ -58,16 +76,32 @@ def compact(  # noqa: PLR0913 - options of a command
             was proposed.
     """
     started = time.monotonic()
+    report = _run("compact", open_client, kafka, app_id, now_ms, app, master)
+    results = answered(open_client, app_id, report.partitions, wait_s, owner)
+    return CompactionReport(app_id, results, round(time.monotonic() - started, 3))
+
+
+def _run(  # noqa: PLR0913 - options of a command
+    name: str,
+    open_client: OpenClient,
+    kafka: Mapping[str, str],
+    app_id: str,
+    now_ms: Callable[[], int],
+    app: str | None,
+    master: str | None,
+    *,
+    drafts: bool = False,
+) -> CompactionReport:
+    started = time.monotonic()
     check(master)
     with open_client() as client:  # before Spark is started for nothing
         freeze(client, app_id)
     if app is not None:
         checked_app(app, app_id)
-    proposed_by = f"compact@{socket.gethostname()}/{os.getpid()}"
-    with spark_session("snapreplay compact", master) as spark:
+    by = f"{name}@{socket.gethostname()}/{os.getpid()}"
+    with spark_session(f"snapreplay {name}", master) as spark:
         engine = SparkEngine(spark, kafka)
-        results = Compaction(engine, open_client, app_id, proposed_by, now_ms, app).run()
-    results = answered(open_client, app_id, results, wait_s, owner)
+        results = Compaction(engine, open_client, app_id, by, now_ms, app, drafts=drafts).run()
     return CompactionReport(app_id, results, round(time.monotonic() - started, 3))
 
 

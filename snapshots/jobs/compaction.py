@@ -43,6 +43,8 @@ from snapreplay.snapshots.proof.compaction import (
     folded,
     proposal,
     target_of,
+    to_be_upgraded,
+    upgraded,
 )
 from snapreplay.snapshots.proof.records import Moment, judge
 from snapreplay.snapshots.proof.state import At, last_batch
@@ -51,6 +53,7 @@ from snapreplay.state.digest import EMPTY, Digest
 T = TypeVar("T")
 
 _ATTEMPTS = 3
+_WRITTEN = {Outcome.PROPOSED, Outcome.DRAFTED}
 
 
 class ProposalInDoubt(RetryableError):
@@ -92,8 +95,14 @@ class Compaction:
         proposed_by: str,
         now_ms: Callable[[], int],
         app: str | None = None,
+        *,
+        drafts: bool = False,
     ) -> None:
-        """Take `app`: what each task imports where only a replay leads to the state."""
+        """Take `app`: what each task imports where only a replay leads to the state.
+
+        `drafts`: write the app's upgrades of the states instead of the states.
+        """
+        self._drafts = drafts
         self._engine = engine
         self._open = open_client
         self._app_id = app_id
@@ -130,7 +139,7 @@ class Compaction:
                 digest = digests.get(each.partition, EMPTY)
                 results.append(self._proposed(client, each, digest, ids))
             except RetryableError as error:
-                proposed = any(result.outcome is Outcome.PROPOSED for result in results)
+                proposed = any(result.outcome in _WRITTEN for result in results)
                 if not proposed and not isinstance(error, ProposalInDoubt):
                     raise
                 left = written[number + 1 :]
@@ -145,7 +154,7 @@ class Compaction:
     def _attempts(self, moments: Sequence[Moment]) -> list[Attempt]:
         """Read a partition again from its new start if its owner trims it while it is read."""
         done: dict[int, Attempt] = {}
-        work = partial(attempted, self._app_id, self._app, self._version)
+        work = partial(attempted, self._app_id, self._app, self._version, drafts=self._drafts)
         todo = list(moments)
         for _ in range(_ATTEMPTS):
             attempts = self._engine.for_each(todo, self._open, work, Attempt)
@@ -201,7 +210,8 @@ class Compaction:
                 f"the proposal of batch {manifest.batch}, snapshot {manifest.snapshot_id}, may have been written or"
                 f" not: {error.message}"
             ) from error
-        return msgspec.structs.replace(_result(written, Outcome.PROPOSED), manifest_offset=offset)
+        outcome = Outcome.DRAFTED if self._drafts else Outcome.PROPOSED
+        return msgspec.structs.replace(_result(written, outcome), manifest_offset=offset)
 
     def _checked(self, client: LogClient, written: Written, witnessed: Digest, ids: Mapping[str, str]) -> Manifest:
         """Look at everything once more.
@@ -280,6 +290,7 @@ def _not_tried(error: RetryableError) -> RetryableError:
 
 def _result(written: Written, outcome: Outcome) -> PartitionResult:
     increment = written.increment
+    digest = increment.digest if written.upgraded is None else written.upgraded.digest
     return PartitionResult(
         written.partition,
         outcome,
@@ -289,21 +300,24 @@ def _result(written: Written, outcome: Outcome) -> PartitionResult:
         base=written.base,
         batches=written.batches,
         by_replay=written.by_replay,
-        entries=increment.digest.count if increment.digest is not None else 0,
+        entries=digest.count if digest is not None else 0,
         chunks=len(written.chunks),
         size_bytes=sum(ref.size_bytes for ref in written.chunks),
         bridged=written.bridged,
     )
 
 
-def attempted(app_id: str, app: str | None, version: str, client: LogClient, moment: Moment) -> Attempt:
+def attempted(
+    app_id: str, app: str | None, version: str, client: LogClient, moment: Moment, *, drafts: bool = False
+) -> Attempt:
     """Make one attempt at a partition, in a task. Its chunks have an id that no other attempt has.
 
     Raises:
         RetryableError, UsageError: the job cannot go on.
     """
     try:
-        written = _written(app_id, app, version, client, moment)
+        loaded = None if app is None else _same_app(app, app_id, version)
+        written = _written(app_id, loaded, client, moment, drafts=drafts)
     except UsageError:
         raise
     except RetryableError as error:
@@ -317,17 +331,24 @@ def attempted(app_id: str, app: str | None, version: str, client: LogClient, mom
     return Attempt(moment.partition, written=written)
 
 
-def _written(app_id: str, app: str | None, version: str, client: LogClient, moment: Moment) -> Written | None:
+def _written(app_id: str, app: App[Any] | None, client: LogClient, moment: Moment, *, drafts: bool) -> Written | None:
     logs = PartitionLogs(client, app_id, moment.partition)
-    target = target_of(moment, logs)
+    target = target_of(moment, logs, drafts=drafts)
     if target is None:
         return None
-
-    loaded = None if app is None else _same_app(app, app_id, version)
-    state = folded(app_id, moment, logs, target, loaded)
+    increment, made = target.found.increment, None
+    if app is not None and drafts:
+        if increment.origin.schema_version == app.schema_version:
+            return None
+        state = to_be_upgraded(app, moment, logs, target)
+        store, made = upgraded(app, state, increment)
+        cursor = store.mark()
+    else:
+        state = folded(app_id, moment, logs, target, app)
+        cursor = state.cursor
     snapshot_id, refs = uuid.uuid4().hex, list[ChunkRef]()
     topic, headers = (names.snapshots_topic(app_id), headers_for(RecordKind.CHUNK, snapshot_id))
-    for value in chunk_records(snapshot_id, state.cursor, RECORD_BYTES_MAX):
+    for value in chunk_records(snapshot_id, cursor, RECORD_BYTES_MAX):
         offset = client.append(topic, moment.partition, value, headers)
         if refs and offset <= refs[-1].offset:  # a log only grows
             raise ChangedMeanwhile(
@@ -338,7 +359,7 @@ def _written(app_id: str, app: str | None, version: str, client: LogClient, mome
     return Written(
         moment.partition,
         target.found.offset,
-        target.found.increment,
+        increment,
         snapshot_id,
         refs,
         state.shard_count,
@@ -346,6 +367,7 @@ def _written(app_id: str, app: str | None, version: str, client: LogClient, mome
         state.batches,
         state.by_replay,
         list(state.bridged),
+        made,
     )
 
 

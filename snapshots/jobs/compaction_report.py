@@ -11,6 +11,7 @@ class Outcome(StrEnum):
     """The outcome for a partition."""
 
     PROPOSED = "proposed"
+    DRAFTED = "drafted"  # an upgrade, for the owner that starts with it
     ADOPTED = "adopted"
     REJECTED = "rejected"
     WAITING = "waiting"  # proposed; the owner has not answered within the time given
@@ -19,7 +20,7 @@ class Outcome(StrEnum):
     NOT_POSSIBLE = "not possible"
 
 
-FINE = {Outcome.PROPOSED, Outcome.ADOPTED, Outcome.SUPERSEDED, Outcome.NOTHING_TO_DO}
+FINE = {Outcome.PROPOSED, Outcome.DRAFTED, Outcome.ADOPTED, Outcome.SUPERSEDED, Outcome.NOTHING_TO_DO}
 """Nothing is left to do for anybody."""
 
 

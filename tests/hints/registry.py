@@ -87,6 +87,8 @@ ELSEWHERE = {
     "snapshots/proof/state.py::_not_recorded": "test_a_batch_without_changes_is_not_passed",
     "snapshots/proof/compaction.py::_folded_from": "test_without_changes_the_handlers_lead_to_the_state",
     "snapshots/proof/compaction.py::_with_digest": "test_a_state_that_is_no_map_is_compacted_up_to_its_last_digest",
+    "snapshots/proof/compaction.py::to_be_upgraded": "test_a_state_that_is_upgraded_needs_no_draft",
+    "snapshots/jobs/compact.py::draft_upgrade": "test_an_app_without_upgrades_has_no_draft",
     "snapshots/proof/compaction.py::folded": "test_what_cannot_be_proved_is_not_proposed",
     "snapshots/proof/replay.py::replayed": "test_other_handlers_lead_to_no_snapshot",
     "snapshots/jobs/typed.py::Stored.array": "test_what_is_not_of_the_type_is_named",

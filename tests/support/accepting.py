@@ -62,14 +62,18 @@ def killed_before_its_increment(monkeypatch: Any) -> None:
 
 def fenced_while_writing(monkeypatch: Any, times: int) -> list[int]:
     """Fence whoever writes a snapshot, so many times. Returns how often it is still to happen."""
-    real, left = snapshot_writer.write, [times]
+    left = [times]
 
-    async def then_fenced(context: Any, *arguments: Any) -> Any:
-        pointer = await real(context, *arguments)
-        if left[0]:
-            left[0] -= 1
-            await (await context.cluster.fence(context.transactional_id)).discard()
-        return pointer
+    def then_fenced(real: Any) -> Any:
+        async def written(context: Any, *arguments: Any) -> Any:
+            pointer = await real(context, *arguments)
+            if left[0]:
+                left[0] -= 1
+                await (await context.cluster.fence(context.transactional_id)).discard()
+            return pointer
 
-    monkeypatch.setattr(snapshot_writer, "write", then_fenced)
+        return written
+
+    for name in ("write", "taken_over"):
+        monkeypatch.setattr(snapshot_writer, name, then_fenced(getattr(snapshot_writer, name)))
     return left

@@ -104,6 +104,18 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_work(invoke, monkey
     assert [each.name for each in path.parent.iterdir()] == ["audit.html"]
 
 
+ONE = """
+from snapreplay import App, MapState, Topic
+
+app = App("ledger", inputs=[Topic("payments")], state=lambda: MapState(str, int), schema_version={version})
+{upgrade}
+
+
+@app.handler(app.inputs[0])
+def on_payment(record, state, out): ...
+"""
+
+
 @pytest.mark.parametrize("command", ["audit", "compact"])
 @pytest.mark.parametrize("arguments", [[], ["app.py", "--app-id", "x"]])
 def test_app_or_app_id(invoke, command, arguments):
@@ -125,6 +137,20 @@ def test_without_spark_it_says_what_to_install(tmp_path, command):
     assert ended.returncode == 2
     assert "snapreplay[spark]" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_an_app_without_upgrades_has_no_draft(invoke, tmp_path):
+    """Before Spark is started; with one declared, the cluster is asked."""
+    file = tmp_path / "app.py"
+    file.write_text(ONE.format(version=1, upgrade=""))
+    result = invoke("draft-upgrade", str(file))
+    assert (result.exit_code, "declares no upgrade of its stored entries" in result.stderr) == (2, True)
+    assert "@app.upgrade(from_schema=…, value=…)" in result.stderr
+    other = tmp_path / "app2.py"
+    other.write_text(ONE.format(version=2, upgrade="app.upgrade(1, str)(lambda key, old: (key, int(old)))"))
+    result = invoke("draft-upgrade", str(other), "--bootstrap-servers", "127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "declares no upgrade" not in result.stderr
 
 
 @pytest.mark.parametrize("job", ["audit", "compact"])
