@@ -108,7 +108,7 @@ SEEDS ?= 10000
 START ?= 0
 .PHONY: sim
 sim: setup ## Simulate histories full of faults, on all cores (SEEDS=100000 START=5000)
-	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(START)
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(START) --decisions
 
 BENCH ?= state stall pipeline restore
 .PHONY: bench

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar, assert_never
 
@@ -86,6 +86,7 @@ class Examiner:
         self._executor = RecoveryExecutor(context, store, self._teller)
         self.store = store
         self.end_offset = NO_OFFSET
+        self._followed_ids: Mapping[str, str] | None = None
         self._recovery = Recovery(context.expected, preferred_mode(context, store))
         self._advanced = False
 
@@ -98,6 +99,11 @@ class Examiner:
     def found(self) -> FoundIncrement:
         """The last increment, where something was found or loaded."""
         return _there(self.last)
+
+    @property
+    def topic_ids(self) -> Mapping[str, str]:
+        """The ids of the inputs that the state goes on with; only after they were examined."""
+        return self._executor.topic_ids if self._followed_ids is None else self._followed_ids
 
     @property
     def start(self) -> Start:
@@ -185,6 +191,7 @@ class Examiner:
         base = Base.of_increment(last.increment, last.offset, is_sealed=self._context.seals.writes)
         await self._executor.follower.advance(base, newer, RestoreMode.CHANGES)
         self._recovery = replace(self._recovery, last=newer)
+        self._followed_ids = newer.increment.topic_ids
 
     async def close(self) -> None:
         self._executor.end_load()

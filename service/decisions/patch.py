@@ -237,10 +237,18 @@ async def _carried_out(patch: Patch) -> Begun:
         before = store.digest
         correct(store, patch.corrections)
         standing = standing_for(last, store.digest, store.store_digests)
-        standing = msgspec.structs.replace(standing, topic_ids=dict(context.view.topic_ids))
+        standing = msgspec.structs.replace(standing, topic_ids=_topic_ids(patch))
         decision = _decision(patch, before, store.digest)
         reporter = Reporter(StatusBoard(), context.partition)
         return await begin_anew(context, ours.producer, ours.owner_epoch, store, standing, decision, reporter)
+
+
+def _topic_ids(patch: Patch) -> dict[str, str]:
+    """Return the ids of the inputs as they were examined, or as the owner has gone on with since; and those of both own
+    topics, which are the same as at the start."""
+    context = patch.context
+    own = {topic: context.view.topic_ids[topic] for topic in (context.increments.topic, context.snapshots.topic)}
+    return {**patch.examiner.topic_ids, **own}
 
 
 async def _catch_up(patch: Patch, ours: Owned) -> None:

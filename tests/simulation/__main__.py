@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-from tests.simulation.run import Tally, replay_command, run_block, run_seed
+from tests.simulation.run import Kind, Tally, replay_command, run_block, run_seed
 
 BLOCK = 50
 
@@ -19,14 +19,15 @@ def main() -> int:
     """1 when a promise was broken, or (over 2,000 seeds and more) something was never met."""
     options = _options()
     if options.seed is not None:
-        return _one(options.seed, trace=options.trace, losses=options.losses)
+        return _one(options.seed, trace=options.trace, losses=options.losses, decisions=options.decisions)
     total, began = Tally(), time.monotonic()
     end = options.start + options.seeds
     blocks = [range(at, min(at + BLOCK, end)) for at in range(options.start, end, BLOCK)]
-    for tally in _results(blocks, losses=options.losses, processes=options.processes):
+    kind = Kind(losses=options.losses, decisions=options.decisions)
+    for tally in _results(blocks, options.processes, kind):
         total.add(tally)
         for seed, problem in tally.problems.items():
-            sys.stdout.write(f"\nseed {seed}: {problem}\n  {replay_command(seed, losses=options.losses)}\n")
+            sys.stdout.write(f"\nseed {seed}: {problem}\n  {replay_command(seed, **kind)}\n")
         sys.stdout.write(f"\r{total.seeds} of {options.seeds}, {len(total.problems)} broken")
         sys.stdout.flush()
     seconds = time.monotonic() - began
@@ -34,13 +35,13 @@ def main() -> int:
     return 1 if total.problems or (options.seeds >= 2000 and total.missed) else 0
 
 
-def _results(blocks: list[range], *, losses: bool, processes: int | None) -> Iterator[Tally]:
+def _results(blocks: list[range], processes: int | None, kind: Kind) -> Iterator[Tally]:
     with multiprocessing.Pool(processes, maxtasksperchild=40) as pool:
-        yield from pool.imap_unordered(partial(run_block, losses=losses), blocks)
+        yield from pool.imap_unordered(partial(run_block, **kind), blocks)
 
 
-def _one(seed: int, *, trace: bool, losses: bool) -> int:
-    outcome = run_seed(seed, trace=True, losses=losses)
+def _one(seed: int, *, trace: bool, losses: bool, decisions: bool) -> int:
+    outcome = run_seed(seed, trace=True, losses=losses, decisions=decisions)
     if trace:
         sys.stdout.write("\n".join(outcome.lines) + "\n")
     verdict = outcome.problem or "every promise was kept"
@@ -55,6 +56,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--trace", action="store_true", help="with --seed: one line per event")
     parser.add_argument("--losses", action="store_true", help="brokers lose the end of a log")
+    parser.add_argument("--decisions", action="store_true", help="states are upgraded and corrected")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="side by side")
     return parser.parse_args()
 

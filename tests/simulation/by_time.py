@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from snapreplay.state.digest import DEFAULT_STORE
 from tests.simulation import program
 from tests.simulation.program import EVERY_MS, RING, TICK, TTL_MS, Plain
 
@@ -82,6 +83,31 @@ class PlainInTime(Plain):
     def _put(self, key: str, result: int) -> None:
         if program.removes(result):
             self.results.pop(key, None)
+            self.touched_ms.pop(key, None)
+        else:
+            self.results[key] = result
+            if self.timed:
+                self.touched_ms[key] = self.now_ms
+
+    def upgrade(self, to_schema: int) -> None:
+        """Upgrade every entry through each schema on the way: it keeps its touch, and its timer is gone with it."""
+        for key, result in list(self.results.items()):
+            now: int | None = result
+            for schema in range(self.schema, to_schema):
+                now = program.upgraded(now, schema) if now is not None else None
+            if now is not None:
+                self.results[key] = now
+                continue
+            del self.results[key]
+            self.touched_ms.pop(key, None)
+            if program.store_of(result, named=self.named) in ("even", DEFAULT_STORE):  # timers are set for its keys
+                self.timers.pop(key, None)
+        self.schema = to_schema
+
+    def correct(self, key: str, result: int | None) -> None:
+        """Set or delete an entry as a handler would."""
+        if result is None:
+            self.results.pop(key)
             self.touched_ms.pop(key, None)
         else:
             self.results[key] = result

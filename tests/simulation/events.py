@@ -276,5 +276,8 @@ TO_TOPICS: dict[str, Callable[[World, str, float], bool]] = {
     "orphan": _orphan,
     "replace": _replace,
     "propose": propose_somehow,
+    "upgrade": lambda world, how, seconds: world.decisions.upgrade(how, seconds),
+    "older": lambda world, how, seconds: world.decisions.older(how, seconds),
+    "patch": lambda world, how, seconds: world.decisions.patch(how, seconds),
 }
 """What has no process at its end; each says whether it could happen now."""

@@ -35,6 +35,10 @@ class History:
     last_offset: int = -1
     taken: dict[str, dict[int, RawRecord]] = field(default_factory=dict)
     """Input → offset → the record that was processed, or skipped with a dead letter."""
+    decided: set[str] = field(default_factory=set)
+    """The reasons of the corrections that were made."""
+    decided_batch: int = -1
+    """Of the last decision: what later snapshots are of is not older."""
     came_back: bool = False
     """The brokers have lost the marker of an aborted batch, and it is in the log: what follows is not judged."""
     branches: dict[int, History] = field(default_factory=dict)
@@ -83,7 +87,7 @@ class Batch:
         require(not program.refused(output.version, text), f"{self._where}: poison was applied")
         result = plain.apply(output.version, key, text, record.timestamp)
         made = (output.version, record.topic, record.offset, result, record.timestamp)
-        self._check(output, Produced(*made))
+        self._check(output, Produced(*made, schema=plain.schema))
 
     def happens(self, due: Due) -> None:
         self._plain.passes(due)
@@ -101,7 +105,8 @@ class Batch:
         output = self._next_output(due)
         fails = due.kind == 0 and program.trapped(output.version, due.at_ms, may_fail=self._plain.may_fail)
         require(not fails, f"{self._where}: a failing timer was applied: {due}")
-        self._check(output, Produced(output.version, *self._plain.fire(output.version, due)))
+        fired = self._plain.fire(output.version, due)
+        self._check(output, Produced(output.version, *fired, schema=self._plain.schema))
 
     def ends(self, *, idle: bool) -> None:
         """Count what lies behind the last record, and how far stream time has come."""

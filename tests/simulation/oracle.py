@@ -8,17 +8,19 @@ is judged, from the genesis on.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from snapreplay.app.record import RawRecord
 from snapreplay.service.ports import TopicPartition
-from snapreplay.snapshots.format.records import Claim, Increment, Pointer
+from snapreplay.snapshots.format.records import PATCHED_KIND, UPGRADED_KIND, Claim, Increment, Pointer
 from snapreplay.state.digest import DEFAULT_STORE, digest_of, digest_of_stores
 from tests.simulation import program, told
 from tests.simulation.broker import Broker
 from tests.simulation.by_time import PlainInTime
+from tests.simulation.deciding import Line
 from tests.simulation.history import Batch, History, Violation, require
 from tests.simulation.log import Log, Written
 from tests.simulation.program import INCREMENTS, SNAPSHOTS, Produced
@@ -28,8 +30,9 @@ from tests.simulation.scenario import Scenario
 class Oracle:
     """Judges one partition at a time; every refusal names partition, batch and offset."""
 
-    def __init__(self, broker: Broker, scenario: Scenario) -> None:
-        self._broker, self._scenario = broker, scenario
+    def __init__(self, broker: Broker, scenario: Scenario, tried: Mapping[str, Sequence[Line]]) -> None:
+        """Take `tried`, the corrections by their reasons."""
+        self._broker, self._scenario, self._tried = broker, scenario, tried
 
     def history(self, number: int) -> History:
         """Follow the chain from its genesis. Raises Violation."""
@@ -49,6 +52,7 @@ class Oracle:
                 claimed = entry.owner_epoch if orphan else owner
                 self._branch(story, entry, claim)
                 self._follow(story, entry, written.record.offset, claimed)
+                self._decide(story, entry)
                 require(written.transaction is not None, f"{number}: batch without a transaction")
                 made_by = written.transaction and written.transaction.identity
                 produced = outputs.pop(made_by, [])
@@ -81,7 +85,7 @@ class Oracle:
             )
             require(there, f"{where}: {pointer} needs what was trimmed, logs start at {starts}")
         remade = any(len(self._broker.ids_of[topic]) > 1 for topic in (INCREMENTS, SNAPSHOTS))
-        anew = remade or last.last_decision_offset >= 0
+        anew = remade or last.begins_anew or last.last_decision_offset >= 0
         whole = starts[0] == 0 or anew or len(last.pointers) >= self._scenario.kept
         require(whole, f"{where}: trimmed to {starts} with {len(last.pointers)} snapshots")
 
@@ -157,7 +161,10 @@ class Oracle:
         """Begin anew where the log was lost: with all that was committed before, and nothing else. An empty batch
         in doubt may have been counted; it has passed nothing but markers."""
         before = story.last.batch if story.last else -1
-        require(increment.batch in {before + 1, before + 2}, f"{where} begins anew after {before}")
+        batches = {before + 1, before + 2} if increment.begun_by_owner else {before + 1}
+        require(increment.batch in batches, f"{where} begins anew after {before}")
+        require(len(increment.pointers) == 1, f"{where} begins anew with {increment.pointers}")
+        story.decided_batch = increment.batch
         require(increment.owner_epoch == owner, f"{where} of {increment.owner_epoch}, not {owner}")
         for topic, position in increment.positions.items():
             log = self._broker.by_id[increment.topic_ids[topic]][story.number]
@@ -169,6 +176,31 @@ class Oracle:
         if increment.batch == before + 2:
             story.states[before + 1] = story.states[before]
             story.stored[before + 1] = story.stored[before]
+
+    def _decide(self, story: History, increment: Increment) -> None:
+        """Upgrade or correct the state at exactly the batch that says so; otherwise its schema stays."""
+        where, plain = f"partition {story.number} batch {increment.batch}", story.plain
+        finding, schema = (increment.decision or {}).get("finding", ""), increment.origin.schema_version
+        upgraded, patched = (finding.startswith(kind) for kind in (UPGRADED_KIND, PATCHED_KIND))
+        if increment.batch == 0:
+            plain.schema = schema
+        later = schema > plain.schema
+        require(later if upgraded else schema == plain.schema, f"{where}: {finding} schema {plain.schema} to {schema}")
+        if upgraded or patched:
+            require(increment.begins_anew, f"{where}: {finding} in a chain")
+            empty = not (increment.ranges or increment.outputs or increment.fired_count)
+            require(empty, f"{where}: {finding} with records, outputs or timers")
+        if upgraded:
+            plain.upgrade(schema)
+            story.met["state upgraded"] += 1
+        if patched:
+            reason = (increment.decision or {}).get("reason", "")
+            require(reason not in story.decided, f"{where}: {reason} is made twice")
+            for line in self._tried[reason]:
+                require(line.number == story.number, f"{where}: {line} of another partition")
+                line.happens(plain)
+            story.decided.add(reason)
+            story.met["state corrected"] += 1
 
     def _check_same_input(self, story: History, topic: str, increment: Increment) -> None:
         """Another topic of the name is gone on with only if it holds all that was processed, where it was."""
@@ -260,10 +292,11 @@ class Oracle:
         for pointer in increment.pointers:
             if pointer.snapshot_id not in story.pointed:
                 story.pointed.add(pointer.snapshot_id)
-                self._check_snapshot(story, pointer)
+                self._check_snapshot(story, pointer, increment.batch if increment.begins_anew else pointer.batch)
 
-    def _check_snapshot(self, story: History, pointer: Pointer) -> None:
-        """A pointed snapshot is complete, and holds the state after its batch."""
+    def _check_snapshot(self, story: History, pointer: Pointer, batch: int) -> None:
+        """A pointed snapshot is complete, and holds the state after a batch: its own, or that of the decision that it
+        was written for. No state of before a decision is pointed to after it."""
         where = f"partition {story.number} snapshot {pointer.snapshot_id} of batch {pointer.batch}"
         ids = self._broker.ids_of[SNAPSHOTS]
         logs = [self._broker.by_id[each][story.number] for each in reversed(ids)]
@@ -275,7 +308,8 @@ class Oracle:
         for chunk in found:
             for part in chunk.slices:
                 entries.setdefault(chunk.store, {}).update(part.entries)
-        expected = story.stored[pointer.batch]
+        require(batch >= story.decided_batch, f"{where}: of before the decision of batch {story.decided_batch}")
+        expected = story.stored[batch]
         require(entries == expected, f"{where}: holds {entries}, not {expected}")
 
 

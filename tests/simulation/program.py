@@ -7,7 +7,7 @@ of the handlers that made it.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import lru_cache, partial
 from typing import Any
@@ -57,11 +57,18 @@ class Produced:
     offset: int
     result: int
     timestamp_ms: int = -1
+    schema: int = 1
+
+
+def made_by(version: int, schema: int) -> str:
+    """Return what each output says of the code that made it."""
+    return f"{version}.{schema}"
 
 
 def parse(value: bytes) -> Produced:
-    version, topic, *numbers = value.decode().split("|")
-    return Produced(int(version), topic, *map(int, numbers))
+    code, topic, *numbers = value.decode().split("|")
+    version, schema = map(int, code.split("."))
+    return replace(Produced(version, topic, *map(int, numbers)), schema=schema)
 
 
 def refused(version: int, text: str) -> bool:
@@ -77,12 +84,23 @@ def removes(result: int) -> bool:
     return result % 7 == 0
 
 
-def stored(result: int, *, fat: bool) -> str:
-    """The state's value: the result, in fat states with incompressible text behind it."""
+def stored(result: int, *, fat: bool, schema: int = 1) -> str:
+    """The state's value: the result, behind a sign per upgrade, in fat states with incompressible text behind it."""
+    text = "+" * (schema - 1) + str(result)
     if not fat:
-        return str(result)
+        return text
     start = result % (len(_NOISE) - 4000)
-    return f"{result}:{_NOISE[start : start + 4000]}"
+    return f"{text}:{_NOISE[start : start + 4000]}"
+
+
+def number_in(value: str) -> int:
+    """Return the result in a stored value of any schema."""
+    return int(value.partition(":")[0].lstrip("+"))
+
+
+def upgraded(result: int, from_schema: int) -> int | None:
+    """The result after an upgrade; None: the entry is gone. Twice is not once, and the store stays the same."""
+    return None if result % 5 == 0 else (3 * result + 1000 * from_schema) % 1_000_002
 
 
 def ring_at(result: int, timestamp_ms: int, *, may_fail: bool) -> int | None:
@@ -134,6 +152,7 @@ class Plain:
     fat: bool
     named: bool
     results: dict[str, int] = field(default_factory=dict)
+    schema: int = 1
 
     def apply(self, version: int, key: str, text: str) -> int:
         result = result_of(version, self.results.get(key, 0), text)
@@ -147,7 +166,7 @@ class Plain:
         found: dict[str, dict[str, str]] = {}
         for key, result in self.results.items():
             store = found.setdefault(store_of(result, named=self.named), {})
-            store[key] = stored(result, fat=self.fat)
+            store[key] = stored(result, fat=self.fat, schema=self.schema)
         return found
 
 
@@ -166,7 +185,14 @@ def shown(view: Any) -> dict[str, dict[str, str]]:
 
 @lru_cache(maxsize=32)
 def app_of(
-    version: int, input_count: int, *, fat: bool, named: bool, timed: bool = False, may_fail: bool = False
+    version: int,
+    input_count: int,
+    *,
+    fat: bool,
+    named: bool,
+    timed: bool = False,
+    may_fail: bool = False,
+    schema: int = 1,
 ) -> App[Any]:
     """Made once per variant: what a process deploys.
 
@@ -174,6 +200,7 @@ def app_of(
         named: its state has two stores.
         timed: its entries expire, and it has timers.
         may_fail: some timers do.
+        schema: of what it stores; it upgrades what all earlier ones have stored.
     """
     inputs = [Topic(name, value=utf8) for name in INPUTS[:input_count]]
     output = Topic(OUTPUT, value=utf8)
@@ -183,7 +210,9 @@ def app_of(
         outputs=[output],
         state=partial(new_state, named=named, timed=timed),
         version="1",  # as given once, and never again
+        schema_version=schema,
     )
+    code = made_by(version, schema)
 
     def handle(record: Any, state: Any, out: Any) -> None:
         if record.value == POISON and version != TOLERANT:
@@ -193,12 +222,12 @@ def app_of(
             raise ValueError(POISON)
         stores = maps_of(state)
         old = next((s[record.key] for s in stores.values() if record.key in s), None)
-        result = result_of(version, int(old.partition(":")[0]) if old else 0, record.value)
-        put(stores, record.key, result, fat=fat)
+        result = result_of(version, number_in(old) if old else 0, record.value)
+        put(stores, record.key, result, fat=fat, schema=schema)
         if timed:
             at_ms = ring_at(result, record.timestamp_ms, may_fail=may_fail)
             _set(first_store(stores), record.key, result, at_ms)
-        value = f"{version}|{record.topic}|{record.offset}|{result}|{record.timestamp_ms}"
+        value = f"{code}|{record.topic}|{record.offset}|{result}|{record.timestamp_ms}"
         if refused(version, record.value):
             value += BULKY
         out.send(output, key=record.key, value=value)
@@ -207,18 +236,27 @@ def app_of(
         app.handler(topic)(handle)
     if timed:
         _add_timers(app, version, fat=fat, may_fail=may_fail)
+    for from_schema in range(1, schema):
+        for store in ("odd", "even") if named else (DEFAULT_STORE,):
+            app.upgrade(from_schema=from_schema, store=store, value=str)(partial(_upgrade, from_schema, fat))
     return app
 
 
+def _upgrade(from_schema: int, fat: bool, key: str, old: str) -> tuple[str, str] | None:
+    result = upgraded(number_in(old), from_schema)
+    return None if result is None else (key, stored(result, fat=fat, schema=from_schema + 1))
+
+
 def _add_timers(app: App[Any], version: int, *, fat: bool, may_fail: bool) -> None:
-    (output,) = app.outputs
+    (output,), schema = app.outputs, app.schema_version
+    code = made_by(version, schema)
 
     @app.timer(RING)
     def ring(timer: Any, state: Any, out: Any) -> None:
         stores = maps_of(state)
         olds = (store.get(timer.key) for store in stores.values())
         old = next((each for each in olds if each is not None), None)
-        result = ring_result(version, int(old.partition(":")[0]) if old else 0, timer.at_ms)
+        result = ring_result(version, number_in(old) if old else 0, timer.at_ms)
         fails = trapped(version, timer.at_ms, may_fail=may_fail)
         bulky = BULKY if fails and timer.at_ms % 8 else ""
         if fails and not bulky:
@@ -227,26 +265,26 @@ def _add_timers(app: App[Any], version: int, *, fat: bool, may_fail: bool) -> No
             out.send(output, key=timer.key, value=POISON)
             raise ValueError(POISON)
         if ring_writes(result):
-            put(stores, timer.key, result, fat=fat)
+            put(stores, timer.key, result, fat=fat, schema=schema)
         if ring_again(result):
             first_store(stores).schedule(timer.key, timer.at_ms + AGAIN_MS)
-        out.send(output, key=timer.key, value=f"{version}|{RING}|{timer.at_ms}|{result}{bulky}")
+        out.send(output, key=timer.key, value=f"{code}|{RING}|{timer.at_ms}|{result}{bulky}")
 
     @app.timer(every=timedelta(milliseconds=EVERY_MS))
     def tick(timer: Any, state: Any, out: Any) -> None:
         count = sum(map(len, maps_of(state).values()))
-        value = f"{version}|{TICK}|{timer.at_ms}|{tick_result(version, count, timer.at_ms)}"
+        value = f"{code}|{TICK}|{timer.at_ms}|{tick_result(version, count, timer.at_ms)}"
         out.send(output, key=TICK, value=value, partition=timer.partition)
 
 
-def put(stores: Any, key: str, result: int, *, fat: bool) -> None:
+def put(stores: Any, key: str, result: int, *, fat: bool, schema: int) -> None:
     """Put it into its store, and out of the other one."""
     chosen = store_of(result, named=True) if "" not in stores else ""
     for name, store in stores.items():
         if removes(result) or name != chosen:
             store.pop(key, None)
         else:
-            store[key] = stored(result, fat=fat)
+            store[key] = stored(result, fat=fat, schema=schema)
 
 
 def _set(store: Any, key: str, result: int, at_ms: int | None) -> None:

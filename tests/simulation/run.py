@@ -9,9 +9,10 @@ import logging
 import random
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from tests.simulation import scenario
+from tests.simulation.deciding import DECISIONS
 from tests.simulation.faults import fault_kinds
 from tests.simulation.history import Violation
 from tests.simulation.loop import VirtualLoop
@@ -69,11 +70,33 @@ WANTED: tuple[str, ...] = (
 """What all seeds must have gone through, or the simulator proves less than it says: fault kinds as "site.kind",
 events, phases, modes, and what else is rare."""
 
+WANTED_DECISIONS = (
+    *DECISIONS,
+    "state upgraded",
+    "state corrected",
+    "older code refused",
+    "patch: made",
+    "patch: killed",
+    "patch: NotCorrected",
+    "patch: OlderState",
+    "patch: CommitInDoubt",
+    "patch twice: NotCorrected",
+    "patch undo: made",
+)
+"""The same, of histories with decisions."""
+
 RARE = {"refused: InputShorter", "came back after the younger process was gone"}
 """Met by 4 histories in 1,000: which ones is luck, so only a longer run must have met it."""
 
 COLLECT_EVERY = 20
 """Seeds whose cycles are collected together."""
+
+
+class Kind(TypedDict, total=False):
+    """The kind of a history, beside its seed; see `run_seed`."""
+
+    losses: bool
+    decisions: bool
 
 
 @dataclass(frozen=True)
@@ -91,12 +114,15 @@ class Outcome:
         return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()
 
 
-def run_seed(seed: int, *, trace: bool = False, losses: bool = False) -> Outcome:
-    """One whole history; with `losses` one in which brokers lose the end of a log."""
+def run_seed(seed: int, *, trace: bool = False, losses: bool = False, decisions: bool = False) -> Outcome:
+    """One whole history; with `losses` one in which brokers lose the end of a log, with `decisions` one whose state may
+    be upgraded and corrected."""
     rng = random.Random(seed)
     drawn = scenario.draw(rng)
     if losses:
         drawn = scenario.losing(drawn, random.Random(f"losses {seed}"))
+    if decisions:
+        drawn = scenario.deciding(drawn, random.Random(f"decisions {seed}"))
     loop = VirtualLoop()
     world = World(loop, drawn, rng)
     if trace:
@@ -133,21 +159,23 @@ class Tally:
     virtual_seconds: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
     problems: dict[int, str] = field(default_factory=dict)
+    wanted: tuple[str, ...] = WANTED
 
     def add(self, other: Tally) -> None:
         self.seeds += other.seeds
         self.virtual_seconds += other.virtual_seconds
         self.counts.update(other.counts)
         self.problems.update(other.problems)
+        self.wanted = other.wanted
 
     @property
     def missed(self) -> list[str]:
         """Fault kinds, events, phases and modes that no history went through."""
-        return sorted(set(WANTED) - {kind for kind, count in self.counts.items() if count})
+        return sorted(set(self.wanted) - {kind for kind, count in self.counts.items() if count})
 
     def table(self) -> str:
-        width = max(map(len, WANTED))
-        rows = [f"  {kind:<{width}} {self.counts[kind]:>9}" for kind in WANTED]
+        width = max(map(len, self.wanted))
+        rows = [f"  {kind:<{width}} {self.counts[kind]:>9}" for kind in self.wanted]
         head = (
             f"{self.seeds} histories, {self.virtual_seconds / 3600:.1f} simulated hours,"
             f" {len(self.problems)} broken promises"
@@ -155,14 +183,14 @@ class Tally:
         return "\n".join([head, *rows])
 
 
-def run_block(seeds: range, *, losses: bool = False) -> Tally:
-    tally = Tally()
+def run_block(seeds: range, **kind: Unpack[Kind]) -> Tally:
+    tally = Tally(wanted=(*WANTED, *(WANTED_DECISIONS if kind.get("decisions") else ())))
     gc.collect()
     gc.freeze()  # what is there now is not looked at again and again
     for seed in seeds:
         if seed % COLLECT_EVERY == 0:
             gc.collect()
-        outcome = run_seed(seed, losses=losses)
+        outcome = run_seed(seed, **kind)
         tally.seeds += 1
         tally.virtual_seconds += outcome.virtual_seconds
         tally.counts.update(outcome.counts)
@@ -173,8 +201,9 @@ def run_block(seeds: range, *, losses: bool = False) -> Tally:
     return tally
 
 
-def replay_command(seed: int, *, losses: bool = False) -> str:
-    return f"python -m tests.simulation --seed {seed}{' --losses' if losses else ''} --trace"
+def replay_command(seed: int, **kind: Unpack[Kind]) -> str:
+    flags = "".join(f" --{name}" for name, is_so in kind.items() if is_so)
+    return f"python -m tests.simulation --seed {seed}{flags} --trace"
 
 
 def _heard(world: World, context: dict[str, Any]) -> None:

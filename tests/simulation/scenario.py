@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from snapreplay.service.config.settings import Settings
+from tests.simulation.deciding import draw_kinds
 from tests.simulation.losing import Loss, draw_losses
 
 EPOCH_SECONDS = 1_700_000_000.0
@@ -148,6 +149,19 @@ def losing(scenario: Scenario, rng: random.Random) -> Scenario:
         losses=draw_losses(rng, scenario.chaos_seconds),
         ahead_records=rng.choice((0, 3, 10)),
     )
+
+
+def deciding(scenario: Scenario, rng: random.Random) -> Scenario:
+    """Most of them: the same, with upgrades and corrections, and without own topics that are exchanged."""
+    if scenario.begins_late or rng.random() < 0.3:
+        return scenario
+    kept = [each for each in scenario.events if not each.kind.startswith(("replace increments", "replace snapshots"))]
+    seconds = scenario.chaos_seconds
+    drawn = [
+        Event(seconds * rng.random(), kind, rng.choice((0.1, 0.5, 1.5)) * (0.5 + rng.random()))
+        for kind in draw_kinds(rng, changes=scenario.changes)
+    ]
+    return replace(scenario, events=tuple(sorted([*kept, *drawn], key=lambda event: event.at)))
 
 
 def begun_late(scenario: Scenario) -> Scenario:

@@ -66,12 +66,21 @@ class Watch:
         if status.batch == self._written_at(status.partition, epoch):
             return  # the state in memory, because an input was gone
         logs = self._logs(status.partition)
+        self._check_schema(process, status, epoch, logs[-1])
         begun = len(logs) > 1 or bool(logs[-1].lost)
         if status.batch != truth and not begun:  # else its chain may have begun anew behind it
             self._network.misused(
                 f"{process.name} went LIVE on partition {status.partition} at batch {status.batch},"
                 f" the last one before its claim at {epoch} is {truth}"
             )
+
+    def _check_schema(self, process: Process, status: PartitionStatus, epoch: int, log: Log) -> None:
+        """Check that who goes LIVE stores what is stored: neither older code, nor newer code without an upgrade."""
+        known = (each for _, each in told.newest(log, Increment) if each.owner_epoch <= epoch)
+        last, own = next(known, None), process.app.schema_version
+        if last is not None and not log.lost and last.origin.schema_version != own:
+            where = f"{process.name} went LIVE on partition {status.partition} with schema_version {own}"
+            self._network.misused(f"{where}, batch {last.batch} has {last.origin.schema_version}")
 
     def _written_at(self, number: int, epoch: int) -> int | None:
         """Batch of the increment that a recovery wrote itself, behind its claim: it has no records."""

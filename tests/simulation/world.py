@@ -13,6 +13,7 @@ from snapreplay.service.ports import TopicPartition
 from snapreplay.state.contract import Store
 from tests.simulation import by_time, events, program
 from tests.simulation.broker import Broker
+from tests.simulation.deciding import Decisions
 from tests.simulation.ends import begin, begin_late, play
 from tests.simulation.faults import Faults
 from tests.simulation.feeder import Feeder
@@ -45,7 +46,8 @@ class World:
         self.network = Network(loop, self.broker, Faults(rng, 5, 4), rng)
         self.group = Group(self.network, rng, scenario.partitions)
         self.broker.members = self.group.members
-        self.oracle = Oracle(self.broker, scenario)
+        self.decisions: Decisions = Decisions(self)
+        self.oracle = Oracle(self.broker, scenario, self.decisions.tried)
         self.processes: list[Process] = []
         self.healing = False
         self.epilogue = False
@@ -87,12 +89,11 @@ class World:
         if kind == "NotInitialised" and self.inits_cut > 1:
             self.network.met("init was cut short twice")
             return  # see `beginning.begin`
-        if self.losses.explain(status.partition, kind):
-            self.network.met(f"said of a loss: {kind}")
-            self.refused.add(status.partition)
+        if self.decisions.refuses(process, status.partition, kind):
+            self.network.met("older code refused")
             return
-        if kind in REFUSED and self._may_be_refused(status.partition):
-            self.network.met(f"refused: {kind}")
+        if why := self._refusal(status.partition, kind):
+            self.network.met(f"{why}: {kind}")
             self.refused.add(status.partition)
             return
         if kind not in NEED_A_FIX or not self.scenario.poison or self.scenario.dead_letter:
@@ -108,15 +109,19 @@ class World:
             if each.app is not self.deployed():
                 self.loop.call_later(0.2, each.crash)
 
-    def _may_be_refused(self, number: int) -> bool:
-        last = events.last_increment(self, number)
-        return last is not None and any(each.may_be_refused(number, last) for each in self.replaced)
+    def _refusal(self, number: int, kind: str) -> str:
+        """Say why a partition may be FAILED by this for good; empty: it must not be."""
+        if self.losses.explain(number, kind):
+            return "said of a loss"
+        last = events.last_increment(self, number) if kind in REFUSED else None
+        replaced = last is not None and any(each.may_be_refused(number, last) for each in self.replaced)
+        return "refused" if replaced else ""
 
-    def start(self, instance_id: str, version: int | None = None) -> Process:
-        """A process of the version that is deployed now."""
+    def start(self, instance_id: str, version: int | None = None, schema: int | None = None) -> Process:
+        """A process of the version that is deployed now, unless another one is given."""
         scenario = self.scenario
         self._started += 1
-        app = self.deployed(version)
+        app = self.deployed(version, schema)
         settings = scenario.settings(instance_id)
         name = f"{instance_id}.{self._started}"
         process = Process(self, name, app, settings, scenario.slice_records)
@@ -127,9 +132,9 @@ class World:
         process.begin()
         return process
 
-    def deployed(self, version: int | None = None) -> App[Any]:
+    def deployed(self, version: int | None = None, schema: int | None = None) -> App[Any]:
         drawn, version = self.scenario, version or self.version
-        return program.app_of(version, drawn.inputs, **drawn.variant)
+        return program.app_of(version, drawn.inputs, **drawn.variant, schema=schema or self.decisions.schema)
 
     def replace(self, process: Process) -> None:
         there = any(each.instance_id == process.instance_id for each in self.processes)
@@ -155,6 +160,7 @@ class World:
         self._heal()
         if late is not None:
             await late
+        await self.decisions.settle()
         await self._until_healed()
         if scenario.losses:
             await self._prove()
@@ -169,6 +175,8 @@ class World:
         stories = [self._story(number) for number in range(self.scenario.partitions)]
         for story in stories:
             self.network.faults.counts.update(story.met)
+            lost = story.came_back or bool(self.losses.parts[story.number])
+            self.decisions.judge(story.number, story.decided, lost=lost)
             if story.came_back:
                 self.network.met("an aborted batch came back")
                 self.refused.add(story.number)
@@ -243,7 +251,7 @@ class World:
         self.losses.settle()
         for process in list(self.processes):
             process.wake()
-            if self._replaced(process):
+            if self._replaced(process) or process.app.schema_version < self.decisions.schema:
                 process.crash()
         if not self.processes:
             self.start("a")

@@ -328,6 +328,21 @@ async def test_a_log_that_was_made_again_since_the_look_is_not_decided_about(ben
 
 
 @virtual
+async def test_an_input_that_was_copied_since_the_look_is_the_one_that_was_gone_on_with(bench):
+    """The owner has gone on with a faithful copy: the decision names the topic that its positions are in."""
+    await past(bench)
+    (patch,) = await proposed(bench, {"key": "new", "absent": True, "value": RIGHT, "partition": 0})
+    bench.copy_again(bench.input, 140)
+    async with bench.live() as one:
+        await bench.feed(20)
+        await one.position(160)
+    begun = await carry_out(patch)
+    assert begun.increment.positions == {bench.input: 160}
+    assert begun.increment.topic_ids == bench.batches()[-2].topic_ids
+    assert begun.increment.topic_ids[bench.input] == bench.broker.topic_ids[bench.input]
+
+
+@virtual
 async def test_other_fields_than_the_running_version_has_are_not_recorded(bench):
     """The running version could not go on with them."""
     await bench.prepare(typed(Narrow))

@@ -1,0 +1,91 @@
+"""Histories whose state is upgraded and corrected: once, at the batch that says so, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.faults import MENU
+from tests.simulation.network import Link, Owner
+from tests.simulation.process import Process
+from tests.simulation.run import replay_command, run_block
+from tests.simulation.scenario import Event
+from tests.simulation.test_regressions import QUIET, Script
+
+BLOCK = 25
+BLOCKS = [range(start, start + BLOCK) for start in range(0, 1000, BLOCK)]
+BY_DEFAULT = BLOCKS[:1]
+AT = 1.0
+DECIDING = replace(QUIET, epilogue="none", records=20, chaos_seconds=2.0)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [each if each in BY_DEFAULT else pytest.param(each, marks=pytest.mark.slow) for each in BLOCKS],
+    ids=lambda block: f"{block.start}-{block.stop - 1}",
+)
+@pytest.mark.parametrize("losses", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["", "losses"])
+def test_a_decision_is_made_once(block: range, losses: bool) -> None:
+    """By owners of newer and older versions and by clients, among all other faults and events."""
+    tally = run_block(block, losses=losses, decisions=True)
+    broken = [
+        f"seed {seed}: {problem}\n  {replay_command(seed, losses=losses, decisions=True)}"
+        for seed, problem in tally.problems.items()
+    ]
+    assert not broken, "\n".join(broken)
+
+
+SWEPT = {"connect": 1, "admin": 1, "fence": 1, "fill": 2, "bounds": 3, "read": 1, "append": 2, "end": 2}
+"""Site → how many requests a decision makes there, or as many of them as differ."""
+
+
+@pytest.mark.parametrize(("kind", "made"), [("upgrade all", "state upgraded"), ("patch once", "state corrected")])
+@pytest.mark.parametrize("site", SWEPT)
+def test_a_decision_survives_each_fault_of_each_request(
+    kind: str, made: str, site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever makes it is killed before and after the request, stands still, gets no answer, is fenced: the decision is
+    made once, or by the next one, or not at all."""
+    plan: dict[int, str] = {}
+    monkeypatch.setattr(Link, "draw", lambda link, at: drawn(plan, link.owner) if at == site else None)
+    met: Counter[str] = Counter()
+    for fault in MENU[site]:
+        for nth in range(SWEPT[site]):
+            plan.clear()
+            plan[nth] = fault
+            script = Script({}, replace(DECIDING, events=(Event(AT, kind, 0.01),)))
+            problem = script.run()
+            assert problem is None, f"{fault} at {nth}: {problem}"
+            met.update({fault: not plan, made: script.world.network.faults.counts[made]})
+    assert not set(MENU[site]) - set(+met), met
+    assert met[made]
+
+
+def drawn(plan: dict[int, str], owner: Owner) -> str | None:
+    """Return the fault of the next request of whoever decides: the newer version, or the client."""
+    if not isinstance(owner, Process) or (owner.app.schema_version == 1 and not owner.name.startswith("patch")):
+        return None
+    now, later = plan.pop(0, None), {nth - 1: fault for nth, fault in plan.items()}
+    plan.clear()
+    plan.update(later)
+    return now
+
+
+def test_older_code_is_refused_by_name() -> None:
+    """The version of before is started in the owner's place once its state is upgraded; the state is unharmed."""
+    script = Script({"end": {}}, replace(DECIDING, chaos_seconds=4.0))
+    world = script.world
+
+    def exchange(schema: int) -> None:
+        world.decisions.schema = 2
+        (owner,) = world.processes
+        owner.crash()
+        world.start(owner.instance_id, schema=schema)
+
+    world.loop.call_later(1.0, exchange, 2)
+    world.loop.call_later(2.5, exchange, 1)
+    assert script.run() is None
+    counts = world.network.faults.counts
+    assert (counts["state upgraded"], counts["older code refused"]) == (1, 1)
