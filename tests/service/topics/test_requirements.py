@@ -89,7 +89,7 @@ async def test_nothing_is_created_for_what_is_refused(config, tables, why):
 
 def test_the_partitions_of_a_pattern_are_those_of_what_the_app_has():
     """The increments topic tells, before there is one what matches; nothing at all is refused, as is one that grew."""
-    app = App("x", inputs=[Topic.matching("in-.*")], state=dict)
+    app: App[Any] = App("x", inputs=[Topic.matching("in-.*")], state=dict)
     counts = {"x-increments": 3, "in-a": 3, "in-b": 2, "no": 7}
     facts = {name: topic(name, partition_count=count) for name, count in counts.items()}
     without = {name: each for name, each in facts.items() if name != "x-increments"}
