@@ -105,8 +105,29 @@ class Chain:
             yield f"after batch {last.batch} at {self.last_offset}"
         if found.previous_offset != self.last_offset:
             yield f"its predecessor is at {found.previous_offset}, the one before it at {self.last_offset}: a fork"
-        if found.genesis.start_offsets != last.genesis.start_offsets:
+        yield from self._of_genesis(last, found)
+
+    def _of_genesis(self, last: wire.Increment, found: wire.Increment) -> Iterator[str]:
+        if found.changes_inputs:
+            yield from self._of_inputs(last, found)
+        elif found.genesis.start_offsets != last.genesis.start_offsets:
             yield f"its genesis began at {found.genesis.start_offsets}, before it was {last.genesis.start_offsets}"
+        elif found.positions.keys() != last.positions.keys():
+            yield f"it has the inputs {sorted(found.positions)}, before they were {sorted(last.positions)}"
+        if found.decision is not None and not found.changes_inputs:
+            yield f"a decision in the chain: {found.decision}"
+
+    def _of_inputs(self, last: wire.Increment, found: wire.Increment) -> Iterator[str]:
+        """Other inputs, and nothing else: the state, what leads to it and the place in all other inputs stay."""
+        self._verdict.counts["changes of inputs"] += 1
+        begun, before = found.genesis.start_offsets, last.genesis.start_offsets
+        if found.happened or found.digest != last.digest or found.store_digests != last.store_digests:
+            yield "it changes inputs, and more"
+        if begun.keys() != found.positions.keys() or begun.keys() == before.keys():
+            yield f"it changes inputs from {sorted(before)} to {sorted(begun)}, at {found.positions}"
+        for topic in begun.keys() & before.keys():
+            if (begun[topic], found.positions[topic]) != (before[topic], last.positions[topic]):
+                yield f"it changes the place in {topic}"
 
     def _of_ranges(self, found: wire.Increment) -> Iterator[str]:
         """Each range begins where the last one of its topic ended, and the positions are where they end."""
@@ -133,6 +154,8 @@ class Chain:
         if self.last is None or found.begins_anew:
             return
         for topic, before in self.last.positions.items():
+            if topic not in found.positions and found.changes_inputs:
+                continue
             if found.positions.get(topic, -1) < before:
                 yield f"position of {topic} falls from {before} to {found.positions.get(topic)}"
 
@@ -141,6 +164,8 @@ class Chain:
         if self.last is None or found.begins_anew:
             return
         begun = self.last.begun_input
+        if found.changes_inputs and begun not in found.positions:
+            begun = None
         first = next((each.topic for each in found.ranges if each.records), None)
         if begun is not None:
             self._verdict.counts["batches after a turn that had begun"] += 1

@@ -166,6 +166,12 @@ class Increment(Struct, frozen=True):
         return self.decision is not None and self.previous_offset == self.owner_epoch
 
     @property
+    def changes_inputs(self) -> bool:
+        """Whether this decision adds or retires inputs, in the chain as it is."""
+        finding = (self.decision or {}).get("finding", "")
+        return not self.begins_anew and finding.startswith("inputs-changed-")
+
+    @property
     def begun_by_owner(self) -> bool:
         """Its log was replaced or cut under it. Otherwise an operator has accepted the state."""
         finding = (self.decision or {}).get("finding", "")
