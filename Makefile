@@ -114,8 +114,8 @@ BENCH ?= state stall pipeline restore
 .PHONY: bench
 bench: jars ## Measure (BENCH=state for one of them); results belong in docs/benchmarks.md
 	@for name in $(BENCH); do \
-	  test -e benchmarks/$$name.py || { echo "make bench: there is no benchmark $$name: http_attack, memory, pipeline, restore, spark, stall, state, timers" >&2; exit 1; }; \
-	  $(BIN)/python -m benchmarks.$$name $(ARGS); done
+	  test -e benchmarks/$$name.py || { echo "make bench: there is no benchmark $$name: http_attack, many_partitions, memory, pipeline, restore, spark, stall, state, timers" >&2; exit 1; }; \
+	  $(CACHED) $(BIN)/python -m benchmarks.$$name $(ARGS); done
 
 SECONDS ?= 300
 SEED ?= 1

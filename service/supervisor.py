@@ -23,6 +23,7 @@ from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.tasks import watched
+from snapreplay.service.runtime.turns import StartTurns
 from snapreplay.service.runtime.witnesses import Witnesses
 from snapreplay.service.topics.requirements import MissingInput, own_topics
 
@@ -64,6 +65,7 @@ class Supervisor:
         """Of the runners' loop: tells them about standstills; to be set before the first assignment."""
         self._restores = asyncio.Semaphore(settings.restore.concurrency)
         self._witnesses = Witnesses()
+        self._turns = StartTurns()
         self._increments = names.increments_topic(app.app_id)
         self._committer = cluster.offset_committer(names.witness_group(app.app_id))
         self._runners: dict[int, PartitionRunner] = {}
@@ -188,6 +190,7 @@ class Supervisor:
             self.group,
             self.pulse,
             self._witnesses,
+            self._turns,
         )
         runner = PartitionRunner(context, self._board, partial(self._on_failed, number))
         self._runners[number] = runner

@@ -29,6 +29,7 @@ from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, translated
 from snapreplay.service.kafka.requests import DescribeGroup
+from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import close_client
 from snapreplay.service.kafka.topic_watch import Told, told_ids
 from snapreplay.service.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition
@@ -59,8 +60,10 @@ class GroupMember:
 class KafkaAdmin:
     """One call, one client. Each raises Unreachable when Kafka does not answer within the request timeouts."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, shared: Shared | None = None) -> None:
+        """Take `shared`, of this loop; None: a call shares nothing."""
         self._settings = settings
+        self._shared = shared
         self._deadline_s = 3 * settings.request_timeout_ms / 1000
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
@@ -163,7 +166,7 @@ class KafkaAdmin:
         self, doing: str, operation: str = "Describe", name: str = ""
     ) -> AsyncIterator[AIOKafkaAdminClient]:
         """Start a client and translate its errors; `operation` on `name` is what needs a permission."""
-        client = admin_client(client_arguments(self._settings))
+        client = admin_client(client_arguments(self._settings), self._shared)
         try:
             asked = Asked(self._settings, operation, name)
             async with translated(doing, asked, within_s=self._deadline_s):

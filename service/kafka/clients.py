@@ -10,7 +10,7 @@ Only our clients are changed: a program that embeds a service may have others th
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
@@ -22,6 +22,9 @@ from aiokafka.protocol.metadata import MetadataRequest
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
+
+if TYPE_CHECKING:
+    from snapreplay.service.kafka.shared import Shared
 
 
 class _Connection(AIOKafkaConnection):
@@ -75,29 +78,46 @@ async def anybody(client: AIOKafkaClient) -> int:
     raise NodeNotReadyError(f"none of the brokers {nodes} answers")
 
 
-def consumer_client(arguments: dict[str, Any]) -> AIOKafkaConsumer:
+class _Producer(AIOKafkaProducer):
+    async def start(self) -> None:
+        """Start as the client does, which looks for leaders in the metadata that its client had when it was made."""
+        await self.client.bootstrap()
+        self._metadata = self._message_accumulator._cluster = self.client.cluster
+        await self._sender.start()
+
+
+def consumer_client(arguments: dict[str, Any], shared: Shared | None = None) -> AIOKafkaConsumer:
     consumer = AIOKafkaConsumer(**arguments)
-    consumer._client.__class__ = BareClient  # it makes its client itself, like the other two
+    _change(consumer._client, shared)
     return consumer
 
 
-def producer_client(arguments: dict[str, Any]) -> AIOKafkaProducer:
-    producer = AIOKafkaProducer(**arguments)
-    producer.client.__class__ = BareClient
+def producer_client(arguments: dict[str, Any], shared: Shared | None = None) -> AIOKafkaProducer:
+    producer = _Producer(**arguments)
+    _change(producer.client, shared)
     return producer
 
 
-def admin_client(arguments: dict[str, Any]) -> AIOKafkaAdminClient:
+def admin_client(arguments: dict[str, Any], shared: Shared | None = None) -> AIOKafkaAdminClient:
     admin = _AdminClient(**arguments)
-    admin._client.__class__ = BareClient
+    _change(admin._client, shared)
     return admin
+
+
+def _change(client: AIOKafkaClient, shared: Shared | None) -> None:
+    """Change the client that consumers and the others make themselves."""
+    if shared is None:
+        client.__class__ = BareClient
+    else:
+        shared.adopt(client)
 
 
 class KeptAdmin:
     """An admin client that connects at its first use, and again after `close`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, shared: Shared | None = None) -> None:
         self._settings = settings
+        self._shared = shared
         self._deadline_s = 3 * settings.request_timeout_ms / 1000
         self._client: AIOKafkaAdminClient | None = None
 
@@ -108,6 +128,6 @@ class KeptAdmin:
 
     async def _connected(self) -> AIOKafkaAdminClient:
         if self._client is None:
-            self._client = admin_client(client_arguments(self._settings))
+            self._client = admin_client(client_arguments(self._settings), self._shared)
             await finish_despite_cancel(self._client.start())
         return self._client

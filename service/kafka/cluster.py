@@ -27,6 +27,7 @@ from snapreplay.service.kafka.group_offsets import KafkaOffsetCommitter, committ
 from snapreplay.service.kafka.producer import KafkaProducer
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.kafka.requests import DescribeTransactions
+from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
 from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
 from snapreplay.service.ports import NO_IDS, CommittedOffset, TopicPartition
@@ -50,8 +51,10 @@ class KafkaCluster(KafkaAdmin):
     """
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+        shared = self._of_this_loop = Shared(settings)
+        super().__init__(settings, shared)
         self._limits: dict[str, tuple[int, float]] = {}
+        self._asking_for_limits = asyncio.Lock()
         if not c_extension_loaded():
             log.warning(
                 "aiokafka runs without its C extension: reading and writing are 20 to 200 times slower;"
@@ -67,18 +70,25 @@ class KafkaCluster(KafkaAdmin):
         topic_ids: Mapping[str, str] = NO_IDS,
     ) -> KafkaReader:
         reader = KafkaReader(
-            self._settings, read_committed=read_committed, large=large, patient=patient, topic_ids=topic_ids
+            self._settings,
+            read_committed=read_committed,
+            large=large,
+            patient=patient,
+            topic_ids=topic_ids,
+            shared=self._of_this_loop,
         )
         await reader.start()
         return reader
 
     async def fence(self, transactional_id: str) -> KafkaProducer:
-        producer = KafkaProducer(self._settings, transactional_id, self.limits_of, self._limits.clear)
+        producer = KafkaProducer(
+            self._settings, transactional_id, self.limits_of, self._limits.clear, self._of_this_loop
+        )
         await producer.start(self._settings.timeouts.fence_ms / 1000)
         return producer
 
     async def last_fence(self, transactional_id: str) -> LastFence | None:
-        client = admin_client(client_arguments(self._settings))
+        client = admin_client(client_arguments(self._settings), self._of_this_loop)
         try:
             doing = f"asking who has fenced {transactional_id}"
             asked = Asked(self._settings, "Write", transactional_id)
@@ -89,12 +99,12 @@ class KafkaCluster(KafkaAdmin):
             await close_client(client._client)
 
     async def appender(self) -> KafkaAppender:
-        appender = KafkaAppender(self._settings)
+        appender = KafkaAppender(self._settings, self._of_this_loop)
         await appender.start()
         return appender
 
     def topic_watch(self) -> KafkaTopicWatch:
-        return KafkaTopicWatch(self._settings)
+        return KafkaTopicWatch(self._settings, self._of_this_loop)
 
     async def member_count(self, group_id: str) -> int:
         deadline = time.monotonic() + self._settings.request_timeout_ms / 1000
@@ -109,10 +119,10 @@ class KafkaCluster(KafkaAdmin):
     async def committed_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        return await committed_offsets(self._settings, group_id, partitions)
+        return await committed_offsets(self._settings, group_id, partitions, self._of_this_loop)
 
     def offset_committer(self, group_id: str) -> KafkaOffsetCommitter:
-        return KafkaOffsetCommitter(self._settings, group_id)
+        return KafkaOffsetCommitter(self._settings, group_id, shared=self._of_this_loop)
 
     async def agreed_end_offset(self, partition: TopicPartition) -> int | None:
         """Ask as `ports.Cluster.agreed_end_offset` says.
@@ -134,15 +144,16 @@ class KafkaCluster(KafkaAdmin):
 
     async def limits_of(self, topics: Collection[str]) -> dict[str, int]:
         """Return max.message.bytes of each, no older than metadata may be."""
-        fresh_after = time.monotonic() - LIMITS_AGE_S
-        if any(self._limits.get(topic, (0, 0.0))[1] < fresh_after for topic in topics):
-            facts = await self.topics(topics)
-            for topic in topics:
-                if topic not in facts:
-                    raise _no_topic(topic)
-                limit = int(facts[topic].config.get("max.message.bytes", MIB))
-                self._limits[topic] = (limit, time.monotonic())
-        return {topic: self._limits[topic][0] for topic in topics}
+        async with self._asking_for_limits:  # partitions that start together ask once
+            fresh_after = time.monotonic() - LIMITS_AGE_S
+            if any(self._limits.get(topic, (0, 0.0))[1] < fresh_after for topic in topics):
+                facts = await self.topics(topics)
+                for topic in topics:
+                    if topic not in facts:
+                        raise _no_topic(topic)
+                    limit = int(facts[topic].config.get("max.message.bytes", MIB))
+                    self._limits[topic] = (limit, time.monotonic())
+            return {topic: self._limits[topic][0] for topic in topics}
 
 
 def _no_topic(topic: str) -> RefusedTopic:

@@ -225,8 +225,10 @@ _RESOURCES: dict[type[BaseException], tuple[str, str, str]] = {
 
 
 def _name_in(error: BaseException) -> str:
-    """Return the one name in what the client names: one topic, a set of topics, a group, an id, or nothing."""
+    """Return the one name in what the client names: a topic, a partition, a set of topics, a group, an id, or
+    nothing."""
     named = error.args[0] if error.args else ""
+    named = getattr(named, "topic", named)
     if isinstance(error, kafka.ClusterAuthorizationFailedError):
         return ""
     name = named if isinstance(named, str) else min(named, default="")

@@ -19,6 +19,7 @@ from snapreplay.service.kafka.clients import producer_client
 from snapreplay.service.kafka.config import producer_arguments
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, commit_error, translated
+from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, cut_producer
 from snapreplay.service.ports import LogRecord, TopicPartition
 
@@ -27,9 +28,11 @@ QUEUED = 1000
 
 
 class _Unowned:
-    def __init__(self, settings: Settings, transactional_id: str | None = None) -> None:
+    def __init__(
+        self, settings: Settings, shared: Shared | None = None, *, transactional_id: str | None = None
+    ) -> None:
         self._settings = settings
-        self._producer = producer_client(producer_arguments(settings, transactional_id))
+        self._producer = producer_client(producer_arguments(settings, transactional_id), shared)
         self._healthy = False
         self._closed = False
 
@@ -95,7 +98,7 @@ class KafkaFeeder(_Unowned):
     """A feeder for topics; call `start` first; one task at a time. After an error only `close` is left to call."""
 
     def __init__(self, settings: Settings, transactional_id: str | None = None) -> None:
-        super().__init__(settings, transactional_id)
+        super().__init__(settings, transactional_id=transactional_id)
         self._name = transactional_id or "a plain producer"
         self._transactional = transactional_id is not None
 

@@ -20,8 +20,8 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.app.record import RawRecord
-from snapreplay.service.kafka.clients import BareClient
 from snapreplay.service.kafka.fetches import FetchById, FetchedBatches
+from snapreplay.service.kafka.shared import SharingClient
 from snapreplay.service.ports import EpochEnd, TopicPartition
 
 _NO_ERROR = 0
@@ -125,8 +125,9 @@ class FetchWatch:
             self.missing_since = asyncio.get_running_loop().time()
 
 
-class _WatchedClient(BareClient):
+class _WatchedClient(SharingClient):
     watch: FetchWatch
+    is_reading = True
 
     async def send(self, node_id: Any, request: Any, *, group: int = ConnectionGroup.DEFAULT) -> Any:
         if not isinstance(request, FetchRequest):

@@ -24,6 +24,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.clients import KeptAdmin
 from snapreplay.service.kafka.errors import Asked, translated
+from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.ports import CommittedOffset, TopicPartition
 
 BROKERS_RETENTION_MS = -1
@@ -36,12 +37,12 @@ _OCCUPIED = {22, 25, 27}  # illegal generation, unknown member, rebalance in pro
 
 
 async def committed_offsets(
-    settings: Settings, group_id: str, partitions: Collection[TopicPartition]
+    settings: Settings, group_id: str, partitions: Collection[TopicPartition], shared: Shared | None = None
 ) -> dict[TopicPartition, CommittedOffset]:
     """Ask as `ports.Cluster.committed_offsets` says."""
     request = OffsetFetchRequest(group_id, _by_topic((each, each.partition) for each in partitions))
     doing = f"reading the committed offsets of group {group_id}"
-    async with KafkaAdmin(settings)._client(doing, name=group_id) as client:
+    async with KafkaAdmin(settings, shared)._client(doing, name=group_id) as client:
         answer = await _asked(client, group_id, request, _fetch_codes)
     return {
         TopicPartition(topic, number): CommittedOffset(offset, metadata or "")
@@ -54,8 +55,10 @@ async def committed_offsets(
 class KafkaOffsetCommitter(KeptAdmin):
     """A committer, `ports.OffsetCommitter`. Connects with the first commit, and again after one without an answer."""
 
-    def __init__(self, settings: Settings, group_id: str, retention_ms: int = TEN_YEARS_MS) -> None:
-        super().__init__(settings)
+    def __init__(
+        self, settings: Settings, group_id: str, retention_ms: int = TEN_YEARS_MS, shared: Shared | None = None
+    ) -> None:
+        super().__init__(settings, shared)
         self._group_id, self._retention_ms = group_id, retention_ms
 
     async def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:

@@ -34,6 +34,7 @@ from snapreplay.service.kafka.config import MIB, producer_arguments
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, commit_error, translated
 from snapreplay.service.kafka.requests import DescribeTransactions
+from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import cut_producer
 from snapreplay.service.ports import LogRecord, TopicPartition
 
@@ -61,8 +62,11 @@ class KafkaProducer:
         transactional_id: str,
         limits_of: LimitsOf,
         forget_limits: Callable[[], None] = lambda: None,
+        shared: Shared | None = None,
     ) -> None:
-        """Take `forget_limits`, which is called when a record was refused: they may have been changed."""
+        """Take `forget_limits`, which is called when a record was refused: they may have been changed. `shared`, of
+        this loop; None: it shares with nobody."""
+        self._shared = shared or Shared(settings)
         self.transactional_id = transactional_id
         self._forget_limits = forget_limits
         self._settings = settings
@@ -75,7 +79,7 @@ class KafkaProducer:
         self._discarded = False
         self._began_ms = 0
         self._ending = Ending(asked=False)
-        self._producer = producer_client(producer_arguments(settings, transactional_id))
+        self._producer = producer_client(producer_arguments(settings, transactional_id), self._shared)
         self._watch_requests()
 
     @property
@@ -100,8 +104,9 @@ class KafkaProducer:
         """
         doing = f"fencing {self.transactional_id}"
         asked = Asked(self._settings, "IdempotentWrite", self.transactional_id)
-        async with translated(doing, asked, within_s=deadline_s, give_up=self.discard):
+        async with translated(doing, asked, within_s=deadline_s, give_up=self._give_up):
             await entered(self._producer.start(), self._settings)
+        self._producer.client.give_back()
 
     async def commit(self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]) -> tuple[int, ...]:
         """Commit as `ports.Producer.commit` says. `records` is never empty."""
@@ -114,7 +119,7 @@ class KafkaProducer:
             )
         try:
             async with asyncio.timeout(self._commit_s):
-                return await self._transaction(partition, outputs, records)
+                offsets = await self._transaction(partition, outputs, records)
         except (*CLIENT_ERRORS, SnapreplayError) as error:
             clock = await self._clock_refused(error)
             await self.discard()
@@ -125,6 +130,12 @@ class KafkaProducer:
         except BaseException:
             await self.discard()
             raise
+        self._producer.client.give_back()
+        return offsets
+
+    async def _give_up(self) -> None:
+        self._shared.distrust()
+        await self.discard()
 
     async def discard(self) -> None:
         if not self._discarded:

@@ -27,6 +27,7 @@ from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import Asked, client_error, translated
 from snapreplay.service.kafka.fetch_by_id import FetchWatch, fetch_by_id, slim_records
 from snapreplay.service.kafka.fetches import FetchedBatches, LogBatch, batch_at, epoch_end
+from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import close_consumer
 from snapreplay.service.ports import NO_ANCHORS, NO_IDS, Bounds, EpochEnd, TopicPartition
 
@@ -51,8 +52,11 @@ class KafkaReader:
         large: bool,
         patient: bool = False,
         topic_ids: Mapping[str, str] = NO_IDS,
+        shared: Shared | None = None,
     ) -> None:
+        """Take `shared`, of this loop; None: it shares with nobody."""
         self._settings = settings
+        self._shared = shared or Shared(settings)
         self._topic_ids = topic_ids
         self._watch = FetchWatch(topic_ids)
         self._disturbances = 0  # of earlier clients
@@ -119,6 +123,15 @@ class KafkaReader:
         if start_offset >= end_offset:
             return
         await self._seek({partition: start_offset})
+        try:
+            async for records in self._up_to(partition, start_offset, end_offset):
+                yield records
+        finally:
+            self._rest()
+
+    async def _up_to(
+        self, partition: TopicPartition, start_offset: int, end_offset: int
+    ) -> AsyncIterator[Sequence[InputRecord]]:
         position, moved_at, renewed_at = start_offset, _now(), _now()
         poll_ms = _POLL_MS_MIN
         while position < end_offset:
@@ -250,6 +263,11 @@ class KafkaReader:
             await asyncio.sleep(_POLL_MS_MAX / 1000)
             return ()
 
+    def _rest(self) -> None:
+        """Fetch nothing more: the client fetches ahead, and asks for the next records over and over."""
+        if self._consumer is not None:
+            self._consumer.pause(*self._consumer.assignment())
+
     def _assign(self, consumer: AIOKafkaConsumer) -> None:
         """Assign and seek without an await between them: without a position the client would wait for one for ever."""
         if not self._positions:
@@ -262,7 +280,8 @@ class KafkaReader:
         consumer = consumer_client(
             consumer_arguments(
                 self._settings, read_committed=self._read_committed, large=self._large, patient=self._patient
-            )
+            ),
+            self._shared,
         )
         async with translated("connecting a reader", give_up=partial(close_consumer, consumer)):
             await entered(consumer.start(), self._settings)
@@ -286,6 +305,7 @@ class KafkaReader:
     async def _renew(self) -> None:
         """Connect a new client at the same positions, another address first; else the next call tries again."""
         consumer, self._consumer = self._consumer, None
+        self._shared.distrust()
         if consumer is not None:
             await close_consumer(consumer)
         try:

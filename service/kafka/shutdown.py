@@ -84,6 +84,8 @@ async def _close(client: AIOKafkaClient, close: Callable[[], Coroutine[Any, Any,
     synchroniser = client._sync_task
     await asyncio.sleep(0)
     await bounded(close(), CLOSE_S)
+    # A consumer's `stop` that cancels a fetch which has not begun ends with that cancellation, before its client.
+    await bounded(client.close(), CLOSE_S)
     if synchroniser is not None:
         await _end({synchroniser})
     for connection in list(client._conns.values()):

@@ -19,6 +19,7 @@ from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.kafka.clients import KeptAdmin, anybody
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, translated
 from snapreplay.service.kafka.requests import TopicIds
+from snapreplay.service.kafka.shared import Shared
 
 log = logging.getLogger("snapreplay.topics")
 
@@ -37,8 +38,8 @@ class Told(NamedTuple):
 class KafkaTopicWatch(KeptAdmin):
     """A watch, `ports.TopicWatch`. Connects with the first question, and again after one without an answer."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, shared: Shared | None = None) -> None:
+        super().__init__(settings, shared)
         self._asked = Asked(settings, "Describe")
         self._before: dict[str, str] = {}  # what was answered last
         self._repeats = Repeats()

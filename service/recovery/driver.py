@@ -129,7 +129,8 @@ class RecoveryDriver:
 
     async def _run(self, recovery: Recovery) -> Recovered:
         while True:
-            recovery, end = await attempt(recovery, self._perform, self._seen)
+            async with self._context.turns.one():
+                recovery, end = await attempt(recovery, self._perform, self._seen)
             match end:
                 case effects.GoLive():
                     return self._recovered(end)

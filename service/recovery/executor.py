@@ -162,7 +162,6 @@ class RecoveryExecutor:
 
     async def load(self, effect: effects.Load) -> events.StartLoaded | events.SnapshotUnusable:
         """Load the state of the start; raise as `perform` does."""
-        await self._begin_load()
         # What was tried before was not used after all.
         self._reporter.restore(snapshot=None, warm=None, proof=None)
         match effect.start:
@@ -170,6 +169,7 @@ class RecoveryExecutor:
                 self._store.clear()
                 return events.StartLoaded(Base.before_genesis(genesis, log_start_offset))
             case FromSnapshot(pointer):
+                await self._begin_load()
                 return await self._load_snapshot(pointer)
             case _:
                 assert_never(effect.start)
@@ -215,6 +215,7 @@ class RecoveryExecutor:
         context, base, last = self._context, effect.base, effect.last
         topic_ids = NO_IDS
         if base.batch < last.increment.batch:
+            await self._begin_load()
             self._reporter.restore(mode=effect.mode.value)
             if effect.mode is RestoreMode.REPLAY:  # an input that ends too early would be waited for
                 checked = await inputs.check_inputs(context, last.increment, self._reporter.waiting_for)

@@ -20,6 +20,7 @@ from snapreplay.service.control.metrics import PartitionMetrics
 from snapreplay.service.core.refusals import Expected, fields_in
 from snapreplay.service.ports import Cluster, ConsumerGroup, SealedLog, TopicPartition
 from snapreplay.service.runtime.pulse import Pulse
+from snapreplay.service.runtime.turns import StartTurns
 from snapreplay.service.runtime.witnesses import Witnesses
 from snapreplay.snapshots.format.records import Increment, Origin
 from snapreplay.snapshots.format.seal import OFF, Seals
@@ -69,7 +70,7 @@ class ClusterView:
 class Context:
     """One owned partition. `restores` limits how many partitions load state at once in this process. Without a `group`
     there is no coordinator to ask, and only the log says who owns the partition. `pulse` reports standstills.
-    `witnesses` hears of each commit."""
+    `witnesses` hears of each commit. `turns` limits how many begin to recover at once."""
 
     app: App[Any]
     settings: Settings
@@ -81,6 +82,7 @@ class Context:
     group: ConsumerGroup | None = None
     pulse: Pulse = field(default_factory=Pulse)
     witnesses: Witnesses = field(default_factory=Witnesses)
+    turns: StartTurns = field(default_factory=StartTurns)
 
     @cached_property
     def metrics(self) -> PartitionMetrics:

@@ -198,9 +198,9 @@ async def test_without_progress_a_read_fails_with_where_it_stands(broker, cluste
     await write(cluster, unique("app"), topic, ["c5"])
     tasks, connected, connect = len(client_tasks()), [], consumer_client
 
-    def counted(arguments):
+    def counted(arguments, shared):
         connected.append(arguments)
-        return connect(arguments)
+        return connect(arguments, shared)
 
     monkeypatch.setattr("snapreplay.service.kafka.reader.consumer_client", counted)
     impatient = hasty(broker.bootstrap_servers, 200, progress_ms=1200)

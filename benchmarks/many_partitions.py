@@ -1,0 +1,107 @@
+"""The cost of many partitions in one process, all empty: `python -m benchmarks.many_partitions`.
+
+A service owns every partition of an app that has begun and has no records. Measured from the start of its process: the
+first answer of HTTP, and all partitions LIVE. Then CPU, connections, files and memory while nothing happens, and the
+stop. CPU, files and memory are the service's own; HTTP has a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import psutil
+
+from benchmarks import harness
+from snapreplay.devbroker.broker import LocalBroker
+
+APP = "benchmarks/ledger_app.py"
+SETTLE_SECONDS, IDLE_SECONDS = 5.0, 10.0
+
+
+class Result(NamedTuple):
+    """One life of a process."""
+
+    http_seconds: float
+    live_seconds: float
+    start_cpu_seconds: float
+    idle_percent: float
+    connections: int
+    files: int
+    rss_mb: float
+    stop_seconds: float
+
+
+COLUMNS = ("HTTP s", "LIVE s", "CPU s", "idle %", "connections", "files", "RSS MB", "stop s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--partitions", type=int, nargs="+", default=[8, 200])
+    parser.add_argument("--runs", type=int, default=3)
+    arguments = parser.parse_args()
+    print(harness.machine())
+    print(f"{'partitions':>10s} {''.join(f'{name:>24s}' for name in COLUMNS)}")
+    for partitions in arguments.partitions:
+        _show(partitions, _lives(partitions, arguments.runs))
+
+
+def _show(partitions: int, results: list[Result]) -> None:
+    cells = []
+    for values in zip(*results, strict=True):
+        least, most = min(values), max(values)
+        cells.append(f"{least:.2f} / {median(values):.2f} / {most:.2f}")
+    print(f"{partitions:10d} {''.join(f'{cell:>24s}' for cell in cells)}", flush=True)
+
+
+def _lives(partitions: int, runs: int) -> list[Result]:
+    with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
+        servers = broker.bootstrap_servers
+        harness.create_topics(servers, "bench-in", "bench-out", partitions=partitions)
+        harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)
+        harness.snapreplay("init", APP, "--bootstrap-servers", servers)
+        return [_life(servers, Path(scratch, f"{number}.log")) for number in range(runs)]
+
+
+def _life(servers: str, log: Path) -> Result:
+    port = harness.free_port()
+    began = time.perf_counter()
+    with harness.child(log, *harness.service_arguments(APP, servers, port)) as process:
+        http_at = harness.wait_until(_answers(port, "/healthz"), f"HTTP ({log})")
+        live_at = harness.wait_until(_answers(port, "/readyz"), f"all partitions LIVE ({log})", 0.05)
+        start_cpu = _cpu_seconds(process)
+        time.sleep(SETTLE_SECONDS)  # what follows LIVE is no part of being idle
+        cpu, since = _cpu_seconds(process), time.perf_counter()
+        time.sleep(IDLE_SECONDS)  # the measurement itself
+        idle = (_cpu_seconds(process) - cpu) / (time.perf_counter() - since)
+        with process.oneshot():
+            connections = _connections(process, int(servers.rpartition(":")[2]))
+            files, rss_mb = process.num_fds(), process.memory_info().rss / 2**20
+        stopping = time.perf_counter()
+        process.send_signal(signal.SIGTERM)
+        process.wait(harness.DEADLINE_SECONDS)
+        stop_seconds = time.perf_counter() - stopping
+    return Result(http_at - began, live_at - began, start_cpu, 100 * idle, connections, files, rss_mb, stop_seconds)
+
+
+def _answers(port: int, path: str) -> Callable[[], bool]:
+    return lambda: harness.get(port, path) is not None
+
+
+def _connections(process: psutil.Process, broker_port: int) -> int:
+    return sum(1 for each in process.net_connections("tcp") if each.raddr and each.raddr.port == broker_port)
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+"""The Kafka clients of one event loop share two things: the metadata, and connections that nobody uses now.
+
+A client of aiokafka 0.14.0 asks for metadata of its own, of all topics at first, and keeps connections of its own. In a
+process with 200 partitions that was most of the work: decoding the same answer over and over, and connecting.
+
+Nothing else is shared. A connection belongs to one client from the moment it is taken until it is given back, so no
+request ever waits behind another client's, and whoever loses a connection is the one who hears of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NamedTuple
+
+from aiokafka.client import AIOKafkaClient, ConnectionGroup
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.conn import AIOKafkaConnection, CloseReason
+from aiokafka.errors import KafkaConnectionError
+
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka.clients import BareClient
+from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_client, finish_despite_cancel
+
+FRESH_SECONDS = 1.0
+"""A client that starts gets metadata that is no older: it may be there because another one met a stale leader."""
+IDLE_MAX = 32
+"""Connections to a broker that are kept although nobody uses them."""
+DRAIN_SECONDS = 2.0
+"""For an answer that nobody waits for any more; then its connection is closed."""
+
+
+class Place(NamedTuple):
+    """A broker, and where it listens."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class _NoTopics(frozenset[str]):
+    """Asks for no topic: the client takes an empty set for all of them."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class _Metadata(BareClient):
+    """Asks for the metadata. It never gives up: when no known broker answers, it begins anew at the addresses."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(**client_arguments(settings))
+        self._settings = settings
+        self._topics: frozenset[str] = _NoTopics()
+        self._asked_at = -FRESH_SECONDS
+
+    def is_old(self) -> None:
+        """Ask again before another client starts."""
+        self._asked_at = -FRESH_SECONDS
+
+    async def freshen(self) -> None:
+        """Make sure that the metadata is fresh.
+
+        Raises:
+            KafkaConnectionError: no broker answers.
+        """
+        if self._loop.time() - self._asked_at < FRESH_SECONDS:
+            return
+        if self._sync_task is None:
+            await self.bootstrap()
+            self._asked_at = self._loop.time()
+        elif not await self.force_metadata_update():
+            raise KafkaConnectionError(f"Unable to update metadata from {self.hosts}")
+
+    def track(self, topics: Collection[str]) -> asyncio.Future[Any]:
+        """Ask for these topics, too. Those that nobody uses any more stay: they are few."""
+        if self._topics.issuperset(topics):
+            known: asyncio.Future[Any] = self._loop.create_future()
+            known.set_result(True)
+            return known
+        # Another set, not a larger one: the client compares them, to ask again when it has just asked.
+        self._topics = _NoTopics(self._topics.union(topics))
+        updated: asyncio.Future[Any] = self.force_metadata_update()
+        return updated
+
+    async def _metadata_update(self, cluster_metadata: ClusterMetadata, topics: Collection[str]) -> bool:
+        asked_at = self._loop.time()
+        if not await super()._metadata_update(cluster_metadata, topics) and not await self._began_anew(topics):
+            return False
+        self._asked_at = asked_at
+        return True
+
+    async def _began_anew(self, topics: Collection[str]) -> bool:
+        given = client_arguments(self._settings)  # shuffled addresses, and certificates as they are now
+        self._bootstrap_servers = given["bootstrap_servers"]
+        self._ssl_context = given.get("ssl_context")
+        try:
+            await self.bootstrap()
+        except KafkaConnectionError:
+            return False
+        updated: bool = await super()._metadata_update(self.cluster, topics)
+        return updated
+
+
+class Shared:
+    """One per event loop. It holds nothing open while no client is."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._users = 0
+        self._metadata: _Metadata | None = None
+        self._freshening: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        self._idle: dict[Place, list[AIOKafkaConnection]] = {}
+
+    def adopt(self, client: AIOKafkaClient) -> None:
+        """Make a client, which has not started, share."""
+        client.__class__ = SharingClient
+        client.shared = self
+
+    async def enter(self) -> _Metadata:
+        """Begin to use it; `leave` once afterwards.
+
+        Raises:
+            KafkaConnectionError: no broker answers; there is nothing to leave.
+        """
+        self._users += 1
+        try:
+            metadata = self._metadata = self._metadata or _Metadata(self._settings)
+            if self._freshening is None or self._freshening.done():
+                self._freshening = asyncio.create_task(finish_despite_cancel(metadata.freshen()))
+                self._freshening.add_done_callback(_look_at)
+            await asyncio.shield(self._freshening)
+        except BaseException:
+            await self.leave()
+            raise
+        return metadata
+
+    async def leave(self) -> None:
+        """End using it; the last one closes everything."""
+        self._users -= 1
+        if self._users:
+            return
+        metadata, self._metadata = self._metadata, None
+        freshening, self._freshening = self._freshening, None
+        idle = [each for connections in self._idle.values() for each in connections]
+        self._idle = {}
+        # Whoever closes a client gives up after a moment; what is shared is closed all the same.
+        ending = asyncio.create_task(_end(metadata, freshening, idle))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+        await asyncio.shield(ending)
+
+    def distrust(self) -> None:
+        """Take nothing for granted: a client made no progress with what is here."""
+        if self._metadata is not None:
+            self._metadata.is_old()
+        for place in list(self._idle):
+            self.drop(place)
+
+    def drop(self, place: Place) -> None:
+        """Close what nobody uses there: a connection to this broker was lost."""
+        for connection in self._idle.pop(place, ()):
+            connection.close(CloseReason.SHUTDOWN)
+
+    def take(self, node: Any) -> AIOKafkaConnection | None:
+        """Return a connection to this broker that nobody uses, the one that was used last."""
+        idle = self._idle.get(Place(*node[:3]), []) if node is not None else []
+        idle[:] = [connection for connection in idle if connection.connected()]
+        for index in reversed(range(len(idle))):
+            if not idle[index]._requests:  # else the answer to what a reader asked before it ended is still to come
+                return idle.pop(index)
+        return None
+
+    def give_back(self, node_id: int, connection: AIOKafkaConnection) -> None:
+        connection._on_close_cb = None
+        idle = self._idle.setdefault(Place(node_id, connection.host, connection.port), [])
+        if self._metadata is None or not connection.connected() or len(idle) >= IDLE_MAX:
+            connection.close(CloseReason.SHUTDOWN)
+            return
+        idle.append(connection)
+        if connection._requests:
+            asyncio.get_running_loop().call_later(DRAIN_SECONDS, _close_unanswered, connection, connection._requests[0])
+
+
+async def _end(
+    metadata: _Metadata | None, freshening: asyncio.Task[None] | None, idle: Iterable[AIOKafkaConnection]
+) -> None:
+    await bounded(closed(idle), CLOSE_S)
+    if freshening is not None and not freshening.done():
+        freshening.cancel()
+        await asyncio.wait([freshening])
+    if metadata is not None:
+        await close_client(metadata)
+
+
+def _close_unanswered(connection: AIOKafkaConnection, request: object) -> None:
+    if connection._requests and connection._requests[0] is request:
+        connection.close(CloseReason.CONNECTION_TIMEOUT)
+
+
+async def closed(connections: Iterable[AIOKafkaConnection]) -> None:
+    """Close them, and wait until the sockets are."""
+    ends = [each.close(CloseReason.SHUTDOWN) for each in connections]
+    if ends:
+        await asyncio.wait(ends)
+
+
+def _look_at(done: asyncio.Task[None]) -> None:
+    """Look at its error: whoever waited may be gone."""
+    if not done.cancelled():
+        done.exception()
+
+
+class View(ClusterMetadata):
+    """The shared metadata, as one client has it: its listeners end with it, and what it asks for by itself is its own
+    from then on."""
+
+    __slots__ = ("_ours",)
+
+    def __init__(self, shared: ClusterMetadata) -> None:
+        self.__dict__ = shared.__dict__  # type: ignore[misc]  # the one that its base class has
+        self._ours: list[Callable[[ClusterMetadata], None]] = []
+
+    def add_listener(self, listener: Callable[[ClusterMetadata], None]) -> None:
+        self._ours.append(listener)
+        super().add_listener(listener)
+
+    def update_metadata(self, metadata: Any) -> None:
+        self.__dict__ = {**self.__dict__, "_listeners": set(self._ours)}  # type: ignore[misc]  # as above
+        super().update_metadata(metadata)
+
+    def end(self) -> None:
+        """Tell the listeners nothing more."""
+        self._listeners.difference_update(self._ours)
+
+
+class SharingClient(BareClient):
+    """The client inside a consumer, producer or admin client. `Shared.adopt` makes one."""
+
+    shared: Shared
+    is_reading = False
+    """Whether what is under way when it closes may be forgotten."""
+    _metadata: _Metadata | None = None
+
+    async def bootstrap(self) -> None:
+        metadata = await self.shared.enter()
+        self._metadata, self.cluster = metadata, View(metadata.cluster)
+
+    async def close(self) -> None:
+        metadata, self._metadata = self._metadata, None
+        self.give_back()
+        left = list(self._conns.values())
+        self._conns.clear()
+        if isinstance(self.cluster, View):
+            self.cluster.end()
+        try:
+            await closed(left)
+        finally:
+            if metadata is not None:
+                await self.shared.leave()
+
+    def give_back(self) -> None:
+        """Give back every connection on which nothing is under way."""
+        for (node_id, group), connection in list(self._conns.items()):
+            if self.is_reading or not connection._requests:
+                del self._conns[node_id, group]
+                self.shared.give_back(node_id, connection)
+
+    def force_metadata_update(self) -> asyncio.Future[Any]:
+        updated: asyncio.Future[Any] = self._connected_metadata().force_metadata_update()
+        return updated
+
+    def add_topic(self, topic: str) -> asyncio.Future[Any]:
+        return self._connected_metadata().track([topic])
+
+    def set_topics(self, topics: Collection[str]) -> asyncio.Future[Any]:
+        return self._connected_metadata().track(topics)
+
+    async def _maybe_wait_metadata(self) -> None:
+        await self._connected_metadata()._maybe_wait_metadata()
+
+    def _connected_metadata(self) -> _Metadata:
+        if self._metadata is None:
+            raise KafkaConnectionError("this client is closed")
+        return self._metadata
+
+    def _on_connection_closed(self, conn: Any, reason: Any) -> None:
+        if reason is CloseReason.SHUTDOWN or self._metadata is None:
+            return
+        for (node_id, _), connection in self._conns.items():
+            if connection is conn:
+                self.shared.drop(Place(node_id, conn.host, conn.port))
+        super()._on_connection_closed(conn, reason)
+
+    async def _get_conn(
+        self, node_id: Any, *, group: int = ConnectionGroup.DEFAULT, no_hint: bool = False
+    ) -> AIOKafkaConnection | None:
+        key = node_id, group
+        held = self._conns.get(key)
+        if (held is None or not held.connected()) and not self._get_conn_lock.locked():
+            idle = self.shared.take(self.cluster.broker_metadata(node_id))
+            if idle is not None:
+                idle._on_close_cb = self._on_connection_closed
+                self._conns[key] = idle
+                return idle
+        return await super()._get_conn(node_id, group=group, no_hint=no_hint)

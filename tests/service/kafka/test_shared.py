@@ -1,0 +1,63 @@
+"""Clients of one loop share some things and do not share others, on a real broker."""
+
+import pytest
+
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.ports import LogRecord, TopicPartition
+from tests.support.kafka import client_tasks, hasty, sockets_to
+from tests.support.stage import until
+from tests.support.wire import Proxy
+
+pytestmark = pytest.mark.kafka
+FETCH = 1
+
+
+@pytest.fixture
+def alone(broker):
+    """A cluster that nobody else uses."""
+    return KafkaCluster(hasty(broker.bootstrap_servers, 5000))
+
+
+async def test_what_a_client_gives_back_the_next_one_takes(alone, broker, new_topic, unique):
+    """Ten readers and ten transactions, one after the other, need no connection that the first of them did not need.
+    Nothing is left of the last one."""
+    topic, name, tasks = await new_topic(), unique("app"), client_tasks()
+    before = len(sockets_to(broker.bootstrap_servers))
+    first, producer = await alone.reader(), await alone.fence(name)
+    place, counted = TopicPartition(topic, 0), set()
+    for number in range(10):
+        await producer.commit(0, [], [LogRecord(topic, b"%d" % number)])
+        reader = await alone.reader(read_committed=False)
+        end_offset = (await reader.bounds(place)).end_offset
+        read = [record.value async for records in reader.read(place, 0, end_offset) for record in records]
+        assert read == [b"%d" % each for each in range(number + 1)]
+        await reader.close()
+        counted.add(len(sockets_to(broker.bootstrap_servers)) - before)
+    assert max(counted) <= 5, "metadata, the coordinator, the leader, and a reader that still drains"
+    await producer.discard()
+    await first.close()
+    await until(lambda: len(sockets_to(broker.bootstrap_servers)) == before)
+    assert len(client_tasks()) == len(tasks)
+
+
+async def test_a_client_does_not_wait_behind_another_ones_request(broker, new_topic, unique):
+    """One reader waits for an answer that does not come; another reads meanwhile, and a third one afterwards."""
+    topic, proxy = await new_topic(), Proxy(broker.bootstrap_servers)
+    settings = hasty(broker.bootstrap_servers, 14_000)
+    producer = await KafkaCluster(settings).fence(unique("app"))
+    await producer.commit(0, [], [LogRecord(topic, b"there")])
+    await producer.discard()
+    place = TopicPartition(topic, 0)
+    async with proxy.through():
+        cluster = KafkaCluster(settings)
+        stuck = await cluster.reader(patient=True)
+        proxy.fault = lambda key: "mute" if key == FETCH else "pass"
+        await stuck.follow({place: 0})
+        assert await stuck.poll(1, 500) == {}
+        proxy.fault = lambda key: "pass"
+        for _ in range(2):
+            reader = await cluster.reader()
+            assert [r.value async for records in reader.read(place, 0, 1) for r in records] == [b"there"]
+            await reader.close()
+        assert await stuck.poll(1, 0) == {}
+        await stuck.close()
