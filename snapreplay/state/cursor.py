@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 from zlib import crc32
@@ -20,6 +20,9 @@ ENTRIES_MAX = 131_072
 """Entries returned at once, so that small ones fill a chunk."""
 
 
+NO_SUMS: Mapping[int, tuple[int, int]] = {}
+
+
 class _Piece(NamedTuple):
     """A piece of a shard; `size_bytes` of its keys and values."""
 
@@ -32,18 +35,26 @@ class ShardCursor:
     """A `Cursor` over shards that nobody changes until `release`. Empty shards give no slice."""
 
     def __init__(
-        self, shards: list[dict[bytes, bytes]], digest: Digest, on_release: Callable[[ShardCursor], None] | None = None
+        self,
+        shards: list[dict[bytes, bytes]],
+        digest: Digest,
+        on_release: Callable[[ShardCursor], None] | None = None,
+        sums: Mapping[int, tuple[int, int]] = NO_SUMS,
     ) -> None:
+        """Take `sums`: by shard, as far as known."""
         self.digest = digest
+        self._sums = sums
         self.store = DEFAULT_STORE
         self._shards = shards
         self._on_release = on_release
         self._next = 0
         self._parts: Iterator[_Piece] = iter(())
         self._held: _Piece | None = None
+        self._whole: dict[bytes, bytes] | None = None
 
     def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
-        """Slice as `Cursor` says. The sums are computed from the entries; added up, they must be the image's digest."""
+        """Slice as `Cursor` says. Sums that are not known are computed from the entries; added up, they must be the
+        image's digest."""
         slices: list[ShardSlice] = []
         room_bytes, room_entries = raw_bytes_max, ENTRIES_MAX
         while (piece := self._next_piece(raw_bytes_max)) is not None:
@@ -52,11 +63,17 @@ class ShardCursor:
             if slices and (room_bytes < 0 or room_entries < 0):
                 self._held = piece
                 break
-            slices.append((yield from _slicing(piece.shard, piece.entries)))
+            index, entries, _ = piece
+            if index in self._sums and entries is self._whole:
+                slices.append(ShardSlice(index, *self._sums[index], entries))
+                yield
+            else:
+                slices.append((yield from _slicing(index, entries)))
         return slices
 
     def release(self) -> None:
         self._shards = []
+        self._whole = None
         self._parts = iter(())
         self._held = None
         if self._on_release is not None:
@@ -72,7 +89,7 @@ class ShardCursor:
             index, shard = self._next, self._shards[self._next]
             # Not held longer than needed: once settled, the old dict of a shard would be held twice.
             self._shards[index] = {}
-            self._next += 1
+            self._next, self._whole = self._next + 1, shard
             self._parts = _parts(index, shard, raw_bytes_max)
         return part
 

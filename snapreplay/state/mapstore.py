@@ -250,9 +250,11 @@ class MapStore(Generic[K, V]):
         (encoded,) = yield from encoding([self.touched])
         self.stage(encoded)
 
-    def encoding(self, entries: Mapping[K, V]) -> Steps[dict[bytes, bytes]]:
-        """Encode entries that no handler made, in their order. Raises as `staging`, or as `touch`."""
-        places: list[Slot] = [(self._keys.encode(key), None, 0) for key in entries]
+    def encoding(self, entries: Mapping[K, V], keys: Iterable[bytes] | None = None) -> Steps[dict[bytes, bytes]]:
+        """Encode entries that no handler made, in their order. `keys`: encoded, if they are known. Raises as `staging`,
+        or as `touch`."""
+        encode = self._keys.encode
+        places: list[Slot] = [(key, None, 0) for key in (map(encode, entries) if keys is None else keys)]
         found: list[Any] = yield from encoding([Touched(entries, places, self._values, self._entry_bytes_max)])
         encoded: dict[bytes, bytes] = found[0]
         return encoded
