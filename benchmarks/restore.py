@@ -43,11 +43,12 @@ CASES = (
 
 
 class Result(NamedTuple):
-    """Seconds; `phases` as the service reports them."""
+    """Seconds; `phases` as the service reports them. `cpu`: of the process, from its start to the first output."""
 
     live: float
     first_output: float
     fence_to_live: float
+    cpu: float
     phases: dict[str, float]
 
 
@@ -78,7 +79,8 @@ def _show(case: Case, results: list[Result]) -> None:
     print(
         f"{case.name:24s} process start to LIVE {spread([r.live for r in results])} s,"
         f" to first output {spread([r.first_output for r in results])} s,"
-        f" fence to LIVE {spread([r.fence_to_live for r in results])} s\n"
+        f" fence to LIVE {spread([r.fence_to_live for r in results])} s,"
+        f" CPU {spread([r.cpu for r in results])} s\n"
         f"{'':24s} {phases}",
         flush=True,
     )
@@ -131,15 +133,16 @@ def _restart(servers: str, port: int, both: tuple[list[str], list[str]], log: Pa
     before = end()
     harness.load(servers, "bench-in", 1, 1, seed=3)
     began, started_at = time.perf_counter(), time.time()
-    with harness.child(log, *arguments):
+    with harness.child(log, *arguments) as process:
         first_output = harness.wait_until(lambda: end() > before, f"the first output ({log})") - began
+        used = process.cpu_times()
         status: Any = harness.get(port, "/restore-status")
         end.close()
     restore = status["partitions"][0]
     phases = restore["seconds_per_phase"]
     finished_at = datetime.fromisoformat(restore["finished_at"]).timestamp()
     live = finished_at - started_at
-    return Result(live, first_output, sum(phases.values()), phases)
+    return Result(live, first_output, sum(phases.values()), used.user + used.system, phases)
 
 
 def _position(port: int) -> int:

@@ -1,10 +1,13 @@
 """The drafted upgrade of a job: taken over, brought forward, or refused in one line and done by the owner itself."""
 
+from zlib import crc32
+
 import msgspec
 import pytest
 
 from snapreplay.app.load import load_app
-from snapreplay.snapshots.format.envelope import RecordKind
+from snapreplay.snapshots.format.envelope import RecordKind, decode, encode
+from snapreplay.snapshots.format.records import ChunkRef
 from snapreplay.snapshots.jobs.compaction_report import Outcome
 from snapreplay.state.digest import Digest
 from tests.service.recovery.test_upgrade import folded
@@ -150,6 +153,23 @@ async def test_a_draft_whose_chunk_is_damaged_or_gone_is_ignored(bench, second, 
         bench.log(bench.snapshots).records[result.manifest_offset - 1] = None
     decided, said = await upgraded(bench, second, 120, caplog)
     assert len(said) == 1
+    assert "drafted" not in decided
+
+
+@virtual
+async def test_a_drafted_entry_that_is_not_as_its_slice_says_is_found(bench, second, caplog):
+    """It is hashed: that all sums agree with each other proves nothing."""
+    await bench.past()
+    result, job = drafted(bench, second), Job(bench)
+    chunk = decode(job.chunks[-1].value)
+    first, *rest = chunk.slices
+    ((key, value), *others) = first.entries.items()
+    entries = {key: value[:-1] + bytes([value[-1] ^ 1]), **dict(others)}
+    changed = encode(msgspec.structs.replace(chunk, slices=[msgspec.structs.replace(first, entries=entries), *rest]))
+    ref = ChunkRef(job.append(changed), chunk.sequence, len(changed), crc32(changed))
+    forged(bench, result, chunks=lambda manifest: [*manifest.chunks[:-1], ref])
+    decided, (line,) = await upgraded(bench, second, 120, caplog)
+    assert f"chunk {chunk.sequence} of snapshot {result.snapshot_id}" in line
     assert "drafted" not in decided
 
 
