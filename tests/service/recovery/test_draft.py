@@ -1,5 +1,6 @@
 """The drafted upgrade of a job: taken over, brought forward, or refused in one line and done by the owner itself."""
 
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -161,7 +162,7 @@ async def test_a_drafted_entry_that_is_not_as_its_slice_says_is_found(bench, sec
     """It is hashed: that all sums agree with each other proves nothing."""
     await bench.past()
     result, job = drafted(bench, second), Job(bench)
-    chunk = decode(job.chunks[-1].value)
+    chunk: Any = decode(job.chunks[-1].value)
     first, *rest = chunk.slices
     ((key, value), *others) = first.entries.items()
     entries = {key: value[:-1] + bytes([value[-1] ^ 1]), **dict(others)}
