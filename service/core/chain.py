@@ -225,14 +225,16 @@ def ground_increment(
 
     Args:
         states: the digest of the state and of its stores.
-        last: what the log records last of this state or of a later one; its fields stay known.
+        last: what the log records last of this state or of a later one; its fields and retired inputs stay known.
     """
     digest, store_digests = states
+    retired = last.retired_inputs if last is not None else {}
     return msgspec.structs.replace(
         genesis_increment(origin, NO_OFFSET, genesis, digest, 0, topic_ids),
         stream_time_ms=stream_time_ms,
         store_digests=dict(store_digests),
         fields=last.fields if last is not None else {},
+        retired_inputs={n: each for n, each in retired.items() if n not in genesis.start_offsets},
     )
 
 

@@ -21,7 +21,6 @@ from snapreplay.service.core import refusals
 from snapreplay.service.core.input_change import Added, InputChange
 from snapreplay.service.core.kafka_errors import Fenced
 from snapreplay.service.core.owners import Superseded
-from snapreplay.service.core.retained import needs_inputs
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Cluster, Reader, TopicPartition
 from snapreplay.service.preflight import inspect
@@ -31,6 +30,7 @@ from snapreplay.service.publish.state import LogWentOn, by_whom
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from snapreplay.snapshots.format.records import Increment
 
 INSTANCE_ID = "snapreplay-inputs"
@@ -175,10 +175,10 @@ async def _change(context: Context, reader: Reader, wish: Wish, last: FoundIncre
     ids = await context.cluster.topic_ids((*new, *retired))
     added = {name: await _begin(context, reader, name, wish, increment) for name in new}
     left = {name: await _end(context, reader, name, wish, increment, exists=name in ids) for name in retired}
-    if retired and needs_inputs(increment):
+    lean = await _batch_without_changes(context, reader, last) if retired else None
+    if lean is not None:
         raise NotRetirable(
-            f"partition {context.partition}: batch {increment.batch} can be restored only by a replay of"
-            f" {', '.join(retired)}",
+            f"partition {context.partition}: batch {lean} can be restored only by a replay of {', '.join(retired)}",
             hint="start the version before, stop it gracefully (it writes a snapshot), and run the command again",
         )
     if not new and len(retired) == len(increment.positions):
@@ -187,6 +187,18 @@ async def _change(context: Context, reader: Reader, wish: Wish, last: FoundIncre
         )
     topic_ids = {name: each for name, each in ids.items() if name in added and each}
     return InputChange(added, left, topic_ids, [name for name in left if name in ids])
+
+
+async def _batch_without_changes(context: Context, reader: Reader, last: FoundIncrement) -> int | None:
+    """Return a batch after the newest snapshot that only a replay restores."""
+    pointers = last.increment.pointers
+    begin = pointers[0].increment_offset + 1 if pointers else (await reader.bounds(context.increments)).start_offset
+    async for records in reader.read(context.increments, begin, last.offset + 1):
+        for value in (record.value or b"" for record in records):
+            entry = decode(value) if kind_of(value) is RecordKind.INCREMENT else None
+            if isinstance(entry, Increment) and not entry.is_empty and entry.changes is None:
+                return entry.batch
+    return None
 
 
 def _is_retirable(context: Context, increment: Increment, name: str) -> bool:

@@ -3,6 +3,7 @@
 import msgspec
 
 from snapreplay.app.ranges import Anchor, PositionAnchor
+from snapreplay.service.core.chain import ground_increment
 from snapreplay.service.core.input_change import Added, InputChange
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Genesis, RetiredInput
@@ -67,6 +68,9 @@ def test_a_retired_input_goes_on_where_it_ended():
     without = retiring.behind(FoundIncrement(LAST, 30), 40, SAYS, 123)
     ended = RetiredInput(7, 9, 3, "idb", Anchor(8, 3, 4), PositionAnchor(0, 2))
     assert without.retired_inputs == {B: ended}
+    for inputs, known in (({A: 1}, {B: ended}), ({A: 1, B: 1}, {})):
+        ground = ground_increment(LAST.origin, Genesis("c", 1, inputs), (None, {}), {}, 0, without)
+        assert ground.retired_inputs == known, "a state that is taken over holds its records, too"
     again = InputChange({B: Added.again(ended)}, topic_ids={B: "idb"})
     found = again.behind(FoundIncrement(without, 31), 40, SAYS, 124)
     assert (found.positions, found.anchors, found.genesis) == (LAST.positions, LAST.anchors, LAST.genesis)

@@ -45,6 +45,21 @@ CUT_AT = FoundIncrement(increment(5, owner_epoch=4), 20)
 LOST = manifest("s", [], batch=6, increment_offset=23, owner_epoch=4)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "is_evidence"),
+    [
+        ({"payments": 0, "more": 3}, True),
+        ({"payments": 0}, True),
+        ({"more": 3}, False),  # nothing shows that it is of this chain
+        ({"payments": 1, "refunds": 7}, False),
+    ],
+)
+def test_other_inputs_may_be_of_the_same_chain(inputs, is_evidence):
+    """One was added or retired before the log was cut behind it: those in common begin at the same offsets."""
+    lost = msgspec.structs.replace(LOST, genesis=msgspec.structs.replace(GENESIS, start_offsets=inputs))
+    assert shows_cut(lost, CUT_AT) is is_evidence
+
+
 def test_a_later_batch_of_an_owner_is_a_witness():
     """Nothing else can have written it."""
     assert shows_cut(LOST, CUT_AT)

@@ -12,8 +12,9 @@ from snapreplay.service.core.refusals import WrongLog
 from snapreplay.service.decisions.inputs import NotDrained, NotRetirable, Wish, carry_out, propose
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.publish.state import LogWentOn
+from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support.stage import Stage, phase, processed
-from tests.support.tampering import delete
+from tests.support.tampering import delete, tamper, with_fields
 
 pytestmark = pytest.mark.kafka
 
@@ -178,6 +179,19 @@ async def test_what_only_a_replay_restores_is_not_retired(broker, unique):
     assert await story.run(three, {"b": 5}) == folded((1, 2), (100, 1))
 
 
+async def test_an_increment_that_only_points_does_not_ask_for_a_replay(story):
+    """It has no changes because nothing was processed; the batches before it have theirs."""
+    two, one = story.of("a", "b"), story.of("b")
+    await story.created("b")
+    await two.prepare()
+    await story.feed("a", 1, 2)
+    await story.run(two, {"a": 10})
+    empty = with_fields(ranges=[], record_count=0, outputs={}, outputs_xxh64={}, changes=None)
+    await tamper(two, two.increments, RecordKind.INCREMENT, empty)
+    (proposed,) = await propose(one.app, one.settings(), one.cluster, Wish())
+    assert list(proposed.change.retired) == [f"a-{story.name}"]
+
+
 async def test_records_that_nobody_wants_are_left(story):
     """Only if it is said; and what the app declares is not retired, nor what is no input."""
     two, one = story.of("a", "b"), story.of("b")
@@ -186,8 +200,13 @@ async def test_records_that_nobody_wants_are_left(story):
     await story.feed("a", 1, 1)
     with pytest.raises(NotRetirable, match=f"input a-{story.name} exists, and the app declares it"):
         await story.change(two, retire=(f"a-{story.name}",))
+    assert await story.run(two, {"a": 5}) == folded((1, 1))
+    (drained,) = await propose(one.app, one.settings(), one.cluster, Wish())
+    await story.feed("a", 2, 1)
+    with pytest.raises(NotDrained, match="from offset 5 to 10"):
+        await carry_out(drained)
     (left,) = await story.change(one, leave_records=True)
-    assert "what lies up to offset 5 is never processed" in left.increment.decision["decided"]
+    assert "what lies up to offset 10 is never processed" in left.increment.decision["decided"]
     with pytest.raises(UsageError, match="topic no-such is no input"):
         await story.change(one, retire=("no-such",))
 

@@ -182,6 +182,17 @@ def test_damage_is_a_finding_and_a_trimmed_input_is_none():
     assert (third.finding, third.records) == (None, 20)
 
 
+def test_batches_of_a_retired_input_are_told_and_are_no_damage():
+    """This version has no handler for its records. Nothing is wrong with the log."""
+    world = memory.world()
+    logs, moment = Logs(world), now(world)
+    last = last_batch(moment, logs, At())
+    assert last is not None
+    without = [msgspec.structs.replace(each, positions={"other": 0}) for each in segments(moment, last)]
+    reports = [prove(world.app, each, logs) for each in without]
+    assert [(each.finding, each.without_input) for each in reports] == [(None, True)] * 3
+
+
 def test_what_a_decision_gave_up_is_not_replayed():
     """Its snapshot is a beginning, the genesis is none."""
     world = edited(memory.world(), RecordKind.INCREMENT, -1, last_decision_offset=4)
