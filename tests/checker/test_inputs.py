@@ -29,7 +29,7 @@ LAST: dict[str, Any] = {
 
 
 def found_in(**changed: Any) -> list[str]:
-    """What the checker says of an increment that follows the first one."""
+    """Return what the checker says of an increment that follows the first one."""
     verdict = Verdict()
     chain = Chain("a", "log-0", 0, verdict)
     chain.claim(0, wire.Claim("c", "a", "p", 1))
