@@ -16,7 +16,21 @@ from snapreplay.service.core.retained import Ending, RetainedState
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import retention_floors
 from tests.explore.recovering import begin, perform
-from tests.explore.world import FENCED, IN_DOUBT, KEPT, MARKER, NAMES, Entry, Move, Owner, Turn, World, ended, follow
+from tests.explore.world import (
+    FENCED,
+    IN_DOUBT,
+    KEPT,
+    MARKER,
+    NAMES,
+    Entry,
+    Move,
+    Owner,
+    Snapshot,
+    Turn,
+    World,
+    ended,
+    follow,
+)
 
 
 def moves(world: World) -> Iterator[Move]:
@@ -133,7 +147,7 @@ def _snapshot(turn: Turn, chain: Chain) -> Iterator[Move]:
     at = len(world.snapshots)
     pointer = Pointer(f"s{batch}", at, at, batch, chain.last_offset, chain.last.digest)
     pointing = turn.on(snapshots_left=world.snapshots_left - 1).now(chain=chain.pointing_to(pointer))
-    written = pointing.on(snapshots=(*world.snapshots, batch))
+    written = pointing.on(snapshots=(*world.snapshots, Snapshot(batch, turn.owner.upgrades)))
     what = f"writes a snapshot of batch {batch}"
     yield what, written.done()
     if world.faults:

@@ -9,14 +9,15 @@ import msgspec
 
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import effects, events
-from snapreplay.service.core.chain import Chain
+from snapreplay.service.core.chain import Chain, standing_for
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.recovery import Recovery, step
+from snapreplay.service.core.refusals import SchemaDiffers
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND, Increment, Pointer
+from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND, UPGRADED_KIND, Increment, Pointer
 from snapreplay.snapshots.log.batches import Base, BrokenChain
 from snapreplay.snapshots.plan import FromSnapshot
 from tests.explore.world import (
@@ -26,14 +27,15 @@ from tests.explore.world import (
     KEPT,
     MARKER,
     NAMES,
-    ORIGIN,
     Entry,
     Move,
     Owner,
+    Snapshot,
     Turn,
     World,
     claim_of,
     ended,
+    upgraded,
 )
 
 UNREACHABLE = Unreachable("no answer")
@@ -70,14 +72,18 @@ def _failed(turn: Turn, error: SnapreplayError, epoch: int) -> World:
     newer = turn.world.newer_claim(epoch) if epoch >= 0 else None
     if newer is not None:
         return ended(turn, Superseded(newer, 0))
-    if turn.world.was_cut:
+    last, schema = turn.world.found(0, len(turn.world.log)), turn.owner.origin.schema_version
+    older = isinstance(error, SchemaDiffers) and last is not None and last.increment.origin.schema_version > schema
+    if turn.world.was_cut or older:
         return turn.now(has_stopped=True).done()
     return turn.done(broken=f"it stops: {type(error).__name__}: {error.message}")
 
 
 def _go_live(turn: Turn, live: effects.GoLive) -> World:
     last, true = live.last, turn.world.found(0, len(turn.world.log))
-    chain = Chain(ORIGIN, live.owner_epoch, last.increment, last.offset, KEPT + 1)
+    chain = Chain(turn.owner.origin, live.owner_epoch, last.increment, last.offset, KEPT + 1)
+    if last.increment.origin != turn.owner.origin:
+        return turn.done(broken=f"LIVE with {turn.owner.origin} on a state of {last.increment.origin}")
     after = turn.now(recovery=None, doing=None, chain=chain, kept=None, remembers=-1)
     forgot = _forgotten(turn, last.increment)
     if forgot and not turn.is_fenced:
@@ -108,17 +114,61 @@ def perform(turn: Turn, effect: effects.Action) -> Iterator[Move]:
             yield from _claim(turn)
         case effects.SeeClaim():
             yield from _see(turn, effect)
-        case effects.BeginAnew() | effects.WriteState() if turn.is_fenced:
+        case effects.BeginAnew() | effects.WriteState() | effects.Upgrade() if turn.is_fenced:
             refused = events.EffectFailed(FENCED)
             yield "cannot write its state: fenced", _happened(turn, refused)
         case effects.BeginAnew() if turn.world.was_cut:
             yield from _begin_anew(turn, effect)
+        case effects.Upgrade():
+            yield from _upgrade(turn, effect)
         case effects.BeginAnew() | effects.WriteState():
             words = "writes its state, although nothing was lost"
             yield words, replace(turn.world, broken=words)
         case _:
             words, event = _read(turn.world, turn.owner, effect)
+            if isinstance(event, events.StartLoaded):
+                turn = turn.now(upgrades=_loaded(turn.world, effect))
             yield words, _happened(turn, event)
+
+
+def _loaded(world: World, effect: effects.Action) -> int:
+    """Return how many times the entries that were loaded had been upgraded."""
+    if isinstance(effect, effects.Load) and isinstance(effect.start, FromSnapshot):
+        there = world.snapshots[effect.start.pointer.manifest_offset]
+        assert there is not None
+        return there.upgrades
+    return 0
+
+
+def _upgrade(turn: Turn, effect: effects.Upgrade) -> Iterator[Move]:
+    """A snapshot of the upgraded state, and the increment that begins a chain with it."""
+    world, recovery = turn.world, turn.owner.recovery
+    assert recovery is not None
+    upgrades, epoch, at = turn.owner.upgrades + 1, recovery.owner_epoch, len(world.snapshots)
+    standing, digest = standing_for(effect.last, upgraded(upgrades), {}), upgraded(upgrades)
+    origin = turn.owner.origin if world.rules.upgrades_once else standing.origin
+    chain = Chain(origin, epoch, standing, epoch, pointers_max=1)
+    pointer = Pointer(f"up{epoch}", at, at, standing.batch, epoch, digest)
+    empty = chain.pointing_to(pointer).next_increment(None, None, 0)
+    increment = msgspec.structs.replace(empty, decision={"finding": f"{UPGRADED_KIND}-1"})
+    snapshot = Snapshot(standing.batch, upgrades)
+    there = turn.on(snapshots=(*world.snapshots, snapshot)).now(upgrades=upgrades)
+    words, offset = f"upgrades the state after batch {standing.batch} at {len(world.log)}", len(world.log)
+    written = there.writes(Entry(increment=increment), MARKER)
+    yield words, _happened(written, events.StateWritten(FoundIncrement(increment, offset)))
+    if not world.faults:
+        return
+    doubt, refused = events.EffectFailed(IN_DOUBT), events.EffectFailed(FENCED)
+    yield f"{words}, and gets no answer", _happened(written.faulty(), doubt)
+    yield f"{words}, which does not arrive", _happened(there.faulty(), doubt)
+    yield f"{words}: a stale coordinator refuses it", _happened(there.faulty(), refused)
+    no_answer = events.EffectFailed(UNREACHABLE)
+    if world.rules.waits_for_decision:
+        yield f"{words}: its snapshot does not arrive", _happened(turn.now(upgrades=upgrades).faulty(), no_answer)
+    else:
+        hole = turn.on(snapshots=(*world.snapshots, None)).writes(Entry(increment=increment), MARKER)
+        done = events.StateWritten(FoundIncrement(increment, offset))
+        yield f"{words}: its snapshot does not arrive", _happened(hole.now(upgrades=upgrades).faulty(), done)
 
 
 def _begin_anew(turn: Turn, effect: effects.BeginAnew) -> Iterator[Move]:
@@ -131,13 +181,14 @@ def _begin_anew(turn: Turn, effect: effects.BeginAnew) -> Iterator[Move]:
         yield "keeps to the log", _happened(turn, events.StateWritten(found))
         return
     epoch, at = recovery.owner_epoch, len(world.snapshots)
-    chain = Chain(ORIGIN, epoch, effect.standing, epoch, pointers_max=1)
+    chain = Chain(turn.owner.origin, epoch, effect.standing, epoch, pointers_max=1)
     batch, digest = effect.standing.batch, effect.standing.digest
     pointer = Pointer(f"anew{batch}", at, at, batch, epoch, digest)
     empty = chain.pointing_to(pointer).next_increment(None, None, 0)
     increment = msgspec.structs.replace(empty, decision={"finding": f"{OWN_KIND}-1"})
     offset = len(world.log)
-    written = turn.on(snapshots=(*world.snapshots, batch)).writes(Entry(increment=increment), MARKER)
+    snapshot = Snapshot(batch, turn.owner.upgrades)
+    written = turn.on(snapshots=(*world.snapshots, snapshot)).writes(Entry(increment=increment), MARKER)
     words = f"begins anew at {offset} with the state after batch {batch}"
     done = events.StateWritten(FoundIncrement(increment, offset))
     yield words, _happened(written, done)
@@ -217,23 +268,30 @@ def _read(world: World, owner: Owner, effect: effects.Action) -> tuple[str, even
             return _load(world, pointer)
         case effects.Load():
             return "starts from the genesis", events.StartLoaded(Base(-1, NO_OFFSET, world.log_start, {}))
-        case effects.Advance(base, last, mode):
-            if world.is_unlinked(last):
-                return "walks into a broken chain", events.EffectFailed(BrokenChain("cut"))
-            begins = base.read_from_offset >= world.log_start
-            lost: SnapreplayError = Unreachable("trimmed")
-            event = events.Advanced() if begins else events.ModeUnavailable(mode, lost)
-            return f"advances to batch {last.increment.batch}", event
+        case effects.Advance():
+            return _advance(world, owner, effect)
         case effects.CheckInputs():
             return "checks the input", events.InputsChecked()
         case _:
             raise AssertionError(f"{effect}: no topic was lost")
 
 
+def _advance(world: World, owner: Owner, effect: effects.Advance) -> tuple[str, events.Event]:
+    base, last, mode = effect.base, effect.last, effect.mode
+    if world.is_unlinked(last):
+        return "walks into a broken chain", events.EffectFailed(BrokenChain("cut"))
+    if last.increment.digest != upgraded(owner.upgrades):
+        return "restores another state", events.EffectFailed(BrokenChain(f"upgraded {owner.upgrades} times"))
+    begins = base.read_from_offset >= world.log_start
+    lost: SnapreplayError = Unreachable("trimmed")
+    event = events.Advanced() if begins else events.ModeUnavailable(mode, lost)
+    return f"advances to batch {last.increment.batch}", event
+
+
 def _load(world: World, pointer: Pointer) -> tuple[str, events.Event]:
     offset = pointer.manifest_offset
-    there = world.snapshots_start <= offset < len(world.snapshots)
-    if there and world.snapshots[offset] == pointer.batch:
+    there = world.snapshots[offset] if world.snapshots_start <= offset < len(world.snapshots) else None
+    if there is not None and there.batch == pointer.batch:
         base = Base(pointer.batch, pointer.increment_offset, pointer.increment_offset + 1, {})
         return f"loads the snapshot of batch {pointer.batch}", events.StartLoaded(base)
     return "finds no snapshot", events.SnapshotUnusable(pointer.snapshot_id, "gone")

@@ -27,6 +27,22 @@ def test_a_kill_at_any_step_is_survived(batches):
     assert explored.is_whole
 
 
+@pytest.mark.parametrize("schemas", [(1, 2), pytest.param((2, 2), marks=pytest.mark.whole)], ids=str)
+@pytest.mark.parametrize("bounds", [{"faults": 1}, {"faults": 0, "crashes": 1}], ids=str)
+def test_a_state_is_upgraded_once(schemas, bounds):
+    """Beside an owner whose code is older, which goes on until then and is refused from then on; or as another one
+    upgrades it, too. The state is that of one upgrade, in every snapshot and after every restore."""
+    explored = explore(beginning(schemas, **{**BOUNDS, "batches": 1, "snapshots_left": 0, **bounds}), STATES_MAX)
+    assert explored.problem == "", "\n".join(explored.story)
+    assert explored.is_whole
+
+
+@pytest.mark.parametrize("broken", [{"upgrades_once": False}, {"waits_for_decision": False}], ids=str)
+def test_an_upgrade_without_one_of_its_rules_is_found_out(broken):
+    """One that does not say which schema it made; one that is committed before its snapshot is there."""
+    assert explore(beginning((2, 2), **{**BOUNDS, "batches": 1}, rules=Rules(**broken)), STATES_MAX).problem
+
+
 LOSING = {**BOUNDS, "snapshots_left": 0, "faults": 0, "losses": 1}
 
 

@@ -3,7 +3,7 @@ with what follows when its ownership has ended, as the machine of ownership says
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -20,13 +20,30 @@ from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import Claim, Genesis, Increment, Origin
 from snapreplay.snapshots.plan import LogStarts, NoUsableSnapshot, plan_start
-from snapreplay.state.digest import EMPTY
+from snapreplay.state.digest import DEFAULT_STORE, Digest
+from snapreplay.state.fields import StoreFields
 
-ORIGIN = Origin("ledger", "1", 1, "")
+STORES: Mapping[tuple[int, str], StoreFields] = {(1, DEFAULT_STORE): StoreFields(frozenset())}
 GENESIS = Genesis("cluster", 1, {"in": 0})
 IDS = {"in": "a", "increments": "b", "snapshots": "c"}
 NAMES = ("A", "B")
 KEPT = 1  # snapshots
+
+
+def origin_of(schema: int) -> Origin:
+    return Origin("ledger", str(schema), schema, "")
+
+
+def upgraded(times: int) -> Digest:
+    """Return the digest of a state whose entries were upgraded so many times. What else is in it is in no digest."""
+    return Digest(0, times, times)
+
+
+class Snapshot(NamedTuple):
+    """One full snapshot: the batch, and how many times its entries were upgraded."""
+
+    batch: int
+    upgrades: int
 
 
 class Entry(NamedTuple):
@@ -49,7 +66,8 @@ class Owner:
         view: how much of the log its reader sees, while a broker that lags behind answers; None: all.
         kept: the state in its memory, for the next recovery.
         remembers: the batch that this was the state of, when its ownership ended.
-        has_stopped: it says what was lost, and a person must act.
+        has_stopped: it says what was lost, or that it is older code, and a person must act.
+        upgrades: how many times the entries in its memory were upgraded.
     """
 
     ownership: Ownership
@@ -64,6 +82,11 @@ class Owner:
     asks: bool = False
     remembers: int = -1
     has_stopped: bool = False
+    upgrades: int = 0
+
+    @property
+    def origin(self) -> Origin:
+        return origin_of(self.ownership.expected.schema_version)
 
 
 @dataclass(frozen=True)
@@ -77,18 +100,20 @@ class Rules:
     trims_too_far: bool = False
     compares_offsets: bool = True
     begins_anew: bool = True
+    upgrades_once: bool = True
+    waits_for_decision: bool = True
 
 
 @dataclass(frozen=True)
 class World:
-    """`faults`, `crashes`, `fences` and `losses` are how many may still happen; `snapshots` is the batch of each
-    manifest. `was_cut`: the brokers have lost the end of the log."""
+    """`faults`, `crashes`, `fences` and `losses` are how many may still happen; `snapshots` is what each manifest
+    leads to. `was_cut`: the brokers have lost the end of the log."""
 
     log: tuple[Entry, ...]
     owners: tuple[Owner, Owner]
     epoch: int = 0
     log_start: int = 0
-    snapshots: tuple[int, ...] = ()
+    snapshots: tuple[Snapshot | None, ...] = ()
     snapshots_start: int = 0
     batches: int = 3
     snapshots_left: int = 1
@@ -136,18 +161,22 @@ class World:
         return claims[-1] if claims else None
 
 
-def expected(name: str) -> Expected:
-    return Expected("ledger", 1, "cluster", 0, 1, frozenset({"in"}), "increments", name, f"p{name}", 0)
+def expected(name: str, schema: int) -> Expected:
+    upgrades = STORES if schema > 1 else {}
+    inputs = frozenset({"in"})
+    return Expected("ledger", schema, "cluster", 0, 1, inputs, "increments", name, f"p{name}", 0, upgrades=upgrades)
 
 
 def claim_of(name: str, number: int) -> Claim:
     return Claim(f"{name}{number}", "ledger", "cluster", f"p{name}", name, name, 0, 0)
 
 
-def beginning(**bounds: Any) -> World:
-    genesis = genesis_increment(ORIGIN, 0, GENESIS, EMPTY, 0, IDS)
+def beginning(schemas: tuple[int, int] = (1, 1), /, **bounds: Any) -> World:
+    """Two owners, whose code has these schema versions, of a partition that version 1 has begun."""
+    genesis = genesis_increment(origin_of(1), 0, GENESIS, upgraded(0), 0, IDS)
     log = (Entry(claim=claim_of("init", 0)), MARKER, Entry(increment=genesis), MARKER)
-    one, two = (Owner(Ownership(expected(name), 1, 1, BatchFailures(0)), None) for name in NAMES)
+    known = map(expected, NAMES, schemas)
+    one, two = (Owner(Ownership(each, 1, 1, BatchFailures(0)), None) for each in known)
     return replace(World(log, (one, two)), **bounds)
 
 
@@ -162,7 +191,9 @@ def problems(world: World) -> Iterator[str]:
             continue
         if before is not None:
             last, last_offset = before
-            if (increment.batch, increment.previous_offset) != (last.batch + 1, last_offset):
+            yield from _decided(last, increment, offset)
+            follows = increment.owner_epoch if increment.begins_anew else last_offset
+            if (increment.batch, increment.previous_offset) != (last.batch + 1, follows):
                 yield f"two chains: batch {increment.batch} at {offset} follows {last.batch} at {last_offset}"
             step = increment.positions["in"] - last.positions["in"]
             if step != increment.record_count:
@@ -170,6 +201,15 @@ def problems(world: World) -> Iterator[str]:
         before = increment, offset
     if before is not None:
         yield from _lost(world, *before)
+
+
+def _decided(last: Increment, increment: Increment, offset: int) -> Iterator[str]:
+    """Say what is wrong with the version of an increment: only an upgrade has another one, and upgrades once."""
+    before, now = last.origin.schema_version, increment.origin.schema_version
+    if now != before and not (increment.begins_anew and now > before):
+        yield f"batch {increment.batch} at {offset} of schema {now} follows one of schema {before}"
+    if increment.digest != upgraded(now - 1):
+        yield f"batch {increment.batch} at {offset} of schema {now} is of a state {increment.digest}"
 
 
 def _unlinked(world: World) -> Iterator[str]:
@@ -191,7 +231,8 @@ def _lost(world: World, last: Increment, last_offset: int) -> Iterator[str]:
         yield "nothing to restore from: what is needed was trimmed"
     for pointer in last.pointers:
         offset = pointer.manifest_offset
-        if offset >= len(world.snapshots) or world.snapshots[offset] != pointer.batch:
+        there = world.snapshots[offset] if offset < len(world.snapshots) else None
+        if there is None or (there.batch, upgraded(there.upgrades)) != (pointer.batch, pointer.digest):
             yield f"a pointer to a snapshot of batch {pointer.batch} that does not exist"
 
 

@@ -65,7 +65,8 @@ def chunks(log: Log, pointer: Pointer, *, lost: bool = False) -> list[Chunk] | N
     found = []
     for ref in manifest.chunks:
         parts = (each for each in entries(ref.offset) if isinstance(each, Chunk))
-        chunk = next((each for each in parts if each.snapshot_id == snapshot), None)
+        meant = (snapshot, ref.sequence)  # where one is lost, a copy of another one may lie
+        chunk = next((each for each in parts if (each.snapshot_id, each.sequence) == meant), None)
         if chunk is None:
             return None
         found.append(chunk)
