@@ -191,6 +191,7 @@ class Supervisor:
             self.pulse,
             self._witnesses,
             self._turns,
+            lambda: len(self._runners),
         )
         runner = PartitionRunner(context, self._board, partial(self._on_failed, number))
         self._runners[number] = runner

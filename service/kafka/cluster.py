@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -29,6 +30,7 @@ from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.kafka.requests import DescribeTransactions
 from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
+from snapreplay.service.kafka.together import Together
 from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
 from snapreplay.service.ports import NO_IDS, CommittedOffset, TopicPartition
 
@@ -55,6 +57,8 @@ class KafkaCluster(KafkaAdmin):
         super().__init__(settings, shared)
         self._limits: dict[str, tuple[int, float]] = {}
         self._asking_for_limits = asyncio.Lock()
+        self._ids: dict[frozenset[str], Together[str, str]] = {}
+        self._committed: dict[str, Together[TopicPartition, CommittedOffset]] = {}
         if not c_extension_loaded():
             log.warning(
                 "aiokafka runs without its C extension: reading and writing are 20 to 200 times slower;"
@@ -119,7 +123,18 @@ class KafkaCluster(KafkaAdmin):
     async def committed_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        return await committed_offsets(self._settings, group_id, partitions, self._of_this_loop)
+        asked = self._committed.get(group_id)
+        if asked is None:
+            ask = partial(committed_offsets, self._settings, group_id, shared=self._of_this_loop)
+            asked = self._committed[group_id] = Together(ask)
+        return await asked.ask(partitions)
+
+    async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        # Of the same names only: one that may not be described fails the whole question.
+        wanted = frozenset(names)
+        if wanted not in self._ids:
+            self._ids[wanted] = Together(super().topic_ids)
+        return await self._ids[wanted].ask(wanted)
 
     def offset_committer(self, group_id: str) -> KafkaOffsetCommitter:
         return KafkaOffsetCommitter(self._settings, group_id, shared=self._of_this_loop)

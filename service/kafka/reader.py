@@ -36,6 +36,8 @@ SLICE_RECORDS = 5000
 _POLL_MS_MIN, _POLL_MS_MAX = 2, 200
 # How long a broker may not know a topic that exists.
 LAG_SECONDS = 5.0
+# Kafka's default. Among many clients fetches that return nothing are what an idle process does most.
+FETCH_WAIT_MS, FETCH_WAIT_MS_MAX, FETCH_MS_PER_CLIENT = 500, 2000, 10
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 5.0
 
 _Answer = TypeVar("_Answer")
@@ -192,8 +194,10 @@ class KafkaReader:
         self._positions = dict(positions)
         if self._consumer is None:
             await self._renew()
-        else:
-            self._assign(self._consumer)
+            return
+        if self._patient:
+            self._consumer._client.give_back()  # else the next fetch waits for the answer to the last, futile one
+        self._assign(self._consumer)
 
     async def poll(self, records_max: int, timeout_ms: int) -> Mapping[TopicPartition, Sequence[InputRecord]]:
         consumer = await self._connected()
@@ -277,12 +281,14 @@ class KafkaReader:
             consumer.seek(ClientPartition(*partition), offset)
 
     async def _connect(self) -> AIOKafkaConsumer:
-        consumer = consumer_client(
-            consumer_arguments(
-                self._settings, read_committed=self._read_committed, large=self._large, patient=self._patient
-            ),
-            self._shared,
+        arguments = consumer_arguments(
+            self._settings, read_committed=self._read_committed, large=self._large, patient=self._patient
         )
+        if self._patient and len(self._topic_ids) == 1:  # nothing else would wait for this fetch
+            most_ms = min(FETCH_WAIT_MS_MAX, self._settings.request_timeout_ms // 2)
+            among_all_ms = min(FETCH_MS_PER_CLIENT * self._shared.users, most_ms)
+            arguments = {"fetch_max_wait_ms": max(FETCH_WAIT_MS, among_all_ms), **arguments}
+        consumer = consumer_client(arguments, self._shared)
         async with translated("connecting a reader", give_up=partial(close_consumer, consumer)):
             await entered(consumer.start(), self._settings)
         if self._closed:  # meanwhile, by another task

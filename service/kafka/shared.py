@@ -114,6 +114,11 @@ class Shared:
         self._ending: set[asyncio.Task[None]] = set()
         self._idle: dict[Place, list[AIOKafkaConnection]] = {}
 
+    @property
+    def users(self) -> int:
+        """The number of clients that share it."""
+        return self._users
+
     def adopt(self, client: AIOKafkaClient) -> None:
         """Make a client, which has not started, share."""
         client.__class__ = SharingClient

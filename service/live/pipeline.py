@@ -33,6 +33,7 @@ from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment
 
 IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
+IDLE_POLL_MS_MAX, IDLE_MS_PER_PARTITION = 1000, 5  # among many: each look costs the others 0.2 ms of CPU
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
 POLLED_RECORDS = 1024  # unpacked in one go, a millisecond
 
@@ -374,5 +375,8 @@ class Live:
         if self._left:
             left, self._left = self._left, ()
             return left
-        timeout_ms = IDLE_POLL_MS if self._committer.idle else BUSY_POLL_MS
+        timeout_ms = BUSY_POLL_MS
+        if self._committer.idle:
+            among_all_ms = IDLE_MS_PER_PARTITION * self._context.neighbours()
+            timeout_ms = max(IDLE_POLL_MS, min(among_all_ms, IDLE_POLL_MS_MAX))
         return await self._fetcher.next_batch(self._pace.records_max, timeout_ms)

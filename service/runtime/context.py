@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -70,7 +70,8 @@ class ClusterView:
 class Context:
     """One owned partition. `restores` limits how many partitions load state at once in this process. Without a `group`
     there is no coordinator to ask, and only the log says who owns the partition. `pulse` reports standstills.
-    `witnesses` hears of each commit. `turns` limits how many begin to recover at once."""
+    `witnesses` hears of each commit. `turns` limits how many begin to recover at once.
+    `neighbours` counts the partitions of this process."""
 
     app: App[Any]
     settings: Settings
@@ -83,6 +84,7 @@ class Context:
     pulse: Pulse = field(default_factory=Pulse)
     witnesses: Witnesses = field(default_factory=Witnesses)
     turns: StartTurns = field(default_factory=StartTurns)
+    neighbours: Callable[[], int] = lambda: 1
 
     @cached_property
     def metrics(self) -> PartitionMetrics:

@@ -1,0 +1,61 @@
+"""Questions that are asked together."""
+
+import asyncio
+
+import pytest
+
+from snapreplay.service.kafka.together import Together
+
+
+class Asked:
+    """Answers when it is told to."""
+
+    def __init__(self):
+        self.questions, self.may_answer = [], asyncio.Event()
+
+    async def __call__(self, keys):
+        self.questions.append(sorted(keys))
+        await self.may_answer.wait()
+        if "bad" in keys:
+            raise LookupError("bad")
+        return {key: key.upper() for key in keys if key != "unknown"}
+
+
+async def begun(together, *keys):
+    task = asyncio.create_task(together.ask(keys))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return task
+
+
+async def test_who_comes_during_a_question_is_answered_by_the_next_one():
+    """Its answer would otherwise be older than the question; everybody else who waits is in that one, too."""
+    asked = Asked()
+    together = Together(asked)
+    first = await begun(together, "a")
+    later = [await begun(together, key) for key in ("a", "b", "unknown")]
+    asked.may_answer.set()
+    assert await first == {"a": "A"}
+    assert [await each for each in later] == [{"a": "A"}, {"b": "B"}, {}]
+    assert asked.questions == [["a"], ["a", "b", "unknown"]]
+    assert await together.ask(["c"]) == {"c": "C"}
+
+
+async def test_an_error_is_everybodys_and_the_next_question_is_asked_anew():
+    """A cancelled one takes nobody else with it; without anybody who waits, a question ends."""
+    asked = Asked()
+    together = Together(asked)
+    first, second = await begun(together, "a"), await begun(together, "bad")
+    third = await begun(together, "b")
+    first.cancel()
+    asked.may_answer.set()
+    for each in (second, third):
+        with pytest.raises(LookupError):
+            await each
+    assert await together.ask(["b"]) == {"b": "B"}
+    asked.may_answer.clear()
+    alone = await begun(together, "c")
+    alone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await alone
+    assert len(asyncio.all_tasks()) == 1
