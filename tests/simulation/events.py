@@ -95,7 +95,7 @@ def _trigger(world: World, process: Process) -> None:
 def _target(world: World, where: str) -> TopicPartition:
     number = world.rng.randrange(world.scenario.partitions)
     if where == "input":
-        return TopicPartition(world.rng.choice(program.INPUTS[: world.scenario.inputs]), number)
+        return TopicPartition(world.rng.choice(world.inputs), number)
     return TopicPartition(TOPICS[where], number)
 
 
@@ -126,7 +126,7 @@ def _stale(world: World, _: str, seconds: float) -> bool:
     """A broker is cut off from its peers, but not from clients: of the partitions that it led it goes on answering
     what it knew."""
     broker, number = world.broker, world.rng.randrange(world.scenario.partitions)
-    inputs = program.INPUTS[: world.scenario.inputs]
+    inputs = world.inputs
     for topic in (INCREMENTS, SNAPSHOTS, *inputs):
         target = TopicPartition(topic, number)
         if world.rng.random() < 0.7 and topic not in world.feeder.closed:
@@ -178,7 +178,7 @@ def is_written(world: World, number: int) -> bool:
 def _needs_no_snapshot(world: World, number: int) -> bool:
     """Nothing was trimmed since the genesis, so that the changes, or the input, lead to the state."""
     log = world.broker.log(INCREMENTS, number)
-    inputs = () if world.scenario.changes else program.INPUTS[: world.scenario.inputs]
+    inputs = () if world.scenario.changes else world.inputs
     starts = [world.broker.log(topic, number).start for topic in inputs]
     begun = any(each.begins_anew for _, each in told.newest(log, Increment, log.stable))
     return not any((log.start, *starts, begun))

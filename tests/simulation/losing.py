@@ -203,7 +203,7 @@ class Losses:
                 self.parts[number].add("transactions")
 
     def _targets(self, loss: Loss, number: int) -> list[TopicPartition]:
-        inputs = program.INPUTS[: self._world.scenario.inputs]
+        inputs = self._world.inputs
         topics = [
             self._world.rng.choice(inputs) if part == "input" else TOPICS[part]
             for part in loss.parts

@@ -15,7 +15,8 @@ import msgspec
 
 from snapreplay.app.record import RawRecord
 from snapreplay.service.ports import TopicPartition
-from snapreplay.snapshots.format.records import PATCHED_KIND, UPGRADED_KIND, Claim, Increment, Pointer
+from snapreplay.snapshots.format.records import INPUTS_KIND, PATCHED_KIND, UPGRADED_KIND, Claim, Increment, Pointer
+from snapreplay.snapshots.plan import is_decided
 from snapreplay.state.digest import DEFAULT_STORE, digest_of, digest_of_stores
 from tests.simulation import program, told
 from tests.simulation.broker import Broker
@@ -85,7 +86,7 @@ class Oracle:
             )
             require(there, f"{where}: {pointer} needs what was trimmed, logs start at {starts}")
         remade = any(len(self._broker.ids_of[topic]) > 1 for topic in (INCREMENTS, SNAPSHOTS))
-        anew = remade or last.begins_anew or last.last_decision_offset >= 0
+        anew = remade or is_decided(last)
         whole = starts[0] == 0 or anew or len(last.pointers) >= self._scenario.kept
         require(whole, f"{where}: trimmed to {starts} with {len(last.pointers)} snapshots")
 
@@ -156,6 +157,20 @@ class Oracle:
             story.topic_ids = dict(increment.topic_ids)
         for topic in story.positions:
             self._check_same_input(story, topic, increment)
+        if increment.changes_inputs:
+            self._take_in(story, increment, where)
+
+    def _take_in(self, story: History, increment: Increment, where: str) -> None:
+        """Only a topic that appeared is another input, from its beginning: nothing before it is there any more."""
+        finding = (increment.decision or {}).get("finding", "")
+        new = increment.positions.keys() - story.positions.keys()
+        require(bool(new) and finding.startswith(INPUTS_KIND), f"{where}: {finding} in a chain, new inputs {new}")
+        for topic in new:
+            log = self._broker.by_id[increment.topic_ids[topic]][story.number]
+            at = increment.positions[topic]
+            require(at <= log.start, f"{where}: {topic} is taken in from {at}, and begins at {log.start}")
+            story.positions[topic] = at
+            story.met["input taken in"] += 1
 
     def _begin_anew(self, story: History, increment: Increment, where: str, owner: int) -> None:
         """Begin anew where the log was lost: with all that was committed before, and nothing else. An empty batch
@@ -168,10 +183,11 @@ class Oracle:
         require(increment.owner_epoch == owner, f"{where} of {increment.owner_epoch}, not {owner}")
         for topic, position in increment.positions.items():
             log = self._broker.by_id[increment.topic_ids[topic]][story.number]
-            passed = range(story.positions[topic], min(position, log.end))
+            reached = story.positions.get(topic, position)
+            passed = range(reached, min(position, log.end))
             seen = [log.visible(offset, committed_only=True) for offset in passed]
-            lost = position < story.positions[topic] or any(seen)
-            require(not lost, f"{where}: {topic} {story.positions[topic]} to {position}: {seen}")
+            lost = position < reached or any(seen)
+            require(not lost, f"{where}: {topic} {reached} to {position}: {seen}")
         story.positions = dict(increment.positions)
         if increment.batch == before + 2:
             story.states[before + 1] = story.states[before]

@@ -183,6 +183,12 @@ def shown(view: Any) -> dict[str, dict[str, str]]:
     return {name: dict(store) for name, store in stores.items() if store}
 
 
+def inputs_of(count: int, *, by_pattern: bool) -> list[Topic[str, str]]:
+    if by_pattern:
+        return [Topic.matching("|".join(INPUTS[:count]), value=utf8)]
+    return [Topic(name, value=utf8) for name in INPUTS[:count]]
+
+
 @lru_cache(maxsize=32)
 def app_of(
     version: int,
@@ -193,6 +199,7 @@ def app_of(
     timed: bool = False,
     may_fail: bool = False,
     schema: int = 1,
+    by_pattern: bool = False,
 ) -> App[Any]:
     """Made once per variant: what a process deploys.
 
@@ -201,8 +208,9 @@ def app_of(
         timed: its entries expire, and it has timers.
         may_fail: some timers do.
         schema: of what it stores; it upgrades what all earlier ones have stored.
+        by_pattern: it does not name its inputs.
     """
-    inputs = [Topic(name, value=utf8) for name in INPUTS[:input_count]]
+    inputs = inputs_of(input_count, by_pattern=by_pattern)
     output = Topic(OUTPUT, value=utf8)
     app: App[Any] = App(
         APP_ID,

@@ -46,7 +46,7 @@ class Replacement:
 def replace_input(world: World) -> bool:
     """False when it cannot happen now: it is happening, or somebody writes to it in a transaction."""
     broker, rng = world.broker, world.rng
-    topic = rng.choice(program.INPUTS[: world.scenario.inputs])
+    topic = rng.choice(world.inputs)
     old = {each: log for each, log in broker.logs.items() if each.topic == topic}
     busy = any(not each.filled for each in world.replaced if each.topic == topic)
     if busy or any(log.open_transactions for log in old.values()):

@@ -73,6 +73,7 @@ events, phases, modes, and what else is rare."""
 WANTED_DECISIONS = (
     *DECISIONS,
     "state upgraded",
+    "input taken in",
     "state corrected",
     "older code refused",
     "patch: made",

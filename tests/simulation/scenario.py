@@ -96,6 +96,8 @@ class Scenario:
     """What the brokers lose."""
     ahead_records: int = 0
     """Fetched beside what is asked for."""
+    appears_at: float | None = None
+    """When the last input is created, of an app whose inputs are a pattern."""
 
     @property
     def variant(self) -> dict[str, Any]:
@@ -152,7 +154,8 @@ def losing(scenario: Scenario, rng: random.Random) -> Scenario:
 
 
 def deciding(scenario: Scenario, rng: random.Random) -> Scenario:
-    """Most of them: the same, with upgrades and corrections, and without own topics that are exchanged."""
+    """Most of them: the same, with upgrades, corrections and an input that appears, and without own topics that are
+    exchanged."""
     if scenario.begins_late or rng.random() < 0.3:
         return scenario
     kept = [each for each in scenario.events if not each.kind.startswith(("replace increments", "replace snapshots"))]
@@ -161,7 +164,9 @@ def deciding(scenario: Scenario, rng: random.Random) -> Scenario:
         Event(seconds * rng.random(), kind, rng.choice((0.1, 0.5, 1.5)) * (0.5 + rng.random()))
         for kind in draw_kinds(rng, changes=scenario.changes)
     ]
-    return replace(scenario, events=tuple(sorted([*kept, *drawn], key=lambda event: event.at)))
+    appears_at = seconds * rng.random() if scenario.inputs > 1 else None
+    events = tuple(sorted([*kept, *drawn], key=lambda event: event.at))
+    return replace(scenario, events=events, appears_at=appears_at)
 
 
 def begun_late(scenario: Scenario) -> Scenario:

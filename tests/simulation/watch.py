@@ -63,8 +63,8 @@ class Watch:
         """The last increment that a recovery found is the last one committed before its claim."""
         epoch = status.owner_epoch if status.owner_epoch is not None else -1
         truth = self._last(status.partition, epoch)
-        if status.batch == self._written_at(status.partition, epoch):
-            return  # the state in memory, because an input was gone
+        if status.batch in self._written_at(status.partition, epoch):
+            return  # the state in memory, because an input was gone; an upgrade; an input that appeared
         logs = self._logs(status.partition)
         self._check_schema(process, status, epoch, logs[-1])
         begun = len(logs) > 1 or bool(logs[-1].lost)
@@ -82,11 +82,12 @@ class Watch:
             where = f"{process.name} went LIVE on partition {status.partition} with schema_version {own}"
             self._network.misused(f"{where}, batch {last.batch} has {last.origin.schema_version}")
 
-    def _written_at(self, number: int, epoch: int) -> int | None:
-        """Batch of the increment that a recovery wrote itself, behind its claim: it has no records."""
+    def _written_at(self, number: int, epoch: int) -> set[int]:
+        """Batches of the increments, two at most, that a recovery wrote itself behind its claim: they have no records.
+        The second one, of an input that appeared, has a decision."""
         behind = [each for at, each in told.newest(self._logs(number)[-1], Increment) if at > epoch]
-        own = [each.batch for each in behind[-1:] if each.owner_epoch == epoch and not each.ranges]
-        return own[0] if own else None
+        first, second = behind[-1:], [each for each in behind[-2:-1] if each.changes_inputs]
+        return {each.batch for each in (*first, *second) if each.owner_epoch == epoch and not each.ranges}
 
     def _check_committed(self, process: Process, status: PartitionStatus) -> None:
         """Check what was reported committed: it is, unless its coordinator has forgotten it."""

@@ -21,7 +21,7 @@ from tests.simulation.group import Group
 from tests.simulation.history import History, View, Violation, stored_in
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.losing import Losses
-from tests.simulation.network import Network
+from tests.simulation.network import NOWHERE, Network
 from tests.simulation.oracle import Oracle
 from tests.simulation.process import Process
 from tests.simulation.replacing import LEADS_NOWHERE, REFUSED, Replacement, create_own, fill
@@ -134,7 +134,21 @@ class World:
 
     def deployed(self, version: int | None = None, schema: int | None = None) -> App[Any]:
         drawn, version = self.scenario, version or self.version
-        return program.app_of(version, drawn.inputs, **drawn.variant, schema=schema or self.decisions.schema)
+        by_pattern, schema = drawn.appears_at is not None, schema or self.decisions.schema
+        return program.app_of(version, drawn.inputs, **drawn.variant, schema=schema, by_pattern=by_pattern)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Those that are there, or are being replaced."""
+        names = program.INPUTS[: self.scenario.inputs]
+        return tuple(name for name in names if name in self.broker.ids_of)
+
+    def appear(self) -> None:
+        """Create the input that is not there yet."""
+        for topic in program.INPUTS[: self.scenario.inputs]:
+            if topic not in self.broker.ids_of:
+                self.broker.create(topic, self.scenario.partitions)
+                self.feeder.closed.discard(topic)
 
     def replace(self, process: Process) -> None:
         there = any(each.instance_id == process.instance_id for each in self.processes)
@@ -154,6 +168,8 @@ class World:
         self.feeder.schedule(self.loop, scenario.chaos_seconds)
         for event in scenario.events:
             self.loop.call_at(began + event.at, events.happen, self, event)
+        if scenario.appears_at is not None:
+            self.loop.call_at(began + scenario.appears_at, self.appear, context=NOWHERE)
         self.losses.schedule(began)
         late = self.loop.create_task(begin_late(self)) if scenario.begins_late else None
         await asyncio.sleep(scenario.chaos_seconds)
@@ -220,7 +236,7 @@ class World:
     def targets(self, number: int) -> dict[str, int]:
         """Input topic → offset after its last record."""
         found = {}
-        for topic in program.INPUTS[: self.scenario.inputs]:
+        for topic in self.inputs:
             records = self.broker.log(topic, number).committed()
             found[topic] = records[-1].offset + 1 if records else 0
         return found
@@ -228,8 +244,10 @@ class World:
     async def _prepare(self) -> None:
         """Topics and genesis, without faults; the processes find both."""
         scenario = self.scenario
+        there = scenario.inputs if scenario.appears_at is None else scenario.inputs - 1
+        self.feeder.closed |= set(program.INPUTS[there : scenario.inputs])
         for topic in (
-            *program.INPUTS[: scenario.inputs],
+            *program.INPUTS[:there],
             *(program.OUTPUT, program.INCREMENTS, program.SNAPSHOTS, program.LETTERS),
         ):
             self.broker.create(topic, scenario.partitions)
@@ -246,6 +264,7 @@ class World:
             fill(self, each)
         for topic in self.own_replaced:
             create_own(self, topic)
+        self.appear()
         self.feeder.finish()
         events.end_foreign(self)
         self.losses.settle()
@@ -281,7 +300,7 @@ class World:
         """One more record for everybody, so that a log that is not what it was is met. Who says so is refused; who has
         only said so meanwhile, and is LIVE, is not."""
         self.losses.settle()
-        for topic in program.INPUTS[: self.scenario.inputs]:
+        for topic in self.inputs:
             for number in range(self.scenario.partitions):
                 self.feeder.add(TopicPartition(topic, number), 1)
         self.feeder.finish()
