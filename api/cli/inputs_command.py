@@ -74,7 +74,7 @@ def _print_inputs(proposed: Sequence[Proposed], *, stderr: bool) -> None:
         found = each.last.increment
         listed = ", ".join(f"{name} at {at}" for name, at in sorted(found.positions.items()))
         out.print(f"partition {each.context.partition}, batch {found.batch}: {listed}", markup=False, soft_wrap=True)
-        for line in each.change.lines or ["these are the inputs of the app: nothing is to be done"]:
+        for line in each.change.lines or ["no change"]:
             out.print(f"  - {line}", markup=False, soft_wrap=True)
     if any(each.change for each in proposed):
         out.print("A running owner is fenced. The state stays as it is, and no outputs are written.", soft_wrap=True)

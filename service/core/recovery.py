@@ -44,7 +44,8 @@ class Recovery:
     """One recovery of a partition. `attempt` counts from 1 and rises with every return to the fence. `kept` is the
     state in memory, None when there is none or it does not lead to the last increment. `restorable`: the log still
     leads to it. `state_is_last`: the store, filled from the log, has arrived at the last increment. `refusal`: why
-    this code cannot use the newest whole snapshot. `appeared`: topics that are to become inputs."""
+    this code cannot use the newest whole snapshot. `appeared`: topics that are to become inputs;
+    None before the inputs were checked."""
 
     expected: Expected
     mode: RestoreMode
@@ -67,7 +68,7 @@ class Recovery:
     unavailable_mode: events.ModeUnavailable | None = None
     damage: str | None = None
     state_is_last: bool = False
-    appeared: tuple[str, ...] = ()
+    appeared: tuple[str, ...] | None = None
 
     @property
     def fallback_from(self) -> str | None:
@@ -136,10 +137,11 @@ def step(recovery: Recovery, event: events.Event) -> tuple[Recovery, effects.Eff
             advanced = replace(recovery, damage=damage, state_is_last=True)
             return advanced, effects.CheckInputs(_some(recovery.last))
         case events.InputsChecked(appeared):
-            return _inputs_checked(replace(recovery, appeared=appeared))
+            return _inputs_checked(recovery, appeared)
         case events.InputsAdded(last):
             kept = recovery.kept and recovery.kept.led_on(last)
-            return _live(replace(recovery, last=last, kept=kept))
+            added = replace(recovery, last=last, kept=kept, appeared=())
+            return added, effects.CheckInputs(last, in_memory=kept is not None)
         case events.InputsRefused():
             return _inputs_refused(recovery, event)
         case events.EffectFailed(error):
@@ -208,7 +210,8 @@ def _nothing_found(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
 
 def _last_found(recovery: Recovery, found: FoundIncrement) -> tuple[Recovery, effects.Effect]:
     """Judge the last increment; a log that is shorter than it was may be no obstacle to a state that is in memory."""
-    problem = refusals.refuse(recovery.expected, recovery.owner_epoch, found)
+    in_memory = recovery.kept is not None
+    problem = refusals.refuse(recovery.expected, recovery.owner_epoch, found, any_inputs=in_memory)
     shorter = recovery.kept is not None and isinstance(problem, refusals.LogShorter)
     if problem is not None and not shorter:
         return recovery, effects.Fail(problem)
@@ -336,10 +339,12 @@ def _inputs_refused(recovery: Recovery, event: events.InputsRefused) -> tuple[Re
     return _failed(recovery, event.error)
 
 
-def _inputs_checked(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
-    if recovery.is_older:
-        return recovery, effects.Upgrade(_some(recovery.last))
-    return _ready(recovery)
+def _inputs_checked(recovery: Recovery, appeared: tuple[str, ...]) -> tuple[Recovery, effects.Effect]:
+    """Upgrade and add inputs, each once: what appears later is for the next recovery."""
+    checked = recovery if recovery.appeared is not None else replace(recovery, appeared=appeared)
+    if checked.is_older:
+        return checked, effects.Upgrade(_some(checked.last))
+    return _ready(checked)
 
 
 def _ready(recovery: Recovery) -> tuple[Recovery, effects.Effect]:

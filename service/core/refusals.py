@@ -322,9 +322,12 @@ def _differs(
     return None
 
 
-def refuse(expected: Expected, owner_epoch: int, found: FoundIncrement) -> SnapreplayError | None:
-    """Say why the last increment must not be continued by this process, or None."""
-    wrong, increment = wrong_log(expected, found), found.increment
+def refuse(
+    expected: Expected, owner_epoch: int, found: FoundIncrement, *, any_inputs: bool = False
+) -> SnapreplayError | None:
+    """Say why the last increment must not be continued by this process, or None. With `any_inputs` whatever inputs it
+    has: an older one of a log that was cut may have others than the state in memory."""
+    wrong, increment = (whose_log if any_inputs else wrong_log)(expected, found), found.increment
     if wrong is not None:
         return wrong
     recorded, fields = increment.origin.schema_version, fields_in(increment)

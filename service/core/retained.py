@@ -128,7 +128,7 @@ class RetainedState:
 def is_ahead(last: Increment) -> bool:
     """Say whether the newest snapshot is of an earlier state than that after `last`: increments lead from one to
     the other, and any of them may have no changes."""
-    if not last.anchors:
+    if not last.anchors and last.stream_time_ms < 0:  # nothing was ever read
         return False
     newest = last.pointers[0].batch if last.pointers else -1
     return not last.is_empty or newest + 1 < last.batch

@@ -33,7 +33,7 @@ from snapreplay.service.runtime.witnesses import witness_of
 from snapreplay.service.topics.log_bounds import manifests_ahead
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.snapshots import load_manifest
-from snapreplay.snapshots.format.records import NO_OFFSET, Increment, Manifest
+from snapreplay.snapshots.format.records import NO_OFFSET, Increment, Manifest, RetiredInput
 from snapreplay.snapshots.plan import FromSnapshot
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import Digest
@@ -222,16 +222,42 @@ def _snapshot_ground(
         manifest.stream_time_ms,
         last.increment if last else None,
     )
+    ground, positions, changed = _with_inputs_of(last.increment if last else None, manifest, ground)
     increment = msgspec.structs.replace(
         ground,
         batch=batch,
-        positions=dict(manifest.positions),
+        positions=positions,
         last_decision_offset=decided_at(last.increment, last.offset) if last else NO_OFFSET,
     )
     state = f"the state becomes that of snapshot {manifest.snapshot_id}, of batch {manifest.batch}{_digest(store)}"
     if manifest.proposed_by is not None:
         state += f"; {manifest.proposed_by} proposed it, and it is not known whether the owner adopted it"
-    return Baseline(increment, (*passed_over, state))
+    return Baseline(increment, (*passed_over, state, *changed))
+
+
+def _with_inputs_of(
+    last: Increment | None, manifest: Manifest, ground: Increment
+) -> tuple[Increment, dict[str, int], list[str]]:
+    """Give the state of a snapshot the inputs that the log has now: what was added since is read from where it began,
+    and what was retired since would go on where the state ends.
+
+    Returns:
+        The increment, the positions, and what this means in sentences.
+    """
+    positions, lines = dict(manifest.positions), list[str]()
+    if last is None or last.positions.keys() == positions.keys():
+        return ground, positions, lines
+    begun, retired = last.genesis.start_offsets, dict(ground.retired_inputs)
+    for topic in sorted(positions.keys() - last.positions.keys()):
+        at, topic_id = positions.pop(topic), manifest.topic_ids.get(topic, "")
+        retired[topic] = RetiredInput(manifest.batch, at, manifest.genesis.start_offsets[topic], topic_id)
+        lines.append(f"{topic} was retired since and stays retired: its records from offset {at} on have no effect")
+    for topic in sorted(last.positions.keys() - positions.keys()):
+        positions[topic] = begun[topic]
+        lines.append(f"{topic} was added since: it is processed again from offset {begun[topic]} on")
+    genesis = msgspec.structs.replace(manifest.genesis, start_offsets=dict(begun))
+    retired = {topic: each for topic, each in retired.items() if topic not in positions}
+    return msgspec.structs.replace(ground, genesis=genesis, retired_inputs=retired), positions, lines
 
 
 async def _is_other(context: Context, topic: str, last: FoundIncrement | None, start_offset: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from snapreplay.app.app import App
 from snapreplay.app.ways import app_name
-from snapreplay.counted import counted
+from snapreplay.counted import counted_are
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core import refusals
@@ -169,12 +169,12 @@ async def _change(context: Context, reader: Reader, wish: Wish, last: FoundIncre
     retired += [name for name in wish.retire if _is_retirable(context, increment, name) and name not in retired]
     if new and not wish.start:
         raise UsageError(
-            f"it was not said where the new input {new[0]} begins",
+            f"new input {new[0]} needs a place to begin",
             hint="give `--from earliest`, `--from latest`, `--from resume` (where it was retired) or a time",
         )
     ids = await context.cluster.topic_ids((*new, *retired))
     added = {name: await _begin(context, reader, name, wish, increment) for name in new}
-    left = {name: await _end(context, reader, name, wish, increment, exists=name in ids) for name in retired}
+    left = {name: await _end(context, reader, name, wish, increment, ids.get(name)) for name in retired}
     lean = await _batch_without_changes(context, reader, last) if retired else None
     if lean is not None:
         raise NotRetirable(
@@ -220,7 +220,10 @@ async def _begin(context: Context, reader: Reader, name: str, wish: Wish, increm
     if start_ms is not None:
         position = await reader.first_at(place, start_ms)
     below = await reader.anchor_at(place, position) if position > bounds.start_offset else None
-    return Added(position, below)
+    before = increment.retired_inputs.get(name)
+    again = before is not None and before.position > position
+    how = f"; records up to offset {before.position} were processed before it was retired" if before and again else ""
+    return Added(position, below, how=how)
 
 
 async def _resumed(context: Context, name: str, increment: Increment) -> Added:
@@ -237,30 +240,42 @@ async def _resumed(context: Context, name: str, increment: Increment) -> Added:
     return Added.again(before)
 
 
-async def _end(context: Context, reader: Reader, name: str, wish: Wish, increment: Increment, *, exists: bool) -> str:
-    """Say where an input ends, or raise NotDrained: records are left."""
+async def _end(
+    context: Context, reader: Reader, name: str, wish: Wish, increment: Increment, topic_id: str | None
+) -> str:
+    """Say where an input ends, or raise NotDrained: records are left. `topic_id`: None if there is no such topic."""
     position = increment.positions[name]
-    if not exists:
+    if topic_id is None:
         return f"at offset {position}; the topic does not exist"
     place = TopicPartition(name, context.partition)
     async with reading(context.cluster, read_committed=False) as plain:  # what is open may be committed later
         start_offset, end_offset = await plain.bounds(place)
-    left = 0
-    if position < end_offset:
-        stable = (await reader.bounds(place)).end_offset
-        left = end_offset - stable
-        async for records in reader.read(place, max(position, start_offset), stable):
-            left += len(records)
+    left = "it was created again" if topic_id != increment.topic_ids.get(name, "") else ""
+    if not start_offset <= position <= end_offset:
+        left = left or f"its log goes from offset {start_offset} to {end_offset}"
+    left = left or await _records_left(reader, place, position, end_offset)
     if not left:
-        return f"at offset {position}, without a record left"
+        return f"at offset {position}, where it ends"
     if wish.leave_records:
-        return f"at offset {position}; what lies up to offset {end_offset} is never processed"
+        return f"at offset {position}; {left}: the rest, up to offset {end_offset}, is never processed"
     raise NotDrained(
-        f"input {place} has records that were not processed, from offset {position} to {end_offset}"
-        f" ({counted(left, 'record')}, or a transaction that is open)",
+        f"input {place} is not processed to its end: it was read up to offset {position}, and {left}",
         hint=f"let the version before process them, with no new ones; or `snapreplay inputs {app_name(context.app)}"
         " --leave-records`: they are never processed",
         topic=name,
         position=position,
         end_offset=end_offset,
     )
+
+
+async def _records_left(reader: Reader, place: TopicPartition, position: int, end_offset: int) -> str:
+    """Say what is left up to the end; "" if only markers and aborted records are."""
+    stable = (await reader.bounds(place)).end_offset if position < end_offset else end_offset
+    if stable < end_offset:
+        return f"an open transaction holds back offsets {stable} to {end_offset}"
+    left = 0
+    if position == stable:
+        return ""
+    async for records in reader.read(place, position, stable):
+        left += len(records)
+    return f"{counted_are(left, 'record')} left up to offset {end_offset}" if left else ""

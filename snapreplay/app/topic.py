@@ -83,9 +83,10 @@ class Topic(Generic[K, V]):
 class TopicPattern(Topic[K, V]):
     """The topics whose names match a regular expression; made by `Topic.matching`. `name` is the expression."""
 
-    __slots__ = ("_matches",)
+    __slots__ = ("_matches", "_prefix")
 
     def __init__(self, pattern: str, *, key: Codec[K], value: Any) -> None:
+        self._prefix = ""
         self._compile(pattern)
         self.key = _checked_codec(pattern, "key", key)
         self.value = _checked_codec(pattern, "value", json() if value is None else value)
@@ -101,11 +102,12 @@ class TopicPattern(Topic[K, V]):
         self.name = pattern
 
     def put_in_front(self, prefix: str) -> None:
-        self._compile(re.escape(prefix) + self.name)
+        self._prefix, self.name = prefix, prefix + self.name
 
     def matches(self, name: str) -> bool:
         """Say whether the whole name matches. Kafka's own topics, whose names begin with two underscores, never do."""
-        return not name.startswith("__") and bool(_LEGAL_NAME.fullmatch(name) and self._matches(name))
+        is_legal = not name.startswith("__") and _LEGAL_NAME.fullmatch(name) and name.startswith(self._prefix)
+        return bool(is_legal and self._matches(name.removeprefix(self._prefix)))
 
     def named(self, name: str) -> Topic[K, V]:
         """Return the topic of this name, as a producer or a test needs it. Raises UsageError: it does not match."""
@@ -186,7 +188,7 @@ def _refused(
             if pattern.matches(name)
         )
         yield from (
-            (each.name, f"an input of its own, and {pattern.name!r} matches it")
+            (each.name, f"an input, and {pattern.name!r} matches it")
             for each in inputs
             if each is not pattern and pattern.matches(each.name)
         )

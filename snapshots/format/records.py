@@ -81,11 +81,10 @@ class Genesis(msgspec.Struct, frozen=True):
     start_offsets: dict[str, int]  # input topic -> first offset this partition is to process
 
     def may_precede(self, other: Genesis) -> bool:
-        """Say whether the other one may be of the same chain: it has an input in common, and all of those begin at the
-        same offset."""
+        """Say whether the other one may be of the same chain: the inputs that both have begin at the same offset."""
         common = self.start_offsets.keys() & other.start_offsets.keys()
         same = (self.cluster_id, self.partition_count) == (other.cluster_id, other.partition_count)
-        return same and bool(common) and all(self.start_offsets[n] == other.start_offsets[n] for n in common)
+        return same and all(self.start_offsets[n] == other.start_offsets[n] for n in common)
 
 
 class RetiredInput(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -219,6 +219,8 @@ class Losses:
             ends = log.batch_ends()
             end = max(ends[max(0, len(ends) - 1 - loss.back)], min(log.start, log.end))
             return broker.lose(target, end, log.start, None)
+        if target not in self._backups[loss]:
+            return 0  # its topic did not exist then
         end, start, epoch = self._backups[loss][target]
         end = min(end, log.end)
         again = epoch + 1 if loss.way == "disk" else None

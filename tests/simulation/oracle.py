@@ -161,7 +161,7 @@ class Oracle:
             self._take_in(story, increment, where)
 
     def _take_in(self, story: History, increment: Increment, where: str) -> None:
-        """Only a topic that appeared is another input, from its beginning: nothing before it is there any more."""
+        """Check that only a topic that appeared is another input, from its beginning: nothing before it is there."""
         finding = (increment.decision or {}).get("finding", "")
         new = increment.positions.keys() - story.positions.keys()
         require(bool(new) and finding.startswith(INPUTS_KIND), f"{where}: {finding} in a chain, new inputs {new}")

@@ -26,7 +26,7 @@ async def test_an_input_is_shown_refused_asked_for_and_added(desk, invoke):
     async with desk.harness() as harness:
         await harness.kill()
         same = await desk.type("inputs")
-        assert same.stdout.count("these are the inputs of the app: nothing is to be done") == 2
+        assert same.stdout.count("no change") == 2
         desk.file.write_text(desk.file.read_text() + MORE.replace("NAME", desk.name))
         sys.modules.pop("fed_ledger", None)
         missing = await desk.type("inputs", code=2)
@@ -34,7 +34,7 @@ async def test_an_input_is_shown_refused_asked_for_and_added(desk, invoke):
         made = await asyncio.to_thread(invoke, "topics", "ensure", *desk.words("ensure", "--partitions", "2")[1:])
         assert made.exit_code == 0, made.output
         nowhere = await desk.type("inputs", "--yes", code=2)
-        assert f"not said where the new input {desk.name}-refunds begins" in nowhere.stderr
+        assert f"new input {desk.name}-refunds needs a place to begin" in nowhere.stderr
         dry = await desk.type("inputs", "--from", "earliest", "--dry-run")
         assert dry.stdout.count(f"input {desk.name}-refunds is read from offset 0 on") == 2
         assert dry.stdout.endswith("dry run: nothing was written\n")
@@ -46,4 +46,4 @@ async def test_an_input_is_shown_refused_asked_for_and_added(desk, invoke):
             (0, "refunds begin"),
             (1, "refunds begin"),
         ]
-        assert (await desk.type("inputs", "--yes")).stdout.count("nothing is to be done") == 2
+        assert (await desk.type("inputs", "--yes")).stdout.count("no change") == 2

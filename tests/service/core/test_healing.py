@@ -15,7 +15,7 @@ from snapreplay.service.core.recovery import step
 from snapreplay.service.core.refusals import NotInitialised
 from snapreplay.service.core.retained import Ending, RetainedState, Warm
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef
+from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Genesis
 from tests.service.core.test_recovery import CLAIMED, FENCED, WHOLE, drive
 from tests.support.entries import increment, pointer
 
@@ -253,3 +253,16 @@ def test_what_can_be_neither_undone_nor_restored_is_written():
     recovery, effect = drive(*looked, events.TopicIdsRead(ids, restorable=False), kept=kept)
     assert effect == effects.Reenter(kept.held, Warm.MERGED)
     assert begun(recovery)[1].outputs == (OUTPUT,)
+
+
+def test_a_log_from_before_an_input_was_added_is_healed():
+    """Whatever inputs the increment has that is left: the state in memory is the only copy, and it is written."""
+    older = msgspec.structs.replace(LAST, batch=3, topic_ids=OLD, genesis=Genesis("cluster-1", 4, {"payments": 0}))
+    search = events.ClaimAcknowledged("c1", 50), events.ClaimSeen(0, None), events.WindowRead(FoundIncrement(older, 9))
+    recovery, effect = drive(events.Begin(), ALONE, *search, kept=KEPT)
+    assert isinstance(effect, effects.ReadTopicIds)
+    recovery, effect = step(recovery, events.TopicIdsRead(NOW))
+    assert effect == effects.Reenter(FoundIncrement(LAST, 33), Warm.KEPT)
+    assert begun(recovery)[1].standing.genesis == LAST.genesis
+    _, effect = drive(events.Begin(), ALONE, *search)
+    assert isinstance(effect, effects.Fail)

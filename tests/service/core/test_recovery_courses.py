@@ -34,4 +34,5 @@ def test_every_course_is_by_allowed_transitions_and_live_by_the_whole_proof() ->
                 last[events.WindowRead] = last[events.ClaimSeen]
             order = [last[kind] for kind in (PROOF if loaded else WARM_PROOF)]
             assert order == sorted(order)
+            assert last.get(events.InputsAdded, -1) < last[events.InputsChecked]
     assert lives > 50

@@ -50,7 +50,7 @@ LOST = manifest("s", [], batch=6, increment_offset=23, owner_epoch=4)
     [
         ({"payments": 0, "more": 3}, True),
         ({"payments": 0}, True),
-        ({"more": 3}, False),  # nothing shows that it is of this chain
+        ({"more": 3}, True),  # all were replaced at once
         ({"payments": 1, "refunds": 7}, False),
     ],
 )

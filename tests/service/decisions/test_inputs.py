@@ -9,12 +9,14 @@ import pytest
 from snapreplay import App, MapState, Topic
 from snapreplay.errors import UsageError
 from snapreplay.service.core.refusals import WrongLog
+from snapreplay.service.decisions import accept
 from snapreplay.service.decisions.inputs import NotDrained, NotRetirable, Wish, carry_out, propose
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.publish.state import LogWentOn
 from snapreplay.snapshots.format.envelope import RecordKind
+from tests.support.accepting import finding_in
 from tests.support.stage import Stage, phase, processed
-from tests.support.tampering import delete, tamper, with_fields
+from tests.support.tampering import delete, tamper, trim, with_fields
 
 pytestmark = pytest.mark.kafka
 
@@ -100,7 +102,10 @@ async def test_one_is_added_another_retired_and_taken_back(story):
     await story.refused(one)
     assert await story.run(two, {"a": 15, "b": 10}) == folded((1, 3), (100, 2))
     await story.feed("a", 7, 1)
-    with pytest.raises(NotDrained, match=f"input a-{story.name}-0 has records that were not processed, from offset 15"):
+    with pytest.raises(
+        NotDrained,
+        match=f"input a-{story.name}-0 is not processed to its end: it was read up to offset 15, and 5 records",
+    ):
         await story.change(three)
     assert await story.run(two, {"a": 20}) == folded((1, 3), (100, 2), (7, 1))
     (retired,) = await story.change(three, reason="moved")
@@ -144,7 +149,7 @@ async def test_a_new_input_begins_where_it_is_told(story):
     await story.feed("c", 5, 1)
     between = datetime.now(UTC).isoformat()
     await story.feed("c", 6, 2)
-    with pytest.raises(UsageError, match=f"not said where the new input c-{story.name} begins"):
+    with pytest.raises(UsageError, match=f"new input c-{story.name} needs a place to begin"):
         await story.change(three)
     with pytest.raises(UsageError, match="--from 2026-11-03 is not a valid value"):
         await story.change(three, "2026-11-03")
@@ -203,10 +208,10 @@ async def test_records_that_nobody_wants_are_left(story):
     assert await story.run(two, {"a": 5}) == folded((1, 1))
     (drained,) = await propose(one.app, one.settings(), one.cluster, Wish())
     await story.feed("a", 2, 1)
-    with pytest.raises(NotDrained, match="from offset 5 to 10"):
+    with pytest.raises(NotDrained, match="read up to offset 5, and 5 records are left"):
         await carry_out(drained)
     (left,) = await story.change(one, leave_records=True)
-    assert "what lies up to offset 10 is never processed" in left.increment.decision["decided"]
+    assert "5 records are left up to offset 10: the rest, up to offset 10, is" in left.increment.decision["decided"]
     with pytest.raises(UsageError, match="topic no-such is no input"):
         await story.change(one, retire=("no-such",))
 
@@ -226,3 +231,48 @@ async def test_a_topic_that_was_made_again_does_not_resume(story):
         await story.change(two, "resume")
     await story.change(two, "earliest")
     assert await story.run(two, {"a": 10}) == folded((1, 1), (7, 2))
+
+
+async def test_an_input_whose_records_are_gone_was_not_processed_to_its_end(story):
+    """Trimmed unprocessed, or made again: whoever retires it must say that the rest is left."""
+    two, one = story.of("a", "b"), story.of("b")
+    await story.created("b")
+    await two.prepare()
+    await story.feed("a", 1, 2)
+    await asyncio.to_thread(trim, story.servers, f"a-{story.name}", 0, 10)
+    with pytest.raises(NotDrained, match="read up to offset 0, and its log goes from offset 10 to 10"):
+        await story.change(one)
+    await asyncio.to_thread(delete, story.servers, f"a-{story.name}")
+    await story.created("a")
+    with pytest.raises(NotDrained, match="read up to offset 0, and it was created again"):
+        await story.change(one)
+    (left,) = await story.change(one, leave_records=True)
+    assert left.increment.positions == {f"b-{story.name}": 0}
+
+
+@pytest.mark.parametrize("how", ["retired", "added"])
+async def test_an_older_state_that_is_accepted_has_the_inputs_of_today(broker, unique, how):
+    """What was added since is read again from where it began; what was retired since stays retired."""
+    story = Story(broker.bootstrap_servers, unique(how), changelog={"enabled": False})
+    versions = (("a", "b"), ("b",)) if how == "retired" else (("b",), ("a", "b"))
+    first, second = (story.of(*each) for each in versions)
+    await story.created({"retired": "b", "added": "a"}[how])
+    await first.prepare()
+    await story.feed("b", 2, 1)
+    async with first.running(snapshot={"before_stop": True}) as service:
+        await processed(service, {0: 5}, f"b-{story.name}")
+    await story.change(second, *(["earliest"] if how == "added" else []))
+    await story.feed("b", 3, 1)
+    if how == "added":
+        await story.feed("a", 7, 1)
+    await story.run(second, {"b": 10, **({"a": 5} if how == "added" else {})})
+    await story.feed("b", 4, 1)
+    await asyncio.to_thread(trim, story.servers, f"b-{story.name}", 0, 12)
+    error = (await second.failure()).error
+    asked = (second.app, second.settings(), second.cluster, 0, finding_in(error.hint), "tried")
+    acceptance = await accept.propose(*asked)
+    said = {"retired": "stays retired", "added": "it is processed again from offset 0 on"}[how]
+    assert said in "; ".join(acceptance.plan)
+    await accept.carry_out(acceptance)
+    assert set((await second.batches())[-1].positions) == {f"{each}-{story.name}" for each in versions[1]}
+    await story.run(second, {"b": 15, **({"a": 5} if how == "added" else {})})

@@ -57,6 +57,16 @@ def test_a_pattern_matches_whole_names_and_none_of_kafkas_own():
         orders.named("bills-eu")
 
 
+def test_a_prefix_stands_in_front_of_every_alternative():
+    """As the test harness gives one to the topics of an app."""
+    some = Topic.matching("(?i)orders|bills")
+    some.put_in_front("t.1-")
+    assert [each for each in ("t.1-bills", "t.1-ORDERS", "bills", "tx1-bills") if some.matches(each)] == [
+        "t.1-bills",
+        "t.1-ORDERS",
+    ]
+
+
 def test_what_is_no_expression_is_refused():
     """With the reason and an example that is taken."""
     with pytest.raises(UsageError, match="is not a regular expression") as caught:
@@ -70,7 +80,7 @@ def test_what_is_no_expression_is_refused():
     [
         (["orders-.*"], ["orders-out"], "orders-out is both input and output"),
         ([".*"], [], "app-increments is one of the app's own topics, and '.*' matches it"),
-        (["orders-.*", "orders-eu"], [], "orders-eu is an input of its own, and 'orders-.*' matches it"),
+        (["orders-.*", "orders-eu"], [], "orders-eu is an input, and 'orders-.*' matches it"),
         (["bills"], ["orders-.*"], "orders-.* is a pattern, but an output has one name"),
     ],
 )
