@@ -282,6 +282,8 @@ class Service(Generic[S]):
     async def _bring_up(self) -> None:
         view = await self._begun()
         self._control.reached(view)
+        for misfit in view.misfits:
+            log.error("%s", misfit)
         loop = asyncio.get_running_loop()
         supervisor = self._supervisor = Supervisor(
             self.app, self.settings, self._cluster, view, self._identity, self._board, self._failed

@@ -56,8 +56,6 @@ class Supervisor:
         self._settings = settings
         self._cluster = cluster
         self._view = view
-        for misfit in view.misfits:
-            log.error("%s", misfit)
         self._identity = identity
         self._board = board
         self._on_failed = on_failed

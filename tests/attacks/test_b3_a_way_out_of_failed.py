@@ -269,6 +269,7 @@ OTHER_WAYS = {
     refusals.WrongLog,
     refusals.SchemaDiffers,
     refusals.NotUpgradable,
+    inputs.InputGrown,
     UnknownFormatError,
     UnknownStore,
     SealRefused,

@@ -82,7 +82,7 @@ async def test_b8_records_that_the_broker_refuses_cost_one_recovery_together(shr
     recoveries = [phase for phase, _ in groupby(one.phases) if phase == "live"]
     assert recoveries == ["live"] * 2
     configure(here.bootstrap_servers, here.output, "max.message.bytes", "1048588")
-    one.runner.limits_seen((await here.context()).view.output_limits)
+    one.runner.view_seen((await here.context()).view)
     await here.send([("0:a", {"amount": 1, "padding": 30_000})])
     await one.position(COUNT + 2)
     assert len(await one.outputs()) == 2

@@ -182,7 +182,7 @@ def test_a_stop_does_not_wait_for_a_forked_worker(start):
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
         assert process.stdout.readline() == "stopped\n"
-        assert _state(worker) == "S"
+        assert _state(worker) in {"S", "R"}
     finally:
         os.kill(worker, signal.SIGKILL)
 

@@ -59,7 +59,7 @@ class Runner:
     def is_asked_to_end(self) -> bool:
         return self.stops > 0
 
-    def limits_seen(self, limits: Any) -> None: ...
+    def view_seen(self, found: Any) -> None: ...
 
     def refuse(self, error: Exception) -> None:
         self.refusals.append(error)
@@ -94,7 +94,7 @@ class Watch:
 
 
 CLUSTER: Any = SimpleNamespace(topic_watch=Watch, topic_ids=topic_ids, offset_committer=lambda _: Watch())
-A_VIEW = SimpleNamespace(output_limits={})
+A_VIEW: Any = SimpleNamespace(output_limits={}, matched=(), misfits=())
 
 
 class Looks:
@@ -131,7 +131,7 @@ async def supervisor(monkeypatch):
     monkeypatch.setattr(module, "TOPIC_WATCH_SECONDS", 0.01)
     settings = Settings(kafka={"bootstrap.servers": "127.0.0.1:1"}, timeouts={"revoke_ms": 100})
     nothing: Any = None
-    made = Supervisor(apps.ledger("held"), settings, CLUSTER, nothing, nothing, StatusBoard(), lambda *_: None)
+    made = Supervisor(apps.ledger("held"), settings, CLUSTER, A_VIEW, nothing, StatusBoard(), lambda *_: None)
     yield made
     for runner in MADE:
         runner.over.set()
@@ -231,7 +231,7 @@ async def test_a_look_that_refuses_nobody_is_followed_by_another(looks, supervis
 async def test_a_runner_that_cannot_be_told_does_not_end_the_watch(looks, supervisor):
     """What it raises is logged, and the next look tells it again."""
     supervisor.assigned({0})
-    vars(MADE[0]).update(limits_seen=lambda _: 1 / 0, refuse=lambda _: 1 / 0)
+    vars(MADE[0]).update(view_seen=lambda _: 1 / 0, refuse=lambda _: 1 / 0)
     for looks.found in (A_VIEW, StopError("one more")):
         await looks.two_more()
 

@@ -43,7 +43,7 @@ async def test_who_comes_during_a_question_is_answered_by_the_next_one():
 
 async def test_an_error_is_everybodys_and_the_next_question_is_asked_anew():
     """A cancelled one takes nobody else with it; without anybody who waits, a question ends."""
-    asked = Asked()
+    asked, before = Asked(), asyncio.all_tasks()
     together = Together(asked)
     first, second = await begun(together, "a"), await begun(together, "bad")
     third = await begun(together, "b")
@@ -58,4 +58,4 @@ async def test_an_error_is_everybodys_and_the_next_question_is_asked_anew():
     alone.cancel()
     with pytest.raises(asyncio.CancelledError):
         await alone
-    assert len(asyncio.all_tasks()) == 1
+    assert asyncio.all_tasks() == before
