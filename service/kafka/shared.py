@@ -172,7 +172,9 @@ class Shared:
     def take(self, node: Any) -> AIOKafkaConnection | None:
         """Return a connection to this broker that nobody uses, the one that was used last."""
         idle = self._idle.get(Place(*node[:3]), []) if node is not None else []
-        idle[:] = [connection for connection in idle if connection.connected()]
+        for connection in [each for each in idle if not each.connected()]:
+            idle.remove(connection)
+            connection.close(CloseReason.CONNECTION_BROKEN)  # it holds a socket until then
         for index in reversed(range(len(idle))):
             if not idle[index]._requests:  # else the answer to what a reader asked before it ended is still to come
                 return idle.pop(index)
@@ -309,5 +311,7 @@ class SharingClient(BareClient):
             if idle is not None:
                 idle._on_close_cb = self._on_connection_closed
                 self._conns[key] = idle
+                if held is not None:
+                    held.close(CloseReason.CONNECTION_BROKEN)
                 return idle
         return await super()._get_conn(node_id, group=group, no_hint=no_hint)

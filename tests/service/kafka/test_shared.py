@@ -2,7 +2,9 @@
 
 import pytest
 
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.shared import Place, Shared
 from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.kafka import client_tasks, hasty, sockets_to
 from tests.support.stage import until
@@ -38,6 +40,28 @@ async def test_what_a_client_gives_back_the_next_one_takes(alone, broker, new_to
     await first.close()
     await until(lambda: len(sockets_to(broker.bootstrap_servers)) == before)
     assert len(client_tasks()) == len(tasks)
+
+
+def test_a_connection_that_was_lost_while_nobody_used_it_is_closed():
+    """It holds a socket for as long as nobody does. The next one that is whole is taken."""
+
+    class Connection:
+        host, port, closed = "h", 1, False
+
+        def __init__(self, whole: bool) -> None:
+            self.whole, self._requests = whole, ()
+
+        def connected(self) -> bool:
+            return self.whole
+
+        def close(self, _: object) -> None:
+            self.closed = True
+
+    shared, lost, whole = Shared(Settings()), Connection(False), Connection(True)
+    shared._idle[Place(7, "h", 1)] = [whole, lost]
+    assert shared.take((7, "h", 1, None)) is whole
+    assert (lost.closed, whole.closed) == (True, False)
+    assert shared.take((7, "h", 1, None)) is None
 
 
 async def test_a_client_does_not_wait_behind_another_ones_request(broker, new_topic, unique):
