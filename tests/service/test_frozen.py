@@ -47,8 +47,13 @@ async def test_a_blocked_handler_does_not_outlast_the_deadline_of_a_stop(stage, 
     await asyncio.to_thread(one.wait_live)
     await here.send([("k0", {"amount": 1, "sleep_s": 300.0})])
     await until(lambda: one.get("/api/v1/partitions")["items"][0]["inputs"][0]["position"] == 20)
-    os.kill(one.pid, signal.SIGUSR1)
-    await until(lambda: "thread MainThread: apps.py" in one.log, "the handler has begun")
+
+    def has_begun() -> bool:
+        """Ask each time: the record may still be on its way."""
+        os.kill(one.pid, signal.SIGUSR1)
+        return "thread MainThread: apps.py" in one.log
+
+    await until(has_begun, "the handler has begun")
     assert await asyncio.to_thread(one.terminate) == 6
     assert "SIGTERM: stops gracefully, within 0.5 s" in one.log
     assert "the process ends now, with exit code 6" in one.log
