@@ -173,7 +173,7 @@ async def _change(context: Context, reader: Reader, wish: Wish, last: FoundIncre
             hint="give `--from earliest`, `--from latest`, `--from resume` (where it was retired) or a time",
         )
     ids = await context.cluster.topic_ids((*new, *retired))
-    added = {name: await _begin(context, reader, name, wish, increment) for name in new}
+    added = {name: await _begin(context, reader, name, wish, increment, ids.get(name, "")) for name in new}
     left = {name: await _end(context, reader, name, wish, increment, ids.get(name)) for name in retired}
     lean = await _batch_without_changes(context, reader, last) if retired else None
     if lean is not None:
@@ -211,10 +211,10 @@ def _is_retirable(context: Context, increment: Increment, name: str) -> bool:
     return name in increment.positions
 
 
-async def _begin(context: Context, reader: Reader, name: str, wish: Wish, increment: Increment) -> Added:
+async def _begin(context: Context, reader: Reader, name: str, wish: Wish, increment: Increment, topic_id: str) -> Added:
     place, start_ms = TopicPartition(name, context.partition), wish.start_ms
     if wish.start == "resume":
-        return await _resumed(context, name, increment)
+        return _resumed(context, name, increment, topic_id)
     bounds = await reader.bounds(place)
     position = bounds.end_offset if wish.start == "latest" else bounds.start_offset
     if start_ms is not None:
@@ -226,14 +226,14 @@ async def _begin(context: Context, reader: Reader, name: str, wish: Wish, increm
     return Added(position, below, how=how)
 
 
-async def _resumed(context: Context, name: str, increment: Increment) -> Added:
+def _resumed(context: Context, name: str, increment: Increment, topic_id: str) -> Added:
     before = increment.retired_inputs.get(name)
     if before is None:
         raise UsageError(
             f"partition {context.partition}: the log does not show that {name} was an input before",
             hint="give `--from earliest` or `--from latest`",
         )
-    if before.topic_id != (await context.cluster.topic_ids([name])).get(name, ""):
+    if before.topic_id != topic_id:
         raise UsageError(
             f"topic {name} was created again since it was retired", hint="`--from earliest` reads it from its start"
         )
