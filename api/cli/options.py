@@ -157,11 +157,7 @@ class Made:
             Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=option)
             for name, option in options.items()
         ]
-        self._make = make
-
-    def taken_from(self, given: dict[str, Any]) -> object:
-        """Make the argument, and take its options out of those that were given."""
-        return self._make(**{each.name: given.pop(each.name) for each in self.options})
+        self.make = make
 
 
 def _app(app: str | None) -> App[Any] | None:
@@ -204,7 +200,7 @@ def as_typed(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(**given: Any) -> None:
         for name, recipe in made.items():
-            given[name] = recipe.taken_from(given)
+            given[name] = recipe.make(**{each.name: given.pop(each.name) for each in recipe.options})
         done = function(**given)
         if isinstance(done, Coroutine):
             asyncio.run(done)

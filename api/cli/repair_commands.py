@@ -1,4 +1,4 @@
-"""Commands that find what is wrong and repair it: doctor, accept, patch. Only a person can decide on the last two."""
+"""Commands that find what is wrong, repair it or decide: doctor, accept, patch, inputs. Only a person can decide."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from snapreplay.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from snapreplay.service.core.search import FoundIncrement
     from snapreplay.service.decisions.accept import Acceptance
+    from snapreplay.service.decisions.inputs import Proposed
     from snapreplay.service.decisions.patch import Patch
     from snapreplay.service.doctor.report import DoctorReport
     from snapreplay.service.publish.state import Begun
@@ -113,17 +115,14 @@ def _accepted_document(acceptance: Acceptance, accepted: Begun | None) -> dict[s
         "reason": acceptance.decision["reason"],
         "by": acceptance.decision["by"],
         **_place(accepted),
+        "snapshot_id": accepted.snapshot_id if accepted else None,
     }
 
 
-def _place(begun: Begun | None) -> dict[str, object]:
+def _place(done: Begun | FoundIncrement | None) -> dict[str, object]:
     """Say where a decision stands; None: it was a dry run."""
-    return {
-        "dry_run": begun is None,
-        "batch": begun.increment.batch if begun else None,
-        "offset": begun.offset if begun else None,
-        "snapshot_id": begun.snapshot_id if begun else None,
-    }
+    batch, offset = (done.increment.batch, done.offset) if done else (None, None)
+    return {"dry_run": done is None, "batch": batch, "offset": offset}
 
 
 async def patch(
@@ -213,4 +212,76 @@ def _patched_document(patch: Patch, begun: Begun | None) -> dict[str, object]:
         "entries": [{"line": one.line, "entry": one.place, "reason": one.reason} for one in patch.corrections],
         "decision": dict(begun.increment.decision or {}) if begun else None,
         **_place(begun),
+        "snapshot_id": begun.snapshot_id if begun else None,
+    }
+
+
+async def inputs(
+    app: Loaded,
+    *,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="earliest|latest|resume|TIME",
+            help="Where a new input begins: at its start, at its end, where it was retired, or at a time.",
+        ),
+    ] = "",
+    retire: Annotated[
+        list[str] | None,
+        typer.Option("--retire", metavar="TOPIC", help="Retire a topic of a pattern that does not exist any more."),
+    ] = None,
+    leave_records: Annotated[
+        bool, typer.Option("--leave-records", help="Also retire an input with records that were not processed.")
+    ] = False,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the log keeps it.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before it is done.")] = False,
+    settings: OfCluster,
+    output: Output = Format.TABLE,
+) -> None:
+    """Make the inputs of an app those that its code declares: add new ones, retire the others.
+
+    Run it with the new version of the app, before that version starts. A partition that is done is left alone."""
+    from snapreplay.service.decisions.inputs import Wish, carry_out, propose
+    from snapreplay.service.kafka.cluster import KafkaCluster
+
+    wish = Wish(start, tuple(retire or ()), leave_records, reason)
+    proposed = await propose(app, settings, KafkaCluster(settings), wish)
+    due = [each for each in proposed if each.change]
+    asks = bool(due) and must_ask(yes=yes, dry_run=dry_run)
+    if asks or output is Format.TABLE:
+        _print_inputs(proposed, stderr=output is Format.JSON)
+    if asks and not typer.confirm("Change these inputs?", err=True):
+        note("nothing was changed")
+        raise typer.Exit(ExitCode.REFUSED)
+    for each in due:
+        done = None if dry_run else await carry_out(each)
+        if output is Format.JSON:
+            print_json(_inputs_document(each, done))
+        elif done is not None:
+            print(f"partition {each.context.partition}: changed by increment {done.increment.batch} at {done.offset}")
+    if due and output is Format.TABLE:
+        again = look_again(due[0].context.partition)
+        print("dry run: nothing was written" if dry_run else f"now start this version, or run {again}")
+
+
+def _print_inputs(proposed: Sequence[Proposed], *, stderr: bool) -> None:
+    out = console(stderr=stderr)
+    for each in proposed:
+        found = each.last.increment
+        listed = ", ".join(f"{name} at {at}" for name, at in sorted(found.positions.items()))
+        out.print(f"partition {each.context.partition}, batch {found.batch}: {listed}", markup=False, soft_wrap=True)
+        for line in each.change.lines or ["no change"]:
+            out.print(f"  - {line}", markup=False, soft_wrap=True)
+    if any(each.change for each in proposed):
+        out.print("A running owner is fenced. The state stays as it is, and no outputs are written.", soft_wrap=True)
+
+
+def _inputs_document(proposed: Proposed, done: FoundIncrement | None) -> dict[str, object]:
+    return {
+        "partition": proposed.context.partition,
+        "changes": proposed.change.lines,
+        **_place(done),
+        "decision": dict(done.increment.decision or {}) if done else None,
     }

@@ -11,12 +11,11 @@ from typer.core import TyperGroup
 
 from snapreplay.api.cli.author_commands import dev, new
 from snapreplay.api.cli.exits import Judging, code_of, hint_of
-from snapreplay.api.cli.inputs_command import inputs
 from snapreplay.api.cli.options import as_typed
 from snapreplay.api.cli.output import print_error
 from snapreplay.api.cli.record_commands import feed, redrive, tail
 from snapreplay.api.cli.remote_commands import ZeroOrOne, adopt, health, restore_status, retry, trigger_snapshot
-from snapreplay.api.cli.repair_commands import accept, doctor, patch
+from snapreplay.api.cli.repair_commands import accept, doctor, inputs, patch
 from snapreplay.api.cli.service_commands import ensure, init, run
 from snapreplay.api.cli.spark_commands import audit, compact, draft_upgrade
 from snapreplay.errors import SnapreplayError

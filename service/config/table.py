@@ -37,7 +37,7 @@ class _NamesProblems(ModelMetaclass):
             return super().__call__(**given)
         except ValidationError as error:
             model: Any = cls
-            raise usage_error(model, error.errors()) from None
+            raise told([line for each in error.errors() for line in _lines(model, each)]) from None
 
 
 class Table(BaseModel, metaclass=_NamesProblems):
@@ -48,11 +48,6 @@ class Table(BaseModel, metaclass=_NamesProblems):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-def usage_error(model: type[BaseModel], errors: list[ErrorDetails]) -> UsageError:
-    """Make one error for all problems of a table."""
-    return told([line for error in errors for line in _lines(model, error)])
 
 
 def told(lines: list[str]) -> UsageError:

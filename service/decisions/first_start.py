@@ -23,7 +23,6 @@ from snapreplay.service.runtime.context import ClusterView, Context, contexts_of
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.requirements import TopicsIncomplete, ensure_topics
-from snapreplay.snapshots.format.records import Increment
 
 log = logging.getLogger("snapreplay")
 
@@ -163,7 +162,7 @@ async def _found(context: Context, *, asks_coordinator: bool = True) -> Partitio
         if last is not None:
             if (wrong := wrong_log(context.expected, last)) is not None:
                 raise wrong  # the process must not take partitions away from the app whose log it is
-            begins = _is_written_by_init(last.increment)
+            begins = last.increment.batch == 0 or STATE_OF in (last.increment.decision or {})
             is_last = last.offset == bounds.end_offset - 2  # the marker is behind it
             return PartitionTraces(True, is_at_beginning=begins, is_untouched=begins and is_last)
         snapshots = await reader.bounds(context.snapshots)
@@ -172,7 +171,3 @@ async def _found(context: Context, *, asks_coordinator: bool = True) -> Partitio
         has_snapshots=snapshots.end_offset > 0,
         fenced_by=await fenced_before(context) if asks_coordinator else Fencer.NOBODY,
     )
-
-
-def _is_written_by_init(increment: Increment) -> bool:
-    return increment.batch == 0 or STATE_OF in (increment.decision or {})

@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import for_code
 from aiokafka.protocol.metadata import MetadataRequest
@@ -20,9 +19,9 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import RefusedTopic, Unreachable
 from snapreplay.service.core.lineage import LastFence, Lineage
 from snapreplay.service.kafka.admin import KafkaAdmin
-from snapreplay.service.kafka.clients import BareClient, admin_client
+from snapreplay.service.kafka.clients import BareClient
 from snapreplay.service.kafka.config import MIB, c_extension_loaded, client_arguments
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, translated
+from snapreplay.service.kafka.errors import CLIENT_ERRORS
 from snapreplay.service.kafka.feeding import KafkaAppender
 from snapreplay.service.kafka.group_offsets import KafkaOffsetCommitter, committed_offsets
 from snapreplay.service.kafka.producer import KafkaProducer
@@ -92,15 +91,16 @@ class KafkaCluster(KafkaAdmin):
         return producer
 
     async def last_fence(self, transactional_id: str) -> LastFence | None:
-        client = admin_client(client_arguments(self._settings), self._of_this_loop)
-        try:
-            doing = f"asking who has fenced {transactional_id}"
-            asked = Asked(self._settings, "Write", transactional_id)
-            async with translated(doing, asked, within_s=self._deadline_s):
-                await finish_despite_cancel(client.start())
-                return await _asked(client, transactional_id)
-        finally:
-            await close_client(client._client)
+        doing = f"asking who has fenced {transactional_id}"
+        async with self._client(doing, "Write", transactional_id) as client:
+            node = await client.find_coordinator(transactional_id, _COORDINATOR_OF_TRANSACTIONS)
+            answer = await client._client.send(node, DescribeTransactions(transactional_id))
+            ((code, _, state, _, _, producer_id, epoch, *_),) = answer.transaction_states
+            if code == _NO_SUCH_ID:
+                return None
+            if code:
+                raise for_code(code)(transactional_id)
+            return LastFence(Lineage(int(producer_id), int(epoch)), str(state))
 
     async def appender(self) -> KafkaAppender:
         appender = KafkaAppender(self._settings, self._of_this_loop)
@@ -178,17 +178,6 @@ def _no_topic(topic: str) -> RefusedTopic:
         topic=topic,
         error="unknown topic",
     )
-
-
-async def _asked(client: AIOKafkaAdminClient, transactional_id: str) -> LastFence | None:
-    node = await client.find_coordinator(transactional_id, _COORDINATOR_OF_TRANSACTIONS)
-    answer = await client._client.send(node, DescribeTransactions(transactional_id))
-    ((code, _, state, _, _, producer_id, epoch, *_),) = answer.transaction_states
-    if code == _NO_SUCH_ID:
-        return None
-    if code:
-        raise for_code(code)(transactional_id)
-    return LastFence(Lineage(int(producer_id), int(epoch)), str(state))
 
 
 class LeaderView(NamedTuple):

@@ -126,7 +126,12 @@ class Door:
             case ssl.SSLError() if "ALERT" in (cause.reason or ""):
                 return self._certificate_refused(place, cause)
             case kafka.UnsupportedSaslMechanismError():
-                return self._other_mechanism(place, await self._mechanisms(place))
+                offered = await self._mechanisms(place)
+                return _refused(
+                    place,
+                    f"it does not offer SASL mechanism {self._mechanism}, only {', '.join(offered) or 'none'}",
+                    f"--set kafka.sasl.mechanism={offered[0] if offered else 'NAME'}",
+                )
             case kafka.IllegalSaslStateError():
                 return self._other_protocol(place, "does not use SASL", sasl=False)
             case kafka.KafkaError() if isinstance(cause, _BAD_LOGIN):
@@ -182,13 +187,6 @@ class Door:
             f"it refuses user {self._user!r} by {self._mechanism}: {said}",
             "correct kafka.sasl.plain.username and kafka.sasl.plain.password",
             user=self._user,
-        )
-
-    def _other_mechanism(self, place: Place, offered: Sequence[str]) -> NotAuthenticated:
-        return _refused(
-            place,
-            f"it does not offer SASL mechanism {self._mechanism}, only {', '.join(offered) or 'none'}",
-            f"--set kafka.sasl.mechanism={offered[0] if offered else 'NAME'}",
         )
 
     def _other_protocol(

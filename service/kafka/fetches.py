@@ -208,7 +208,7 @@ class FetchedBatches:
         """Take `anchor`: what lies below the position, if that is known."""
         self._ends = [position]
         # A batch may hold one record: tuples cost half of what objects do.
-        self._anchors = [_as_tuple(anchor)]
+        self._anchors = [None if anchor is None else (anchor.leader_epoch, anchor.crc32c)]
         self.latest_epoch = anchor.leader_epoch if anchor is not None else -1
 
     def add(self, records: bytes | None) -> bool:
@@ -241,10 +241,6 @@ class FetchedBatches:
         del self._ends[:index], self._anchors[:index]
         if not self._ends:
             self._ends, self._anchors = [position], [None]
-
-
-def _as_tuple(anchor: PositionAnchor | None) -> tuple[int, int] | None:
-    return (anchor.leader_epoch, anchor.crc32c) if anchor is not None else None
 
 
 async def batch_at(

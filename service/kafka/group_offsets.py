@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -43,7 +43,7 @@ async def committed_offsets(
     request = OffsetFetchRequest(group_id, _by_topic((each, each.partition) for each in partitions))
     doing = f"reading the committed offsets of group {group_id}"
     async with KafkaAdmin(settings, shared)._client(doing, name=group_id) as client:
-        answer = await _asked(client, group_id, request, _fetch_codes)
+        answer = await _asked(client, group_id, request)
     return {
         TopicPartition(topic, number): CommittedOffset(offset, metadata or "")
         for topic, entries in answer.topics
@@ -67,7 +67,7 @@ class KafkaOffsetCommitter(KeptAdmin):
         request = OffsetCommitRequest(group_id, _NO_GENERATION, _NO_MEMBER, self._retention_ms, topics)
         doing, asked = f"committing offsets of group {group_id}", Asked(self._settings, "Read", group_id)
         async with translated(doing, asked, within_s=self._deadline_s, give_up=self.close):
-            await _asked(await self._connected(), group_id, request, _commit_codes)
+            await _asked(await self._connected(), group_id, request)
 
 
 def _by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[tuple[str, list[Any]]]:
@@ -77,15 +77,11 @@ def _by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[tuple[str, 
     return list(topics.items())
 
 
-Codes = Callable[[Any], Iterator[tuple[str, int]]]
-"""(topic, error code) of each part of an answer; "" for the group's own."""
-
-
-async def _asked(client: AIOKafkaAdminClient, group_id: str, request: Any, codes_of: Codes) -> Any:
+async def _asked(client: AIOKafkaAdminClient, group_id: str, request: Any) -> Any:
     while True:
         node = await _coordinator(client, group_id)
         answer = await client._send_request_to_node(node, request)
-        found = {(topic, code) for topic, code in codes_of(answer) if code}
+        found = {(topic, code) for topic, code in _codes(answer) if code}
         if not any(code in _AGAIN for _, code in found):
             for topic, code in found:
                 _refuse(group_id, topic, code)
@@ -102,15 +98,11 @@ async def _coordinator(client: AIOKafkaAdminClient, group_id: str) -> int:
             await asyncio.sleep(_PAUSE_S)
 
 
-def _fetch_codes(answer: Any) -> Iterator[tuple[str, int]]:
+def _codes(answer: Any) -> Iterator[tuple[str, int]]:
+    """Yield topic and error code of each part; "" for the group's own, which only the answer to a fetch has."""
     yield "", getattr(answer, "error_code", 0)
     for topic, entries in answer.topics:
         yield from ((topic, code) for *_, code in entries)
-
-
-def _commit_codes(answer: Any) -> Iterator[tuple[str, int]]:
-    for topic, entries in answer.topics:
-        yield from ((topic, code) for _, code in entries)
 
 
 def _refuse(group_id: str, topic: str, code: int) -> None:

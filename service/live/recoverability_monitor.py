@@ -102,7 +102,7 @@ class RecoverabilityMonitor:
     async def _watch(self) -> None:
         wait_seconds = WATCH_SECONDS * spread(self._context.app.app_id, self._context.partition)
         while True:
-            await self._until_wanted(wait_seconds)
+            await within(wait_seconds, self._at_once)
             wait_seconds = WATCH_SECONDS
             self._looking = True
             self._at_once.clear()
@@ -114,9 +114,6 @@ class RecoverabilityMonitor:
                 log.exception("partition %d: unexpected error", self._context.partition)
             finally:
                 self._looking = False
-
-    async def _until_wanted(self, seconds: float) -> None:
-        await within(seconds, self._at_once)
 
     async def _look(self) -> None:
         if self._absent:

@@ -152,18 +152,29 @@ def _kind(cls: type) -> _Kind:
     if issubclass(cls, dict):
         return _Kind(mutable, _sizes_agree, _in_dicts)
     if issubclass(cls, list | tuple):
-        return _Kind(mutable, _sizes_agree, _in_sequences)
+        return _Kind(
+            mutable, _sizes_agree, lambda group, backs: (chain.from_iterable(group), chain.from_iterable(backs))
+        )
     if issubclass(cls, set | frozenset):
-        return _Kind(mutable, _sizes_agree, _in_sets)
+        return _Kind(
+            mutable,
+            _sizes_agree,
+            lambda group, backs: (chain.from_iterable(group), chain.from_iterable(map(_counterparts, group, backs))),
+        )
     names = field_names(cls)
     if names is None:
-        return _Kind(mutable, _each_same)
+        return _Kind(mutable, lambda group, backs: all(map(same, group, backs)))
     if not names:
         return _Kind(mutable, _surely)
     fields = _fields_getter(names)
     # Only code of the class can change a scalar on its way: `__post_init__`, or a property of a dataclass.
     plain = issubclass(cls, msgspec.Struct) and not hasattr(cls, "__post_init__")
-    alike = _surely if plain else _scalar_fields_agree(fields)
+
+    def scalars_agree(group: Sequence[Any], backs: Sequence[Any]) -> bool:
+        pairs = zip(fields(group), fields(backs), strict=True)
+        return all(type(part) not in SCALARS or same(part, back) for part, back in pairs)
+
+    alike = _surely if plain else scalars_agree
     return _Kind(mutable, alike, lambda group, backs: (fields(group), fields(backs)))
 
 
@@ -183,25 +194,8 @@ def _surely(_: Sequence[Any], __: Sequence[Any]) -> bool:
     return True
 
 
-def _each_same(group: Sequence[Any], backs: Sequence[Any]) -> bool:
-    return all(map(same, group, backs))
-
-
 def _sizes_agree(group: Sequence[Any], backs: Sequence[Any]) -> bool:
     return list(map(len, group)) == list(map(len, backs))
-
-
-def _scalar_fields_agree(
-    fields: Callable[[Sequence[Any]], Iterator[Any]],
-) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
-    return lambda group, backs: all(
-        type(part) not in SCALARS or same(part, part_back)
-        for part, part_back in zip(fields(group), fields(backs), strict=True)
-    )
-
-
-def _in_sequences(group: Sequence[Any], backs: Sequence[Any]) -> Columns:
-    return chain.from_iterable(group), chain.from_iterable(backs)
 
 
 def _in_dicts(group: Sequence[Any], backs: Sequence[Any]) -> Columns:
@@ -212,10 +206,6 @@ def _in_dicts(group: Sequence[Any], backs: Sequence[Any]) -> Columns:
             chain(map(str, one), map(back.get, one, repeat(_MISSING))) for one, back in zip(group, backs, strict=True)
         ),
     )
-
-
-def _in_sets(group: Sequence[Any], backs: Sequence[Any]) -> Columns:
-    return chain.from_iterable(group), chain.from_iterable(map(_counterparts, group, backs))
 
 
 def _counterparts(elements: Iterable[Any], backs: Iterable[Any]) -> Iterator[Any]:

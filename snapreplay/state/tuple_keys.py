@@ -145,17 +145,9 @@ def behind_prefix(encoded: bytes) -> bytes:
     return encoded + b"\xff"
 
 
-def _pack_bytes(part: bytes) -> bytes:
-    return b"\x01%b\0" % part.replace(b"\0", b"\0\xff")
-
-
-def _pack_str(part: str) -> bytes:
-    return b"\x02%b\0" % part.encode().replace(b"\0", b"\0\xff")
-
-
-def _pack_int(part: int) -> bytes:
-    return b"\x03" + (part + _MIDDLE).to_bytes(8, "big")
-
-
 _TAGS: dict[type, int] = {bytes: _BYTES, str: _STR, int: _INT}
-_PACKERS: dict[type, Callable[[Any], bytes]] = {bytes: _pack_bytes, str: _pack_str, int: _pack_int}
+_PACKERS: dict[type, Callable[[Any], bytes]] = {
+    bytes: lambda part: b"\x01%b\0" % part.replace(b"\0", b"\0\xff"),
+    str: lambda part: b"\x02%b\0" % part.encode().replace(b"\0", b"\0\xff"),
+    int: lambda part: b"\x03" + (part + _MIDDLE).to_bytes(8, "big"),
+}

@@ -144,7 +144,8 @@ class Compaction:
                     raise
                 left = written[number + 1 :]
                 results.append(_ended(each, Outcome.NOT_POSSIBLE, error))
-                return [*results, *(_ended(one, Outcome.NOT_POSSIBLE, _not_tried(error)) for one in left)]
+                why = RetryableError(f"not tried, because brokers stopped answering: {error.message}")
+                return [*results, *(_ended(one, Outcome.NOT_POSSIBLE, why) for one in left)]
         return results
 
     @property
@@ -159,7 +160,8 @@ class Compaction:
         for _ in range(_ATTEMPTS):
             attempts = self._engine.for_each(todo, self._open, work, Attempt)
             done |= {each.partition: each for each in attempts}
-            failed = [moment for moment in todo if _has_failed(done[moment.partition])]
+            results = ((moment, done[moment.partition].result) for moment in todo)
+            failed = [moment for moment, result in results if result and result.outcome is Outcome.NOT_POSSIBLE]
             if not failed:
                 break
             with self._open() as client:
@@ -276,16 +278,8 @@ def _increment_at(logs: PartitionLogs, moment: Moment, offset: int) -> Found:
     raise ChangedMeanwhile(f"offset {offset} of the increments topic holds no increment any more")
 
 
-def _has_failed(attempt: Attempt) -> bool:
-    return attempt.result is not None and attempt.result.outcome is Outcome.NOT_POSSIBLE
-
-
 def _ended(written: Written, outcome: Outcome, error: SnapreplayError) -> PartitionResult:
     return msgspec.structs.replace(_result(written, outcome), reason=error.message, hint=error.hint)
-
-
-def _not_tried(error: RetryableError) -> RetryableError:
-    return RetryableError(f"not tried, because brokers stopped answering: {error.message}")
 
 
 def _result(written: Written, outcome: Outcome) -> PartitionResult:
@@ -321,7 +315,7 @@ def attempted(
     except UsageError:
         raise
     except RetryableError as error:
-        if not _is_trimmed(client, app_id, moment):
+        if starts_of(moment_of(client, app_id, moment.partition)) == starts_of(moment):  # nothing was trimmed
             raise
         return _failed(moment, error)
     except SnapreplayError as error:
@@ -378,10 +372,6 @@ def _same_app(app: str, app_id: str, version: str) -> App[Any]:
             f"an executor has imported version {loaded.version} of the app, but the job was started with {version}"
         )
     return loaded
-
-
-def _is_trimmed(client: LogClient, app_id: str, before: Moment) -> bool:
-    return starts_of(moment_of(client, app_id, before.partition)) != starts_of(before)
 
 
 def _failed(moment: Moment, error: SnapreplayError) -> Attempt:
