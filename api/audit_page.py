@@ -117,7 +117,6 @@ def _chains(report: AuditReport) -> str:
 
 
 def _row(*cells: str) -> str:
-    """Write a row of HTML."""
     return f"<tr>{''.join(f'<td>{each}</td>' for each in cells)}</tr>"
 
 

@@ -254,7 +254,10 @@ def _invalid(request: Request, error: RequestValidationError) -> ProblemError:
     media = request.headers.get("content-type", "")
     if found[0]["loc"] == ("body",) and "json" not in media:
         return wrong_media(media)
-    return ProblemError(INVALID, _sentence(found), errors=_field_errors(found))
+    errors = _field_errors(found)
+    where, message = errors[0].where, errors[0].message
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return ProblemError(INVALID, f"{where}: {message[:1].lower()}{message[1:]}{more}", errors=errors)
 
 
 def _field_errors(found: Sequence[Any]) -> tuple[FieldError, ...]:
@@ -263,9 +266,3 @@ def _field_errors(found: Sequence[Any]) -> tuple[FieldError, ...]:
         FieldError(where=".".join(str(part) for part in each["loc"]), message=each["msg"].removeprefix("Value error, "))
         for each in found[:20]
     )
-
-
-def _sentence(found: Sequence[Any]) -> str:
-    first = _field_errors(found[:1])[0]
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return f"{first.where}: {first.message[:1].lower()}{first.message[1:]}{more}"

@@ -262,7 +262,6 @@ def _entries(store: str, entries: dict[bytes, bytes | None] | dict[bytes, bytes]
 
 
 def _timer(data: bytes) -> Any:
-    """Show store, name and key."""
     try:
         timer = TimerKey.decoded(data)
     except msgspec.MsgspecError:

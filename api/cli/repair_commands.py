@@ -38,7 +38,6 @@ async def doctor(app: LoadedIfNamed, *, settings: OfCluster, output: Output = Fo
 
 
 def _print_report(report: DoctorReport, output: Format) -> None:
-    """Print what was looked at and each finding with its remedy, or one JSON document."""
     if output is Format.JSON:
         import msgspec
 
@@ -153,7 +152,9 @@ async def patch(
         if asks and not typer.confirm("Correct these entries?", err=True):
             note("nothing was changed")
             raise typer.Exit(ExitCode.REFUSED)
-        _write_undo(None if dry_run else undo, patches)
+        with written_whole(None if dry_run else undo) as out:
+            if out is not None:
+                out.writelines(f"{one.undone()}\n" for each in patches for one in each.corrections)
         for each in patches:
             begun = None if dry_run else await carry_out(each)
             if output is Format.JSON:
@@ -171,12 +172,6 @@ def _lines(file: Path) -> list[bytes]:
         return file.read_bytes().splitlines()
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}", hint="name a file of JSON lines") from error
-
-
-def _write_undo(file: Path | None, patches: Sequence[Patch]) -> None:
-    with written_whole(file) as out:
-        if out is not None:
-            out.writelines(f"{one.undone()}\n" for each in patches for one in each.corrections)
 
 
 def _print_patches(patches: Sequence[Patch], *, stderr: bool) -> None:

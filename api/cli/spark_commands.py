@@ -101,7 +101,6 @@ def print_audit(report: AuditReport, output: Format) -> None:
 
 
 def _print_proofs(report: AuditReport) -> None:
-    """Print what was audited of each partition, and what is proven now."""
     columns = ("partition", "batches audited", "proven to batch", "recorded", "why all of it")
     rows = (
         (

@@ -69,7 +69,6 @@ def with_origins(error: UsageError, origins: Mapping[str, str]) -> UsageError:
 
 
 def _lines(model: type[BaseModel], error: ErrorDetails) -> list[str]:
-    """Write one line per problem of one pydantic error."""
     name = ".".join(str(part) for part in error["loc"])
     if error["type"] == "value_error":
         return str(error["ctx"]["error"]).splitlines()

@@ -207,7 +207,6 @@ def _out_of_bounds(manifest: Manifest, *_: object) -> Iterator[Rejection]:
 
 
 def _other_state(manifest: Manifest, _: int, standing: Standing) -> Iterator[Rejection]:
-    """Refuse another state than ours."""
     last, expected_ids = standing.chain.last, standing.chain.expected_ids
     if manifest.proposed_by is None:
         yield Rejection.of(

@@ -221,7 +221,6 @@ def step(ownership: Ownership, outcome: Outcome) -> tuple[Ownership, Next]:
 
 
 def _ended(before: Ownership, ended: Ended) -> tuple[Ownership, Next]:
-    """Decide by the error's type."""
     ownership = replace(
         before, owner_epoch=ended.owner_epoch, batch=ended.batch, failed=ended.failed, failed_events=ended.failed_events
     )
@@ -308,7 +307,6 @@ def _stand_aside(ownership: Ownership, error: DuplicateInstance, *, has_claimed:
 
 
 def _react(ownership: Ownership, error: BaseException) -> tuple[Ownership, Next]:
-    """React by the class of the error."""
     if not isinstance(error, SnapreplayError) or error.reaction not in AGAIN:
         return _failed(ownership, error)
     if isinstance(error, NotAssigned):

@@ -107,7 +107,6 @@ def _places(positions: Mapping[str, int]) -> str:
 
 
 async def _log_alone(context: Context, examiner: Examiner, lines: Sequence[str]) -> Baseline:
-    """Take the state that the log leads to."""
     problem = await examiner.examine_log_alone()
     last = examiner.found
     if problem is None:

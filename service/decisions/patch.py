@@ -107,7 +107,11 @@ async def propose(
             else:
                 await found.examiner.close()
         refuse(_misplaced(corrections, patches))
-        done = [each for each in patches if _is_done(each)]
+        done = [
+            each
+            for each in patches
+            if all(entry_of(each.examiner.store, one)[1] == one.stored[1] for one in each.corrections)
+        ]
         for each in done if len(done) < len(patches) else ():
             on_news(f"partition {each.partition}: its lines have been carried out already")
             patches.remove(each)
@@ -159,11 +163,6 @@ def _is_in(correction: Correction, partition: int, examiner: Examiner) -> bool:
     if correction.partition is not None:
         return correction.partition == partition
     return entry_of(examiner.store, correction)[1] is not None
-
-
-def _is_done(patch: Patch) -> bool:
-    found = ((each, entry_of(patch.examiner.store, each)[1]) for each in patch.corrections)
-    return all(stored == each.stored[1] for each, stored in found)
 
 
 def _misplaced(corrections: Sequence[Correction], patches: Sequence[Patch]) -> list[str]:

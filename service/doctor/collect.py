@@ -168,7 +168,6 @@ class Collector:
         return await self._try("asking for its offsets", str(partition), both())
 
     async def _pins(self, held_back: Collection[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
-        """Return the transactions that hold these logs back."""
         nodes = [broker.node_id for broker in self._facts.brokers if broker.reachable]
         found = {}
         for partition in held_back:
@@ -245,7 +244,6 @@ class StateReader:
         )
 
     async def _in_newest_manifest(self, number: int) -> Mapping[str, str]:
-        """Return the topic ids of the newest manifest that an owner wrote."""
         log = TopicPartition(self._snapshots, number)
         manifest = await newest_of_owner(self._plain, log, self._bounds[log])
         return manifest.topic_ids if manifest is not None else {}

@@ -134,7 +134,6 @@ def _snapshot(facts: Facts, partition: int) -> str:
 
 
 def _trigger(partition: int) -> str:
-    """Name the command that a running service takes."""
     return f"snapreplay trigger-snapshot --partition {partition} --wait"
 
 

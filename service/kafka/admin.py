@@ -105,7 +105,8 @@ class KafkaAdmin:
                 if code == _FORBIDDEN:
                     raise TopicAuthorizationFailedError(name)
                 if code:
-                    raise _not_created(name, code, reason)
+                    known = for_code(code).__name__
+                    raise StopError(f"topic {name} was not created: {reason or known}", topic=name, error=known)
             await self._await_leaders(client, topics)
 
     async def delete_topics(self, names: Sequence[str]) -> None:
@@ -116,7 +117,8 @@ class KafkaAdmin:
     async def facts(self) -> ClusterFacts:
         async with self._client("asking for cluster facts", "DescribeConfigs") as client:
             cluster = await client.describe_cluster()
-            config = await _broker_config(client)
+            node = str(await anybody(client._client))
+            config = (await _config(client, ConfigResourceType.BROKER, [node]))[node]
         return ClusterFacts(cluster_id=cluster["cluster_id"] or "", broker_config=config)
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
@@ -262,11 +264,6 @@ async def _topic_ids(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[
     return told.ids
 
 
-async def _broker_config(client: AIOKafkaAdminClient) -> dict[str, str]:
-    node = str(await anybody(client._client))
-    return (await _config(client, ConfigResourceType.BROKER, [node]))[node]
-
-
 async def _config(
     client: AIOKafkaAdminClient, kind: ConfigResourceType, names: Sequence[str]
 ) -> dict[str, dict[str, str]]:
@@ -287,8 +284,3 @@ def _assigned(assignment: bytes) -> frozenset[TopicPartition]:
         return frozenset()
     decoded = ConsumerProtocol.ASSIGNMENT.decode(assignment)
     return frozenset(TopicPartition(*source) for source in decoded.partitions())
-
-
-def _not_created(name: str, code: int, reason: str | None) -> StopError:
-    known = for_code(code).__name__
-    return StopError(f"topic {name} was not created: {reason or known}", topic=name, error=known)

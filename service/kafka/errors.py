@@ -198,7 +198,6 @@ def _refused_hint(error: BaseException, topic: str) -> str:
 
 
 def _forbidden(error: BaseException, doing: str, asked: Asked | None) -> AccessError:
-    """Name resource, operation and principal, as far as they are known."""
     kind, operation, option = _RESOURCES[type(error)]
     name = _name_in(error)
     if not name and asked is not None and option != "--cluster":

@@ -183,15 +183,12 @@ class Fetcher:
         fetched = await self._fetch(1, timeout_ms)
         (begun,) = self._partitions.values() - self._later.keys()
         if self._reader is not None and (fetched or self._is_read(self._reader, begun)):
-            await self._follow_all(self._reader, begun)
+            position = self._reader.position(begun)
+            below = self._reader.anchor_below(begun, position)
+            anchors = self._anchors_later if below is None else {**self._anchors_later, begun: below}
+            await self._reader.follow({**self._later, begun: position}, anchors)
+            self._later = {}
         return fetched[0] if fetched else []
-
-    async def _follow_all(self, reader: Reader, begun: TopicPartition) -> None:
-        position = reader.position(begun)
-        below = reader.anchor_below(begun, position)
-        anchors = self._anchors_later if below is None else {**self._anchors_later, begun: below}
-        await reader.follow({**self._later, begun: position}, anchors)
-        self._later = {}
 
     def anchors_below(self, positions: Mapping[str, int]) -> dict[str, PositionAnchor]:
         """Return what lies directly below positions that this has led to, as far as known. Earlier ones are not

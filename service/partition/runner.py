@@ -218,7 +218,6 @@ class PartitionRunner:
             await self._one()
 
     async def _one(self) -> None:
-        """Run one ownership, and do what its end asks for."""
         self._incarnation = self._next_incarnation()
         ended = await self._incarnation.run()
         outcome: machine.Outcome = ended

@@ -106,7 +106,9 @@ async def await_claim(context: Context, reader: Reader, effect: effects.SeeClaim
             if record is not None:
                 return await _delivered(context, reader, effect, bounds, record)
         if asked_at - began > context.settings.timeouts.claim_grace_ms / 1000:
-            return await _hidden(context, bounds, began - claimed_at)
+            async with reading(context.cluster, read_committed=False) as plain:
+                high_watermark = (await plain.bounds(context.increments)).end_offset
+            return events.ClaimHidden(bounds.end_offset, high_watermark, int((began - claimed_at) * 1000))
         await asyncio.sleep(ASK_AGAIN_SECONDS)
 
 
@@ -147,12 +149,6 @@ async def _delivered(
     if bounds.end_offset - 2 > effect.offset:
         newer = await newer_claim(reader, log, effect.offset, bounds.end_offset)
     return events.ClaimSeen(bounds.start_offset, newer)
-
-
-async def _hidden(context: Context, bounds: Bounds, waited_seconds: float) -> events.Event:
-    async with reading(context.cluster, read_committed=False) as plain:
-        high_watermark = (await plain.bounds(context.increments)).end_offset
-    return events.ClaimHidden(bounds.end_offset, high_watermark, int(waited_seconds * 1000))
 
 
 @dataclass(frozen=True)

@@ -327,13 +327,9 @@ async def _unusable(context: Context, reader: Reader, manifest: Manifest, store:
             manifest,
             context.app.schema_version,
             store,
-            _no_report,
+            lambda _done, _total: None,
             verify_sums=manifest.proposed_by is not None,
         )
     except RebuildError as error:
         return error.message
     return None
-
-
-def _no_report(done: int, total: int) -> None:
-    del done, total  # nobody watches

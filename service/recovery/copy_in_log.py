@@ -62,7 +62,8 @@ async def resolved(context: Context, output: tuple[str, int, int]) -> events.Dou
         try:
             bounds = await reader.bounds(target)
             if bounds.end_offset <= offset:
-                end_offset = await _high_watermark(context, target)
+                async with reading(context.cluster, read_committed=False) as plain:
+                    end_offset = (await plain.bounds(target)).end_offset
                 if offset < end_offset:
                     raise OutputUndecided(
                         f"{target} can be read up to {bounds.end_offset} of {end_offset}:"
@@ -74,11 +75,6 @@ async def resolved(context: Context, output: tuple[str, int, int]) -> events.Dou
         except (OffsetTrimmed, OffsetBeyondEnd) as error:
             return events.DoubtResolved(None, error.message)
     return events.DoubtResolved(record is not None)
-
-
-async def _high_watermark(context: Context, target: TopicPartition) -> int:
-    async with reading(context.cluster, read_committed=False) as reader:
-        return (await reader.bounds(target)).end_offset
 
 
 async def looked_up(context: Context, kept: RetainedState) -> Verdict | None:

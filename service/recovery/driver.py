@@ -173,7 +173,10 @@ class RecoveryDriver:
             case effects.WriteClaim():
                 return await self._claim()
             case effects.SeeClaim():
-                return await self._see_claim(effect)
+                if effect.fresh_client:
+                    await self._executor.follower.close_reader()
+                reader = await self._executor.follower.reader()
+                return await await_claim(self._context, reader, effect, self._claimed_at)
             case effects.BeginAnew():
                 return await self._begin_anew(effect)
             case effects.WriteState():
@@ -198,11 +201,6 @@ class RecoveryDriver:
         self._claimed_at = asyncio.get_running_loop().time()
         self._owner_epoch = offsets[0]
         return events.ClaimAcknowledged(claim_id, offsets[0])
-
-    async def _see_claim(self, effect: effects.SeeClaim) -> events.Event:
-        if effect.fresh_client:
-            await self._executor.follower.close_reader()
-        return await await_claim(self._context, await self._executor.follower.reader(), effect, self._claimed_at)
 
     async def _begin_anew(self, effect: effects.BeginAnew) -> events.Event:
         """Write the state, unless the witness tells of a later one: the coordinator may have lost a fence."""

@@ -144,7 +144,10 @@ class LocalNode:
                 self.wait_started(patience)
                 return self.wait_ready(patience)
             except PortTaken:
-                self._wait_port_free(patience)
+                # It may be taken only for a moment, and the clients know no other port.
+                while not (is_free(self.address.port) and is_free(self.address.controller_port)):
+                    if patience.ends():
+                        self._fail("another program kept its port")
 
     def close(self, *, orderly: bool = True) -> None:
         """Stop the broker and remove what is temporary.
@@ -165,12 +168,6 @@ class LocalNode:
             pass  # then the broker is gone, too
         finally:
             self._process.close()
-
-    def _wait_port_free(self, patience: StartDeadline) -> None:
-        # It may be taken only for a moment, and the clients know no other port.
-        while not (is_free(self.address.port) and is_free(self.address.controller_port)):
-            if patience.ends():
-                self._fail("another program kept its port")
 
     def check_alive(self) -> None:
         try:

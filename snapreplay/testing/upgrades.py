@@ -79,7 +79,11 @@ def check_upgrade(
             other_state.append(record_id)
         if number == len(given) // 2:
             old.snapshot()  # the cuts after it begin at a snapshot with entries
-    way_back = _no_way_back(heir, old_app)
+    way_back = ""
+    try:
+        heir.handed_over(old_app)
+    except (SnapreplayError, Diverged) as error:
+        way_back = str(error)
     periods = tuple(_taken_over(old, new_app, len(given)).other_periods)
     return UpgradeReport(len(given) + 1, tuple(other_outputs), tuple(other_state), way_back, periods)
 
@@ -92,14 +96,6 @@ def _taken_over(old: Harness[Any], new_app: App[Any], number: int) -> Harness[An
     if heir.digest != again.digest:
         raise Diverged(f"{_cut(number)}: the upgrade gives another state each time")
     return heir
-
-
-def _no_way_back(new: Harness[Any], old_app: App[Any]) -> str:
-    try:
-        new.handed_over(old_app)
-    except (SnapreplayError, Diverged) as error:
-        return str(error)
-    return ""
 
 
 def _cut(number: int) -> str:

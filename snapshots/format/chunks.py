@@ -219,7 +219,6 @@ def _check_size(packed: msgspec.Raw, where: str) -> None:
 
 
 def _map_size(packed: bytes) -> int:
-    """Read the size in the header of a msgpack map."""
     lengths = {0xDE: 2, 0xDF: 4}
     if packed[0] in lengths:
         return int.from_bytes(packed[1 : 1 + lengths[packed[0]]], "big")

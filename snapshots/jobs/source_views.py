@@ -107,7 +107,6 @@ Table = dict[str, tuple[pa.DataType, Callable[[Any, Any], Any]]]
 
 
 def _table(rows: Callable[[Moment, Logs, At], Iterator[tuple[Any, Any]]], table: Table) -> SourceView:
-    """Make a view with few rows."""
 
     def blocks(moment: Moment, logs: Logs, at: At) -> Blocks:
         every = rows(moment, logs, at)
@@ -128,7 +127,6 @@ def _pointers(moment: Moment, logs: Logs, at: At) -> Iterator[tuple[Any, Any]]:
 
 
 def _fields(kind: pa.DataType, *names: str) -> Table:
-    """Return columns that are fields of what is there."""
     return {name: (kind, partial(_field, name)) for name in names}
 
 

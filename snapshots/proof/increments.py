@@ -342,7 +342,9 @@ def _wrong_changes(found: Found, changes: list[Judged], log_start: int) -> Itera
     offset, increment = found
     ref = increment.changes
     if ref is not None and increment.previous_offset + 1 >= log_start:
-        entries = sum(_entry_count(each) for each in changes)
+        entries = sum(
+            len(one) for each in changes if isinstance(each.entry, ChangesRecord) for one in each.entry.stores.values()
+        )
         crc = joined_crc32([each.value for each in changes])
         if (ref.record_count, ref.entry_count, ref.crc32) != (len(changes), entries, crc):
             yield (
@@ -363,9 +365,3 @@ def _wrong_changes(found: Found, changes: list[Judged], log_start: int) -> Itera
                 f"changes of batch {batch} part {part} before the increment of batch {increment.batch}, which names"
                 f" {named}",
             )
-
-
-def _entry_count(record: Judged) -> int:
-    if not isinstance(record.entry, ChangesRecord):
-        return 0
-    return sum(map(len, record.entry.stores.values()))

@@ -247,7 +247,9 @@ class _Replay:
         for last in self._left:
             self._batch(last)
         if last is not None and segment.next_snapshot is not None:
-            self._compare_snapshot(last, segment.next_snapshot)
+            pointer = segment.next_snapshot
+            says = f"snapshot {pointer.snapshot_id} of it has other entries"
+            self._compare(last, manifest_of(self._logs, pointer).entries_digest, lambda: says, has_key=False)
 
     def narrowing(self, says: str) -> str:
         """Narrow a difference without a key: what it says, and in which keys the next snapshot differs from a
@@ -302,11 +304,6 @@ class _Replay:
             raise _Difference(found, f"another state; {says()}", digest, has_key=has_key)
         self.not_proven = 0
         self.compared = Found(found.offset, found.increment)
-
-    def _compare_snapshot(self, last: Step, pointer: Pointer) -> None:
-        manifest = manifest_of(self._logs, pointer)
-        says = f"snapshot {pointer.snapshot_id} of it has other entries"
-        self._compare(last, manifest.entries_digest, lambda: says, has_key=False)
 
     def _outputs_differ(self, found: Step, applied: Applied) -> _Difference:
         recorded, replayed = found.increment.outputs_xxh64, applied.outputs_xxh64
