@@ -6,7 +6,7 @@ to do. The text of an unexpected exception never leaves the process, but it is l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple
 
@@ -254,15 +254,11 @@ def _invalid(request: Request, error: RequestValidationError) -> ProblemError:
     media = request.headers.get("content-type", "")
     if found[0]["loc"] == ("body",) and "json" not in media:
         return wrong_media(media)
-    errors = _field_errors(found)
-    where, message = errors[0].where, errors[0].message
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return ProblemError(INVALID, f"{where}: {message[:1].lower()}{message[1:]}{more}", errors=errors)
-
-
-def _field_errors(found: Sequence[Any]) -> tuple[FieldError, ...]:
     # The value is not echoed: it may be huge, or a secret sent by mistake.
-    return tuple(
+    errors = tuple(
         FieldError(where=".".join(str(part) for part in each["loc"]), message=each["msg"].removeprefix("Value error, "))
         for each in found[:20]
     )
+    where, message = errors[0].where, errors[0].message
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return ProblemError(INVALID, f"{where}: {message[:1].lower()}{message[1:]}{more}", errors=errors)

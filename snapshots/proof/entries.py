@@ -36,15 +36,14 @@ Changes = Mapping[bytes, bytes | None]
 class _Changing(Nowhere, ABC):
     """Entries by store, a `Sink`, and what changes records do to them."""
 
+    stores: dict[str, Any]
+
     def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> None:
         """Apply a changes record. `cleared`: the stores that its batch clears before."""
         for store in cleared:
-            self._clear(store)
+            self.stores.pop(store, None)
         for store, entries in changes.items():
             self._write(store, entries)
-
-    @abstractmethod
-    def _clear(self, store: str) -> None: ...
 
     @abstractmethod
     def _write(self, store: str, changes: Changes) -> None: ...
@@ -57,32 +56,29 @@ class Entries(_Changing):
     def __init__(self) -> None:
         super().__init__()
         self.shard_count = SHARD_COUNT
-        self._stores: dict[str, Shards] = {}
+        self.stores: dict[str, Shards] = {}
 
     @property
     def digest(self) -> Digest:
-        return digest_of_stores({name: each.digest for name, each in self._stores.items()})
+        return digest_of_stores({name: each.digest for name, each in self.stores.items()})
 
     @property
     def store_digests(self) -> dict[str, Digest]:
         """The digests as an increment records them."""
-        return recorded_digests({name: each.digest for name, each in self._stores.items()})
+        return recorded_digests({name: each.digest for name, each in self.stores.items()})
 
     def clear(self, shard_count: int = SHARD_COUNT) -> None:
-        self._stores, self.shard_count = {}, shard_count
+        self.stores, self.shard_count = {}, shard_count
 
     def load(self, slices: Iterable[ShardSlice], store: str) -> None:
-        self._stores.setdefault(store, Shards(self.shard_count)).load(slices)
+        self.stores.setdefault(store, Shards(self.shard_count)).load(slices)
 
     def mark(self) -> CompositeCursor:
         """Begin a cursor over the entries of all stores."""
-        return CompositeCursor({name: each.mark() for name, each in sorted(self._stores.items())})
-
-    def _clear(self, store: str) -> None:
-        self._stores.pop(store, None)
+        return CompositeCursor({name: each.mark() for name, each in sorted(self.stores.items())})
 
     def _write(self, store: str, changes: Changes) -> None:
-        self._stores.setdefault(store, Shards(self.shard_count)).apply(changes)
+        self.stores.setdefault(store, Shards(self.shard_count)).apply(changes)
 
 
 class PlainEntries(_Changing):
@@ -109,9 +105,6 @@ class PlainEntries(_Changing):
         entries = self.stores.setdefault(store, {})
         for part in slices:
             entries.update(part.entries)
-
-    def _clear(self, store: str) -> None:
-        self.stores.pop(store, None)
 
     def _write(self, store: str, changes: Changes) -> None:
         entries: dict[bytes, Any] = self.stores.setdefault(store, {})
