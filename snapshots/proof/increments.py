@@ -169,6 +169,8 @@ class IncrementsProof:
         self.last: Found | None = None
         """The last one."""
         self.decisions: list[RecordedDecision] = []
+        self.retired: set[tuple[str, str]] = set()
+        """Inputs that were retired, each with the id that its topic had."""
         self.batches: dict[int, Batch] = {}
         """Offset → batch, of the increments that pointers name, as far as they were among the last `RECENT_BATCHES`."""
         self.begun_at: set[int] = set()
@@ -296,6 +298,8 @@ class IncrementsProof:
         self._remember(found)
         if increment.begins_anew:
             self.begun_at.add(increment.owner_epoch)
+        if increment.changes_inputs and self.last is not None:
+            self.retired |= _inputs_of(self.last) - _inputs_of(found)
         topic_id = increment.topic_ids.get(names.snapshots_topic(increment.origin.app_id), "")
         for pointer in increment.pointers:
             if pointer not in self.pointed:
@@ -335,6 +339,11 @@ class IncrementsProof:
 
     def _find(self, check: str, offset: int, says: str) -> None:
         self._findings.add(check, self._place.increments, offset, says)
+
+
+def _inputs_of(found: Found) -> set[tuple[str, str]]:
+    increment = found.increment
+    return {(topic, each) for topic, each in increment.topic_ids.items() if each and topic in increment.positions}
 
 
 def _wrong_changes(found: Found, changes: list[Judged], log_start: int) -> Iterator[tuple[int, str]]:

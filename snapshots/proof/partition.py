@@ -86,7 +86,7 @@ def audit_partition(
     findings.found += found.found
     for offset, says in broken_promises(recorded or NOTHING, proof.batches, moment.log_start):
         findings.add("proof", place.increments, offset, says)
-    replayed = segments(moment, proof.last) if level is Level.REPLAY and proof.last else []
+    replayed = segments(moment, proof.last, proof.retired) if level is Level.REPLAY and proof.last else []
     proven = folding.proven if folding is not None else proof.last
     chain = msgspec.structs.replace(
         _chain(whole, begun, proof),

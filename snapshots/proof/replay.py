@@ -6,7 +6,7 @@ fingerprint of its outputs must be the recorded ones. The first difference is na
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from functools import partial
 from hashlib import sha256
@@ -45,6 +45,7 @@ class Segment(msgspec.Struct, frozen=True):
         base: None for the genesis.
         next_snapshot: of the state after the last batch; None where there is none.
         positions: of the inputs after the last batch of the log; no record from there on is read.
+        retired: inputs and the ids of their topics of then. A topic of this name that is there now is another one.
     """
 
     partition: int
@@ -53,6 +54,7 @@ class Segment(msgspec.Struct, frozen=True):
     log_start: int
     end_offset: int
     positions: dict[str, int]
+    retired: tuple[tuple[str, str], ...] = ()
 
 
 class Cause(StrEnum):
@@ -116,9 +118,14 @@ class ReplayDiffers(StopError):
     """The app's handlers lead to another state, or to other outputs, than was recorded."""
 
 
-def segments(moment: Moment, last: Found) -> list[Segment]:
-    """Return the segments from the oldest snapshot that is still there, or from the genesis, to the last batch."""
+def segments(moment: Moment, last: Found, retired: Collection[tuple[str, str]] = ()) -> list[Segment]:
+    """Return the segments from the oldest snapshot that is still there, or from the genesis, to the last batch.
+
+    `retired`: as far as known, inputs that were retired, with the ids of their topics. Those of them that went on later
+    are inputs.
+    """
     increment = last.increment
+    gone = tuple(sorted(set(retired) - increment.topic_ids.items()))
     starts: list[Pointer | None] = [pointer for pointer in reversed(increment.pointers) if is_there(pointer, moment)]
     if moment.log_start == 0 and not is_decided(increment):
         starts.insert(0, None)
@@ -126,7 +133,7 @@ def segments(moment: Moment, last: Found) -> list[Segment]:
     for base, following in zip_longest(starts, starts[1:]):
         begin = moment.log_start if base is None else base.increment_offset + 1
         end = last.offset if following is None else following.increment_offset
-        made.append(Segment(moment.partition, base, following, begin, end, increment.positions))
+        made.append(Segment(moment.partition, base, following, begin, end, increment.positions, gone))
     return made
 
 
@@ -278,6 +285,7 @@ class _Replay:
         increment, self.at_offset = found.increment, found.offset
         if increment.begins_anew:
             self._load(increment.pointers[0])
+        self._refuse_retired(found)
         if not self._replay.positions:
             self._replay.positions = dict(increment.genesis.start_offsets)
         try:
@@ -288,6 +296,15 @@ class _Replay:
         if self._compares:
             self._compare_batch(found, applied)
         self.batches += 1
+
+    def _refuse_retired(self, found: Step) -> None:
+        for part in found.increment.ranges:
+            if (part.topic, found.increment.topic_ids.get(part.topic, "")) in self._segment.retired:
+                raise InputRetired(
+                    f"offsets {part.start_offset} to {part.end_offset} of {part.topic} were processed before this input"
+                    " was retired; the topic of this name is another one",
+                    topic=part.topic,
+                )
 
     def _compare_batch(self, found: Step, applied: Applied | None) -> None:
         increment = found.increment

@@ -8,12 +8,17 @@ import pytest
 
 from snapreplay import App, MapState, Topic
 from snapreplay.errors import UsageError
+from snapreplay.service.blocking import BlockingReader
 from snapreplay.service.core.refusals import WrongLog
 from snapreplay.service.decisions import accept
 from snapreplay.service.decisions.inputs import NotDrained, NotRetirable, Wish, carry_out, propose
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.publish.state import LogWentOn
 from snapreplay.snapshots.format.envelope import RecordKind
+from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, moment_of
+from snapreplay.snapshots.proof.level import Level
+from snapreplay.snapshots.proof.partition import audit_partition
+from snapreplay.snapshots.proof.replay import SegmentReport, prove
 from tests.support.accepting import finding_in
 from tests.support.stage import Stage, phase, processed
 from tests.support.tampering import delete, tamper, trim, with_fields
@@ -231,6 +236,33 @@ async def test_a_topic_that_was_made_again_does_not_resume(story):
         await story.change(two, "resume")
     await story.change(two, "earliest")
     assert await story.run(two, {"a": 10}) == folded((1, 1), (7, 2))
+
+
+async def test_batches_of_a_topic_that_was_made_again_cannot_be_replayed_and_are_no_damage(story):
+    """Their records are not those of the topic that has the name now."""
+    two, one = story.of("a", "b"), story.of("b")
+    await story.created("b")
+    await two.prepare()
+    await story.feed("a", 1, 1)
+    await story.run(two, {"a": 5})
+    await story.change(one)
+    await asyncio.to_thread(delete, story.servers, f"a-{story.name}")
+    await story.created("a")
+    await story.feed("a", 7, 2)
+    await story.change(two, "earliest")
+    await story.run(two, {"a": 10})
+    (report,) = await asyncio.to_thread(_replayed, two)
+    assert (report.finding, report.without_input, report.records) == (None, True, 0)
+
+
+def _replayed(stage: Stage) -> list[SegmentReport]:
+    app = stage.app
+    app.validate()
+    with BlockingReader(stage.settings()) as client:
+        logs = PartitionLogs(client, app.app_id, 0)
+        report = audit_partition(app.app_id, moment_of(client, app.app_id, 0), logs, Level.REPLAY)
+        assert report.findings == []
+        return [prove(app, each, logs) for each in report.segments]
 
 
 async def test_an_input_whose_records_are_gone_was_not_processed_to_its_end(story):
