@@ -16,6 +16,7 @@ from snapreplay.state.composite import CompositeStore
 from snapreplay.state.contract import TIMERS_STORE, ShardSlice, Store
 from snapreplay.state.digest import adding_up
 from snapreplay.state.keys import stored_key
+from snapreplay.state.mapstore import MapStore
 from snapreplay.state.scheduled import ExpiringStore
 from snapreplay.state.stamp import bare, stamped, touched_at
 from snapreplay.state.steps import Steps
@@ -113,12 +114,16 @@ class _Way:
         self._shards: dict[str, list[dict[bytes, bytes]]] = {}
         self._mask = store.shard_count - 1
         self._timers = _Timers()
+        self._is_small: dict[
+            str, bool
+        ] = {}  # by store: whether the block before would have been small enough in one step
         self.keeps_places = True
 
     def gone(self) -> Steps[list[tuple[str, ShardSlice]]]:
         """Return the entries of the new state, by store."""
         yield from self._check_others()
         yield from self._timers.reading(self._store)
+        sizes: dict[str, int] = {}
         for name, entries in self._store.stored():
             first = next((number for number, step in enumerate(self._steps) if name in step), None)
             if first is None and name != TIMERS_STORE:
@@ -127,7 +132,7 @@ class _Way:
                     raise _failed((name, twice), "an entry of another store becomes the same one")
                 yield
             elif first is not None:
-                for block in _blocks(entries):
+                for block in _blocks(entries, sizes, name):
                     yield from self._block(name, first, block)
         for block in _blocks((yield from self._timers.moved())):
             self._add(TIMERS_STORE, dict(block))
@@ -176,7 +181,10 @@ class _Way:
             same = (
                 upgrade.keys is None and set(map(type, keys)) == {str} and all(map(is_, keys, map(itemgetter(0), made)))
             )
-            encoded = yield from target.encoding(dict(made), stored if same else None)
+            encoded = self._flat(target, stored, list(map(itemgetter(1), made))) if same else None
+            if encoded is None:
+                encoded = yield from target.encoding(dict(made), stored if same else None)
+                self._is_small[target.name] = sum(map(len, encoded.values())) * BLOCK <= BLOCK_BYTES * len(block)
         except BaseException as error:  # whatever the user's function raises: it raises it again
             if of_a_signal(error):
                 raise
@@ -185,6 +193,19 @@ class _Way:
             return False
         self.keeps_places &= same or all(map(eq, encoded, stored))
         return True
+
+    def _flat(
+        self, target: MapStore[Any, Any], keys: Sequence[bytes], values: Sequence[Any]
+    ) -> dict[bytes, bytes] | None:
+        """Encode in one go; None: they may be large, or need more checks."""
+        packed = target.flat(values) if self._is_small.get(target.name) else None
+        if packed is None:
+            return None
+        size_bytes = sum(map(len, packed))
+        self._is_small[target.name] = size_bytes * BLOCK <= BLOCK_BYTES * len(packed)
+        # As long as all of them together are below the limit of one entry, each of them is.
+        within = size_bytes + sum(map(len, keys)) <= target.entry_bytes_max
+        return dict(zip(keys, packed, strict=True)) if within else None
 
     def _one_by_one(self, name: str, first: int, block: Sequence[tuple[bytes, bytes]]) -> Steps[None]:
         if self._timers:
@@ -300,13 +321,17 @@ class _Timers:
         return found
 
 
-def _blocks(entries: Mapping[bytes, bytes]) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Divide entries into what one step handles: few, or few bytes."""
-    left, size = iter(entries.items()), FIRST_BLOCK
+def _blocks(
+    entries: Mapping[bytes, bytes], sizes: dict[str, int] | None = None, store: str = ""
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Divide entries into what one step handles: few, or few bytes. `sizes`: by store, of the next block; a shard goes
+    on with that of the shard before."""
+    sizes = {} if sizes is None else sizes
+    left, size = iter(entries.items()), sizes.get(store, FIRST_BLOCK)
     while block := list(islice(left, size)):
         yield block
         mean_bytes = sum(map(len, map(itemgetter(1), block))) // len(block) + 1
-        size = max(1, min(BLOCK, 8 * size, BLOCK_BYTES // mean_bytes))
+        size = sizes[store] = max(1, min(BLOCK, 8 * size, BLOCK_BYTES // mean_bytes))
 
 
 def _decoders(upgrade: Upgrade, new: CompositeStore) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
