@@ -95,7 +95,7 @@ _REQUESTS = {
 async def restore_status(here: Here) -> Response:
     """Tell the running or last recovery of every partition of this process: phase, snapshot, mode, progress,
     seconds per phase, proof. It also answers before any partition is assigned."""
-    return views.answer(views.restore_status(here.status.facts, here.status.partitions))
+    return views.answer(views.restore_status(here.status.facts, here.status.partitions, here.status.standbys))
 
 
 @_partitions.get("/api/v1/partitions", responses=views.answered(views.Partitions))

@@ -20,6 +20,7 @@ from snapreplay.service.control.status import (
     Recovery,
     Seconds,
     SnapshotStatus,
+    StandbyStatus,
     one_of,
     said,
 )
@@ -67,6 +68,9 @@ class RestoreStatus(msgspec.Struct, frozen=True):
     waiting_for: Annotated[str, said("What a new app waits for before it begins, with the command; or empty.")]
     summary: RestoreSummary
     partitions: tuple[Restore, ...]
+    standbys: Annotated[
+        tuple[StandbyStatus, ...], said("Warm copies that this process holds of others' partitions, by number.")
+    ]
 
 
 class Partition(PartitionStatus, frozen=True, kw_only=True):
@@ -114,14 +118,17 @@ SHOWN = (ServiceFacts, RestoreStatus, Partitions, Snapshots, Operations, Probe)
 """Every answer is one of these, or part of one."""
 
 
-def restore_status(facts: ServiceFacts, partitions: Sequence[PartitionStatus]) -> RestoreStatus:
-    """Return one restore per partition, also of those that were handed over."""
+def restore_status(
+    facts: ServiceFacts, partitions: Sequence[PartitionStatus], standbys: tuple[StandbyStatus, ...] = ()
+) -> RestoreStatus:
+    """Return one restore per partition, also of those that were handed over, and the standbys."""
     return RestoreStatus(
         app_id=facts.app_id,
         instance_id=facts.instance_id,
         waiting_for=facts.waiting_for,
         summary=_summary([each for each in partitions if each.phase is not Phase.CLOSED]),
         partitions=tuple(_restore(each) for each in partitions),
+        standbys=standbys,
     )
 
 

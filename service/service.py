@@ -14,6 +14,7 @@ from snapreplay.errors import AccessError, RetryableError, SnapreplayError
 from snapreplay.service.config.settings import Settings, used_settings
 from snapreplay.service.control.protocol import Http, Operation, OperationState
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
+from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
 from snapreplay.service.decisions.first_start import FirstStart, begun, check_first_start
@@ -40,6 +41,7 @@ ST = TypeVar("ST", bound=Stores)
 
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.5, 10.0
 LEAVE_SECONDS = 5.0  # of a stop, for cutting off what is late and leaving the group
+HAND_OVER_SECONDS = 5.0  # at most, of a stop: until the others have taken the partitions
 LEAVE_SECONDS_MIN = 1.0  # all the same, when cutting off took longer
 
 
@@ -239,6 +241,7 @@ class Service(Generic[S]):
         loop, within_seconds = asyncio.get_running_loop(), self.settings.timeouts.shutdown_ms / 1000
         deadline = loop.time() + within_seconds
         if self._supervisor is not None:
+            await self._handed_over(within_seconds)
             await self._supervisor.stop(
                 final_snapshot=self.settings.snapshot.before_stop,
                 deadline_seconds=within_seconds - min(LEAVE_SECONDS, within_seconds / 4),
@@ -252,6 +255,12 @@ class Service(Generic[S]):
         self._background.stop()
         self._control.stop()
         self._raise_unsaved()
+
+    async def _handed_over(self, within_seconds: float) -> None:
+        """Process until the others have our partitions: their warm copies are soon LIVE."""
+        if self.settings.standby.replicas and self._background.alive and self._membership is not None:
+            limit = min(HAND_OVER_SECONDS, within_seconds / 4)
+            await self._background.run(self._membership.hand_over(limit))
 
     def _raise_unsaved(self) -> None:
         unsaved = self._supervisor.unsaved if self._supervisor is not None else []
@@ -289,13 +298,14 @@ class Service(Generic[S]):
             self.app, self.settings, self._cluster, view, self._identity, self._board, self._failed
         )
 
-        def take(partitions: set[int]) -> None:
+        def take(partitions: set[int], share: Share) -> None:
             if membership.aside is None:  # else this news is from before
                 self._control.member_of(partitions)
                 supervisor.assigned(partitions)
+                supervisor.copies(share, membership.rejoin)
 
         async def assigned(partitions: set[int]) -> None:
-            loop.call_soon_threadsafe(take, set(partitions))
+            loop.call_soon_threadsafe(take, set(partitions), membership.share)
             if membership.suspects_duplicate:
                 loop.call_soon_threadsafe(supervisor.suspect)
 
@@ -303,7 +313,12 @@ class Service(Generic[S]):
             log.info("rebalance: partitions %s run on until the new assignment", sorted(partitions))
 
         membership = self._membership = Membership(
-            self.settings, self.app.app_id, names.increments_topic(self.app.app_id), assigned, revoked
+            self.settings,
+            self.app.app_id,
+            names.increments_topic(self.app.app_id),
+            assigned,
+            revoked,
+            lambda: supervisor.holding,
         )
         supervisor.group = membership
         supervisor.pulse = self._pulse

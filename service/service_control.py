@@ -84,6 +84,7 @@ class ServiceControl:
         return StatusDocument(
             facts=self.facts(),
             partitions=tuple(self._board.all()),
+            standbys=tuple(self._board.standbys()),
             snapshots=tuple(self.snapshots()),
             operations=tuple(self._operations.all()),
             live_checks=tuple(self.live_checks()),

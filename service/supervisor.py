@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,9 +16,11 @@ from snapreplay.errors import AccessError, Reaction, SnapreplayError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core.assignment import Holding, Share
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.partition.runner import EndedUnasked, PartitionRunner
+from snapreplay.service.partition.standby import Standby, Standbys
 from snapreplay.service.ports import Cluster, ConsumerGroup, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
@@ -64,6 +67,7 @@ class Supervisor:
         self.pulse = Pulse()
         """Of the runners' loop: tells them about standstills; to be set before the first assignment."""
         self._restores = asyncio.Semaphore(settings.restore.concurrency)
+        self._copies = asyncio.Semaphore(1)  # a takeover does not wait for copies that are loaded
         self._witnesses = Witnesses()
         self._turns = StartTurns()
         self._increments = names.increments_topic(app.app_id)
@@ -77,6 +81,7 @@ class Supervisor:
         self._held: dict[asyncio.Task[None], PartitionRunner] = {}
         self._undo: dict[asyncio.Task[None], Callable[[], None]] = {}  # of their release
         self._refused: SnapreplayError | None = None
+        self._standbys = Standbys(self._copying, board)
         self._retries: set[asyncio.Task[None]] = set()
         self._unsaved_before: list[SnapreplayError] = []
         self.unsaved: list[SnapreplayError] = []
@@ -86,6 +91,16 @@ class Supervisor:
             loop.create_task(watch)
             for watch in (self._watch_cluster(), self._watch_topics(), self._witnesses.keep_writing(self._committer))
         ]
+
+    @property
+    def holding(self) -> Holding:
+        """The partitions that are processed or copied here. Any thread."""
+        return Holding(frozenset(tuple(self._runners)), self._standbys.warm)
+
+    def copies(self, share: Share, rejoin: Callable[[], None]) -> None:
+        """Hold the copies of this share, and no others. `rejoin` is called when those that are to be owned are warm."""
+        if not self._stopped:
+            self._standbys.hold(set(share.copies), frozenset(share.next), rejoin)
 
     @property
     def runners(self) -> Mapping[int, PartitionRunner]:
@@ -132,6 +147,7 @@ class Supervisor:
         """End every runner: the batch under way is finished, a last snapshot written if asked for. What is not
         done by the deadline is cut off: the log is complete without it."""
         self._stopped = True
+        await self._standbys.end()
         for retry in self._retries:
             retry.cancel()
         if self._shrinking is not None:
@@ -178,8 +194,8 @@ class Supervisor:
         for number in sorted(set(self._runners) - partitions) if there else ():
             self._release(number)
 
-    def _start(self, number: int) -> None:
-        context = Context(
+    def _context(self, number: int) -> Context:
+        return Context(
             self._app,
             self._settings,
             self._cluster,
@@ -193,13 +209,18 @@ class Supervisor:
             self._turns,
             lambda: len(self._runners),
         )
-        runner = PartitionRunner(context, self._board, partial(self._on_failed, number))
+
+    def _copying(self, number: int) -> Context:
+        return replace(self._context(number), restores=self._copies)
+
+    def _start(self, number: int) -> None:
+        runner = PartitionRunner(self._context(number), self._board, partial(self._on_failed, number))
         self._runners[number] = runner
         if self._refused is not None:
             runner.refuse(self._refused)
         earlier = self._ending.get(number)
         task = self._tasks[number] = asyncio.get_running_loop().create_task(
-            _after(earlier, runner), name=f"partition-{number}"
+            _after(earlier, self._standbys.taken(number), runner), name=f"partition-{number}"
         )
         task.add_done_callback(lambda _: _tell_defect(task, runner))
 
@@ -329,10 +350,13 @@ class Supervisor:
             await watch.close()
 
 
-async def _after(earlier: asyncio.Task[None] | None, runner: PartitionRunner) -> None:
-    """Run one runner at a time per partition: the same transactional id."""
+async def _after(earlier: asyncio.Task[None] | None, standby: Standby | None, runner: PartitionRunner) -> None:
+    """Run one runner at a time per partition: the same transactional id. It goes on from the standby's copy."""
     if earlier is not None:
         await asyncio.wait([earlier])
+    copied = await standby.hand_over() if standby is not None else None
+    if copied is not None:
+        runner.take(*copied)
     await runner.run()
 
 

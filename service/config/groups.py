@@ -84,6 +84,13 @@ class RestoreSettings(Table):
     """Longest pause between two attempts (ms)."""
 
 
+class StandbySettings(Table):
+    """Warm copies of the partitions that other processes own."""
+
+    replicas: int = Field(default=0, ge=0, le=10)
+    """Copies of each partition, each in another process; 0 = none, and this process holds none. See below."""
+
+
 class ErrorSettings(Table):
     """The treatment of a record that the app cannot process."""
 

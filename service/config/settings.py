@@ -24,6 +24,7 @@ from snapreplay.service.config.groups import (
     RetentionSettings,
     SealSettings,
     SnapshotSettings,
+    StandbySettings,
     StreamTimeSettings,
     TimeoutSettings,
 )
@@ -61,6 +62,7 @@ class Settings(Table):
     changelog: ChangelogSettings = ChangelogSettings()
     snapshot: SnapshotSettings = SnapshotSettings()
     restore: RestoreSettings = RestoreSettings()
+    standby: StandbySettings = StandbySettings()
     errors: ErrorSettings = ErrorSettings()
     timeouts: TimeoutSettings = TimeoutSettings()
     group: GroupSettings = GroupSettings()

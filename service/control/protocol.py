@@ -15,7 +15,7 @@ import msgspec
 
 from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.config.groups import HttpSettings
-from snapreplay.service.control.status import Count, PartitionStatus, SnapshotStatus, Time, one_of, said
+from snapreplay.service.control.status import Count, PartitionStatus, SnapshotStatus, StandbyStatus, Time, one_of, said
 
 
 class OperationState(StrEnum):
@@ -118,6 +118,8 @@ class StatusDocument(msgspec.Struct, frozen=True, tag="status"):
     facts: ServiceFacts
     partitions: tuple[PartitionStatus, ...]
     """Those that it owns or lately owned, ordered by number; empty before the first assignment."""
+    standbys: tuple[StandbyStatus, ...]
+    """Its warm copies of others' partitions, ordered by number."""
     snapshots: tuple[SnapshotStatus, ...]
     """The full snapshots that it wrote or used, newest first, at most 500."""
     operations: tuple[Operation, ...]

@@ -103,9 +103,9 @@ class Recovery(msgspec.Struct, frozen=True):
     warm: Annotated[
         str | None,
         said(
-            "If the state was still in memory: what became of the batch in doubt; kept: there was none."
-            " Null: the state was restored.",
-            enum=["merged", "dropped", "kept", None],
+            "If the state was still in memory: what became of the batch in doubt; kept: there was none;"
+            " copied: it was the warm copy of a standby. Null: the state was restored.",
+            enum=["merged", "dropped", "kept", "copied", None],
         ),
     ] = None
     mode: Annotated[
@@ -341,13 +341,33 @@ class PartitionStatus(msgspec.Struct, frozen=True):
         return restore.proof
 
 
+class StandbyStatus(msgspec.Struct, frozen=True):
+    """A warm copy of a partition that another process owns. What is null is not known (yet)."""
+
+    partition: Count
+    state: Annotated[
+        str,
+        said(
+            "loading: its state is restored. warm: it follows the owner. ahead: the log ends before its last batch.",
+            enum=["loading", "warm", "ahead"],
+        ),
+    ] = "loading"
+    batch: Annotated[Count | None, said("The last batch that was applied, its digest compared.")] = None
+    lag_offsets: Annotated[Count, said("Offsets of the increments topic behind it, when it last looked.")] = 0
+    entries: Count = 0
+    digest: str | None = None
+    error: Annotated[PartitionError | None, said("Why it starts over, or cannot follow.")] = None
+    updated_at: Annotated[Time, said("When it last looked at the log.")] = LONG_AGO
+
+
 class StatusBoard:
-    """The newest status of every partition this process owns or owned. Thread-safe."""
+    """The newest status of every partition this process owns or owned, and of its warm copies. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._partitions: dict[int, PartitionStatus] = {}
         self._listeners: list[Callable[[PartitionStatus], None]] = []
+        self._standbys: dict[int, StandbyStatus] = {}
 
     def publish(self, status: PartitionStatus) -> None:
         """Publish a status; only the partition's runner calls it."""
@@ -359,6 +379,19 @@ class StatusBoard:
     def forget(self, partition: int) -> None:
         with self._lock:
             self._partitions.pop(partition, None)
+
+    def publish_standby(self, partition: int, status: StandbyStatus | None) -> None:
+        """Publish the status of a warm copy; None: there is none any more."""
+        with self._lock:
+            if status is None:
+                self._standbys.pop(partition, None)
+            else:
+                self._standbys[partition] = status
+
+    def standbys(self) -> list[StandbyStatus]:
+        """List the warm copies, ordered by partition."""
+        with self._lock:
+            return [self._standbys[p] for p in sorted(self._standbys)]
 
     def get(self, partition: int) -> PartitionStatus | None:
         return self._partitions.get(partition)

@@ -11,6 +11,7 @@ from snapreplay.service.core import search
 from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.retained import RetainedState, Warm
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.snapshots.format.records import Claim, Increment
 from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import Start
@@ -68,11 +69,13 @@ class Load:
 
 @dataclass(frozen=True)
 class Advance:
-    """Bring the state forward from its batch; nothing to do when that is the last one."""
+    """Bring the state forward from its batch; nothing to do when that is the last one. `copy`: the state is this warm
+    copy's; nothing was loaded."""
 
     base: Base
     last: FoundIncrement
     mode: RestoreMode
+    copy: WarmCopy | None = None
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,11 @@ class RetainedUnusable:
 
 
 @dataclass(frozen=True)
+class CopyUnusable:
+    """The warm copy does not lead to the last increment: another chain, or what is between them cannot be used."""
+
+
+@dataclass(frozen=True)
 class StartLoaded:
     """The state is that of the start (snapshot, or empty at genesis), checked; the walk begins at `base`."""
 
@@ -179,6 +184,7 @@ Event = (
     | Reentered
     | RetainedUnusable
     | StartsRead
+    | CopyUnusable
     | StartLoaded
     | SnapshotUnusable
     | Advanced

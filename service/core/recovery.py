@@ -15,6 +15,8 @@ The order is the correctness argument (docs: ARCHITECTURE.md "A recovery's way")
     add       when topics match a pattern of the inputs and are none yet: an increment makes them inputs
     live
 
+A standby's warm copy takes the place of `load`. If it does not lead to the last increment, `load` follows after all.
+
 Whatever fails transiently starts again from the fence, with back-off. Whatever a person must decide ends in
 `Fail`. Pure: no clock, no ids, no IO; one effect at a time, its outcome is the next event.
 """
@@ -32,6 +34,7 @@ from snapreplay.service.core.phase import Phase, RestoreMode
 from snapreplay.service.core.refusals import Expected
 from snapreplay.service.core.retained import RetainedState, Warm, is_ahead, needs_inputs
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.snapshots.format.records import Claim
 from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import LogStarts, Start, passed_over, plan_start
@@ -45,7 +48,7 @@ class Recovery:
     state in memory, None when there is none or it does not lead to the last increment. `restorable`: the log still
     leads to it. `state_is_last`: the store, filled from the log, has arrived at the last increment. `refusal`: why
     this code cannot use the newest whole snapshot. `appeared`: topics that are to become inputs;
-    None before the inputs were checked."""
+    None before the inputs were checked. `copy`: the warm copy in memory, until it was tried."""
 
     expected: Expected
     mode: RestoreMode
@@ -69,6 +72,7 @@ class Recovery:
     damage: str | None = None
     state_is_last: bool = False
     appeared: tuple[str, ...] | None = None
+    copy: WarmCopy | None = None
 
     @property
     def fallback_from(self) -> str | None:
@@ -126,7 +130,9 @@ def step(recovery: Recovery, event: events.Event) -> tuple[Recovery, effects.Eff
         case events.RetainedUnusable():
             return _without_kept(recovery)
         case events.StartsRead(starts):
-            return _choose_start(replace(recovery, starts=starts))
+            return _warm_or_cold(replace(recovery, starts=starts))
+        case events.CopyUnusable():
+            return _choose_start(recovery)
         case events.SnapshotUnusable():
             return _snapshot_unusable(recovery, event)
         case events.StartLoaded(base):
@@ -160,6 +166,7 @@ def _begin(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
         recovery.kept,
         phase=Phase.FENCING,
         attempt=recovery.attempt + 1,
+        copy=recovery.copy,
     )
     return fresh, effects.Fence()
 
@@ -298,6 +305,20 @@ def _snapshot_unusable(recovery: Recovery, event: events.SnapshotUnusable) -> tu
     if refusal is not None and refusals.concerns(refusal, _some(recovery.last).increment):
         return recovery, effects.Fail(refusal)
     return _choose_start(replace(recovery, unusable=worse, refusal=refusal))
+
+
+def _warm_or_cold(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
+    """Go on from the warm copy, if there is one. It is tried once: what fails leaves it half-way."""
+    copy, last = recovery.copy, _some(recovery.last)
+    if copy is None:
+        return _choose_start(recovery)
+    lost = copy.ahead_of(recovery.expected.increments_topic, last)
+    if lost is not None:
+        return recovery, effects.Fail(lost)
+    tried = replace(recovery, copy=None)
+    if not copy.may_lead_to(last):
+        return _choose_start(tried)
+    return replace(tried, phase=Phase.ADVANCING), effects.Advance(copy.base, last, recovery.chosen_mode, copy)
 
 
 def _choose_start(recovery: Recovery) -> tuple[Recovery, effects.Effect]:

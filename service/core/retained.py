@@ -23,6 +23,7 @@ class Warm(StrEnum):
     MERGED = "merged"  # the batch in doubt was committed
     DROPPED = "dropped"  # it was not
     KEPT = "kept"  # nothing was in doubt
+    COPIED = "copied"  # a standby had it
 
 
 class Ending(NamedTuple):

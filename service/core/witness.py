@@ -96,11 +96,11 @@ class Witness(msgspec.Struct, frozen=True):
         return same_topic and lies_ahead(self.batch, self.increment_offset, last)
 
 
-def behind(group_id: str, log: str, witness: Witness, last: FoundIncrement) -> IncrementsBehind:
-    """Make the error for a log that ends with `last`, while the witness knows of a later batch."""
+def behind(source: str, log: str, witness: Witness, last: FoundIncrement) -> IncrementsBehind:
+    """Make the error for a log that ends with `last`, while the witness of `source` knows of a later batch."""
     return IncrementsBehind(
         f"{log} ends with batch {last.increment.batch} at offset {last.offset}, but batch {witness.batch} was committed"
-        f" at offset {witness.increment_offset}, as group {group_id} says: the topic has lost its end, and with it at"
+        f" at offset {witness.increment_offset}, as {source} says: the topic has lost its end, and with it at"
         f" least {counted(witness.batch - last.increment.batch, 'batch')} (unclean election, an older disk)",
         hint="if a process of this app stands still, let it go on: it has the newer state in memory and writes it by"
         " itself; or bring the topic back from a replica, backup or mirror",

@@ -14,11 +14,11 @@ from snapreplay.app.app import App
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.decisions.baseline import Baseline, ground_of
-from snapreplay.service.decisions.examine import Examiner, OnNews
 from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.state import Begun, by_whom, publish
 from snapreplay.service.recovery.acceptable_failures import command, findings_of
+from snapreplay.service.recovery.examine import Examiner, OnNews
 from snapreplay.service.runtime.context import Context, Identity
 from snapreplay.state.contract import Store
 

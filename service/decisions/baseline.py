@@ -15,7 +15,6 @@ from snapreplay.service.core.chain import decided_at, ground_increment, read_pos
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.decisions import places
-from snapreplay.service.decisions.examine import Examiner
 from snapreplay.service.decisions.places import moved_to, newest_common
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.recovery.acceptable_failures import (
@@ -27,6 +26,7 @@ from snapreplay.service.recovery.acceptable_failures import (
 )
 from snapreplay.service.recovery.anchors import was_cut
 from snapreplay.service.recovery.comparison import ReplayFailed
+from snapreplay.service.recovery.examine import Examiner
 from snapreplay.service.recovery.inputs import InputReplaced, InputShorter, InputTrimmed
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.witnesses import witness_of

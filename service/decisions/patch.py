@@ -24,12 +24,12 @@ from snapreplay.service.core.kafka_errors import Fenced, OffsetTrimmed
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.refusals import refuse as refuse_last
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.decisions.examine import Examiner, OnNews
 from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.owned import Owned, owned
 from snapreplay.service.publish.state import Begun, LogWentOn, begin_anew, by_whom
 from snapreplay.service.recovery.comparison import DigestMismatch
+from snapreplay.service.recovery.examine import Examiner, OnNews
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import PATCHED_KIND

@@ -25,9 +25,11 @@ from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.errors import AccessError, SnapreplayError
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.assignment import Holding, Member, Share
 from snapreplay.service.core.kafka_errors import NotAuthenticated
 from snapreplay.service.core.owners import SteppedDown
 from snapreplay.service.kafka.admin import KafkaAdmin
+from snapreplay.service.kafka.assignor import StandbyAssignor
 from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.config import membership_arguments
 from snapreplay.service.kafka.entry import entered, refusal
@@ -59,13 +61,24 @@ class Membership:
     """
 
     def __init__(
-        self, settings: Settings, app_id: str, increments_topic: str, on_assigned: Callback, on_revoked: Callback
+        self,
+        settings: Settings,
+        app_id: str,
+        increments_topic: str,
+        on_assigned: Callback,
+        on_revoked: Callback,
+        holding: Callable[[], Holding] = Holding,
     ) -> None:
+        """Take `holding`, which says what this process owns and has warm copies of; from the membership's thread."""
         self._settings = settings
         self._group_id = app_id
         self._topic = increments_topic
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
+        self._holding = holding
+        self._assignor = StandbyAssignor(increments_topic, self._as_member)
+        self._handing_over = False
+        self._given = asyncio.Event()  # an assignment arrived
         self._consumer: AIOKafkaConsumer | None = None
         self._leaving = asyncio.Event()
         self._ended = asyncio.Event()
@@ -146,6 +159,25 @@ class Membership:
         """Join the group again after `stay_away`. Any thread."""
         self.left_because = None
 
+    @property
+    def share(self) -> Share:
+        """What the group gave to us last; empty before the first assignment."""
+        return self._assignor.share
+
+    def rejoin(self) -> None:
+        """Have the partitions assigned anew. Nothing stops meanwhile. Any thread."""
+        coordinator = self._coordinator
+        if coordinator is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(coordinator.request_rejoin)
+
+    async def hand_over(self, within_seconds: float) -> None:
+        """Ask the others to take our partitions, for a planned stop, and wait for the new assignment at most this
+        long. We process until it is there."""
+        self._handing_over = True
+        self._given.clear()
+        self.rejoin()
+        await bounded(self._given.wait(), within_seconds)
+
     async def run(self) -> None:
         """Be a member until `leave`. Never gives up: an unreachable cluster is retried with back-off."""
         pause_s = _FIRST_PAUSE_S
@@ -187,6 +219,12 @@ class Membership:
         self._leaving.set()
         await bounded(self._ended.wait(), within_seconds)
 
+    def _as_member(self) -> Member:
+        held, rack = self._holding(), str(self._settings.kafka.get("client.rack", ""))
+        return Member(
+            held.owned, held.warm - held.owned, self._settings.standby.replicas, rack, is_leaving=self._handing_over
+        )
+
     @property
     def _coordinator(self) -> Any:
         """Read once by each caller: another thread may end the client meanwhile."""
@@ -195,7 +233,9 @@ class Membership:
 
     async def _be_member(self) -> None:
         """Live one client's life: returns when we leave or stand aside, raises when the client is no longer usable."""
-        consumer = consumer_client(membership_arguments(self._settings, self._group_id))
+        consumer = consumer_client(
+            membership_arguments(self._settings, self._group_id) | {"partition_assignment_strategy": (self._assignor,)}
+        )
         try:
             await entered(consumer.start(), self._settings)
             self._consumer = consumer
@@ -296,6 +336,7 @@ class Membership:
         self._count_evictions()
         self.last_error = None
         self.assignment = frozenset(partitions)
+        self._given.set()
         if not self._leaving.is_set():
             limit_s = self._settings.group.session_timeout_ms / 3000
             await self._call(self._on_assigned, partitions, limit_s)

@@ -16,6 +16,7 @@ from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.ownership import Ownership
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.refusals import DuplicateInstance
+from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.live.pipeline import Live
 from snapreplay.service.live.value_check import ValueCheck
 from snapreplay.service.partition.incarnation import Incarnation
@@ -98,6 +99,10 @@ class PartitionRunner:
             return False
         self._live.snapshots.adopt(manifest_offset, done)
         return True
+
+    def take(self, store: Store, copy: WarmCopy) -> None:
+        """Begin with the warm copy of a standby; call it before `run`."""
+        self._memory.take(store, copy)
 
     def refuse(self, error: SnapreplayError) -> None:
         """End processing, or the recovery under way. The partition stays, FAILED; for a DuplicateInstance FENCED,

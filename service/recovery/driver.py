@@ -113,7 +113,11 @@ class RecoveryDriver:
             backoff.retry_backoff_max_ms,
         )
         recovery = Recovery(
-            self._context.expected, preferred_mode(self._context, self._store), limits, self._memory.kept
+            self._context.expected,
+            preferred_mode(self._context, self._store),
+            limits,
+            self._memory.kept,
+            copy=self._memory.copy,
         )
         self._reporter.restore_started()
         self._began_at = asyncio.get_running_loop().time()
@@ -315,7 +319,7 @@ class RecoveryDriver:
             )
 
     def _seen(self, recovery: Recovery, event: events.Event) -> None:
-        self._memory.kept = recovery.kept
+        self._memory.kept, self._memory.copy = recovery.kept, recovery.copy
         if isinstance(event, events.WindowRead):
             self._memory.last = event.found
         if recovery.phase is not Phase.LIVE:  # the runner enters it, when all of it is there

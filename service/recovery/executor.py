@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import assert_never
 
 from snapreplay.app.ranges import PositionAnchor
-from snapreplay.errors import DamagedError, SnapreplayError, StopError
+from snapreplay.errors import DamagedError, RebuildError, SnapreplayError, StopError
 from snapreplay.service.clock import time_of
 from snapreplay.service.control.status import SnapshotUsed
 from snapreplay.service.core import effects, events
@@ -212,6 +212,23 @@ class RecoveryExecutor:
         return events.StartLoaded(Base.of_snapshot(manifest, is_sealed=is_sealed))
 
     async def _advance(self, effect: effects.Advance) -> events.Event:
+        """Go on from what was loaded, or from a warm copy. Whatever is wrong with the copy, a restore in full mends, or
+        says what is wrong."""
+        copy = effect.copy
+        if copy is None:
+            return await self._brought_forward(effect)
+        try:
+            event = await self._brought_forward(effect)
+        except (StopError, RebuildError) as error:
+            log.warning("partition %d: the warm copy cannot be used: %s", self._context.partition, error)
+            return events.CopyUnusable()
+        if isinstance(event, events.ModeUnavailable):
+            return events.CopyUnusable()
+        self.records_since_snapshot += copy.records_since_snapshot
+        self._reporter.warm(Warm.COPIED, self._store.digest.count if self._store.digest else 0)
+        return event
+
+    async def _brought_forward(self, effect: effects.Advance) -> events.Event:
         context, base, last = self._context, effect.base, effect.last
         topic_ids = NO_IDS
         if base.batch < last.increment.batch:

@@ -24,6 +24,7 @@ from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import changes
+from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.core.witness import behind
 from snapreplay.service.recovery.copy_in_log import last_now, looked_up, restorable, topic_ids_now
 from snapreplay.service.runtime.context import Context
@@ -51,6 +52,7 @@ class Memory:
         last: the last increment that a recovery found in the log.
         recoverable: whether a recovery would find all it needs, as far as the last incarnation knows.
         proven: whether the log had a copy when it last answered; None: not asked since the state was LIVE.
+        copy: a standby's, which `store` holds until a recovery has tried it.
     """
 
     def __init__(self, context: Context, store: Store | None = None, kept: RetainedState | None = None) -> None:
@@ -61,12 +63,17 @@ class Memory:
         self.last: FoundIncrement | None = None
         self.recoverable = True
         self.proven: bool | None = None
+        self.copy: WarmCopy | None = None
         self._said = Repeats()
 
+    def take(self, store: Store, copy: WarmCopy) -> None:
+        """Begin with the state of a standby: the next recovery goes on from it."""
+        self.store, self.copy = store, copy
+
     def own(self) -> Store:
-        """Return the store for the next recovery, with what was kept or empty."""
+        """Return the store for the next recovery, with what was kept or copied, or empty."""
         self.last = None
-        if self.kept is None:
+        if self.kept is None and self.copy is None:
             self.forget()
         if self.store is None:  # an empty one is false
             self.store = self._context.app.new_store()
@@ -74,7 +81,7 @@ class Memory:
 
     def forget(self) -> None:
         """Free the state at once: the garbage collector would come late, and there would be two states in memory."""
-        store, self.store, self.kept = self.store, None, None
+        store, self.store, self.kept, self.copy = self.store, None, None, None
         if store is not None and store.keeps_changes:
             store.clear()
 
@@ -268,7 +275,7 @@ async def _require_whole(context: Context, found: FoundIncrement, *, is_early: b
     witness = await witness_ahead(context.cluster, app_id, log, found)
     if witness is None:
         return
-    lost = behind(witness_group(app_id), str(log), witness, found)
+    lost = behind(f"group {witness_group(app_id)}", str(log), witness, found)
     if is_early:
         raise NothingYet(f"{lost.message}; an owner that has the state in memory writes it by itself")
     end_offset = await context.cluster.agreed_end_offset(log)

@@ -50,7 +50,7 @@ async def _check_witness(context: Context, last: FoundIncrement) -> None:
     app_id, source = context.app.app_id, context.increments
     witness = await witness_ahead(context.cluster, app_id, source, last)
     if witness is not None:
-        raise behind(names.witness_group(app_id), str(source), witness, last)
+        raise behind(f"group {names.witness_group(app_id)}", str(source), witness, last)
 
 
 async def log_starts(

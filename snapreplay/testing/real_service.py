@@ -20,12 +20,12 @@ from snapreplay.app.load import load_app
 from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError, StopError, UsageError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.decisions.examine import Examiner
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.kafka.client_log import summarise_client_log
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.preflight import inspect
+from snapreplay.service.recovery.examine import Examiner
 from snapreplay.service.runtime.context import Context, Identity
 from snapreplay.service.service import Service
 from snapreplay.service.topics.reading import newest, reading

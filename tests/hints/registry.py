@@ -22,7 +22,7 @@ ELSEWHERE = {
     "service/decisions/patch.py::_went_on": "test_without_recorded_changes_the_owner_must_be_stopped",
     "service/core/refusals.py::not_to_be_upgraded": "test_"
     "a_state_that_only_a_replay_leads_to_needs_a_last_stop_of_the_old_version",
-    "service/decisions/examine.py::Examiner.refuse_older": "test_commands_leave_a_state_that_is_to_be_upgraded_alone",
+    "service/recovery/examine.py::Examiner.refuse_older": "test_commands_leave_a_state_that_is_to_be_upgraded_alone",
     "snapreplay/app/upgrading.py::_failed": "test_an_upgrade_that_fails_changes_nothing_and_names_the_entry",
     "snapreplay/app/upgrade.py::check_upgrade_function": "test_wrong_declarations_are_refused_at_once",
     "snapreplay/app/upgrade.py::check_leads_on": "test_wrong_declarations_are_refused_at_once",

@@ -140,6 +140,7 @@ class FakeControl:
         return StatusDocument(
             facts=self.service_facts,
             partitions=partitions,
+            standbys=(),
             snapshots=tuple(each.snapshot for each in partitions if each.snapshot),
             operations=tuple(self.operations()),
             live_checks=tuple(self.checks),

@@ -233,7 +233,7 @@ def test_a_snapshot_that_this_code_cannot_use_is_passed_over_as_a_damaged_one():
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (behind("app-witness", "increments-0", Witness(11, 40, 30), LAST), IncrementsBehind),
+        (behind("group app-witness", "increments-0", Witness(11, 40, 30), LAST), IncrementsBehind),
         (StopError("another digest", hint="accept", batch=7), StopError),
         (DamagedError("batch 7", hint="a backup"), LogDamaged),
     ],

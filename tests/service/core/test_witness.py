@@ -35,7 +35,7 @@ def test_what_nobody_of_us_wrote_says_nothing(text):
 
 def test_the_error_names_both_batches():
     """And the group that knows."""
-    error = behind("app-witness", "incs-0", Witness(11, 130, 5, "I"), LAST)
+    error = behind("group app-witness", "incs-0", Witness(11, 130, 5, "I"), LAST)
     assert "incs-0 ends with batch 9 at offset 100, but batch 11 was committed at offset 130" in (error.message)
     assert "group app-witness" in error.message
     assert "at least 2 batches" in error.message

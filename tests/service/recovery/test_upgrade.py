@@ -7,9 +7,9 @@ from snapreplay import App, MapState, Topic
 from snapreplay.app.upgrading import UpgradeFailed
 from snapreplay.service.core.refusals import NotUpgradable, SchemaDiffers
 from snapreplay.service.decisions.accept import propose as propose_acceptance
-from snapreplay.service.decisions.examine import OlderState
 from snapreplay.service.decisions.patch import carry_out
 from snapreplay.service.decisions.patch import propose as propose_patch
+from snapreplay.service.recovery.examine import OlderState
 from snapreplay.state.fields import UnknownFields
 from snapreplay.state.keys import KeyCodec
 from snapreplay.state.values import StoredValueUnreadable

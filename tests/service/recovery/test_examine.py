@@ -2,7 +2,7 @@
 
 import pytest
 
-from snapreplay.service.decisions.examine import Examiner
+from snapreplay.service.recovery.examine import Examiner
 from snapreplay.service.recovery.inputs import InputReplaced, InputShorter
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.state.stores import store_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar, assert_never
 
-from snapreplay.errors import SnapreplayError, StopError, UsageError
+from snapreplay.errors import RetryableError, SnapreplayError, StopError, UsageError
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.phase import Phase, RestoreMode
@@ -20,6 +20,7 @@ from snapreplay.service.recovery.driver import preferred_mode
 from snapreplay.service.recovery.executor import RecoveryExecutor, attempt
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.topics.increments import last_increment
 from snapreplay.snapshots.format.records import NO_OFFSET
 from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import Start
@@ -41,6 +42,10 @@ _LOOKING = {
 
 class OlderState(UsageError):
     """The state has an older `schema_version`, which this version of the app upgrades."""
+
+
+class LogEndsBefore(RetryableError):
+    """The log ends before an increment that was read from it: a stale leader has answered, or it has lost its end."""
 
 
 class _Teller(Reporter):
@@ -82,6 +87,7 @@ class Examiner:
     def __init__(self, context: Context, store: Store, on_news: OnNews = lambda _: None) -> None:
         """Take `on_news`, which hears what is being looked at, and how far that is every few seconds."""
         self._context = context
+        self._log = context.increments
         self._teller = _Teller(context.partition, on_news)
         self._executor = RecoveryExecutor(context, store, self._teller)
         self.store = store
@@ -89,6 +95,7 @@ class Examiner:
         self._followed_ids: Mapping[str, str] | None = None
         self._recovery = Recovery(context.expected, preferred_mode(context, store))
         self._advanced = False
+        self._looked_to = NO_OFFSET
 
     @property
     def last(self) -> FoundIncrement | None:
@@ -179,8 +186,32 @@ class Examiner:
         """Return what `examine` returned, with the hint of a FAILED partition."""
         return await with_way_out(error, self._context, self._recovery)
 
-    async def follow(self, newer: FoundIncrement) -> None:
-        """Bring the state of the last increment to a later one by recorded changes, each digest compared.
+    @property
+    def records_since_snapshot(self) -> int:
+        """Records applied after the snapshot that the state comes from."""
+        return self._executor.records_since_snapshot
+
+    async def newer(self) -> FoundIncrement | None:
+        """Return the increment that is the last one by now; None: it is still the one that was found.
+
+        Raises:
+            LogEndsBefore: the log does not reach to that one any more.
+        """
+        known_offset, bounds = self.found.offset, await self._bounds()
+        if bounds.end_offset <= known_offset:
+            raise LogEndsBefore(
+                f"{self._log} ends at offset {bounds.end_offset}, but batch {self.found.increment.batch} was read at"
+                f" offset {known_offset}"
+            )
+        if bounds.end_offset == self._looked_to:
+            return None
+        unread = Bounds(max(bounds.start_offset, known_offset + 1), bounds.end_offset)
+        newer = await last_increment(await self._executor.follower.reader(), self._log, unread)
+        self._looked_to = bounds.end_offset
+        return newer
+
+    async def follow(self, newer: FoundIncrement) -> int:
+        """Bring the state of the last increment to a later one, each digest compared. Returns the records applied.
 
         Raises:
             ChangesLost, DamagedError, BrokenChain: they do not lead there.
@@ -189,9 +220,14 @@ class Examiner:
         if last is None or not self._advanced:
             raise AssertionError("the state of the last increment was restored")
         base = Base.of_increment(last.increment, last.offset, is_sealed=self._context.seals.writes)
-        await self._executor.follower.advance(base, newer, RestoreMode.CHANGES)
+        tally = await self._executor.follower.advance(base, newer, RestoreMode.CHANGES)
         self._recovery = replace(self._recovery, last=newer)
         self._followed_ids = newer.increment.topic_ids
+        return tally.records
+
+    def end_load(self) -> None:
+        """Let another partition load."""
+        self._executor.end_load()
 
     async def close(self) -> None:
         self._executor.end_load()

@@ -1,0 +1,169 @@
+"""Which process of a group owns which partition, and which others hold a warm copy of it. Pure.
+
+What moves costs a recovery, so an owner keeps what it has. A partition whose owner is gone goes to a process with a
+warm copy. A process that is to own more first gets a copy; the partition moves when that copy is warm (KIP-441).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Holding(NamedTuple):
+    """What a process has of the app's partitions.
+
+    Attributes:
+        owned: those that it processes.
+        warm: those that it has a warm copy of.
+    """
+
+    owned: frozenset[int] = frozenset()
+    warm: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a process says of itself when it joins the group.
+
+    Attributes:
+        owned: the partitions that it processes.
+        warm: the partitions that it has a warm copy of; none of `owned`.
+        replicas: its setting `standby.replicas`; with 0 it holds no copies.
+        rack: its `client.rack`; "" if it has none.
+        is_leaving: it is about to stop and gives everything away.
+    """
+
+    owned: frozenset[int] = frozenset()
+    warm: frozenset[int] = frozenset()
+    replicas: int = 0
+    rack: str = ""
+    is_leaving: bool = False
+
+
+@dataclass(frozen=True)
+class Share:
+    """What the group gives to one process: partitions to own, and partitions to hold a copy of, both sorted.
+
+    `next` are those copies whose partitions move here as soon as the copies are warm.
+    """
+
+    owned: tuple[int, ...] = ()
+    copies: tuple[int, ...] = ()
+    next: tuple[int, ...] = ()
+
+
+def assigned(members: Mapping[str, Member], partitions: Iterable[int]) -> dict[str, Share]:
+    """Share the partitions among the members: id → share. Same input, same output.
+
+    Each partition has one owner. No owner holds a copy of its own partition. A partition has as many copies as the
+    largest `replicas` says, if there are as many other processes that hold copies; it has one more while it moves.
+    When every copy is warm, and no one leaves, the numbers of owned partitions differ by one at most.
+    """
+    plan = _Plan(members, sorted(partitions))
+    plan.balance()
+    plan.own()
+    plan.copy()
+    return plan.shares()
+
+
+@dataclass
+class _Plan:
+    members: Mapping[str, Member]
+    partitions: list[int]
+    target: dict[int, str] = field(default_factory=dict)
+    """partition → its owner when everything is balanced."""
+    owner: dict[int, str] = field(default_factory=dict)
+    """partition → its owner now."""
+    copies: dict[int, list[str]] = field(default_factory=dict)
+    next: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        staying = {name for name, member in self.members.items() if not member.is_leaving}
+        self.staying = sorted(staying or self.members)
+        self.before: dict[int, str] = {}
+        leaving = sorted(self.members.keys() - set(self.staying))
+        for name in (*leaving, *reversed(self.staying)):  # the first by name that stays, if several claim one
+            self.before.update(dict.fromkeys(self.members[name].owned, name))
+
+    def balance(self) -> None:
+        """Find the balanced owners: as many as possible keep what they have, then what they have a copy of."""
+        room = self._quotas()
+        for partition in self.partitions:
+            before = self.before.get(partition, "")
+            if room.get(before, 0) > 0:
+                self._aim(partition, before, room)
+        left = [partition for partition in self.partitions if partition not in self.target]
+        for partition in sorted(left, key=lambda each: (len(self._warm(each)), each)):
+            free = [name for name in self.staying if room[name] > 0]
+            best = min(free, key=lambda name: (partition not in self.members[name].warm, -room[name], name))
+            self._aim(partition, best, room)
+
+    def own(self) -> None:
+        """Find the owners now: a partition that is processed moves only to a warm copy."""
+        load: Counter[str] = Counter()
+        for partition in self.partitions:
+            target, before = self.target[partition], self.before.get(partition)
+            waits_for_copy = self._holds_copies(target) and partition not in self.members[target].warm
+            owner = target
+            if before is not None and before != target and waits_for_copy and before in self.staying:
+                owner = before
+            elif before not in self.staying and waits_for_copy and (warm := self._warm(partition)):
+                owner = min(warm, key=lambda name: (load[name], name))
+            if owner != target:
+                self.next[partition] = target
+            self.owner[partition] = owner
+            load[owner] += 1
+
+    def copy(self) -> None:
+        """Spread the copies: over other racks than the owner's first, then where one is warm, then evenly."""
+        holders = [name for name in self.staying if self._holds_copies(name)]
+        replicas = max((self.members[name].replicas for name in holders), default=0)
+        most = -(-len(self.partitions) * min(replicas, max(len(holders) - 1, 0)) // max(len(holders), 1))
+        load: Counter[str] = Counter()
+        for partition in self.partitions:
+            chosen = [self.next[partition]] if partition in self.next else []
+            wanted = replicas + len(chosen)
+            while len(chosen) < wanted:
+                racks = {self.members[name].rack for name in (self.owner[partition], *chosen)} - {""}
+                free = [name for name in holders if name not in chosen and name != self.owner[partition]]
+                if not free:
+                    break
+                chosen.append(min(free, key=lambda name: self._cost(name, partition, racks, load, most)))
+                load[chosen[-1]] += 1
+            self.copies[partition] = chosen
+
+    def shares(self) -> dict[str, Share]:
+        def of(name: str) -> Share:
+            return Share(
+                tuple(each for each in self.partitions if self.owner[each] == name),
+                tuple(each for each in self.partitions if name in self.copies[each]),
+                tuple(each for each in self.partitions if self.next.get(each) == name),
+            )
+
+        return {name: of(name) for name in self.members}
+
+    def _quotas(self) -> dict[str, int]:
+        each, more = divmod(len(self.partitions), len(self.staying))
+        known = Counter(self.before[partition] for partition in self.partitions if partition in self.before)
+        fullest = sorted(self.staying, key=lambda name: (-known[name], name))
+        return {name: each + (place < more) for place, name in enumerate(fullest)}
+
+    def _aim(self, partition: int, name: str, room: dict[str, int]) -> None:
+        self.target[partition] = name
+        room[name] -= 1
+
+    def _warm(self, partition: int) -> list[str]:
+        return [name for name in self.staying if partition in self.members[name].warm]
+
+    def _holds_copies(self, name: str) -> bool:
+        return self.members[name].replicas > 0
+
+    def _cost(
+        self, name: str, partition: int, racks: set[str], load: Mapping[str, int], most: int
+    ) -> tuple[bool, bool, bool, int, str]:
+        member = self.members[name]
+        is_full = load[name] >= most
+        return is_full, member.rack in racks, partition not in member.warm, load[name], name

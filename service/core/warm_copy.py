@@ -1,0 +1,41 @@
+"""The state that a standby has in memory, and whether the log leads on from it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.witness import IncrementsBehind, Witness, behind
+from snapreplay.snapshots.log.batches import Base
+
+
+@dataclass(frozen=True)
+class WarmCopy:
+    """The store holds the state after `last`, whose digest was compared. The log has all of it: it may be dropped.
+
+    Attributes:
+        is_sealed: the increment has a seal.
+        records_since_snapshot: applied after the newest snapshot that `last` points to, as far as is known.
+    """
+
+    last: FoundIncrement
+    is_sealed: bool = False
+    records_since_snapshot: int = 0
+
+    @property
+    def base(self) -> Base:
+        return Base.of_increment(self.last.increment, self.last.offset, is_sealed=self.is_sealed)
+
+    def may_lead_to(self, last: FoundIncrement) -> bool:
+        """Say whether `last` is the copy's own increment or a later one. Only the links between them, and the digest,
+        show that it is of the same chain."""
+        if last.offset == self.last.offset:
+            return last.increment == self.last.increment
+        return last.offset > self.last.offset and last.increment.batch > self.last.increment.batch
+
+    def ahead_of(self, increments: str, last: FoundIncrement) -> IncrementsBehind | None:
+        """Return the error if the log has lost a batch that the copy has; None if nothing shows that."""
+        seen = Witness.of(increments, self.last.increment, self.last.offset)
+        if not seen.is_ahead(increments, last):
+            return None
+        return behind("the warm copy of this process", increments, seen, last)

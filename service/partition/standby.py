@@ -1,0 +1,211 @@
+"""A warm copy of a partition that another process owns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Set
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.clock import wall_time
+from snapreplay.service.control.status import StandbyStatus, StatusBoard
+from snapreplay.service.core.repeats import Repeats
+from snapreplay.service.core.warm_copy import WarmCopy
+from snapreplay.service.recovery.examine import Examiner, LogEndsBefore
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.report import problem_of
+from snapreplay.service.runtime.tasks import cancel_and_wait, within
+from snapreplay.state.contract import Store
+
+log = logging.getLogger("snapreplay.partition")
+
+LOOK_SECONDS = 0.5
+HAND_OVER_SECONDS = 5.0
+ACCEPTABLE_LAG_OFFSETS = 10_000  # KIP-441's acceptable.recovery.lag
+
+OnStatus = Callable[[StandbyStatus], None]
+
+
+class Standby:
+    """Restores the last committed state of a partition, and follows each batch that its owner commits.
+
+    It reads committed records only, compares every recorded digest, fences nothing and writes nothing. Whatever is
+    wrong, it starts over: the log has all that it holds. `start` it once, then `end` it or `hand_over` its copy.
+    """
+
+    def __init__(self, context: Context, on_status: OnStatus) -> None:
+        """Take a context whose `restores` limits how many copies are loaded at once."""
+        self._context = context
+        self._on_status = on_status
+        self._store: Store = context.app.new_store()
+        self._copy: WarmCopy | None = None
+        self._is_following = False  # what is under way ends soon
+        self._lag_offsets = 0
+        self._asked = asyncio.Event()  # to hand over
+        self._task: asyncio.Task[None] | None = None
+        self._said = Repeats()
+        self.status = StandbyStatus(partition=context.partition)
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether a takeover would have little left to apply."""
+        return self._copy is not None and self._lag_offsets <= ACCEPTABLE_LAG_OFFSETS
+
+    def start(self) -> None:
+        """Begin to copy."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"standby-{self._context.partition}")
+
+    async def end(self) -> None:
+        """Give up the copy, and free its memory at once."""
+        if self._task is not None:
+            await cancel_and_wait(self._task)
+        self._copy = None
+        if self._store.keeps_changes:
+            self._store.clear()
+
+    async def hand_over(self) -> tuple[Store, WarmCopy] | None:
+        """End, and give the copy to the partition's new owner in this process; None: it is not warm."""
+        self._asked.set()
+        if self._is_following and self._task is not None:
+            await asyncio.wait({self._task}, timeout=HAND_OVER_SECONDS)
+        copy = self._copy if self._task is not None and self._task.done() else None
+        if copy is None:
+            await self.end()
+            return None
+        return self._store, copy
+
+    async def _run(self) -> None:
+        while not self._asked.is_set():
+            try:
+                await self._copied()
+            except SnapreplayError as error:
+                self._failed(error)
+            except Exception as error:  # else nobody would hear of it
+                log.exception("the standby of partition %d failed, and starts over", self._context.partition)
+                self._failed(error)
+            if not self._asked.is_set():
+                await within(self._context.settings.restore.retry_backoff_ms / 1000, self._asked)
+
+    async def _copied(self) -> None:
+        """Restore, then follow until asked to hand over."""
+        self._copy, self._is_following, self._store = None, False, self._context.app.new_store()
+        examiner = Examiner(self._context, self._store)
+        try:
+            refusal = await examiner.examine()
+            if refusal is not None:
+                raise refusal
+            examiner.refuse_older()
+            examiner.end_load()
+            self._warm(WarmCopy(examiner.found, self._context.seals.writes, examiner.records_since_snapshot))
+            while not self._asked.is_set():
+                await within(LOOK_SECONDS, self._asked)
+                await self._follow(examiner)
+        finally:
+            await examiner.close()
+
+    async def _follow(self, examiner: Examiner) -> None:
+        """Apply what was committed since. Half-way the store is no copy."""
+        copy = self._copy
+        try:
+            newer = await examiner.newer()
+        except LogEndsBefore as error:
+            self._ahead(error)
+            return
+        if copy is None or newer is None:
+            self._update(state="warm", error=None)
+            return
+        self._lag_offsets, self._copy = newer.offset - copy.last.offset, None
+        applied = await examiner.follow(newer)
+        pointed_anew = newer.increment.pointers[:1] != copy.last.increment.pointers[:1]
+        since = applied if pointed_anew else copy.records_since_snapshot + applied
+        self._warm(replace(copy, last=newer, records_since_snapshot=since))
+
+    def _warm(self, copy: WarmCopy) -> None:
+        self._copy, self._lag_offsets, self._is_following = copy, 0, True
+        digest = self._store.digest
+        self._update(
+            state="warm",
+            batch=copy.last.increment.batch,
+            entries=digest.count if digest else 0,
+            digest=str(digest) if digest else None,
+            error=None,
+        )
+
+    def _ahead(self, error: LogEndsBefore) -> None:
+        """Keep the copy: if the log has lost its end, nobody else may have that batch."""
+        self._warn(f"the standby keeps its copy: {error}")
+        self._update(state="ahead", error=problem_of(error))
+
+    def _failed(self, error: BaseException) -> None:
+        self._copy, self._is_following = None, False
+        self._warn(f"the standby starts over: {error}")
+        self._update(state="loading", error=problem_of(error))
+
+    def _warn(self, text: str) -> None:
+        line = self._said.line(text, asyncio.get_running_loop().time())
+        if line is not None:
+            log.warning("partition %d: %s", self._context.partition, line)
+
+    def _update(self, **changes: Any) -> None:
+        self.status = msgspec.structs.replace(
+            self.status, updated_at=wall_time(), lag_offsets=self._lag_offsets, **changes
+        )
+        self._on_status(self.status)
+
+
+class Standbys:
+    """The standbys of a process, by partition. For the runners' loop, but for `warm`."""
+
+    def __init__(self, context_of: Callable[[int], Context], board: StatusBoard) -> None:
+        self._context_of = context_of
+        self._board = board
+        self._held: dict[int, Standby] = {}
+        self._next: frozenset[int] = frozenset()
+        self._rejoin: Callable[[], None] = lambda: None
+        self._told: frozenset[int] = frozenset()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @property
+    def warm(self) -> frozenset[int]:
+        """The partitions whose copies are warm. Any thread."""
+        return frozenset(number for number, standby in tuple(self._held.items()) if standby.is_warm)
+
+    def hold(self, partitions: Set[int], coming: frozenset[int], rejoin: Callable[[], None]) -> None:
+        """Hold copies of these partitions, and of no others. `rejoin` is called once when all that are `coming`, which
+        are to be owned here, are warm."""
+        self._next, self._rejoin, self._told = coming, rejoin, frozenset()
+        for number in self._held.keys() - partitions:
+            self._end(self._held.pop(number), number)
+        for number in sorted(partitions - self._held.keys()):
+            standby = self._held[number] = Standby(self._context_of(number), self._seen)
+            standby.start()
+
+    def taken(self, number: int) -> Standby | None:
+        """Give up a standby to the partition's runner, which ends it; None: there is none."""
+        self._board.publish_standby(number, None)
+        return self._held.pop(number, None)
+
+    async def end(self) -> None:
+        """End all of them."""
+        for number in tuple(self._held):
+            self._end(self._held.pop(number), number)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    def _end(self, standby: Standby, number: int) -> None:
+        self._board.publish_standby(number, None)
+        ending = asyncio.get_running_loop().create_task(standby.end())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    def _seen(self, status: StandbyStatus) -> None:
+        if status.partition not in self._held:
+            return
+        self._board.publish_standby(status.partition, status)
+        if self._next and self._next != self._told and self._next <= self.warm:
+            self._told = self._next
+            self._rejoin()

@@ -1,0 +1,129 @@
+"""Shares partitions and copies among processes."""
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapreplay.service.core.assignment import Member, assigned
+
+MEMBERS = st.dictionaries(
+    st.sampled_from("abcdef"),
+    st.builds(
+        Member,
+        owned=st.frozensets(st.integers(0, 9)),
+        warm=st.frozensets(st.integers(0, 9)),
+        replicas=st.integers(0, 3),
+        rack=st.sampled_from(["", "r1", "r2"]),
+        is_leaving=st.booleans(),
+    ),
+    min_size=1,
+)
+COUNTS = st.integers(1, 10)
+
+
+def owners(shares):
+    return {partition: name for name, share in shares.items() for partition in share.owned}
+
+
+def after(members, shares):
+    """The members when everybody has what it was given, and every copy is warm."""
+    return {
+        name: replace(member, owned=frozenset(shares[name].owned), warm=frozenset(shares[name].copies))
+        for name, member in members.items()
+    }
+
+
+@given(MEMBERS, COUNTS)
+def test_every_partition_has_one_owner_and_its_copies_elsewhere(members, count):
+    shares = assigned(members, range(count))
+    assert Counter(each for share in shares.values() for each in share.owned) == Counter(range(count))
+    holders = {name for name, member in members.items() if member.replicas and not member.is_leaving}
+    if all(member.is_leaving for member in members.values()):
+        holders = {name for name, member in members.items() if member.replicas}
+    replicas = max((members[name].replicas for name in holders), default=0)
+    for partition, owner in owners(shares).items():
+        copies = {name for name, share in shares.items() if partition in share.copies}
+        moving = {name for name, share in shares.items() if partition in share.next}
+        assert owner not in copies
+        assert copies <= holders
+        assert moving <= copies
+        assert len(copies) == min(replicas + len(moving), len(holders - {owner}))
+
+
+@given(MEMBERS, COUNTS)
+def test_what_is_processed_moves_only_to_a_warm_copy_or_to_who_holds_none(members, count):
+    before = {name: member for name, member in members.items() if not member.is_leaving}
+    for partition, owner in owners(assigned(members, range(count))).items():
+        had = [name for name, member in before.items() if partition in member.owned]
+        if had and owner not in had:
+            assert partition in members[owner].warm or not members[owner].replicas
+
+
+@given(MEMBERS, COUNTS)
+def test_what_nobody_processes_goes_to_a_warm_copy(members, count):
+    staying = {name: member for name, member in members.items() if not member.is_leaving} or members
+    for partition, owner in owners(assigned(members, range(count))).items():
+        has_owner = any(partition in member.owned for member in staying.values())
+        warm = [name for name, member in staying.items() if partition in member.warm]
+        if warm and not has_owner and members[owner].replicas:
+            assert owner in warm
+
+
+@given(MEMBERS, COUNTS)
+def test_it_becomes_balanced_and_then_nothing_moves(members, count):
+    members = {name: replace(member, is_leaving=False) for name, member in members.items()}
+    shares = assigned(members, range(count))
+    for _ in range(3):
+        members = after(members, shares)
+        shares = assigned(members, range(count))
+    counts = [len(share.owned) for share in shares.values()]
+    assert max(counts) - min(counts) <= 1
+    assert not any(share.next for share in shares.values())
+    assert assigned(after(members, shares), range(count)) == shares
+
+
+def test_the_dead_owners_partitions_go_to_their_copies_although_that_is_uneven():
+    members = {
+        "b": Member(frozenset({2, 3}), frozenset({0, 1}), replicas=1),
+        "c": Member(frozenset({4, 5}), replicas=1),
+    }
+    shares = assigned(members, range(6))
+    assert shares["b"].owned == (0, 1, 2, 3)
+    assert shares["c"].next == (1,)  # balanced as soon as it is warm
+    assert set(shares["c"].copies) >= {1}
+
+
+def test_who_comes_back_gets_copies_first():
+    members = {"a": Member(frozenset(range(4)), replicas=1), "b": Member(replicas=1)}
+    shares = assigned(members, range(4))
+    assert (shares["a"].owned, shares["b"].owned, shares["b"].next) == ((0, 1, 2, 3), (), (2, 3))
+    assert shares["b"].copies == (0, 1, 2, 3)
+
+
+def test_who_leaves_gives_everything_to_the_copies():
+    members = {
+        "a": Member(frozenset({0, 1}), frozenset({2, 3}), replicas=1, is_leaving=True),
+        "b": Member(frozenset({2, 3}), frozenset({0, 1}), replicas=1),
+    }
+    shares = assigned(members, range(4))
+    assert shares["b"].owned == (0, 1, 2, 3)
+    assert shares["a"] == assigned({"a": Member()}, [])["a"]
+
+
+def test_without_copies_a_process_that_comes_takes_its_half_at_once():
+    members = {"a": Member(frozenset(range(4))), "b": Member()}
+    shares = assigned(members, range(4))
+    assert (shares["a"].owned, shares["b"].owned) == ((0, 1), (2, 3))
+
+
+def test_copies_are_on_other_racks():
+    members = {
+        "a": Member(frozenset({0, 1}), replicas=1, rack="r1"),
+        "b": Member(frozenset({2, 3}), replicas=1, rack="r1"),
+        "c": Member(frozenset({4, 5}), replicas=1, rack="r2"),
+    }
+    shares = assigned(members, range(6))
+    assert set(shares["c"].copies) <= {0, 1, 2, 3}
+    assert len(shares["c"].copies) == 2  # no more than its part, although the others have only each other

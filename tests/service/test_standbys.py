@@ -1,0 +1,64 @@
+"""Warm copies in other processes: they follow the owner, and take its place when it is killed or stopped."""
+
+import asyncio
+
+from tests.support import apps
+from tests.support.child import Load
+from tests.support.stage import until
+
+WARM = {"standby__replicas": 1, "snapshot__every_records": 500}
+
+
+async def in_thread(call, *arguments):
+    return await asyncio.to_thread(call, *arguments)
+
+
+def warm(child):
+    return {each["partition"]: each for each in child.get("/restore-status")["standbys"] if each["state"] == "warm"}
+
+
+async def shared(children, app_id):
+    """Start two processes; wait until each has half of four partitions and a warm copy of the other half."""
+    one = children.start("ledger", app_id, instance_id="one", **WARM)
+    await in_thread(one.wait_live, 4)
+    two = children.start("ledger", app_id, instance_id="two", **WARM)
+    await in_thread(two.wait_http)
+    await until(lambda: len(one.live()) == len(two.live()) == 2, "two and two")
+    await until(lambda: warm(one).keys() == two.live() and warm(two).keys() == one.live(), "warm copies of the rest")
+    return one, two
+
+
+async def test_the_copy_goes_on_where_a_killed_owner_was(stage, unique, children):
+    """Nothing is loaded; the digest was compared; every record counts once. It moved to a warm copy in the first
+    place, and does so once more when a process comes back."""
+    here = await stage(apps.ledger(unique("warm")), partitions=4)
+    with Load(here):
+        one, two = await shared(children, here.app.app_id)
+        copied = {n for n, each in two.partitions().items() if each["warm"] == "copied"}
+        assert copied == two.live(), "it took them over warm"
+        lost = one.live()
+        one.kill()
+        await until(lambda: len(two.live()) == 4, "all partitions with the survivor")
+        for number in lost:
+            restore = two.partitions()[number]
+            assert (restore["warm"], restore["snapshot"]) == ("copied", None)
+            assert restore["proof"]["recorded"] == restore["proof"]["computed"]
+        assert not warm(two)
+    assert await in_thread(two.terminate) == 0
+    async with here.running() as service:
+        await here.assert_exactly_once(service)
+
+
+async def test_a_planned_stop_hands_over_to_the_copies(stage, unique, children):
+    """The partitions are with the other process before this one has left."""
+    here = await stage(apps.ledger(unique("stop")), partitions=4)
+    with Load(here):
+        one, two = await shared(children, here.app.app_id)
+        given = one.live()
+        assert await in_thread(one.terminate) == 0
+        await until(lambda: len(two.live()) == 4, "all partitions with the other one")
+        assert {two.partitions()[number]["warm"] for number in given} == {"copied"}
+        assert "4 partitions" not in one.log.split("SIGTERM")[-1], "it had given them away before"
+    assert await in_thread(two.terminate) == 0
+    async with here.running() as service:
+        await here.assert_exactly_once(service)
