@@ -16,6 +16,7 @@ from rich.text import Text
 from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.output import Format, console, print_json, table
+from snapreplay.counted import counted
 from snapreplay.service.core.phase import RECOVERING, Phase
 
 if TYPE_CHECKING:
@@ -47,7 +48,17 @@ def print_status(status: Json) -> None:
     for each in status["partitions"]:
         for line in troubles(each):
             out.print(Text(line), soft_wrap=True)
+    for each in status.get("standbys", ()):
+        out.print(Text(standby(each)), soft_wrap=True)
     out.print(Text(f"{status['app_id']}: {summary(status)}"), soft_wrap=True)
+
+
+def standby(copy: Json) -> str:
+    """Write one line, such as "standby of partition 3: warm, batch 1,204, 0 offsets behind"."""
+    line = f"standby of partition {copy['partition']}: {copy['state']}"
+    if copy["batch"] is not None:
+        line += f", batch {copy['batch']:,}, {counted(copy['lag_offsets'], 'offset')} behind"
+    return f"{line}; {copy['error']['message']}" if copy["error"] else line
 
 
 def summary(status: Json) -> str:

@@ -18,6 +18,7 @@ from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.refusals import Expected
 from snapreplay.service.core.retained import Ending, RetainedState
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim
 from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import FromSnapshot, LogStarts
@@ -100,6 +101,8 @@ def answers(effect: effects.Effect) -> list[events.Event]:
             return [loaded, damaged, *(replace(damaged, refusal=each) for each in REFUSALS), *FAILED]
         case effects.Load():
             return [events.StartLoaded(Base(-1, NO_OFFSET, 0, {})), *FAILED]
+        case effects.Advance(copy=WarmCopy()):
+            return [events.Advanced(), events.CopyUnusable(), FAILED[0]]
         case effects.Advance(mode=mode):
             advanced = [events.Advanced(), events.Advanced(damage="an increment")]
             return [*advanced, events.ModeUnavailable(mode, DamagedError("d")), *FAILED]
@@ -130,9 +133,11 @@ def courses(recovery: Recovery, event: events.Event, way: tuple[Taken, ...] = ()
 
 
 def all_courses() -> Iterator[tuple[Taken, ...]]:
-    """Yield the courses with and without a state in memory, and with one that is to be upgraded."""
+    """Yield the courses with and without a state in memory, with one that is to be upgraded, and with a warm copy."""
     for expected, kept in ((US, None), (US, KEPT), (NEWER, None)):
         yield from courses(Recovery(expected, RestoreMode.CHANGES, kept=kept), events.Begin())
+    for copied in (BEFORE, LAST, DOUBTFUL):
+        yield from courses(Recovery(US, RestoreMode.CHANGES, copy=WarmCopy(copied)), events.Begin())
 
 
 def table() -> dict[tuple[Phase, type[events.Event]], set[type[effects.Effect]]]:

@@ -1,4 +1,4 @@
-"""Every course of one attempt of a recovery, with and without a state in memory: what must never be skipped."""
+"""Every course of one attempt of a recovery, with and without a state or a warm copy in memory: what must never be skipped."""
 
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.phase import Phase, may_follow
@@ -14,6 +14,7 @@ PROOF = (
     events.Advanced,
     events.InputsChecked,
 )
+COPY_PROOF = tuple(each for each in PROOF if each is not events.StartLoaded)
 WARM_PROOF = (*PROOF[:4], events.TopicIdsRead, events.Reentered, events.InputsChecked)
 
 
@@ -28,11 +29,12 @@ def test_every_course_is_by_allowed_transitions_and_live_by_the_whole_proof() ->
         if isinstance(course[-1].effect, effects.GoLive):
             lives += 1
             loaded = any(isinstance(each.effect, effects.Load) for each in course)
-            assert loaded or course[0].before.kept is not None
+            copied = not loaded and course[0].before.copy is not None
+            assert loaded or copied or course[0].before.kept is not None
             last = {type(each.event): number for number, each in enumerate(course)}
             if not loaded and course[-1].after.window is None:  # nothing lies before the claim
                 last[events.WindowRead] = last[events.ClaimSeen]
-            order = [last[kind] for kind in (PROOF if loaded else WARM_PROOF)]
+            order = [last[kind] for kind in (PROOF if loaded else COPY_PROOF if copied else WARM_PROOF)]
             assert order == sorted(order)
             assert last.get(events.InputsAdded, -1) < last[events.InputsChecked]
     assert lives > 50

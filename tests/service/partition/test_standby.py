@@ -1,0 +1,166 @@
+"""A warm copy of one partition: it follows the owner, and is handed over whole or not at all."""
+
+import asyncio
+
+import pytest
+
+from snapreplay.errors import DamagedError
+from snapreplay.service.partition.standby import Standby
+from snapreplay.service.recovery.examine import Examiner
+from tests.support.in_memory import virtual
+from tests.support.stage import until
+
+
+class Copied:
+    """A standby of the bench's partition, with every status that it has told."""
+
+    def __init__(self, context):
+        self.told = []
+        self.standby = Standby(context, self.told.append)
+        self.standby.start()
+
+    @property
+    def status(self):
+        return self.told[-1] if self.told else self.standby.status
+
+    async def warm(self, batch):
+        await until(lambda: (self.status.state, self.status.batch) == ("warm", batch), f"batch {batch}")
+        return self.status
+
+
+async def live(bench, *given):
+    one = await bench.owner(*given)
+    await one.phase("live")
+    return one
+
+
+async def taken_over(bench, copied):
+    """End the owner; let another one go on from the copy. Returns its status."""
+    handed = await copied.standby.hand_over()
+    two = await bench.owner("two")
+    two.runner.take(*handed)
+    await two.phase("live")
+    return two
+
+
+@virtual
+async def test_it_follows_every_batch_and_another_owner_goes_on_from_it(bench):
+    """Nothing is loaded, the last batches are applied, and the digest is the recorded one."""
+    one = await live(bench)
+    await bench.feed(10)
+    await one.position(10)
+    copied = Copied(await bench.context("two"))
+    await copied.warm(one.status.batch)
+    await bench.feed(10)
+    await one.position(20)
+    status = await copied.warm(one.status.batch)
+    assert (status.entries, status.digest) == (one.status.state_entries, str(one.runner.store.digest))
+    await bench.feed(10)
+    await one.position(30)
+    two = await taken_over(bench, copied)
+    restore = two.status.restore
+    assert (restore.warm, restore.snapshot) == ("copied", None)
+    assert restore.proof.recorded == restore.proof.computed
+    await bench.feed(10)
+    await bench.assert_exactly_once(two)
+
+
+@virtual
+async def test_it_leaves_no_trace(bench):
+    """No claim, no fence: the owner keeps its producer."""
+    one = await live(bench)
+    await bench.feed(10)
+    await one.position(10)
+    before = await bench.read(bench.increments)
+    copied = Copied(await bench.context("two"))
+    await copied.warm(one.status.batch)
+    assert await bench.read(bench.increments) == before
+    await copied.standby.end()
+    await bench.feed(10)
+    await bench.assert_exactly_once(one)
+
+
+@virtual
+async def test_what_is_not_committed_is_not_copied(bench):
+    """The changes of an open transaction are in the log, and no reader sees them."""
+    one = await live(bench)
+    await bench.feed(10)
+    await one.position(10)
+    copied = Copied(await bench.context("two"))
+    batch = (await copied.warm(one.status.batch)).batch
+    one.loses_answers()
+    bench.open_transaction("somebody", bench.increments, b"not ours")
+    looks = len(copied.told)
+    await until(lambda: len(copied.told) > looks + 2, "two more looks")
+    assert copied.status.batch == batch
+    await copied.standby.end()
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+@virtual
+async def test_a_copy_is_handed_over_whole_or_not_at_all(bench, monkeypatch, hangs):
+    """What is cut off in the middle of a batch is no state of the log; what ends in time is waited for."""
+    one = await live(bench)
+    await bench.feed(10)
+    await one.position(10)
+    copied = Copied(await bench.context("two"))
+    await copied.warm(one.status.batch)
+    begun, follow = asyncio.Event(), Examiner.follow
+
+    async def slow(self, newer):
+        begun.set()
+        await asyncio.sleep(1000 if hangs else 1)
+        return await follow(self, newer)
+
+    monkeypatch.setattr(Examiner, "follow", slow)
+    await bench.feed(10)
+    await one.position(20)
+    await begun.wait()
+    handed = await copied.standby.hand_over()
+    assert (handed is None) == hangs
+    if handed is not None:
+        assert handed[0].digest == handed[1].last.increment.digest
+        assert handed[1].last.increment.batch == one.status.batch
+
+
+@virtual
+async def test_whatever_is_wrong_it_says_why_and_starts_over(bench, monkeypatch):
+    """It is no owner: nothing is FAILED."""
+    one = await live(bench)
+    await bench.feed(10)
+    await one.position(10)
+    follow, refused = Examiner.follow, []
+
+    async def first_refused(self, newer):
+        if not refused:
+            refused.append(newer)
+            raise DamagedError("increments-0 offset 7: checksum")
+        return await follow(self, newer)
+
+    monkeypatch.setattr(Examiner, "follow", first_refused)
+    copied = Copied(await bench.context("two"))
+    await copied.warm(one.status.batch)
+    await bench.feed(10)
+    await one.position(20)
+    assert (await copied.warm(one.status.batch)).error is None
+    (failed,) = [each for each in copied.told if each.error is not None]
+    assert (failed.state, failed.error.kind) == ("loading", "DamagedError")
+    await copied.standby.end()
+
+
+@virtual
+async def test_a_copy_that_is_ahead_of_the_log_is_kept(bench):
+    """The log has lost its end: whoever takes over says so, and the copy is still there."""
+    one = await live(bench)
+    await bench.feed(10)
+    await one.position(10)
+    copied = Copied(await bench.context("two"))
+    await copied.warm(one.status.batch)
+    await one.end()
+    records = (await bench.read(bench.increments))[0]
+    bench.recreate(bench.increments, records[:-3])
+    await until(lambda: copied.status.state == "ahead", "ahead")
+    assert "but batch" in copied.status.error.message
+    handed = await copied.standby.hand_over()
+    assert handed is not None
+    assert handed[1].last.increment.batch == copied.status.batch
