@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from snapreplay.service.config.groups import RetentionSettings as RetentionSettings
     from snapreplay.service.config.groups import SealSettings as SealSettings
     from snapreplay.service.config.groups import SnapshotSettings as SnapshotSettings
+    from snapreplay.service.config.groups import StandbySettings as StandbySettings
     from snapreplay.service.config.groups import StreamTimeSettings as StreamTimeSettings
     from snapreplay.service.config.groups import TimeoutSettings as TimeoutSettings
     from snapreplay.service.config.settings import Settings as Settings
@@ -73,7 +74,7 @@ _NAMES = {
     "errors": "NotBegun NotCaughtUp NotLive PartitionNotLive RecordError RetryableError ServiceClosed SnapreplayError"
     " StopError UnknownPartition UsageError",
     "service.config.groups": "BatchSettings ChangelogSettings ErrorSettings GroupSettings HttpSettings RestoreSettings"
-    " RetentionSettings SealSettings SnapshotSettings StreamTimeSettings TimeoutSettings",
+    " RetentionSettings SealSettings SnapshotSettings StandbySettings StreamTimeSettings TimeoutSettings",
     "service.config.settings": "Settings load_settings",
     "service.kafka.client_log": "summarise_client_log",
     "service.program": "ensure_topics init run running",

@@ -345,13 +345,7 @@ class StandbyStatus(msgspec.Struct, frozen=True):
     """A warm copy of a partition that another process owns. What is null is not known (yet)."""
 
     partition: Count
-    state: Annotated[
-        str,
-        said(
-            "loading: its state is restored. warm: it follows the owner. ahead: the log ends before its last batch.",
-            enum=["loading", "warm", "ahead"],
-        ),
-    ] = "loading"
+    state: Annotated[str, one_of("loading", "warm", "ahead")] = "loading"
     batch: Annotated[Count | None, said("The last batch that was applied, its digest compared.")] = None
     lag_offsets: Annotated[Count, said("Offsets of the increments topic behind it, when it last looked.")] = 0
     entries: Count = 0

@@ -1,4 +1,4 @@
-"""Which process of a group owns which partition, and which others hold a warm copy of it. Pure.
+"""Says which process of a group owns which partition, and which others hold a warm copy of it. Pure.
 
 What moves costs a recovery, so an owner keeps what it has. A partition whose owner is gone goes to a process with a
 warm copy. A process that is to own more first gets a copy; the partition moves when that copy is warm (KIP-441).
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Holding(NamedTuple):
-    """What a process has of the app's partitions.
+    """The partitions that a process has, owned or copied.
 
     Attributes:
         owned: those that it processes.
@@ -26,7 +26,7 @@ class Holding(NamedTuple):
 
 @dataclass(frozen=True)
 class Member:
-    """What a process says of itself when it joins the group.
+    """One process, as it describes itself when it joins the group.
 
     Attributes:
         owned: the partitions that it processes.
@@ -45,7 +45,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Share:
-    """What the group gives to one process: partitions to own, and partitions to hold a copy of, both sorted.
+    """The share of one process: partitions to own, and partitions to hold a copy of, both sorted.
 
     `next` are those copies whose partitions move here as soon as the copies are warm.
     """

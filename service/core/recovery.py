@@ -145,9 +145,7 @@ def step(recovery: Recovery, event: events.Event) -> tuple[Recovery, effects.Eff
         case events.InputsChecked(appeared):
             return _inputs_checked(recovery, appeared)
         case events.InputsAdded(last):
-            kept = recovery.kept and recovery.kept.led_on(last)
-            added = replace(recovery, last=last, kept=kept, appeared=())
-            return added, effects.CheckInputs(last, in_memory=kept is not None)
+            return _inputs_added(recovery, last)
         case events.InputsRefused():
             return _inputs_refused(recovery, event)
         case events.EffectFailed(error):
@@ -366,6 +364,12 @@ def _inputs_checked(recovery: Recovery, appeared: tuple[str, ...]) -> tuple[Reco
     if checked.is_older:
         return checked, effects.Upgrade(_some(checked.last))
     return _ready(checked)
+
+
+def _inputs_added(recovery: Recovery, last: FoundIncrement) -> tuple[Recovery, effects.Effect]:
+    kept = recovery.kept and recovery.kept.led_on(last)
+    added = replace(recovery, last=last, kept=kept, appeared=())
+    return added, effects.CheckInputs(last, in_memory=kept is not None)
 
 
 def _ready(recovery: Recovery) -> tuple[Recovery, effects.Effect]:

@@ -161,7 +161,7 @@ class Membership:
 
     @property
     def share(self) -> Share:
-        """What the group gave to us last; empty before the first assignment."""
+        """The share that the group gave to us last; empty before the first assignment."""
         return self._assignor.share
 
     def rejoin(self) -> None:

@@ -136,7 +136,7 @@ def all_courses() -> Iterator[tuple[Taken, ...]]:
     """Yield the courses with and without a state in memory, with one that is to be upgraded, and with a warm copy."""
     for expected, kept in ((US, None), (US, KEPT), (NEWER, None)):
         yield from courses(Recovery(expected, RestoreMode.CHANGES, kept=kept), events.Begin())
-    for copied in (BEFORE, LAST, DOUBTFUL):
+    for copied in (BEFORE, LAST, found(9, 29, owner_epoch=21)):
         yield from courses(Recovery(US, RestoreMode.CHANGES, copy=WarmCopy(copied)), events.Begin())
 
 

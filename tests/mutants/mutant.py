@@ -100,6 +100,7 @@ def _copy_checkout(target: Path) -> None:
 PARTS = (
     "recoveries",
     "upgrades",
+    "standbys",
     "commits",
     "snapshots",
     "ownerships",

@@ -37,6 +37,7 @@ def after(members, shares):
 
 @given(MEMBERS, COUNTS)
 def test_every_partition_has_one_owner_and_its_copies_elsewhere(members, count):
+    """Whatever the processes say of themselves."""
     shares = assigned(members, range(count))
     assert Counter(each for share in shares.values() for each in share.owned) == Counter(range(count))
     holders = {name for name, member in members.items() if member.replicas and not member.is_leaving}
@@ -54,6 +55,7 @@ def test_every_partition_has_one_owner_and_its_copies_elsewhere(members, count):
 
 @given(MEMBERS, COUNTS)
 def test_what_is_processed_moves_only_to_a_warm_copy_or_to_who_holds_none(members, count):
+    """A move to a cold process would cost a restore."""
     before = {name: member for name, member in members.items() if not member.is_leaving}
     for partition, owner in owners(assigned(members, range(count))).items():
         had = [name for name, member in before.items() if partition in member.owned]
@@ -63,6 +65,7 @@ def test_what_is_processed_moves_only_to_a_warm_copy_or_to_who_holds_none(member
 
 @given(MEMBERS, COUNTS)
 def test_what_nobody_processes_goes_to_a_warm_copy(members, count):
+    """Being live comes before being even."""
     staying = {name: member for name, member in members.items() if not member.is_leaving} or members
     for partition, owner in owners(assigned(members, range(count))).items():
         has_owner = any(partition in member.owned for member in staying.values())
@@ -73,6 +76,7 @@ def test_what_nobody_processes_goes_to_a_warm_copy(members, count):
 
 @given(MEMBERS, COUNTS)
 def test_it_becomes_balanced_and_then_nothing_moves(members, count):
+    """Two more assignments do, once the copies are warm."""
     members = {name: replace(member, is_leaving=False) for name, member in members.items()}
     shares = assigned(members, range(count))
     for _ in range(3):
@@ -85,6 +89,7 @@ def test_it_becomes_balanced_and_then_nothing_moves(members, count):
 
 
 def test_the_dead_owners_partitions_go_to_their_copies_although_that_is_uneven():
+    """The cold process gets a copy of what it is to own."""
     members = {
         "b": Member(frozenset({2, 3}), frozenset({0, 1}), replicas=1),
         "c": Member(frozenset({4, 5}), replicas=1),
@@ -96,6 +101,7 @@ def test_the_dead_owners_partitions_go_to_their_copies_although_that_is_uneven()
 
 
 def test_who_comes_back_gets_copies_first():
+    """The owner goes on meanwhile."""
     members = {"a": Member(frozenset(range(4)), replicas=1), "b": Member(replicas=1)}
     shares = assigned(members, range(4))
     assert (shares["a"].owned, shares["b"].owned, shares["b"].next) == ((0, 1, 2, 3), (), (2, 3))
@@ -103,6 +109,7 @@ def test_who_comes_back_gets_copies_first():
 
 
 def test_who_leaves_gives_everything_to_the_copies():
+    """It is given nothing, not even copies."""
     members = {
         "a": Member(frozenset({0, 1}), frozenset({2, 3}), replicas=1, is_leaving=True),
         "b": Member(frozenset({2, 3}), frozenset({0, 1}), replicas=1),
@@ -113,12 +120,14 @@ def test_who_leaves_gives_everything_to_the_copies():
 
 
 def test_without_copies_a_process_that_comes_takes_its_half_at_once():
+    """As it would with any other assignor."""
     members = {"a": Member(frozenset(range(4))), "b": Member()}
     shares = assigned(members, range(4))
     assert (shares["a"].owned, shares["b"].owned) == ((0, 1), (2, 3))
 
 
 def test_copies_are_on_other_racks():
+    """As far as no process has more than its part of them."""
     members = {
         "a": Member(frozenset({0, 1}), replicas=1, rack="r1"),
         "b": Member(frozenset({2, 3}), replicas=1, rack="r1"),

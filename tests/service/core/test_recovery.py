@@ -210,6 +210,7 @@ def test_a_copy_of_another_chain_is_restored_in_full(copy):
 
 
 def test_a_copy_is_kept_until_it_was_tried_and_never_tried_twice():
+    """What failed on the way has left it between two batches."""
     error = events.EffectFailed(RetryableError("no broker"))
     assert drive(*FOUND, error, *STARTED, copy=COPY)[1].copy is COPY
     assert drive(*STARTED, error, *STARTED, copy=COPY)[1] == effects.Load(FromSnapshot(pointer(8)))
