@@ -9,13 +9,12 @@ The order is the correctness argument (docs: ARCHITECTURE.md "A recovery's way")
     reenter   when the state in memory leads to exactly that increment: load and advance are not needed
     begin     when the log does not lead to the state in memory, and it is the only copy: write it, begin the chain anew
     load      the newest usable full snapshot it points to, or nothing when the log is whole from genesis
+    copy      instead of load, when a standby's warm copy is in memory and leads to that increment
     advance   by the recorded changes, or by replaying the input; the digest must be the recorded one
     check     the inputs are the logs that were processed
     upgrade   when the state has an older schema_version that the app upgrades: write it, begin the chain anew
     add       when topics match a pattern of the inputs and are none yet: an increment makes them inputs
     live
-
-A standby's warm copy takes the place of `load`. If it does not lead to the last increment, `load` follows after all.
 
 Whatever fails transiently starts again from the fence, with back-off. Whatever a person must decide ends in
 `Fail`. Pure: no clock, no ids, no IO; one effect at a time, its outcome is the next event.
@@ -310,13 +309,10 @@ def _warm_or_cold(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
     copy, last = recovery.copy, _some(recovery.last)
     if copy is None:
         return _choose_start(recovery)
-    lost = copy.ahead_of(recovery.expected.increments_topic, last)
-    if lost is not None:
+    if (lost := copy.ahead_of(recovery.expected.increments_topic, last)) is not None:
         return recovery, effects.Fail(lost)
-    tried = replace(recovery, copy=None)
-    if not copy.may_lead_to(last):
-        return _choose_start(tried)
-    return replace(tried, phase=Phase.ADVANCING), effects.Advance(copy.base, last, recovery.chosen_mode, copy)
+    tried, way = replace(recovery, copy=None), effects.Advance(copy.base, last, recovery.chosen_mode, copy)
+    return (replace(tried, phase=Phase.ADVANCING), way) if copy.may_lead_to(last) else _choose_start(tried)
 
 
 def _choose_start(recovery: Recovery) -> tuple[Recovery, effects.Effect]:

@@ -20,7 +20,6 @@ from snapreplay.service.core.refusals import (
 )
 from snapreplay.service.core.retained import RetainedState, Warm
 from snapreplay.service.core.search import FoundIncrement, SearchWindow
-from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.core.witness import IncrementsBehind, Witness, behind
 from snapreplay.snapshots.format.records import Claim
 from snapreplay.snapshots.log.batches import Base
@@ -182,47 +181,6 @@ def test_a_memory_that_does_not_add_up_is_restored_in_full():
     found = (*SEEN, events.WindowRead(LAST), TOPICS)
     recovery, effect = drive(*found, events.RetainedUnusable(), kept=KEPT)
     assert (recovery.kept, effect) == (None, effects.ReadStarts(LAST))
-
-
-# ---- a standby's copy is in memory -------------------------------------------------------------
-
-COPY = WarmCopy(FoundIncrement(increment(7), 21))
-
-
-def test_a_warm_copy_takes_the_place_of_the_snapshot():
-    """The way is the same but for the load: the log decides what is missing."""
-    recovery, effect = drive(*STARTED, copy=COPY)
-    assert (recovery.phase, recovery.copy) == (Phase.ADVANCING, None)
-    assert effect == effects.Advance(COPY.base, LAST, RestoreMode.CHANGES, COPY)
-    _, effect = step(recovery, events.Advanced())
-    assert effect == effects.CheckInputs(LAST)
-
-
-@pytest.mark.parametrize(
-    "copy", [COPY, WarmCopy(FoundIncrement(increment(9, owner_epoch=29), LAST.offset)), WarmCopy(LAST)]
-)
-def test_a_copy_of_another_chain_is_restored_in_full(copy):
-    """Whether that shows before it is brought forward or then."""
-    recovery, effect = drive(*STARTED, copy=copy)
-    if isinstance(effect, effects.Advance):
-        _, effect = step(recovery, events.CopyUnusable())
-    assert effect == effects.Load(FromSnapshot(pointer(8)))
-
-
-def test_a_copy_is_kept_until_it_was_tried_and_never_tried_twice():
-    """What failed on the way has left it between two batches."""
-    error = events.EffectFailed(RetryableError("no broker"))
-    assert drive(*FOUND, error, *STARTED, copy=COPY)[1].copy is COPY
-    assert drive(*STARTED, error, *STARTED, copy=COPY)[1] == effects.Load(FromSnapshot(pointer(8)))
-
-
-def test_a_log_that_ends_before_the_copy_has_lost_its_end():
-    """The copy stays in memory: nobody else may have that batch."""
-    ahead = WarmCopy(FoundIncrement(increment(10), 33))
-    recovery, effect = drive(*STARTED, copy=ahead)
-    assert isinstance(effect.error, IncrementsBehind)
-    assert "batch 10 was committed at offset 33, as the warm copy of this process says" in effect.error.message
-    assert recovery.copy is ahead
 
 
 # ---- where to start ----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Every course of one attempt of a recovery, with and without a state or a warm copy in memory: what must never be skipped."""
+"""Every course of one attempt of a recovery, also with a state or a warm copy in memory: what must never be skipped."""
 
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.phase import Phase, may_follow

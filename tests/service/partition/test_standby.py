@@ -1,6 +1,7 @@
 """A warm copy of one partition: it follows the owner, and is handed over whole or not at all."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ class Copied:
     """A standby of the bench's partition, with every status that it has told."""
 
     def __init__(self, context):
-        self.told = []
+        self.told: list[Any] = []
         self.standby = Standby(context, self.told.append)
         self.standby.start()
 
@@ -129,7 +130,7 @@ async def test_whatever_is_wrong_it_says_why_and_starts_over(bench, monkeypatch)
     one = await live(bench)
     await bench.feed(10)
     await one.position(10)
-    follow, refused = Examiner.follow, []
+    follow, refused = Examiner.follow, list[Any]()
 
     async def first_refused(self, newer):
         if not refused:
