@@ -43,7 +43,6 @@ class Standby:
         self._on_status = on_status
         self._store: Store = context.app.new_store()
         self._copy: WarmCopy | None = None
-        self._is_following = False  # what is under way ends soon
         self._lag_offsets = 0
         self._asked = asyncio.Event()  # to hand over
         self._task: asyncio.Task[None] | None = None
@@ -70,7 +69,7 @@ class Standby:
     async def hand_over(self) -> tuple[Store, WarmCopy] | None:
         """End, and give the copy to the partition's new owner in this process; None: it is not warm."""
         self._asked.set()
-        if self._is_following and self._task is not None:
+        if self._copy is not None and self._task is not None:
             await asyncio.wait({self._task}, timeout=HAND_OVER_SECONDS)
         copy = self._copy if self._task is not None and self._task.done() else None
         if copy is None:
@@ -92,7 +91,7 @@ class Standby:
 
     async def _copied(self) -> None:
         """Restore, then follow until asked to hand over."""
-        self._copy, self._is_following, self._store = None, False, self._context.app.new_store()
+        self._copy, self._store = None, self._context.app.new_store()
         examiner = Examiner(self._context, self._store)
         try:
             refusal = await examiner.examine()
@@ -108,7 +107,7 @@ class Standby:
             await examiner.close()
 
     async def _follow(self, examiner: Examiner) -> None:
-        """Apply what was committed since. Half-way the store is no copy."""
+        """Apply what was committed since."""
         copy = self._copy
         try:
             newer = await examiner.newer()
@@ -118,14 +117,14 @@ class Standby:
         if copy is None or newer is None:
             self._update(state="warm", error=None)
             return
-        self._lag_offsets, self._copy = newer.offset - copy.last.offset, None
+        self._lag_offsets = newer.offset - copy.last.offset
         applied = await examiner.follow(newer)
         pointed_anew = newer.increment.pointers[:1] != copy.last.increment.pointers[:1]
         since = applied if pointed_anew else copy.records_since_snapshot + applied
         self._warm(replace(copy, last=newer, records_since_snapshot=since))
 
     def _warm(self, copy: WarmCopy) -> None:
-        self._copy, self._lag_offsets, self._is_following = copy, 0, True
+        self._copy, self._lag_offsets = copy, 0
         digest = self._store.digest
         self._update(
             state="warm",
@@ -141,7 +140,7 @@ class Standby:
         self._update(state="ahead", error=problem_of(error))
 
     def _failed(self, error: BaseException) -> None:
-        self._copy, self._is_following = None, False
+        self._copy = None
         self._warn(f"the standby starts over: {error}")
         self._update(state="loading", error=problem_of(error))
 

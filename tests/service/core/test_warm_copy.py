@@ -26,12 +26,19 @@ def test_a_warm_copy_takes_the_place_of_the_snapshot():
 
 
 @pytest.mark.parametrize(
-    "copy", [COPY, WarmCopy(FoundIncrement(increment(9, owner_epoch=29), LAST.offset)), WarmCopy(LAST)]
+    ("copy", "is_tried"),
+    [
+        (COPY, True),
+        (WarmCopy(LAST), True),
+        (WarmCopy(FoundIncrement(increment(9, owner_epoch=29), LAST.offset)), False),
+        (WarmCopy(FoundIncrement(increment(9), LAST.offset - 4)), False),
+    ],
 )
-def test_a_copy_of_another_chain_is_restored_in_full(copy):
+def test_a_copy_of_another_chain_is_restored_in_full(copy, is_tried):
     """Whether that shows before it is brought forward or then."""
     recovery, effect = drive(*STARTED, copy=copy)
-    if isinstance(effect, effects.Advance):
+    assert isinstance(effect, effects.Advance) == is_tried
+    if is_tried:
         _, effect = step(recovery, events.CopyUnusable())
     assert effect == effects.Load(FromSnapshot(pointer(8)))
 
