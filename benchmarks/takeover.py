@@ -1,0 +1,147 @@
+"""Seconds without an output while a partition moves to the other of two processes, 1 M keys:
+`python -m benchmarks.takeover`.
+
+Two processes of one app own one partition. A record arrives every 10 ms. The owner is killed (SIGKILL) or stopped
+(SIGTERM), with and without a standby in the other process. Measured: the longest time in which no read_committed reader
+saw a new output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import Producer
+
+from benchmarks import harness
+from snapreplay.devbroker.broker import LocalBroker
+
+APP = "benchmarks/ledger_app.py"
+SESSION_MS = 6000
+PAUSE_SECONDS = 0.01
+WATCHED_SECONDS = 20.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=5)
+    arguments = parser.parse_args()
+    print(f"{arguments.keys:,} keys, session {SESSION_MS} ms; {harness.machine()}", flush=True)
+    for replicas in (1, 0):
+        with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
+            pair = Pair(broker.bootstrap_servers, Path(scratch), replicas)
+            pair.prepare(arguments.keys)
+            for way in ("SIGTERM", "SIGKILL"):
+                gaps = sorted(pair.gap(way) for _ in range(arguments.runs))
+                shown = " / ".join(f"{each:.2f}" for each in (gaps[0], gaps[len(gaps) // 2], gaps[-1]))
+                print(f"{way}, {replicas} standby: {shown} s without an output", flush=True)
+            pair.end()
+
+
+class Pair:
+    """Two processes, of which one owns the partition."""
+
+    def __init__(self, servers: str, scratch: Path, replicas: int) -> None:
+        self._servers, self._scratch, self._replicas = servers, scratch, replicas
+        self._ports = {"a": harness.free_port(), "b": harness.free_port()}
+        self._running: dict[str, tuple[Any, psutil.Process]] = {}
+        self._lives = 0
+
+    def prepare(self, keys: int) -> None:
+        harness.create_topics(self._servers, "bench-in", "bench-out")
+        harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", self._servers)
+        harness.snapreplay("init", APP, "--bootstrap-servers", self._servers)
+        harness.load(self._servers, "bench-in", keys, keys)
+        end = harness.CommittedEnd(self._servers, "bench-out")
+        self._start("a")
+        harness.wait_until(lambda: end() >= keys, "the first life", 0.1)
+        end.close()
+        harness.snapreplay("trigger-snapshot", "--wait", "--url", f"http://127.0.0.1:{self._ports['a']}")
+        self._start("b")
+
+    def gap(self, way: str) -> float:
+        """End the owner; return the longest time without an output. Then there are two processes again."""
+        owner = self._ready()
+        end = harness.CommittedEnd(self._servers, "bench-out")
+        block, process = self._running.pop(owner)
+        with feeding(self._servers):
+            began = last = time.perf_counter()
+            longest, seen = 0.0, end()
+            process.terminate() if way == "SIGTERM" else process.kill()
+            while time.perf_counter() - began < WATCHED_SECONDS:
+                now_at = end()
+                if now_at > seen:
+                    now = time.perf_counter()
+                    longest, last, seen = max(longest, now - last), now, now_at
+        end.close()
+        block.__exit__(None, None, None)
+        self._start(owner)
+        return longest
+
+    def end(self) -> None:
+        for block, _ in self._running.values():
+            block.__exit__(None, None, None)
+
+    def _start(self, name: str) -> None:
+        self._lives += 1
+        arguments = harness.service_arguments(APP, self._servers, self._ports[name])
+        settings = (
+            f"instance_id={name}",
+            f"standby.replicas={self._replicas}",
+            f"group.session_timeout_ms={SESSION_MS}",
+        )
+        block = harness.child(
+            self._scratch / f"{self._lives}.log", *arguments, *(part for each in settings for part in ("--set", each))
+        )
+        self._running[name] = (block, block.__enter__())
+
+    def _ready(self) -> str:
+        """Wait until one process is LIVE and the other one a member, with a warm copy if there is to be one."""
+
+        def owner() -> str:
+            found = ""
+            for name in self._running:
+                status: Any = harness.get(self._ports[name], "/restore-status")
+                checks: Any = harness.get(self._ports[name], "/readyz")
+                if status is None or checks is None:
+                    return ""
+                if status["summary"]["all_live"]:
+                    found = name
+                elif [each["state"] for each in status["standbys"]] != ["warm"] * self._replicas:
+                    return ""
+            return found
+
+        harness.wait_until(lambda: bool(owner()), "both processes", 0.2)
+        return owner()
+
+
+@contextmanager
+def feeding(servers: str) -> Iterator[None]:
+    """Send a record every 10 ms for the length of the block."""
+    producer, over = Producer({"bootstrap.servers": servers, "linger.ms": 0}), threading.Event()
+
+    def feed() -> None:
+        while not over.wait(PAUSE_SECONDS):
+            producer.produce("bench-in", b'{"amount": 1, "ts": 1700000000000, "pad": ""}', b"acct0000001", 0)
+            producer.poll(0)
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        producer.flush(10)
+
+
+if __name__ == "__main__":
+    main()
