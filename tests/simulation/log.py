@@ -81,6 +81,8 @@ class Log:
         """The leader epochs, each with its first offset: what Kafka keeps in `leader-epoch-checkpoint`."""
         self.elections = 0
         self.lost: list[Written] = []
+        self.was_cut = False
+        """Its end was lost once: also where nothing but markers was in it, and nothing is in `lost`."""
         self._serials = count() if serials is None else serials
         self._open: dict[Transaction, int] = {}  # by first offset
         self._waiting: list[asyncio.Future[None]] = []
@@ -271,6 +273,7 @@ class Log:
             start_offset: of the replica, or the directory, that is left.
         """
         count = self.end - end_offset
+        self.was_cut = self.was_cut or count > 0
         for transaction in {each for each in self.transactions if each is not None}:
             if self._loses_its_end(transaction, end_offset):
                 self._leave_hanging(transaction, end_offset)

@@ -60,7 +60,7 @@ class Oracle:
                 skipped = self._check_batch(story, entry, produced, written.serial)
                 _check_letters(story, entry, skipped, letters.pop(made_by, []))
                 self._check_state(story, entry)
-                if log.lost:
+                if log.was_cut:
                     story.keep()
         where = f"partition {number}"
         require(not outputs, f"{where}: outputs without an increment: {list(outputs.values())}")
@@ -100,7 +100,7 @@ class Oracle:
         for topic, position in story.last.positions.items():
             log, taken = self._broker.log(topic, story.number), story.taken.get(topic, {})
             begun = min(taken, default=position)
-            for offset in range(begun, position) if log.lost else ():
+            for offset in range(begun, position) if log.was_cut else ():
                 now = log.committed_at(offset) if offset < log.end else None
                 where = f"partition {story.number}: {topic} offset {offset} of {position}"
                 then = taken.get(offset)
@@ -267,7 +267,7 @@ class Oracle:
             for offset in range(part.start_offset, part.end_offset):
                 place = (part.topic, offset)
                 is_skipped = place in skip
-                record = _meant(log, offset, told_of.get(place), serial, is_skipped=is_skipped)
+                record = meant(log, offset, told_of.get(place), serial, is_skipped=is_skipped)
                 records += [record] if record is not None else []
             require(len(records) == part.record_count, f"{where}: {part} holds {len(records)}")
             for record in records:
@@ -286,8 +286,8 @@ class Oracle:
         due only later. `first`: the input of the first record."""
         if story.begun is not None:
             topic, topic_id = story.begun
-            follows, lost = first or increment.begun_input, self._broker.log(topic, story.number).lost
-            kept = follows == topic or increment.topic_ids[topic] != topic_id or bool(lost)
+            follows, lost = first or increment.begun_input, self._broker.log(topic, story.number).was_cut
+            kept = follows == topic or increment.topic_ids[topic] != topic_id or lost
             where = f"partition {story.number} batch {increment.batch}"
             require(kept, f"{where}: {follows} comes before {topic}, whose turn has begun")
             story.met["turn went on in another batch"] += not increment.is_empty
@@ -329,13 +329,13 @@ class Oracle:
         require(entries == expected, f"{where}: holds {entries}, not {expected}")
 
 
-def _meant(log: Log, offset: int, timestamp: int | None, serial: int, *, is_skipped: bool) -> RawRecord | None:
+def meant(log: Log, offset: int, timestamp: int | None, serial: int, *, is_skipped: bool) -> RawRecord | None:
     """The record at an offset that a batch has processed, whose increment has this serial number. Where records were
     lost and others came, its output says which one; a skipped record has none, and is one of those that cannot be
     applied."""
-    is_there = offset < log.end and (not log.lost or log.places[offset].serial < serial)
+    is_there = offset < log.end and (not log.was_cut or log.places[offset].serial < serial)
     there = log.visible(offset, committed_only=True) if is_there else None
-    if not log.lost:
+    if not log.was_cut:
         return there
     if timestamp is None and not is_skipped:
         return None

@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from snapreplay.service.ports import TopicPartition
+from tests.simulation.log import Log, Transaction, TxnState
 from tests.simulation.losing import OWNERS, Loss, Owners, Part
+from tests.simulation.oracle import meant
 from tests.simulation.run import Tally, replay_command, run_block, run_seed
 from tests.simulation.test_regressions import QUIET, play
 
@@ -76,3 +79,15 @@ def test_a_lost_end_that_has_left_a_trace_is_refused() -> None:
     problem, _, world = play(replace(QUIET, losses=(loss,)), {"end": {}})
     assert problem is None
     assert world.refused == {0}
+
+
+def test_a_record_where_a_lost_marker_was_is_none_that_was_processed() -> None:
+    """Nothing but the marker is lost: a batch that passed it before has no record there, whatever came since."""
+    log = Log(TopicPartition("input", 0))
+    log.append(b"key", b"1", (), 1, None)
+    log.mark(Transaction("another program", 0, 0.0, TxnState.COMMITTED))
+    log.cut(1)
+    log.append(b"key", b"2", (), 2, None)
+    passed, processed = 2, 3  # serials of increments: before the loss, and after it
+    assert meant(log, 1, None, passed, is_skipped=False) is None
+    assert meant(log, 1, 2, processed, is_skipped=False) == log.records[1]

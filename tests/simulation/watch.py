@@ -67,7 +67,7 @@ class Watch:
             return  # the state in memory, because an input was gone; an upgrade; an input that appeared
         logs = self._logs(status.partition)
         self._check_schema(process, status, epoch, logs[-1])
-        begun = len(logs) > 1 or bool(logs[-1].lost)
+        begun = len(logs) > 1 or logs[-1].was_cut
         if status.batch != truth and not begun:  # else its chain may have begun anew behind it
             self._network.misused(
                 f"{process.name} went LIVE on partition {status.partition} at batch {status.batch},"
@@ -78,7 +78,7 @@ class Watch:
         """Check that who goes LIVE stores what is stored: neither older code, nor newer code without an upgrade."""
         known = (each for _, each in told.newest(log, Increment) if each.owner_epoch <= epoch)
         last, own = next(known, None), process.app.schema_version
-        if last is not None and not log.lost and last.origin.schema_version != own:
+        if last is not None and not log.was_cut and last.origin.schema_version != own:
             where = f"{process.name} went LIVE on partition {status.partition} with schema_version {own}"
             self._network.misused(f"{where}, batch {last.batch} has {last.origin.schema_version}")
 
@@ -106,7 +106,7 @@ class Watch:
         if below is not None:
             return next((each.batch for _, each in told.newest(logs[-1], Increment, below)), None)
         found = (next((each.batch for _, each in told.newest(log, Increment)), None) for log in logs)
-        lost = (each.batch for log in logs if log.lost for each, _ in told.ever(log) if isinstance(each, Increment))
+        lost = (each.batch for log in logs if log.was_cut for each, _ in told.ever(log) if isinstance(each, Increment))
         return max((each for each in (*found, *lost) if each is not None), default=None)
 
     def _logs(self, number: int) -> list[Log]:
