@@ -49,6 +49,7 @@ SAID: dict[str, tuple[str, ...]] = {
         "NoRestoreMode",
         "StateDisputed",
         "DoubtUnresolved",
+        "InputTrimmed",  # what a lost batch has processed is trimmed meanwhile: nobody can process it again
     ),
     "snapshots": ("NoUsableSnapshot", "NoRestoreMode", "LogCut"),
     "output": ("DoubtUnresolved",),

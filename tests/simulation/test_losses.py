@@ -73,6 +73,11 @@ def test_no_state_is_written_over_that_of_a_later_owner(seed: int) -> None:
     assert run_seed(seed, losses=True).problem is None
 
 
+def test_a_lost_batch_whose_input_is_trimmed_meanwhile_is_refused() -> None:
+    """The next record to process is gone with the batch that had processed it."""
+    assert run_seed(435, losses=True, decisions=True).problem is None
+
+
 def test_a_lost_end_that_has_left_a_trace_is_refused() -> None:
     """No process has the state in memory; snapshots and the witness tell of later batches."""
     loss = as_of_its_first_second("stopped")
