@@ -241,9 +241,9 @@ class Service(Generic[S]):
         loop, within_seconds = asyncio.get_running_loop(), self.settings.timeouts.shutdown_ms / 1000
         deadline = loop.time() + within_seconds
         if self._supervisor is not None:
-            await self._handed_over(within_seconds)
+            is_given_away = await self._handed_over(within_seconds)
             await self._supervisor.stop(
-                final_snapshot=self.settings.snapshot.before_stop,
+                final_snapshot=self.settings.snapshot.before_stop and not is_given_away,
                 deadline_seconds=within_seconds - min(LEAVE_SECONDS, within_seconds / 4),
             )
         left_seconds = max(LEAVE_SECONDS_MIN, deadline - loop.time())
@@ -256,11 +256,13 @@ class Service(Generic[S]):
         self._control.stop()
         self._raise_unsaved()
 
-    async def _handed_over(self, within_seconds: float) -> None:
-        """Process until the others have our partitions: their warm copies are soon LIVE."""
-        if self.settings.standby.replicas and self._background.alive and self._membership is not None:
-            limit = min(HAND_OVER_SECONDS, within_seconds / 4)
-            await self._background.run(self._membership.hand_over(limit))
+    async def _handed_over(self, within_seconds: float) -> bool:
+        """Process until the others have our partitions: their warm copies are soon LIVE. Say whether they have all."""
+        membership = self._membership
+        if not self.settings.standby.replicas or not self._background.alive or membership is None:
+            return False
+        await self._background.run(membership.hand_over(min(HAND_OVER_SECONDS, within_seconds / 4)))
+        return membership.trouble is None and not membership.assignment
 
     def _raise_unsaved(self) -> None:
         unsaved = self._supervisor.unsaved if self._supervisor is not None else []

@@ -20,7 +20,7 @@ from snapreplay.service.core.assignment import Holding, Share
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.partition.runner import EndedUnasked, PartitionRunner
-from snapreplay.service.partition.standby import Standby, Standbys
+from snapreplay.service.partition.standby import Standby, Standbys, replicas_of
 from snapreplay.service.ports import Cluster, ConsumerGroup, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
@@ -82,6 +82,7 @@ class Supervisor:
         self._undo: dict[asyncio.Task[None], Callable[[], None]] = {}  # of their release
         self._refused: SnapreplayError | None = None
         self._standbys = Standbys(self._copying, board)
+        self._replicas = replicas_of(app, settings)
         self._retries: set[asyncio.Task[None]] = set()
         self._unsaved_before: list[SnapreplayError] = []
         self.unsaved: list[SnapreplayError] = []
@@ -95,7 +96,7 @@ class Supervisor:
     @property
     def holding(self) -> Holding:
         """The partitions that are processed or copied here. Any thread."""
-        return Holding(frozenset(tuple(self._runners)), self._standbys.warm)
+        return Holding(frozenset(tuple(self._runners)), self._standbys.warm, self._replicas)
 
     def copies(self, share: Share, rejoin: Callable[[], None]) -> None:
         """Hold the copies of this share, and no others. `rejoin` is called when those that are to be owned are warm."""
@@ -354,9 +355,8 @@ async def _after(earlier: asyncio.Task[None] | None, standby: Standby | None, ru
     """Run one runner at a time per partition: the same transactional id. It goes on from the standby's copy."""
     if earlier is not None:
         await asyncio.wait([earlier])
-    copied = await standby.hand_over() if standby is not None else None
-    if copied is not None:
-        runner.take(*copied)
+    if standby is not None:
+        await standby.hand_over_to(runner.take)
     await runner.run()
 
 

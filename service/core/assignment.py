@@ -18,10 +18,12 @@ class Holding(NamedTuple):
     Attributes:
         owned: those that it processes.
         warm: those that it has a warm copy of.
+        replicas: how many copies of each partition it wants; 0: it holds none.
     """
 
     owned: frozenset[int] = frozenset()
     warm: frozenset[int] = frozenset()
+    replicas: int = 0
 
 
 @dataclass(frozen=True)

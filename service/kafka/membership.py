@@ -172,8 +172,10 @@ class Membership:
 
     async def hand_over(self, within_seconds: float) -> None:
         """Ask the others to take our partitions, for a planned stop, and wait for the new assignment at most this
-        long. We process until it is there."""
+        long. We process until it is there. Nobody is asked while the group does not hear from us."""
         self._handing_over = True
+        if self.trouble is not None or not self.assignment:
+            return
         self._given.clear()
         self.rejoin()
         await bounded(self._given.wait(), within_seconds)
@@ -221,9 +223,7 @@ class Membership:
 
     def _as_member(self) -> Member:
         held, rack = self._holding(), str(self._settings.kafka.get("client.rack", ""))
-        return Member(
-            held.owned, held.warm - held.owned, self._settings.standby.replicas, rack, is_leaving=self._handing_over
-        )
+        return Member(held.owned, held.warm - held.owned, held.replicas, rack, is_leaving=self._handing_over)
 
     @property
     def _coordinator(self) -> Any:

@@ -10,9 +10,12 @@ from typing import Any
 
 import msgspec
 
+from snapreplay.app.app import App
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.clock import wall_time
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.status import StandbyStatus, StatusBoard
+from snapreplay.service.core.owners import Limits
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.recovery.examine import Examiner, LogEndsBefore
@@ -25,6 +28,7 @@ log = logging.getLogger("snapreplay.partition")
 
 LOOK_SECONDS = 0.5
 HAND_OVER_SECONDS = 5.0
+REJOIN_SECONDS = 10.0
 ACCEPTABLE_LAG_OFFSETS = 10_000  # KIP-441's acceptable.recovery.lag
 
 OnStatus = Callable[[StandbyStatus], None]
@@ -45,6 +49,9 @@ class Standby:
         self._copy: WarmCopy | None = None
         self._lag_offsets = 0
         self._asked = asyncio.Event()  # to hand over
+        self._failures = 0  # in a row
+        backoff = context.settings.restore
+        self._limits = Limits(backoff_ms_min=backoff.retry_backoff_ms, backoff_ms_max=backoff.retry_backoff_max_ms)
         self._task: asyncio.Task[None] | None = None
         self._said = Repeats()
         self.status = StandbyStatus(partition=context.partition)
@@ -66,16 +73,16 @@ class Standby:
         if self._store.keeps_changes:
             self._store.clear()
 
-    async def hand_over(self) -> tuple[Store, WarmCopy] | None:
-        """End, and give the copy to the partition's new owner in this process; None: it is not warm."""
+    async def hand_over_to(self, take: Callable[[Store, WarmCopy], None]) -> None:
+        """End, and give the copy to the partition's new owner in this process, if it is warm."""
         self._asked.set()
         if self._copy is not None and self._task is not None:
             await asyncio.wait({self._task}, timeout=HAND_OVER_SECONDS)
         copy = self._copy if self._task is not None and self._task.done() else None
         if copy is None:
             await self.end()
-            return None
-        return self._store, copy
+        else:
+            take(self._store, copy)
 
     async def _run(self) -> None:
         while not self._asked.is_set():
@@ -87,11 +94,15 @@ class Standby:
                 log.exception("the standby of partition %d failed, and starts over", self._context.partition)
                 self._failed(error)
             if not self._asked.is_set():
-                await within(self._context.settings.restore.retry_backoff_ms / 1000, self._asked)
+                self._failures += 1
+                await within(self._limits.backoff_ms(self._failures) / 1000, self._asked)
 
     async def _copied(self) -> None:
         """Restore, then follow until asked to hand over."""
-        self._copy, self._store = None, self._context.app.new_store()
+        self._copy = None
+        if self._store.keeps_changes:
+            self._store.clear()  # never two of them in memory
+        self._store = self._context.app.new_store()
         examiner = Examiner(self._context, self._store)
         try:
             refusal = await examiner.examine()
@@ -121,6 +132,7 @@ class Standby:
         applied = await examiner.follow(newer)
         pointed_anew = newer.increment.pointers[:1] != copy.last.increment.pointers[:1]
         since = applied if pointed_anew else copy.records_since_snapshot + applied
+        self._failures = 0
         self._warm(replace(copy, last=newer, records_since_snapshot=since))
 
     def _warm(self, copy: WarmCopy) -> None:
@@ -165,7 +177,7 @@ class Standbys:
         self._held: dict[int, Standby] = {}
         self._next: frozenset[int] = frozenset()
         self._rejoin: Callable[[], None] = lambda: None
-        self._told: frozenset[int] = frozenset()
+        self._rejoined_at = -REJOIN_SECONDS
         self._ending: set[asyncio.Task[None]] = set()
 
     @property
@@ -174,9 +186,9 @@ class Standbys:
         return frozenset(number for number, standby in tuple(self._held.items()) if standby.is_warm)
 
     def hold(self, partitions: Set[int], coming: frozenset[int], rejoin: Callable[[], None]) -> None:
-        """Hold copies of these partitions, and of no others. `rejoin` is called once when all that are `coming`, which
-        are to be owned here, are warm."""
-        self._next, self._rejoin, self._told = coming, rejoin, frozenset()
+        """Hold copies of these partitions, and of no others. `rejoin` is called when all that are `coming`, which are to
+        be owned here, are warm; again after a while, if they did not come."""
+        self._next, self._rejoin = coming, rejoin
         for number in self._held.keys() - partitions:
             self._end(self._held.pop(number), number)
         for number in sorted(partitions - self._held.keys()):
@@ -205,6 +217,17 @@ class Standbys:
         if status.partition not in self._held:
             return
         self._board.publish_standby(status.partition, status)
-        if self._next and self._next != self._told and self._next <= self.warm:
-            self._told = self._next
+        now = asyncio.get_running_loop().time()
+        if self._next and self._next <= self.warm and now - self._rejoined_at >= REJOIN_SECONDS:
+            self._rejoined_at = now
             self._rejoin()
+
+
+def replicas_of(app: App[Any], settings: Settings) -> int:
+    """Return how many copies of each partition a process wants. It can follow recorded changes only."""
+    wanted = settings.standby.replicas
+    if wanted and not (settings.changelog.enabled and app.new_store().keeps_changes):
+        why = "changelog.enabled is off" if not settings.changelog.enabled else "the state is no map"
+        log.warning("standby.replicas=%d has no effect, as a standby follows recorded changes: %s", wanted, why)
+        return 0
+    return wanted

@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from snapreplay.errors import DamagedError
-from snapreplay.service.partition.standby import Standby
+from snapreplay.service.config.groups import ChangelogSettings, StandbySettings
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.partition.standby import Standby, replicas_of
 from snapreplay.service.recovery.examine import Examiner
+from tests.support import apps
 from tests.support.in_memory import virtual
 from tests.support.stage import until
 
@@ -24,6 +27,12 @@ class Copied:
     def status(self):
         return self.told[-1] if self.told else self.standby.status
 
+    async def handed_over(self):
+        """End it. The store and the copy that it gave away, if it did."""
+        given: list[Any] = []
+        await self.standby.hand_over_to(lambda *each: given.append(each))
+        return given
+
     async def warm(self, batch):
         await until(lambda: (self.status.state, self.status.batch) == ("warm", batch), f"batch {batch}")
         return self.status
@@ -37,7 +46,7 @@ async def live(bench, *given):
 
 async def taken_over(bench, copied):
     """End the owner; let another one go on from the copy. Returns its status."""
-    handed = await copied.standby.hand_over()
+    (handed,) = await copied.handed_over()
     two = await bench.owner("two")
     two.runner.take(*handed)
     await two.phase("live")
@@ -117,11 +126,11 @@ async def test_a_copy_is_handed_over_whole_or_not_at_all(bench, monkeypatch, han
     await bench.feed(10)
     await one.position(20)
     await begun.wait()
-    handed = await copied.standby.hand_over()
-    assert (handed is None) == hangs
-    if handed is not None:
-        assert handed[0].digest == handed[1].last.increment.digest
-        assert handed[1].last.increment.batch == one.status.batch
+    handed = await copied.handed_over()
+    assert (not handed) == hangs
+    for store, copy in handed:
+        assert store.digest == copy.last.increment.digest
+        assert copy.last.increment.batch == one.status.batch
 
 
 @virtual
@@ -162,6 +171,20 @@ async def test_a_copy_that_is_ahead_of_the_log_is_kept(bench):
     bench.recreate(bench.increments, records[:-3])
     await until(lambda: copied.status.state == "ahead", "ahead")
     assert "but batch" in copied.status.error.message
-    handed = await copied.standby.hand_over()
-    assert handed is not None
-    assert handed[1].last.increment.batch == copied.status.batch
+    ((_, copy),) = await copied.handed_over()
+    assert copy.last.increment.batch == copied.status.batch
+
+
+@pytest.mark.parametrize(
+    ("app", "tables", "replicas", "said"),
+    [
+        (apps.ledger("app"), {}, 2, ""),
+        (apps.ledger("app"), {"changelog": ChangelogSettings(enabled=False)}, 0, "changelog.enabled is off"),
+        (apps.tape("app"), {}, 0, "the state is no map"),
+    ],
+)
+def test_who_cannot_follow_changes_wants_no_copies_and_says_so(caplog, app, tables, replicas, said):
+    """It would restore from the snapshot again and again."""
+    assert replicas_of(app, Settings(standby=StandbySettings(replicas=2), **tables)) == replicas
+    assert bool(caplog.text) == bool(said)
+    assert said in caplog.text
