@@ -244,7 +244,7 @@ class Service(Generic[S]):
             is_given_away = await self._handed_over(within_seconds)
             await self._supervisor.stop(
                 final_snapshot=self.settings.snapshot.before_stop and not is_given_away,
-                deadline_seconds=within_seconds - min(LEAVE_SECONDS, within_seconds / 4),
+                deadline_seconds=deadline - loop.time() - min(LEAVE_SECONDS, within_seconds / 4),
             )
         left_seconds = max(LEAVE_SECONDS_MIN, deadline - loop.time())
         closing = loop.create_task(self._http.close(left_seconds)) if self._http is not None else None

@@ -17,6 +17,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.assignment import Holding, Share
+from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.partition.runner import EndedUnasked, PartitionRunner
@@ -81,7 +82,7 @@ class Supervisor:
         self._held: dict[asyncio.Task[None], PartitionRunner] = {}
         self._undo: dict[asyncio.Task[None], Callable[[], None]] = {}  # of their release
         self._refused: SnapreplayError | None = None
-        self._standbys = Standbys(self._copying, board)
+        self._standbys = Standbys(self._copying, board, lambda number: number in (*self._runners, *self._ending))
         self._replicas = replicas_of(app, settings)
         self._retries: set[asyncio.Task[None]] = set()
         self._unsaved_before: list[SnapreplayError] = []
@@ -96,11 +97,14 @@ class Supervisor:
     @property
     def holding(self) -> Holding:
         """The partitions that are processed or copied here. Any thread."""
-        return Holding(frozenset(tuple(self._runners)), self._standbys.warm, self._replicas)
+        statuses = [status for number in tuple(self._runners) if (status := self._board.get(number)) is not None]
+        owned = [status for status in statuses if status.phase is not Phase.FENCED]
+        epochs = {status.partition: status.owner_epoch for status in owned if status.owner_epoch is not None}
+        return Holding(frozenset(s.partition for s in owned), self._standbys.warm, self._replicas, epochs)
 
     def copies(self, share: Share, rejoin: Callable[[], None]) -> None:
         """Hold the copies of this share, and no others. `rejoin` is called when those that are to be owned are warm."""
-        if not self._stopped:
+        if not self._stopped and (share.owned or share.copies):  # else the topic may be gone, and is given back
             self._standbys.hold(set(share.copies), frozenset(share.next), rejoin)
 
     @property
@@ -148,7 +152,7 @@ class Supervisor:
         """End every runner: the batch under way is finished, a last snapshot written if asked for. What is not
         done by the deadline is cut off: the log is complete without it."""
         self._stopped = True
-        await self._standbys.end()
+        copies = asyncio.get_running_loop().create_task(self._standbys.end())
         for retry in self._retries:
             retry.cancel()
         if self._shrinking is not None:
@@ -173,6 +177,7 @@ class Supervisor:
         for watch in self._watches:
             watch.cancel()  # the one of the topics has a connection to close
         await asyncio.wait(self._watches)
+        await asyncio.wait([copies])
         await self._witnesses.end(self._committer)
         self.unsaved = [error for runner in ending if (error := runner.unsaved) is not None]
         self.unsaved += self._unsaved_before
@@ -269,6 +274,7 @@ class Supervisor:
             del self._ending[number]
         if number not in self._runners:
             self._board.forget(number)
+            self._standbys.freed(number)
 
     async def _retry(self, runner: PartitionRunner, done: OnDone) -> None:
         try:
@@ -353,10 +359,15 @@ class Supervisor:
 
 async def _after(earlier: asyncio.Task[None] | None, standby: Standby | None, runner: PartitionRunner) -> None:
     """Run one runner at a time per partition: the same transactional id. It goes on from the standby's copy."""
-    if earlier is not None:
-        await asyncio.wait([earlier])
-    if standby is not None:
-        await standby.hand_over_to(runner.take)
+    try:
+        if earlier is not None:
+            await asyncio.wait([earlier])
+        if standby is not None:
+            await standby.hand_over_to(runner.take)
+    except asyncio.CancelledError:
+        if standby is not None:
+            await standby.end()
+        raise
     await runner.run()
 
 

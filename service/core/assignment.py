@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -19,11 +20,13 @@ class Holding(NamedTuple):
         owned: those that it processes.
         warm: those that it has a warm copy of.
         replicas: how many copies of each partition it wants; 0: it holds none.
+        epochs: the owner epochs of `owned`, as far as it has claimed them.
     """
 
     owned: frozenset[int] = frozenset()
     warm: frozenset[int] = frozenset()
     replicas: int = 0
+    epochs: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Member:
         replicas: its setting `standby.replicas`; with 0 it holds no copies.
         rack: its `client.rack`; "" if it has none.
         is_leaving: it is about to stop and gives everything away.
+        epochs: the owner epochs of `owned`, as far as it has claimed them: of two owners the later one counts.
     """
 
     owned: frozenset[int] = frozenset()
@@ -43,6 +47,7 @@ class Member:
     replicas: int = 0
     rack: str = ""
     is_leaving: bool = False
+    epochs: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,9 +91,10 @@ class _Plan:
         staying = {name for name, member in self.members.items() if not member.is_leaving}
         self.staying = sorted(staying or self.members)
         self.before: dict[int, str] = {}
-        leaving = sorted(self.members.keys() - set(self.staying))
-        for name in (*leaving, *reversed(self.staying)):  # the first by name that stays, if several claim one
-            self.before.update(dict.fromkeys(self.members[name].owned, name))
+        for partition in self.partitions:
+            owners = [name for name in sorted(self.members) if partition in self.members[name].owned]
+            if owners:
+                self.before[partition] = max(owners, key=lambda name: self._rank(name, partition))
 
     def balance(self) -> None:
         """Find the balanced owners: as many as possible keep what they have, then what they have a copy of."""
@@ -146,6 +152,9 @@ class _Plan:
             )
 
         return {name: of(name) for name in self.members}
+
+    def _rank(self, name: str, partition: int) -> tuple[bool, int]:
+        return name in self.staying, self.members[name].epochs.get(partition, -1)
 
     def _quotas(self) -> dict[str, int]:
         each, more = divmod(len(self.partitions), len(self.staying))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.witness import IncrementsBehind, Witness, behind
 from snapreplay.snapshots.log.batches import Base
+from snapreplay.snapshots.plan import begun_anew_at
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,10 @@ class WarmCopy:
         return last.offset > self.last.offset and last.increment.batch > self.last.increment.batch
 
     def ahead_of(self, increments: str, last: FoundIncrement) -> IncrementsBehind | None:
-        """Return the error if the log has lost a batch that the copy has; None if nothing shows that."""
+        """Return the error if the log has lost a batch that the copy has; None if nothing shows that, or if a decision
+        has begun the chain anew since."""
+        if begun_anew_at(last.increment, last.offset) != begun_anew_at(self.last.increment, self.last.offset):
+            return None
         seen = Witness.of(increments, self.last.increment, self.last.offset)
         if not seen.is_ahead(increments, last):
             return None

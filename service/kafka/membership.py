@@ -77,8 +77,8 @@ class Membership:
         self._on_revoked = on_revoked
         self._holding = holding
         self._assignor = StandbyAssignor(increments_topic, self._as_member)
-        self._handing_over = False
-        self._given = asyncio.Event()  # an assignment arrived
+        self._handing_over = self._told_leaving = False
+        self._given = asyncio.Event()  # an assignment to a member that is leaving
         self._consumer: AIOKafkaConsumer | None = None
         self._leaving = asyncio.Event()
         self._ended = asyncio.Event()
@@ -223,7 +223,9 @@ class Membership:
 
     def _as_member(self) -> Member:
         held, rack = self._holding(), str(self._settings.kafka.get("client.rack", ""))
-        return Member(held.owned, held.warm - held.owned, held.replicas, rack, is_leaving=self._handing_over)
+        self._told_leaving = self._handing_over
+        warm = held.warm - held.owned
+        return Member(held.owned, warm, held.replicas, rack, is_leaving=self._handing_over, epochs=dict(held.epochs))
 
     @property
     def _coordinator(self) -> Any:
@@ -336,7 +338,8 @@ class Membership:
         self._count_evictions()
         self.last_error = None
         self.assignment = frozenset(partitions)
-        self._given.set()
+        if self._told_leaving:
+            self._given.set()
         if not self._leaving.is_set():
             limit_s = self._settings.group.session_timeout_ms / 3000
             await self._call(self._on_assigned, partitions, limit_s)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Set
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from snapreplay.app.app import App
-from snapreplay.errors import SnapreplayError
+from snapreplay.errors import RetryableError, SnapreplayError
 from snapreplay.service.clock import wall_time
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.status import StandbyStatus, StatusBoard
@@ -59,7 +58,8 @@ class Standby:
     @property
     def is_warm(self) -> bool:
         """Whether a takeover would have little left to apply."""
-        return self._copy is not None and self._lag_offsets <= ACCEPTABLE_LAG_OFFSETS
+        is_following = self._task is not None and not self._task.done()
+        return is_following and self._copy is not None and self._lag_offsets <= ACCEPTABLE_LAG_OFFSETS
 
     def start(self) -> None:
         """Begin to copy."""
@@ -78,7 +78,8 @@ class Standby:
         self._asked.set()
         if self._copy is not None and self._task is not None:
             await asyncio.wait({self._task}, timeout=HAND_OVER_SECONDS)
-        copy = self._copy if self._task is not None and self._task.done() else None
+        ended = self._task is not None and self._task.done() and not self._task.cancelled()
+        copy = self._copy if ended else None
         if copy is None:
             await self.end()
         else:
@@ -110,7 +111,7 @@ class Standby:
                 raise refusal
             examiner.refuse_older()
             examiner.end_load()
-            self._warm(WarmCopy(examiner.found, self._context.seals.writes, examiner.records_since_snapshot))
+            self._warm(WarmCopy(examiner.found, await examiner.is_sealed(), examiner.records_since_snapshot))
             while not self._asked.is_set():
                 await within(LOOK_SECONDS, self._asked)
                 await self._follow(examiner)
@@ -123,7 +124,11 @@ class Standby:
         try:
             newer = await examiner.newer()
         except LogEndsBefore as error:
-            self._ahead(error)
+            self._keep("ahead", error)
+            return
+        except RetryableError as error:
+            await examiner.forget_reader()
+            self._keep("warm", error)
             return
         if copy is None or newer is None:
             self._update(state="warm", error=None)
@@ -133,7 +138,7 @@ class Standby:
         pointed_anew = newer.increment.pointers[:1] != copy.last.increment.pointers[:1]
         since = applied if pointed_anew else copy.records_since_snapshot + applied
         self._failures = 0
-        self._warm(replace(copy, last=newer, records_since_snapshot=since))
+        self._warm(WarmCopy(newer, await examiner.is_sealed(), since))
 
     def _warm(self, copy: WarmCopy) -> None:
         self._copy, self._lag_offsets = copy, 0
@@ -146,10 +151,10 @@ class Standby:
             error=None,
         )
 
-    def _ahead(self, error: LogEndsBefore) -> None:
+    def _keep(self, state: str, error: RetryableError) -> None:
         """Keep the copy: if the log has lost its end, nobody else may have that batch."""
         self._warn(f"the standby keeps its copy: {error}")
-        self._update(state="ahead", error=problem_of(error))
+        self._update(state=state, error=problem_of(error))
 
     def _failed(self, error: BaseException) -> None:
         self._copy = None
@@ -171,9 +176,14 @@ class Standby:
 class Standbys:
     """The standbys of a process, by partition. For the runners' loop, but for `warm`."""
 
-    def __init__(self, context_of: Callable[[int], Context], board: StatusBoard) -> None:
+    def __init__(
+        self, context_of: Callable[[int], Context], board: StatusBoard, is_busy: Callable[[int], bool]
+    ) -> None:
+        """Take `is_busy`: the partition still has a runner, whose state a copy would double."""
         self._context_of = context_of
         self._board = board
+        self._is_busy = is_busy
+        self._wanted: frozenset[int] = frozenset()
         self._held: dict[int, Standby] = {}
         self._next: frozenset[int] = frozenset()
         self._rejoin: Callable[[], None] = lambda: None
@@ -186,12 +196,20 @@ class Standbys:
         return frozenset(number for number, standby in tuple(self._held.items()) if standby.is_warm)
 
     def hold(self, partitions: Set[int], coming: frozenset[int], rejoin: Callable[[], None]) -> None:
-        """Hold copies of these partitions, and of no others. `rejoin` is called when all that are `coming`, which are to
-        be owned here, are warm; again after a while, if they did not come."""
-        self._next, self._rejoin = coming, rejoin
+        """Hold copies of these partitions, and of no others.
+
+        `rejoin` is called when all that are `coming`, which are to be owned here, are warm; again after a while, if
+        they did not come.
+        """
+        self._next, self._rejoin, self._wanted = coming, rejoin, frozenset(partitions)
         for number in self._held.keys() - partitions:
             self._end(self._held.pop(number), number)
-        for number in sorted(partitions - self._held.keys()):
+        for number in sorted(partitions):
+            self.freed(number)
+
+    def freed(self, number: int) -> None:
+        """Begin a copy, if one is to be held and the partition's runner has ended."""
+        if number in self._wanted and number not in self._held and not self._is_busy(number):
             standby = self._held[number] = Standby(self._context_of(number), self._seen)
             standby.start()
 
@@ -202,6 +220,7 @@ class Standbys:
 
     async def end(self) -> None:
         """End all of them."""
+        self._wanted = frozenset()
         for number in tuple(self._held):
             self._end(self._held.pop(number), number)
         if self._ending:

@@ -22,6 +22,7 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.snapshots.format.records import NO_OFFSET
+from snapreplay.snapshots.format.seal import is_sealed
 from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import Start
 from snapreplay.state.contract import Store
@@ -219,11 +220,22 @@ class Examiner:
         last = self.last
         if last is None or not self._advanced:
             raise AssertionError("the state of the last increment was restored")
-        base = Base.of_increment(last.increment, last.offset, is_sealed=self._context.seals.writes)
+        base = Base.of_increment(last.increment, last.offset, is_sealed=await self.is_sealed())
         tally = await self._executor.follower.advance(base, newer, RestoreMode.CHANGES)
         self._recovery = replace(self._recovery, last=newer)
         self._followed_ids = newer.increment.topic_ids
         return tally.records
+
+    async def is_sealed(self) -> bool:
+        """Say whether the last increment has a seal, which every later one must have then."""
+        if not self._context.seals.writes:
+            return False
+        record = await (await self._executor.follower.reader()).read_at(self._log, self.found.offset)
+        return record is not None and is_sealed(record.value or b"")
+
+    async def forget_reader(self) -> None:
+        """Read with a new client from now on."""
+        await self._executor.follower.close_reader()
 
     def end_load(self) -> None:
         """Let another partition load."""

@@ -22,6 +22,7 @@ from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.retained import Warm
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.ports import NO_IDS
 from snapreplay.service.recovery import inputs
 from snapreplay.service.recovery.comparison import DigestMismatch
@@ -35,7 +36,7 @@ from snapreplay.service.topics.increments import decisions_of
 from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_state, reader_reaching
 from snapreplay.service.topics.targets import check_last, check_snapshot
 from snapreplay.snapshots.format.records import Pointer
-from snapreplay.snapshots.log.batches import Base
+from snapreplay.snapshots.log.batches import Base, BrokenChain
 from snapreplay.snapshots.log.by_changes import ChangesLost
 from snapreplay.snapshots.plan import FromGenesis, FromSnapshot, LogStarts
 from snapreplay.state.contract import Store
@@ -218,6 +219,7 @@ class RecoveryExecutor:
         if copy is None:
             return await self._brought_forward(effect)
         try:
+            await self._check_copy(copy)
             event = await self._brought_forward(effect)
         except (StopError, RebuildError) as error:
             log.warning("partition %d: the warm copy cannot be used: %s", self._context.partition, error)
@@ -227,6 +229,17 @@ class RecoveryExecutor:
         self.records_since_snapshot += copy.records_since_snapshot
         self._reporter.warm(Warm.COPIED, self._store.digest.count if self._store.digest else 0)
         return event
+
+    async def _check_copy(self, copy: WarmCopy) -> None:
+        """Read the copy's increment again: a log that was cut may have another one of the same batch there.
+
+        Raises:
+            BrokenChain: it is not there.
+        """
+        log, offset = self._context.increments, copy.last.offset
+        found = await increments.increment_at(await self.follower.reader(), log, offset)
+        if found != copy.last.increment:
+            raise BrokenChain(f"{log} offset {offset} does not hold the increment that the copy has")
 
     async def _brought_forward(self, effect: effects.Advance) -> events.Event:
         context, base, last = self._context, effect.base, effect.last

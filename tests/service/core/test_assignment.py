@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,6 +107,14 @@ def test_who_comes_back_gets_copies_first():
     shares = assigned(members, range(4))
     assert (shares["a"].owned, shares["b"].owned, shares["b"].next) == ((0, 1, 2, 3), (), (2, 3))
     assert shares["b"].copies == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("later", ["a", "b"])
+def test_of_two_that_process_a_partition_the_later_owner_keeps_it(later):
+    """One of them stood still, was thought dead, and has not heard yet that it was replaced."""
+    epochs = {name: {0: 30 if name == later else 20} for name in "ab"}
+    members = {name: Member(frozenset({0}), replicas=1, epochs=epochs[name]) for name in "ab"}
+    assert assigned(members, range(1))[later].owned == (0,)
 
 
 def test_who_leaves_gives_everything_to_the_copies():

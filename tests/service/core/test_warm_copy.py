@@ -1,5 +1,6 @@
 """A standby's warm copy in memory: it takes the place of the snapshot, or is left alone."""
 
+import msgspec
 import pytest
 
 from snapreplay.errors import RetryableError
@@ -10,7 +11,7 @@ from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.snapshots.plan import FromSnapshot
-from tests.service.core.test_recovery import FOUND, LAST, STARTED, drive
+from tests.service.core.test_recovery import FOUND, LAST, SEEN, STARTED, WHOLE, drive
 from tests.support.entries import increment, pointer
 
 COPY = WarmCopy(FoundIncrement(increment(7), 21))
@@ -57,3 +58,11 @@ def test_a_log_that_ends_before_the_copy_has_lost_its_end():
     assert isinstance(effect.error, IncrementsBehind)
     assert "batch 10 was committed at offset 33, as the warm copy of this process says" in effect.error.message
     assert recovery.copy is ahead
+
+
+def test_after_a_decision_a_copy_that_is_ahead_is_of_no_use():
+    """An operator has taken the log as it is."""
+    ahead = WarmCopy(FoundIncrement(increment(10), 33))
+    decided = FoundIncrement(msgspec.structs.replace(LAST.increment, last_anew_offset=5), LAST.offset)
+    _, effect = drive(*SEEN, events.WindowRead(decided), events.StartsRead(WHOLE), copy=ahead)
+    assert isinstance(effect, effects.Load)

@@ -3,11 +3,15 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from snapreplay.errors import DamagedError
 from snapreplay.service.config.groups import ChangelogSettings, StandbySettings
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.partition.standby import Standby, replicas_of
 from snapreplay.service.recovery.examine import Examiner
 from tests.support import apps
@@ -188,3 +192,47 @@ def test_who_cannot_follow_changes_wants_no_copies_and_says_so(caplog, app, tabl
     assert replicas_of(app, Settings(standby=StandbySettings(replicas=2), **tables)) == replicas
     assert bool(caplog.text) == bool(said)
     assert said in caplog.text
+
+
+@virtual
+async def test_what_cannot_be_read_for_a_moment_costs_no_copy(bench, monkeypatch):
+    """Nothing was applied, so the copy is what it was."""
+    one = await live(bench)
+    await bench.feed(10)
+    await one.position(10)
+    copied = Copied(await bench.context("two"))
+    await copied.warm(one.status.batch)
+    newer, refused = Examiner.newer, list[Any]()
+
+    async def first_refused(self):
+        if not refused:
+            refused.append(self)
+            raise Unreachable("no broker")
+        return await newer(self)
+
+    monkeypatch.setattr(Examiner, "newer", first_refused)
+    await bench.feed(10)
+    await one.position(20)
+    assert (await copied.warm(one.status.batch)).error is None
+    assert [each.state for each in copied.told if each.error is not None] == ["warm"]
+    assert refused
+    await copied.standby.end()
+
+
+@virtual
+async def test_a_copy_whose_increment_is_another_one_by_now_is_restored_in_full(bench):
+    """A log that was cut may have another batch of the same number at the same place."""
+    one = await live(bench)
+    await bench.feed(10)
+    await one.position(10)
+    copied = Copied(await bench.context("two"))
+    await copied.warm(one.status.batch)
+    ((store, copy),) = await copied.handed_over()
+    await bench.feed(10)
+    await one.position(20)
+    forged = msgspec.structs.replace(copy.last.increment, written_at_ms=1)
+    two = await bench.owner("two")
+    two.runner.take(store, WarmCopy(FoundIncrement(forged, copy.last.offset)))
+    await two.phase("live")
+    assert two.status.restore.warm is None
+    await bench.assert_exactly_once(two)
