@@ -36,7 +36,7 @@ from snapreplay.service.topics.increments import decisions_of
 from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_state, reader_reaching
 from snapreplay.service.topics.targets import check_last, check_snapshot
 from snapreplay.snapshots.format.records import Pointer
-from snapreplay.snapshots.log.batches import Base, BrokenChain
+from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.log.by_changes import ChangesLost
 from snapreplay.snapshots.plan import FromGenesis, FromSnapshot, LogStarts
 from snapreplay.state.contract import Store
@@ -218,28 +218,27 @@ class RecoveryExecutor:
         copy = effect.copy
         if copy is None:
             return await self._brought_forward(effect)
+        if not await self._is_in_log(copy):
+            return self._unusable(f"the increment at offset {copy.last.offset} is not the one that it has")
         try:
-            await self._check_copy(copy)
             event = await self._brought_forward(effect)
         except (StopError, RebuildError) as error:
-            log.warning("partition %d: the warm copy cannot be used: %s", self._context.partition, error)
-            return events.CopyUnusable()
+            return self._unusable(str(error))
         if isinstance(event, events.ModeUnavailable):
             return events.CopyUnusable()
         self.records_since_snapshot += copy.records_since_snapshot
         self._reporter.warm(Warm.COPIED, self._store.digest.count if self._store.digest else 0)
         return event
 
-    async def _check_copy(self, copy: WarmCopy) -> None:
-        """Read the copy's increment again: a log that was cut may have another one of the same batch there.
+    def _unusable(self, why: str) -> events.CopyUnusable:
+        log.warning("partition %d: the warm copy cannot be used: %s", self._context.partition, why)
+        return events.CopyUnusable()
 
-        Raises:
-            BrokenChain: it is not there.
-        """
-        log, offset = self._context.increments, copy.last.offset
-        found = await increments.increment_at(await self.follower.reader(), log, offset)
-        if found != copy.last.increment:
-            raise BrokenChain(f"{log} offset {offset} does not hold the increment that the copy has")
+    async def _is_in_log(self, copy: WarmCopy) -> bool:
+        """Read the copy's increment again: a log that was cut may have another one of the same batch there."""
+        reader = await self.follower.reader()
+        found = await increments.increment_at(reader, self._context.increments, copy.last.offset)
+        return found == copy.last.increment
 
     async def _brought_forward(self, effect: effects.Advance) -> events.Event:
         context, base, last = self._context, effect.base, effect.last
