@@ -37,7 +37,7 @@ class Standby:
     """Restores the last committed state of a partition, and follows each batch that its owner commits.
 
     It reads committed records only, compares every recorded digest, fences nothing and writes nothing. Whatever is
-    wrong, it starts over: the log has all that it holds. `start` it once, then `end` it or `hand_over` its copy.
+    wrong, it starts over: the log has all that it holds. `start` it once, then `end` it, or hand over its copy.
     """
 
     def __init__(self, context: Context, on_status: OnStatus) -> None:
