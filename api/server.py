@@ -183,10 +183,13 @@ class Keeper(threading.Thread):
             for encoded in _messages(line):
                 self.heard.set()
                 message = wire.question(encoded)
-                if isinstance(message, wire.Logged):
-                    logging.getLogger(message.logger).log(message.level, "%s", message.message)
-                else:
-                    line.sendall(self._answer_to(message))
+                match message:
+                    case wire.Logged():
+                        logging.getLogger(message.logger).log(message.level, "%s", message.message)
+                    case wire.Suspected():
+                        self._control.suspect(message.process_id, message.why)
+                    case question:
+                        line.sendall(self._answer_to(question))
         except TimeoutError:
             return f"it was silent for {SILENT_SECONDS:.0f} s"
         except OSError:

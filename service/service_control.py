@@ -4,6 +4,7 @@ which it carries what HTTP asks of the runners."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +37,8 @@ from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.supervisor import Supervisor
+
+log = logging.getLogger("snapreplay")
 
 SNAPSHOTS_KEPT = 500
 STUCK_SECONDS = 600.0  # a handler may block for minutes; a loop that is silent for longer is dead
@@ -100,6 +103,9 @@ class ServiceControl:
                 return self.adopt(partition, manifest_offset)
             case Retry(partition):
                 return self.retry(partition)
+
+    def suspect(self, process_id: str, why: str) -> None:
+        log.warning("process %s of the group seems to be dead: %s", process_id, why)
 
     def facts(self) -> ServiceFacts:
         view = self._view

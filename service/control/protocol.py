@@ -16,6 +16,7 @@ import msgspec
 from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.status import Count, PartitionStatus, SnapshotStatus, StandbyStatus, Time, one_of, said
+from snapreplay.service.core.peers import Peer
 
 
 class OperationState(StrEnum):
@@ -129,6 +130,8 @@ class StatusDocument(msgspec.Struct, frozen=True, tag="status"):
     ready_checks: tuple[Check, ...]
     """Whether it is a member of the group and every assigned partition is LIVE, if there is one."""
     made_at: float  # boot seconds, which all processes of a machine share
+    peers: tuple[Peer, ...] = ()
+    """The other processes of the group, as of the last assignment; ordered by process id."""
 
 
 class TriggerSnapshot(msgspec.Struct, frozen=True, tag="snapshot"):
@@ -196,6 +199,9 @@ class Control(Protocol):
         Raises:
             UnknownPartition, PartitionNotLive, NotFailed, Busy: nothing was started.
         """
+
+    def suspect(self, process_id: str, why: str) -> None:
+        """Hear that a peer seems to be dead, so that standbys here may take over. A mistake costs one takeover."""
 
 
 class StatusSource(Protocol):

@@ -49,6 +49,13 @@ class Logged(msgspec.Struct, frozen=True, tag="logged"):
     message: str
 
 
+class Suspected(msgspec.Struct, frozen=True, tag="suspected"):
+    """A peer seems to be dead. Not answered."""
+
+    process_id: str
+    why: str
+
+
 class Counted(msgspec.Struct, frozen=True, tag="counted"):
     """The counts of what happened in the process."""
 
@@ -81,14 +88,15 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 Question = AskStatus | AskCounted | TriggerSnapshot | Adopt | Retry
+News = Logged | Suspected
 Answer = StatusDocument | Counted | Performed | Refused
 
 _encoder = msgspec.msgpack.Encoder()
-_questions: msgspec.msgpack.Decoder[Question | Logged] = msgspec.msgpack.Decoder(Question | Logged)
+_questions: msgspec.msgpack.Decoder[Question | News] = msgspec.msgpack.Decoder(Question | News)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
 
-def frame(message: Question | Logged | Answer) -> bytes:
+def frame(message: Question | News | Answer) -> bytes:
     """Encode a message as it goes over the socket."""
     try:
         encoded = _encoder.encode(message)
@@ -108,7 +116,7 @@ def _encodable(node: Any) -> Any:
     return node
 
 
-def question(encoded: bytes) -> Question | Logged:
+def question(encoded: bytes) -> Question | News:
     """Decode what was framed, without its length."""
     return _questions.decode(encoded)
 

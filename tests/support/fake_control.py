@@ -133,6 +133,7 @@ class FakeControl:
         self.statuses = {each.partition: each for each in statuses}
         self.service_facts = FACTS
         self.checks: list[Check] = [Check("loop", ok=True), Check("progress", ok=True, detail="0.1 s")]
+        self.suspected: list[tuple[str, str]] = []
         self._operations = OperationRegistry()
 
     def document(self) -> StatusDocument:
@@ -160,6 +161,9 @@ class FakeControl:
                 if status.phase is not Phase.FAILED:
                     raise NotFailed(partition, status.phase)
                 return self._operations.create("retry", "", [partition])
+
+    def suspect(self, process_id: str, why: str) -> None:
+        self.suspected.append((process_id, why))
 
     def partitions(self) -> Sequence[PartitionStatus]:
         return [self.statuses[number] for number in sorted(self.statuses)]
