@@ -204,7 +204,7 @@ async def commit_increment(
 
 @asynccontextmanager
 async def owned(context: Context, *, begins: bool = False) -> AsyncIterator[Owned]:
-    """Own the partition for the length of the block.
+    """Own the partition for the length of the block. After it what was committed in it can be read.
 
     Args:
         begins: for `init`, whose fence may be the first one.
@@ -221,5 +221,20 @@ async def owned(context: Context, *, begins: bool = False) -> AsyncIterator[Owne
             if seen.newer is not None:
                 raise Superseded(seen.newer, context.partition)
             yield Owned(context, producer, epoch, seen.log_start_offset, reader)
+            await _until_readable(context, reader)
     finally:
         await producer.discard()
+
+
+async def _until_readable(context: Context, reader: Reader) -> None:
+    """Wait until everybody reads what was committed: the coordinator answers before it has written the markers, and
+    whoever starts the app right after the command would find the log as it was. Not for ever: a foreign transaction
+    may be open."""
+    loop = asyncio.get_running_loop()
+    async with reading(context.cluster, read_committed=False) as plain:
+        high_watermark = (await plain.bounds(context.increments)).end_offset
+    deadline = loop.time() + context.settings.timeouts.claim_grace_ms / 1000
+    while loop.time() < deadline:
+        if (await reader.bounds(context.increments)).end_offset >= high_watermark:
+            return
+        await asyncio.sleep(ASK_AGAIN_SECONDS)

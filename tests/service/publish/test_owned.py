@@ -8,7 +8,8 @@ from snapreplay.app.names import transactional_id
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.refusals import ForeignClaim
 from snapreplay.service.ports import LogRecord
-from snapreplay.service.publish.owned import await_claim, claim_record, fenced, fenced_by_owner
+from snapreplay.service.publish.owned import await_claim, claim_record, fenced, fenced_by_owner, owned
+from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import Claim
 from tests.support.in_memory import InMemory, virtual
 
@@ -120,3 +121,17 @@ async def test_an_owner_fences_once_more_only_if_nobody_is_known():
     here.broker.forget(transactional_id(here.app.app_id, 0))
     assert (await fenced_by_owner(context)).lineage.producer_epoch == 1
     assert (await fenced_by_owner(context)).lineage.producer_epoch == 2
+
+
+@virtual
+async def test_what_an_owner_commits_can_be_read_when_it_leaves(bench, monkeypatch):
+    """Also where the marker of its transaction comes later than the answer to its commit."""
+    await bench.prepare()
+    context = await bench.context()
+    monkeypatch.setattr(bench.broker, "_marker_lag", lambda: 0.3)
+    async with owned(context) as ours:
+        last = await ours.last_increment()
+        assert last is not None
+        offset = await ours.commit(last.increment)
+    async with reading(context.cluster) as anybody:
+        assert (await anybody.bounds(context.increments)).end_offset > offset
