@@ -39,17 +39,30 @@ class HttpServer:
     def __init__(self, on_bound: Callable[[Address], None] | None = None) -> None:
         """Take `on_bound`, which is called with the address as soon as requests are answered; None: nobody is told."""
         self._on_bound = on_bound
+        self._listener: socket.socket | None = None
         self._keeper: Keeper | None = None
 
+    def bind(self, settings: HttpSettings) -> Address:
+        """Take the port; `serve` is to follow, or `close`. Port 0 picks a free one.
+
+        Raises:
+            UsageError: the port is taken or not allowed, or the host is no address of this machine.
+        """
+        self._listener = bind(settings.host, settings.port)
+        return Address(*self._listener.getsockname()[:2])
+
     async def serve(self, control: Control, settings: HttpSettings) -> Address:
-        """Bind and answer; returns once requests are answered. Port 0 picks a free port.
+        """Answer; returns once requests are answered. Binds, unless `bind` was called.
 
         Raises:
             UsageError: the port is taken or not allowed, the host is no address of this machine, or the program has no
                 Python interpreter.
         """
         _check_interpreter()
-        listener = bind(settings.host, settings.port)
+        if self._listener is None:
+            self.bind(settings)
+        listener, self._listener = self._listener, None
+        assert listener is not None  # noqa: S101 - it is bound
         address = Address(*listener.getsockname()[:2])
         self._keeper = Keeper(control, listener, settings)
         self._keeper.start()
@@ -61,6 +74,9 @@ class HttpServer:
 
     async def close(self, within_seconds: float = END_SECONDS) -> None:
         """Finish the running requests, within so many seconds, 3 at most. Idempotent."""
+        if self._listener is not None:
+            self._listener.close()
+        self._listener = None
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             await asyncio.to_thread(keeper.stop, min(within_seconds, END_SECONDS))

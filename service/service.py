@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from socket import AddressFamily
 from typing import Any, Generic, TypeVar, overload
 
 from snapreplay.app import names
@@ -12,14 +13,16 @@ from snapreplay.app.app import App, check_app
 from snapreplay.counted import counted
 from snapreplay.errors import AccessError, RetryableError, SnapreplayError
 from snapreplay.service.config.settings import Settings, used_settings
-from snapreplay.service.control.protocol import Http, Operation, OperationState
+from snapreplay.service.control.protocol import Address, Http, Operation, OperationState
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.custody import StateUnsaved
+from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
 from snapreplay.service.decisions.first_start import FirstStart, begun, check_first_start
 from snapreplay.service.embedding import CatchingUp, FailureNews, OnFailed, Readiness, Views
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.local_host import local_host
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.partition.runner import PartitionRunner
@@ -89,6 +92,7 @@ class Service(Generic[S]):
         self._views = Views(lambda: self._control.facts().partition_count)
         self._readiness = Readiness(self._control, self._board, self._views.check_open)
         self._failures = FailureNews()
+        self._bound: Address | None = None
         self.http_address: tuple[str, int] | None = None
 
     @property
@@ -151,11 +155,12 @@ class Service(Generic[S]):
         loop = asyncio.get_running_loop()
         self._background.start()
         self._views.open(lambda: self._runners)
+        if self._http is not None:  # the others are told the address
+            self._bound = self._http.bind(self.settings.http)
         self._bringing_up = loop.create_task(self._bring_up(), name="bring-up")
         self._bringing_up.add_done_callback(self._tell_refused)
         self._control.beat(loop)
         if self._http is not None:
-            # A taken port is refused before the task above has begun.
             self.http_address = await self._http.serve(self._control, self.settings.http)
 
     async def wait_started(self) -> None:
@@ -321,11 +326,25 @@ class Service(Generic[S]):
             assigned,
             revoked,
             lambda: supervisor.holding,
+            await self._advertised(),
         )
         supervisor.group = membership
         supervisor.pulse = self._pulse
         self._control.open(supervisor, membership, loop)
         watched(self._background.submit(membership.run()), "the membership of the group")
+
+    async def _advertised(self) -> Peer:
+        """Return this process as the others are told of it."""
+        url, bound, me = self.settings.http.advertised_url, self._bound, self._identity
+        if bound is None:
+            url = ""
+        elif not url and bound.is_any:
+            family = AddressFamily.AF_INET6 if ":" in bound.host else AddressFamily.AF_INET
+            host = await asyncio.to_thread(local_host, self.settings.bootstrap_servers, family)
+            url = Address(host, bound.port).url if host else ""
+        elif not url:
+            url = bound.url
+        return Peer(me.process_id, me.instance_id, me.host, url)
 
     async def _begun(self) -> ClusterView:
         pause = RETRY_SECONDS_MIN

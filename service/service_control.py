@@ -31,6 +31,7 @@ from snapreplay.service.control.protocol import (
     TriggerSnapshot,
 )
 from snapreplay.service.control.status import PartitionStatus, SnapshotState, SnapshotStatus, SnapshotUsed, StatusBoard
+from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.partition.runner import PartitionRunner
@@ -93,6 +94,7 @@ class ServiceControl:
             live_checks=tuple(self.live_checks()),
             ready_checks=tuple(self.ready_checks()),
             made_at=boot_seconds(),
+            peers=self._peers(),
         )
 
     def perform(self, command: Command) -> Operation:
@@ -250,6 +252,11 @@ class ServiceControl:
         if self._membership is not None:
             self._membership.come_back()
         supervisor.retry(partition, done)
+
+    def _peers(self) -> tuple[Peer, ...]:
+        """Return the others. The name of this process may still stand for the one that it has replaced."""
+        known, me = self._membership.share.peers if self._membership is not None else (), self._identity
+        return tuple(peer for peer in known if me.process_id != peer.process_id and me.instance_id != peer.instance_id)
 
     def _standing_aside(self) -> str | None:
         """Say for which process of the same name this one has stepped down; None: for nobody."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from snapreplay.service.config.table import Table
 
@@ -18,6 +19,26 @@ class HttpSettings(Table):
     """Port to listen on; 0 = any free one."""
     allowed_hosts: str = ""
     """More names that this API is reached by, with commas between them. See below."""
+    advertised_url: str = ""
+    """URL at which the other processes of the app reach this API; empty: from host and port. See below."""
+
+    @field_validator("advertised_url")
+    @classmethod
+    def _is_url(cls, given: str) -> str:
+        if given and not _is_server(given):
+            raise ValueError(
+                f"http.advertised_url={given!r}: not the URL of a server; write it as http://ledger-0.ledger:8080"
+            )
+        return given.rstrip("/")
+
+
+def _is_server(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        is_rest_empty = not (parts.path.strip("/") or parts.query or parts.fragment or parts.username)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and is_rest_empty
+    except ValueError:
+        return False
 
 
 class BatchSettings(Table):

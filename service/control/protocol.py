@@ -227,6 +227,9 @@ class StatusSource(Protocol):
         """
 
 
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+
+
 class Address(NamedTuple):
     """A host and a port; for a bound server the real port, even if 0 was asked for."""
 
@@ -234,18 +237,25 @@ class Address(NamedTuple):
     port: int
 
     @property
+    def is_any(self) -> bool:
+        """Whether it stands for all addresses of this machine."""
+        return self.host in _LOOPBACK
+
+    @property
     def url(self) -> str:
         """The URL for clients on this machine: an any-address becomes loopback."""
-        loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
-        host = loopback.get(self.host, self.host)
+        host = _LOOPBACK.get(self.host, self.host)
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
 
 class Http(Protocol):
     """Serves `Control` over HTTP, without the loop it is called in. `snapreplay.api.server.HttpServer` is one."""
 
+    def bind(self, settings: HttpSettings) -> Address:
+        """Take the port, before `serve`; returns the address. Who connects waits until `serve` answers."""
+
     async def serve(self, control: Control, settings: HttpSettings) -> Address:
-        """Begin to listen; returns the address bound to."""
+        """Begin to answer; returns the address bound to."""
 
     async def close(self, within_seconds: float) -> None:
         """End, also if a request is unfinished by then."""

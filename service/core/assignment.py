@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from snapreplay.service.core.peers import Peer
+
 
 class Holding(NamedTuple):
     """The partitions that a process has, owned or copied.
@@ -40,6 +44,8 @@ class Member:
         rack: its `client.rack`; "" if it has none.
         is_leaving: it is about to stop and gives everything away.
         epochs: the owner epochs of `owned`, as far as it has claimed them: of two owners the later one counts.
+        peer: who it is, for the others; None: an earlier version, which does not say it.
+        asks: how often it has asked for a new assignment. A coordinator that hears nothing new makes none.
     """
 
     owned: frozenset[int] = frozenset()
@@ -48,18 +54,25 @@ class Member:
     rack: str = ""
     is_leaving: bool = False
     epochs: dict[int, int] = field(default_factory=dict)
+    peer: Peer | None = None
+    asks: int = 0
 
 
 @dataclass(frozen=True)
 class Share:
-    """The share of one process: partitions to own, and partitions to hold a copy of, both sorted.
+    """The share of one process: partitions to own, and partitions to hold a copy of, all of them sorted.
 
-    `next` are those copies whose partitions move here as soon as the copies are warm.
+    Attributes:
+        next: those copies whose partitions move here as soon as the copies are warm.
+        first: those copies that take over if the owner seems to be dead. Each partition is `first` in one process.
+        peers: all processes of the group, this one included, by process id; empty: the leader's version is older.
     """
 
     owned: tuple[int, ...] = ()
     copies: tuple[int, ...] = ()
     next: tuple[int, ...] = ()
+    first: tuple[int, ...] = ()
+    peers: tuple[Peer, ...] = ()
 
 
 def assigned(members: Mapping[str, Member], partitions: Iterable[int]) -> dict[str, Share]:
@@ -74,6 +87,15 @@ def assigned(members: Mapping[str, Member], partitions: Iterable[int]) -> dict[s
     plan.own()
     plan.copy()
     return plan.shares()
+
+
+def peers_of(members: Mapping[str, Member], shares: Mapping[str, Share]) -> tuple[Peer, ...]:
+    """Return all processes of the group, each with what it owns now. One that does not say who it is has the group's
+    name for it."""
+    known = [
+        replace(member.peer or Peer(name, "", "", ""), owned=shares[name].owned) for name, member in members.items()
+    ]
+    return tuple(sorted(known, key=lambda peer: peer.process_id))
 
 
 @dataclass
@@ -149,9 +171,14 @@ class _Plan:
                 tuple(each for each in self.partitions if self.owner[each] == name),
                 tuple(each for each in self.partitions if name in self.copies[each]),
                 tuple(each for each in self.partitions if self.next.get(each) == name),
+                tuple(each for each in self.partitions if self._first(each) == name),
             )
 
         return {name: of(name) for name in self.members}
+
+    def _first(self, partition: int) -> str | None:
+        """Return who has the first copy; a warm one comes before one that is still loaded."""
+        return min(self.copies[partition], key=lambda name: partition not in self.members[name].warm, default=None)
 
     def _rank(self, name: str, partition: int) -> tuple[bool, int]:
         return name in self.staying, self.members[name].epochs.get(partition, -1)

@@ -14,4 +14,10 @@ class Peer(msgspec.Struct, frozen=True):
     instance_id: str
     host: str
     url: Annotated[str, msgspec.Meta(description="Where its HTTP API answers; empty: it advertises no address.")]
-    owned: Annotated[tuple[int, ...], msgspec.Meta(description="The partitions that the group gave to it, sorted.")]
+    owned: Annotated[
+        tuple[int, ...],
+        msgspec.Meta(
+            description="The partitions that the group gave to it, sorted; in a very large group only those that this"
+            " process has copies of."
+        ),
+    ] = ()

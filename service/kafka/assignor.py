@@ -7,25 +7,31 @@ It offers what the client's assignors do, but each group member has an assignor 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import zlib
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 
-from snapreplay.service.core.assignment import Member, Share, assigned
+from snapreplay.service.core.assignment import Member, Share, assigned, peers_of
+from snapreplay.service.core.peers import Peer
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+PEERS_BYTES_MAX = 256 * 1024
+"""Of all assignments of a group together: its coordinator writes them as one record, of a megabyte at most."""
 _VERSION = 0  # of Kafka's consumer protocol
 
 
 class _Copies(msgspec.Struct):
     copies: tuple[int, ...] = ()
     next: tuple[int, ...] = ()
+    first: tuple[int, ...] = ()
+    peers: bytes = b""  # compressed: each member gets all of them
 
 
 class StandbyAssignor:
@@ -52,17 +58,40 @@ class StandbyAssignor:
         """Assign as `core.assignment` says; the leader of the group is asked."""
         said = {name: _member(name, each.user_data) for name, each in members.items()}
         shares = assigned(said, cluster.partitions_for_topic(self._topic) or ())
-        return {name: self._encoded(share) for name, share in shares.items()}
+        peers = peers_of(said, shares)
+        whole = _packed(peers)
+        is_large = len(whole) * len(shares) > PEERS_BYTES_MAX
+        return {
+            name: self._encoded(share, _packed(_owners_of(share.copies, peers)) if is_large else whole)
+            for name, share in shares.items()
+        }
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
         given = _read(assignment.user_data, _Copies) or _Copies()
         owned = tuple(sorted(each.partition for each in assignment.partitions()))
-        self.share = Share(owned, given.copies, given.next)
+        self.share = Share(owned, given.copies, given.next, given.first, _unpacked(given.peers))
 
-    def _encoded(self, share: Share) -> ConsumerProtocolMemberAssignment:
+    def _encoded(self, share: Share, peers: bytes) -> ConsumerProtocolMemberAssignment:
         given = [(self._topic, list(share.owned))] if share.owned else []
-        user_data = msgspec.msgpack.encode(_Copies(share.copies, share.next))
+        user_data = msgspec.msgpack.encode(_Copies(share.copies, share.next, share.first, peers))
         return ConsumerProtocolMemberAssignment(_VERSION, given, user_data)
+
+
+def _owners_of(partitions: Collection[int], peers: Iterable[Peer]) -> list[Peer]:
+    """Leave out what a member has no use for: that peers own other partitions than these."""
+    kept = set(partitions)
+    return [msgspec.structs.replace(peer, owned=tuple(each for each in peer.owned if each in kept)) for peer in peers]
+
+
+def _packed(peers: Iterable[Peer]) -> bytes:
+    return zlib.compress(msgspec.msgpack.encode(tuple(peers)))
+
+
+def _unpacked(packed: bytes) -> tuple[Peer, ...]:
+    try:
+        return _read(zlib.decompress(packed), tuple[Peer, ...]) or ()
+    except zlib.error:
+        return ()
 
 
 def _member(name: str, user_data: bytes) -> Member:
@@ -74,7 +103,7 @@ def _member(name: str, user_data: bytes) -> Member:
 
 
 def _read(data: bytes, kind: type[T]) -> T | None:
-    """Decode user data; fields of newer versions are left out. None: nothing of ours."""
+    """Decode user data; fields of other versions are left out. None: nothing of ours."""
     try:
         return msgspec.msgpack.decode(data or b"", type=kind)
     except msgspec.DecodeError:

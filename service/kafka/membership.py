@@ -14,12 +14,10 @@ import asyncio
 import logging
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
-from aiokafka.client import ConnectionGroup
 from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition as ClientPartition
 
@@ -28,13 +26,15 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.assignment import Holding, Member, Share
 from snapreplay.service.core.kafka_errors import NotAuthenticated
 from snapreplay.service.core.owners import SteppedDown
+from snapreplay.service.core.peers import Peer
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.assignor import StandbyAssignor
 from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.config import membership_arguments
 from snapreplay.service.kafka.entry import entered, refusal
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, describe
-from snapreplay.service.kafka.requests import LeaveGroup
+from snapreplay.service.kafka.evictions import Evictions
+from snapreplay.service.kafka.leaving import leave_group
 from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_consumer
 from snapreplay.service.ports import TopicPartition
 
@@ -42,11 +42,9 @@ log = logging.getLogger(__name__)
 
 Callback = Callable[[set[int]], Coroutine[Any, Any, None]]
 
-EVICTIONS_SUSPECT = 3
 LEAVE_SECONDS = 5 * CLOSE_S  # the default; a stop with less time says so
 LOOK_SECONDS = 2.0
 _POLL_MS = 200
-_UNKNOWN_MEMBER_ID = 25  # aiokafka's own LeaveGroup of a dynamic member came first
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 10.0
 
 
@@ -68,28 +66,32 @@ class Membership:
         on_assigned: Callback,
         on_revoked: Callback,
         holding: Callable[[], Holding] = Holding,
+        me: Peer | None = None,
     ) -> None:
-        """Take `holding`, which says what this process owns and has warm copies of; from the membership's thread."""
+        """Take `holding`, which says what this process owns and has warm copies of; from the membership's thread.
+        `me` is what the others are told of it."""
         self._settings = settings
         self._group_id = app_id
         self._topic = increments_topic
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._holding = holding
+        self._me = me
         self._assignor = StandbyAssignor(increments_topic, self._as_member)
         self._handing_over = self._told_leaving = False
+        self._asks = self._told_asks = 0
+        self._is_introduced = False
         self._given = asyncio.Event()  # an assignment to a member that is leaving
         self._consumer: AIOKafkaConsumer | None = None
         self._leaving = asyncio.Event()
         self._ended = asyncio.Event()
         self._callbacks: set[asyncio.Task[None]] = set()
-        self._known_member_id = ""
+        self._evictions = Evictions(settings)
         self.stepped_down: SteppedDown | None = None
         self._aside_for = ""
         self._interrupted = asyncio.Event()  # the present client's life is to end
         self._looks_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._evictions: deque[float] = deque(maxlen=EVICTIONS_SUSPECT)
         self.assignment: frozenset[int] = frozenset()
         """Ours, as of the last assignment. Empty before the first and after leaving."""
         self.last_error: str | None = None
@@ -120,14 +122,8 @@ class Membership:
 
     @property
     def suspects_duplicate(self) -> bool:
-        """Whether another process seems to run with our instance id.
-
-        Two such processes throw each other out with every heartbeat, for ever, and no call fails (measured):
-        each of them gets a new member id each time, which a rebalance never gives. Dynamic members cannot.
-        """
-        window_s = max(10.0, 10 * self._settings.group.heartbeat_interval_ms / 1000)
-        full = len(self._evictions) == EVICTIONS_SUSPECT
-        return full and time.monotonic() - self._evictions[0] < window_s
+        """Whether another process seems to run with our instance id."""
+        return self._evictions.suspects_duplicate
 
     @property
     def aside(self) -> str | None:
@@ -165,10 +161,9 @@ class Membership:
         return self._assignor.share
 
     def rejoin(self) -> None:
-        """Have the partitions assigned anew. Nothing stops meanwhile. Any thread."""
-        coordinator = self._coordinator
-        if coordinator is not None and self._loop is not None:
-            self._loop.call_soon_threadsafe(coordinator.request_rejoin)
+        """Have the partitions assigned anew, by what this process holds now. Nothing stops meanwhile. Any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._ask)
 
     async def hand_over(self, within_seconds: float) -> None:
         """Ask the others to take our partitions, for a planned stop, and wait for the new assignment at most this
@@ -221,11 +216,28 @@ class Membership:
         self._leaving.set()
         await bounded(self._ended.wait(), within_seconds)
 
+    def _ask(self) -> None:
+        self._asks += 1
+        self._request()
+
+    def _request(self) -> None:
+        """Have the client join again. While a join is under way it forgets that: `_assigned` does it once more."""
+        if (coordinator := self._coordinator) is not None:
+            coordinator.request_rejoin()
+
     def _as_member(self) -> Member:
         held, rack = self._holding(), str(self._settings.kafka.get("client.rack", ""))
-        self._told_leaving = self._handing_over
-        warm = held.warm - held.owned
-        return Member(held.owned, warm, held.replicas, rack, is_leaving=self._handing_over, epochs=dict(held.epochs))
+        self._told_leaving, self._told_asks = self._handing_over, self._asks
+        return Member(
+            held.owned,
+            held.warm - held.owned,
+            held.replicas,
+            rack,
+            is_leaving=self._handing_over,
+            epochs=dict(held.epochs),
+            peer=self._me,
+            asks=self._asks,
+        )
 
     @property
     def _coordinator(self) -> Any:
@@ -245,7 +257,7 @@ class Membership:
             polling = asyncio.create_task(self._poll(consumer))
             await self._until_leaving(polling, asyncio.create_task(self._look_why()))
             if self.stepped_down is None:  # else the membership is another process's now
-                await self._send_leave(consumer)
+                await leave_group(consumer, self._group_id, self._settings.instance_id or None)
         finally:
             self._consumer, self.assignment = None, frozenset()
             await close_consumer(consumer)
@@ -294,8 +306,7 @@ class Membership:
                 return
             aside = aside.looked(there=await self._instance_id_taken())
             self.stepped_down = None if aside.over else aside
-        self._known_member_id = ""
-        self._evictions.clear()
+        self._evictions.forget()
         log.info("back in group %s, because the other process has left: %s", self._group_id, self._aside_for)
 
     async def _instance_id_taken(self) -> bool | None:
@@ -307,26 +318,6 @@ class Membership:
             return None
         return any(member.instance_id == self._settings.instance_id for member in members)
 
-    async def _send_leave(self, consumer: AIOKafkaConsumer) -> None:
-        coordinator = consumer._coordinator
-        member_id, node = coordinator.member_id, coordinator.coordinator_id
-        # First its tasks end, or the next heartbeat would join again.
-        await bounded(coordinator.close(), CLOSE_S)
-        if node is None or not member_id:
-            return
-        instance_id = self._settings.instance_id or None
-        request = LeaveGroup(self._group_id, member_id, instance_id)
-        try:
-            async with asyncio.timeout(CLOSE_S):
-                answer = await consumer._client.send(node, request, group=ConnectionGroup.COORDINATION)
-        except CLIENT_ERRORS as error:
-            log.warning("cannot send LeaveGroup for %s: %s", self._group_id, describe(error))
-            return
-        codes = [answer.error_code, *(code for _, _, code, _ in answer.members)]
-        expected = {0} if instance_id else {0, _UNKNOWN_MEMBER_ID}
-        if not expected.issuperset(codes):
-            log.warning("LeaveGroup of %s was answered with codes %s", self._group_id, codes)
-
     async def _revoked(self, partitions: set[int]) -> None:
         if partitions and not self._leaving.is_set():
             limit_s = self._settings.timeouts.revoke_ms / 1000
@@ -335,28 +326,33 @@ class Membership:
     async def _assigned(self, partitions: set[int]) -> None:
         if self.stepped_down is not None:
             return
-        self._count_evictions()
+        if self._evictions.seen(self.member_id):
+            log.warning(
+                "another process of %s seems to use our instance id %r: the log is asked which of the two"
+                " was started first; that one steps down",
+                self._group_id,
+                self._settings.instance_id,
+            )
         self.last_error = None
         self.assignment = frozenset(partitions)
         if self._told_leaving:
             self._given.set()
+        self._introduce_once()
+        if self._told_asks < self._asks:
+            self._request()
         if not self._leaving.is_set():
             limit_s = self._settings.group.session_timeout_ms / 3000
             await self._call(self._on_assigned, partitions, limit_s)
 
-    def _count_evictions(self) -> None:
-        member_id = self.member_id
-        if self._settings.instance_id and self._known_member_id not in ("", member_id):
-            known = self.suspects_duplicate
-            self._evictions.append(time.monotonic())
-            if self.suspects_duplicate and not known:
-                log.warning(
-                    "another process of %s seems to use our instance id %r: the log is asked which of the two"
-                    " was started first; that one steps down",
-                    self._group_id,
-                    self._settings.instance_id,
-                )
-        self._known_member_id = member_id
+    def _introduce_once(self) -> None:
+        """Ask for a new assignment if the others do not know of this process: a static member that was started again
+        gets its old assignment, which names its predecessor."""
+        peers, me = self._assignor.share.peers, self._me
+        if me is None or not peers or any(peer.process_id == me.process_id for peer in peers):
+            self._is_introduced = False
+        elif not self._is_introduced:
+            self._is_introduced = True
+            self._asks += 1
 
     async def _call(self, callback: Callback, partitions: set[int], limit_s: float) -> None:
         """Wait for it, but not for ever, and never cancel it: it may be in the middle of a snapshot."""

@@ -12,6 +12,7 @@ import pytest
 from snapreplay.api.server import HttpServer
 from snapreplay.errors import NotBegun, NotLive, ServiceClosed, StopError, UnknownPartition, UsageError
 from snapreplay.service import service as module
+from snapreplay.service.control.protocol import Address
 from snapreplay.service.core.owners import SteppedDown
 from snapreplay.service.program import ensure_topics, init, running
 from snapreplay.service.service import Service
@@ -205,6 +206,9 @@ async def test_heartbeats_share_their_loop_with_nobody(unique, free_port):
     asked_in = []
 
     class Asked:
+        def bind(self, settings):
+            return Address(settings.host, 1)
+
         async def serve(self, control, settings):
             asked_in.append(asyncio.get_running_loop())
             return settings.host, 1
@@ -220,6 +224,28 @@ async def test_heartbeats_share_their_loop_with_nobody(unique, free_port):
     assert heartbeats not in asked_in
 
 
+@pytest.mark.parametrize(
+    ("http", "advertised"),
+    [
+        ({"host": "127.0.0.1"}, "http://127.0.0.1:{port}"),
+        # The broker is on this machine.
+        ({"host": "0.0.0.0"}, "http://127.0.0.1:{port}"),  # noqa: S104 - that is the case
+        ({"advertised_url": "http://ledger-0.ledger:80/"}, "http://ledger-0.ledger:80"),
+        (None, ""),
+    ],
+)
+async def test_a_process_tells_the_others_its_url(stage, unique, http, advertised):
+    """From its first join on; who serves no HTTP has none. Nobody is its own peer."""
+    here = await stage(apps.ledger(unique("url")), http={"port": 0, **(http or {})})
+    server = HttpServer() if http is not None else None
+    async with here.running(http=server) as one, here.running(instance_id="two") as two:
+        await until(lambda: one.control.document().peers and two.control.document().peers, "peers")
+        (peer,), (other,) = two.control.document().peers, one.control.document().peers
+        _, port = one.http_address or ("", 0)
+        assert (peer.instance_id, peer.url) == ("one", advertised.format(port=port))
+        assert (other.instance_id, other.url) == ("two", "")
+
+
 # ---- stopping ----------------------------------------------------------------------------------
 
 
@@ -228,6 +254,9 @@ async def test_leaving_the_group_takes_only_what_is_left_of_a_stop(stage, unique
     loop, told = asyncio.get_running_loop(), []
 
     class Http:
+        def bind(self, settings):
+            return Address(settings.host, 1)
+
         async def serve(self, control, settings):
             return settings.host, 1
 

@@ -108,8 +108,12 @@ def test_built_directly_nothing_from_outside_counts(monkeypatch):
     [
         ({"htp.port": 1}, "htp={'port': 1}: unknown setting; did you mean http?"),
         ({"http.prot": 1}, "http.prot=1: unknown setting; did you mean http.port?"),
-        ({"http.zzz": 1}, "http.zzz=1: unknown setting; there are allowed_hosts, host, port"),
+        ({"http.zzz": 1}, "http.zzz=1: unknown setting; there are advertised_url, allowed_hosts, host, port"),
         ({"http.port": 70000}, "http.port=70000: input should be less than or equal to 65535"),
+        *(
+            ({"http.advertised_url": url}, f"http.advertised_url={url!r}: not the URL of a server; write it as http://")
+            for url in ("ledger-0:8080", "http://", "http://[::1", "http://a:x", "http://a/status", "http://me:pw@a")
+        ),
         ({"kafka.acks": "1"}, "kafka.acks: cannot be set: it is always all"),
         ({"kafka.group.id": "x"}, "kafka.group.id: cannot be set: it is the app id"),
         ({"kafka.bootstrap.server": "x"}, "did you mean kafka.bootstrap.servers?"),

@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as replace_peer
 
-from snapreplay.service.core.assignment import Member, assigned
+from snapreplay.service.core.assignment import Member, assigned, peers_of
+from snapreplay.service.core.peers import Peer
 
 MEMBERS = st.dictionaries(
     st.sampled_from("abcdef"),
@@ -145,3 +147,26 @@ def test_copies_are_on_other_racks():
     shares = assigned(members, range(6))
     assert set(shares["c"].copies) <= {0, 1, 2, 3}
     assert len(shares["c"].copies) == 2  # no more than its part, although the others have only each other
+
+
+@given(MEMBERS, COUNTS)
+def test_each_copied_partition_has_one_first_successor_a_warm_one_if_there_is_any(members, count):
+    """If the owner seems to be dead, one process takes over, and the others do not."""
+    shares = assigned(members, range(count))
+    first = Counter(partition for share in shares.values() for partition in share.first)
+    copied = {partition for share in shares.values() for partition in share.copies}
+    assert first == dict.fromkeys(copied, 1)
+    for name, share in shares.items():
+        for partition in share.first:
+            assert partition in share.copies
+            holders = [each for each, other in shares.items() if partition in other.copies]
+            is_warm = partition in members[name].warm
+            assert is_warm or not any(partition in members[each].warm for each in holders)
+
+
+def test_peers_are_who_they_say_and_own_what_they_are_given():
+    """One of an earlier version says nothing: it is known by the name that the group has for it."""
+    one = Peer("p1", "ledger-0", "host-a", "http://host-a:8080", owned=(7,))
+    members = {"b": Member(frozenset({1}), peer=one), "a": Member(frozenset({0}))}
+    peers = peers_of(members, assigned(members, range(2)))
+    assert peers == (Peer("a", "", "", "", (0,)), replace_peer(one, owned=(1,)))

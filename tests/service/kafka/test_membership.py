@@ -7,6 +7,8 @@ import pytest
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core import owners
+from snapreplay.service.core.assignment import Holding
+from snapreplay.service.core.peers import Peer
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.ports import LogRecord
 from tests.support.stage import until
@@ -21,7 +23,7 @@ SESSION_MS = 2500
 class Member:
     """A process of an app: its membership running, what it was told, in order."""
 
-    def __init__(self, bootstrap_servers, app, topic, instance="one", on_revoked=None, **more):
+    def __init__(self, bootstrap_servers, app, topic, instance="one", on_revoked=None, me=None, **more):
         group = {"heartbeat_interval_ms": 300, "session_timeout_ms": 6000} | more
         settings = Settings(
             kafka={"bootstrap.servers": bootstrap_servers},
@@ -30,7 +32,10 @@ class Member:
             timeouts={"revoke_ms": 1500},
         )
         self.told = []
-        self.membership = Membership(settings, app, topic, self._assigned, on_revoked or self._revoked)
+        self.holding = Holding()
+        self.membership = Membership(
+            settings, app, topic, self._assigned, on_revoked or self._revoked, lambda: self.holding, me
+        )
         self.task = asyncio.create_task(self.membership.run())
 
     async def _assigned(self, partitions):
@@ -38,6 +43,11 @@ class Member:
 
     async def _revoked(self, partitions):
         self.told.append(("revoked", partitions))
+
+    @property
+    def peers(self):
+        """Process id → the partitions that it owns, as this member was told."""
+        return {peer.process_id: set(peer.owned) for peer in self.membership.share.peers}
 
     @property
     def owns(self):
@@ -121,6 +131,32 @@ async def test_a_killed_member_that_returns_at_once_has_its_partitions_within_a_
     assert not again.membership.suspects_duplicate
 
 
+async def test_members_hear_who_the_others_are_and_what_they_own(group):
+    """A static member that was killed and started again gets its old assignment, and is made known all the same."""
+    one, two = (group(name, me=Peer(f"{name}-1", name, "host", "")) for name in ("one", "two"))
+    await until(lambda: len(one.owns) == len(two.owns) == 2)
+    await until(lambda: one.peers == two.peers == {"one-1": one.owns, "two-1": two.owns})
+    await two.crash()
+    again = group("two", me=Peer("two-2", "two", "host", ""))
+    await until(lambda: one.peers == again.peers == {"one-1": one.owns, "two-2": again.owns})
+    told = len(again.told)
+    await asyncio.sleep(0.6)  # two heartbeats: what must not happen has no condition
+    assert len(again.told) == told, "it is made known once"
+
+
+async def test_what_is_held_by_now_is_told_although_a_join_is_under_way(group):
+    """The client forgets a request that comes while it waits for the others to join."""
+    one, two = group("one"), group("two")
+    await until(lambda: len(one.owns) == len(two.owns) == 2)
+    await two.crash()
+    one.membership.rejoin()  # waits until the session of the other one is over
+    asks = one.membership._told_asks
+    await until(lambda: one.membership._told_asks > asks)
+    one.holding = Holding(owned=frozenset({0}))
+    one.membership.rejoin()
+    await until(lambda: one.membership._told_asks > asks + 1 and len(one.owns) == 4)
+
+
 async def test_two_processes_with_one_instance_id_are_noticed(group, caplog):
     """They throw each other out for ever and no call fails; each of them says so once."""
     one, two = group("same"), group("same")
@@ -129,15 +165,10 @@ async def test_two_processes_with_one_instance_id_are_noticed(group, caplog):
 
 
 async def test_members_without_a_name_are_never_taken_for_each_other(group, cluster):
-    """The coordinator knows each by a member id, however often one of them is thrown out."""
+    """The coordinator knows each by a member id."""
     one, two = group(""), group("")
     await until(lambda: len(one.owns) == len(two.owns) == 2)
     assert {member.instance_id for member in await cluster.group_members(group.app)} == {""}
-    one.membership._known_member_id = "another"
-    for _ in range(3):
-        one.membership._count_evictions()
-        one.membership._known_member_id = "another"
-    assert not one.membership.suspects_duplicate
 
 
 @pytest.fixture

@@ -1,0 +1,95 @@
+"""User data is read by other versions, and stays within the size of a record."""
+
+from functools import partial
+
+import msgspec
+import pytest
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+
+from snapreplay.service.core.assignment import Member
+from snapreplay.service.core.peers import Peer
+from snapreplay.service.kafka.assignor import StandbyAssignor
+
+TOPIC = "app-increments"
+RECORD_BYTES_MAX = 1_000_000
+
+
+class Cluster:
+    """A topic with this many partitions."""
+
+    def __init__(self, partitions):
+        self._partitions = set(range(partitions))
+
+    def partitions_for_topic(self, topic):
+        return self._partitions
+
+
+def peer(number):
+    name = f"ledger-{number}"
+    return Peer(f"{number:032x}", name, name, f"http://{name}.ledger.prod.svc.cluster.local:8080")
+
+
+def group(members, partitions):
+    """Let the group assign; return member → its assignor, and the bytes of all joins and assignments."""
+    assignors = {name: StandbyAssignor(TOPIC, partial(members.get, name)) for name in members}
+    joins = {name: each.metadata({TOPIC}) for name, each in assignors.items()}
+    given = next(iter(assignors.values())).assign(Cluster(partitions), joins)
+    for name, each in assignors.items():
+        each.on_assignment(ConsumerProtocolMemberAssignment.decode(given[name].encode()))
+    return assignors, sum(len(each.encode()) for each in (*joins.values(), *given.values()))
+
+
+def test_everybody_hears_who_is_there_and_what_they_own():
+    """Each one also hears which partitions it is to take over at a suspicion."""
+    members = {
+        "a": Member(frozenset({0, 1}), frozenset({2, 3}), replicas=1, peer=peer(0)),
+        "b": Member(frozenset({2, 3}), frozenset({0, 1}), replicas=1, peer=peer(1)),
+    }
+    assignors, _ = group(members, 4)
+    one, two = (assignors[name].share for name in "ab")
+    assert one.peers == two.peers
+    assert {each.process_id: each.owned for each in one.peers} == {
+        peer(0).process_id: (0, 1),
+        peer(1).process_id: (2, 3),
+    }
+    assert (one.first, two.first) == ((2, 3), (0, 1))
+
+
+def test_a_hundred_processes_with_ten_thousand_partitions_fit_into_one_record():
+    """There each hears of the owners of its copies only. A group whose record is too large assigns nothing at all."""
+    each = 100
+    members = {
+        f"m{number}": Member(
+            frozenset(range(number * each, (number + 1) * each)),
+            frozenset((partition + each) % 10_000 for partition in range(number * each, (number + 1) * each)),
+            replicas=1,
+            peer=peer(number),
+            epochs={partition: 2**31 + partition for partition in range(number * each, (number + 1) * each)},
+        )
+        for number in range(100)
+    }
+    assignors, size_bytes = group(members, 10_000)
+    assert size_bytes < RECORD_BYTES_MAX
+    for assignor in assignors.values():
+        share = assignor.share
+        assert len(share.peers) == 100
+        owned = {partition for known in share.peers for partition in known.owned}
+        assert set(share.first) <= owned <= set(share.copies)
+
+
+@pytest.mark.parametrize(
+    "user_data",
+    [
+        b"",
+        b"\xc1",
+        msgspec.msgpack.encode({"copies": (1,), "peers": b"no zlib"}),
+        msgspec.msgpack.encode({"copies": (1,), "later": 2}),
+    ],
+    ids=["empty", "foreign", "damaged", "other-version"],
+)
+def test_what_another_version_assigns_is_read_as_far_as_it_is_known(user_data):
+    """The processes of two versions are in one group during every upgrade."""
+    assignor = StandbyAssignor(TOPIC, Member)
+    assignor.on_assignment(ConsumerProtocolMemberAssignment(0, [(TOPIC, [0])], user_data))
+    assert (assignor.share.owned, assignor.share.peers, assignor.share.first) == ((0,), (), ())
+    assert assignor.share.copies == ((1,) if b"copies" in user_data else ())
