@@ -4,8 +4,9 @@ product's."""
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -13,7 +14,8 @@ from snapreplay.state.digest import DEFAULT_STORE
 from tests.simulation import program
 from tests.simulation.program import EVERY_MS, RING, TICK, TTL_MS, Plain
 
-_pack = msgspec.msgpack.encode
+_pack, _unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
+_STAMP = ">cq"
 
 
 class Due(NamedTuple):
@@ -36,6 +38,23 @@ class PlainInTime(Plain):
     touched_ms: dict[str, int] = field(default_factory=dict)
     timers: dict[str, int] = field(default_factory=dict)
     next_tick_ms: int | None = None
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Mapping[bytes, bytes]], **plain: Any) -> PlainInTime:
+        """Return the state that is stored so; see `stored`. `plain`: the other fields."""
+        found = cls(**plain)
+        for store, entries in stored.items():
+            for key, value in entries.items():
+                if store == "_periods":
+                    found.next_tick_ms = _unpack(value)
+                elif store == "_timers":
+                    found.timers[_unpack(_unpack(key)[2])] = _unpack(value)
+                else:
+                    stamp_bytes = struct.calcsize(_STAMP) if found.timed else 0
+                    found.results[_unpack(key)] = program.number_in(_unpack(value[stamp_bytes:]))
+                    if found.timed:
+                        found.touched_ms[_unpack(key)] = struct.unpack_from(_STAMP, value)[1]
+        return found
 
     def due(self, to_ms: int) -> Due | None:
         up_to_ms = max(to_ms, self.now_ms)
@@ -128,4 +147,4 @@ class PlainInTime(Plain):
         return found
 
     def _stamp(self, key: str) -> bytes:
-        return struct.pack(">cq", b"\xc1", self.touched_ms[key]) if self.timed else b""
+        return struct.pack(_STAMP, b"\xc1", self.touched_ms[key]) if self.timed else b""

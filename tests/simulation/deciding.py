@@ -26,7 +26,8 @@ from tests.simulation.process import Process
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-DECISIONS = ("upgrade one", "upgrade all", "older", "patch once", "patch twice", "patch undo", "patch killed")
+DRAFTS = ("draft good", "draft older", "draft forged", "draft killed")
+DECISIONS = ("upgrade one", "upgrade all", "older", "patch once", "patch twice", "patch undo", "patch killed", *DRAFTS)
 """What may be decided."""
 SCHEMA_MAX = 3
 TRY_AGAIN = ("Unreachable", "CommitInDoubt", "OwnerTookItBack", "ReadStalled", "LogWentOn", "killed")

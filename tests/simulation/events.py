@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.format.records import Increment, Manifest
 from tests.simulation import program, told
+from tests.simulation.drafting import draft
 from tests.simulation.log import Log, Transaction, TxnState
 from tests.simulation.network import NOWHERE
 from tests.simulation.process import Process
@@ -278,6 +279,7 @@ TO_TOPICS: dict[str, Callable[[World, str, float], bool]] = {
     "propose": propose_somehow,
     "upgrade": lambda world, how, seconds: world.decisions.upgrade(how, seconds),
     "older": lambda world, how, seconds: world.decisions.older(how, seconds),
+    "draft": draft,
     "patch": lambda world, how, seconds: world.decisions.patch(how, seconds),
 }
 """What has no process at its end; each says whether it could happen now."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.simulation import drafting
 from tests.simulation.faults import MENU
 from tests.simulation.network import Link, Owner
 from tests.simulation.process import Process
@@ -41,7 +42,10 @@ SWEPT = {"connect": 1, "admin": 1, "fence": 1, "fill": 2, "bounds": 3, "read": 1
 """Site → how many requests a decision makes there, or as many of them as differ."""
 
 
-@pytest.mark.parametrize(("kind", "made"), [("upgrade all", "state upgraded"), ("patch once", "state corrected")])
+MADE = [("upgrade all", "state upgraded"), ("draft good", "state upgraded"), ("patch once", "state corrected")]
+
+
+@pytest.mark.parametrize(("kind", "made"), MADE)
 @pytest.mark.parametrize("site", SWEPT)
 def test_a_decision_survives_each_fault_of_each_request(
     kind: str, made: str, site: str, monkeypatch: pytest.MonkeyPatch
@@ -89,3 +93,25 @@ def test_older_code_is_refused_by_name() -> None:
     assert script.run() is None
     counts = world.network.faults.counts
     assert (counts["state upgraded"], counts["older code refused"]) == (1, 1)
+
+
+@pytest.mark.parametrize(("kind", "seconds", "came"), [("good", 0.0, "taken over"), ("older", 1.0, "brought forward")])
+def test_a_draft_saves_the_upgrade(kind: str, seconds: float, came: str) -> None:
+    """Its entries become the state of the decision, as the log has them, or with what was committed since."""
+    events = (Event(2.0, f"draft {kind}", seconds),)
+    script = Script({"end": {}}, replace(DECIDING, named=True, records=60, chaos_seconds=4.0, events=events))
+    assert script.run() is None
+    counts = script.world.network.faults.counts
+    assert (counts["state upgraded"], counts[f"draft {came}"]) == (1, 1)
+
+
+@pytest.mark.parametrize("given_away", [*drafting.GIVEN_AWAY, "killed"])
+def test_a_draft_that_is_not_of_this_state_changes_nothing(given_away: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds an entry that nobody stored, or its job died; the owner upgrades by itself."""
+    forged = {name: forge for name, forge in drafting.GIVEN_AWAY.items() if name == given_away}
+    monkeypatch.setattr(drafting, "GIVEN_AWAY", forged or drafting.GIVEN_AWAY)
+    events = (Event(2.0, "draft forged" if forged else "draft killed", 0.0),)
+    script = Script({"end": {}}, replace(DECIDING, records=60, chaos_seconds=4.0, events=events))
+    assert script.run() is None
+    counts = script.world.network.faults.counts
+    assert (counts["state upgraded"], counts["draft taken over"], counts["draft brought forward"]) == (1, 0, 0)
