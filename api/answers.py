@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 from fastapi import Depends, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from snapreplay.api import page
 from snapreplay.service.control.protocol import Look, StatusDocument, StatusSource
 
 KEPT_MAX = 64
@@ -34,7 +35,7 @@ class Answers:
         self._kept: dict[tuple[object, ...], _Answer] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] not in {"GET", "HEAD"}:
+        if scope["type"] != "http" or scope["method"] not in {"GET", "HEAD"} or page.owns(scope["path"]):
             await self._app(scope, receive, send)
             return
         answer = await self._answer(scope, receive)

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay import __version__
-from snapreplay.api import examples, problems, views
+from snapreplay.api import examples, page, problems, views
 from snapreplay.api.answers import Answers
 from snapreplay.api.guard import Guard, Hosts
 from snapreplay.api.routes import ROUTERS
@@ -48,6 +48,7 @@ def create_app(source: StatusSource, hosts: Hosts | None = None, *, now: Callabl
     app.add_middleware(Guard, hosts=hosts or Hosts())
     for router in ROUTERS:
         app.include_router(router)
+    page.install(app)
     return app
 
 

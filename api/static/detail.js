@@ -1,0 +1,81 @@
+// One row per partition, and all that is known of it below.
+
+import { html, nothing } from "./vendor/lit-html/lit-html.js";
+import { repeat } from "./vendor/lit-html/directives/repeat.js";
+import { bytes, count, counted } from "./format.js";
+import { badge, moment, table } from "./parts.js";
+import { stages } from "./fleet.js";
+
+const HEADS = [
+  ["Partition", ""], ["State", ""], ["Owner", "medium"], ["Since", "medium"], ["Lag", "number"], ["Entries", "number wide"],
+  ["Size", "number wide"], ["Batch", "number wide"], ["Last snapshot", "medium"],
+];
+
+export function partitions(all, nowMs, page) {
+  const { only, open, show, toggle, acts } = page;
+  const shown = all.partitions.filter((each) => only === "all" || each.level !== "good");
+  return html`<section id="partitions" aria-labelledby="partitions-title"><div class="head"><h2 id="partitions-title">Partitions</h2>
+    <label class="filter">Show <select @change=${(event) => show(event.target.value)}><option value="all" ?selected=${only === "all"}>all (${all.partitions.length})</option>
+      <option value="wrong" ?selected=${only === "wrong"}>not healthy (${all.partitions.filter((each) => each.level !== "good").length})</option></select></label></div>
+    ${shown.length ? html`<div class="scroll"><table class="partitions"><thead><tr>${HEADS.map(([name, kind]) => html`<th scope="col" class=${kind}>${name}</th>`)}</tr></thead>
+    <tbody>${repeat(shown, (each) => `${each.process_id} ${each.partition}`, (each) => row(each, nowMs, open.has(each.partition), toggle, acts, all))}</tbody></table></div>`
+    : html`<p class="empty">${all.partitions.length ? "All are healthy." : "No partition is assigned to this process."}</p>`}</section>`;
+}
+
+function row(each, nowMs, isOpen, toggle, acts, all) {
+  const id = `partition-${each.partition}`;
+  return html`<tr id=${id} class=${isOpen ? "open" : ""}>
+      <td><button type="button" class="toggle" aria-expanded=${isOpen} aria-controls="${id}-detail" aria-label="Details of partition ${each.partition}" @click=${() => toggle(each.partition)}><span aria-hidden="true">${isOpen ? "▾" : "▸"}</span> ${each.partition}</button></td>
+      <td>${badge(each.level, each.phase)}</td><td class="medium">${each.host}</td><td class="medium">${moment(each.since, nowMs)}</td>
+      <td class="number">${count(each.lag)}</td><td class="number wide">${count(each.state_entries)}</td><td class="number wide">${bytes(each.state_bytes)}</td>
+      <td class="number wide">${count(each.batch)}</td><td class="medium">${each.last_pointed_snapshot_at ? moment(each.last_pointed_snapshot_at, nowMs) : "none by this process"}</td></tr>
+    <tr class="detail" id="${id}-detail" ?hidden=${!isOpen}><td colspan=${HEADS.length}>${isOpen ? detail(each, nowMs, acts, all) : nothing}</td></tr>`;
+}
+
+function detail(each, nowMs, acts, all) {
+  return html`<div class="facts">
+    ${buttons(each, acts)}
+    ${restored(each, nowMs)}
+    ${each.error ? html`<div class="wide"><h3>Error</h3><p class="message">${each.error.kind}: ${each.error.message}</p></div>` : nothing}
+    <div><h3>Inputs</h3>${table(`Inputs of partition ${each.partition}`, ["Topic", "Position", "End", "Lag"], each.inputs.map((input) => [input.topic, count(input.position), count(input.end_offset), count(input.lag)]), "Not known yet.")}</div>
+    <div><h3>Stores</h3>${table(`Stores of partition ${each.partition}`, ["Store", "Entries", "Size", "Largest entry"], each.stores.map((store) => [store.name, count(store.entries), bytes(store.size_bytes), bytes(store.largest_entry_bytes)]), "None yet.")}</div>
+    <div><h3>Audited</h3><p>${audited(each, nowMs)}</p></div>
+    <div><h3>Standbys</h3><p>${standbys(each, all)}</p></div>
+    ${each.rejected_proposals.length ? html`<div class="wide"><h3>Rejected proposals</h3>${table(`Rejected proposals of partition ${each.partition}`, ["Offset", "Reason", "Detail", "At"], each.rejected_proposals.map((one) => [one.manifest_offset, one.reason, one.detail, moment(one.at, nowMs)]), "")}</div>` : nothing}
+  </div>`;
+}
+
+function buttons(each, acts) {
+  const isLive = each.phase === "live";
+  return html`<div class="wide buttons">
+    ${each.phase === "failed" ? html`<button type="button" class="act" ?disabled=${!acts.isFresh} @click=${() => acts.retry([each.partition])}>Retry …</button>` : nothing}
+    <button type="button" ?disabled=${!isLive || !acts.isFresh} @click=${() => acts.snapshot(each.partition)}>Write a snapshot …</button>
+    <button type="button" ?disabled=${!isLive || !acts.isFresh} @click=${() => acts.adopt(each.partition)}>Adopt a proposed snapshot …</button></div>`;
+}
+
+function restored(each, nowMs) {
+  const run = each.restore;
+  if (!run) return nothing;
+  const from = run.warm ? `from memory (${run.warm})` : run.snapshot ? `from snapshot ${run.snapshot.snapshot_id}` : "from the beginning";
+  return html`<div class="wide"><h3>Last restore</h3>${stages(each.phase, run.seconds_per_phase)}
+    <p>${from}${run.mode ? html`, by ${run.mode}` : nothing}, ${counted(run.attempts, "attempt")}, ${run.finished_at ? html`ended ${moment(run.finished_at, nowMs)}` : "not ended"}.
+    ${run.fallback_reason ? html`<br>Fallback: ${run.fallback_reason}` : nothing}</p>
+    <p>${proof(each)}</p></div>`;
+}
+
+function proof({ proof: found, phase }) {
+  if (!found) return phase === "live" ? "No digest was recorded to compare with." : "Proven at its end.";
+  return html`${badge(found.equal ? "good" : "bad", found.equal ? "proven" : "differs")} computed <code>${found.computed}</code>, recorded <code>${found.recorded}</code>, ${counted(found.batches_compared, "batch", "batches")} compared on the way.`;
+}
+
+function audited(each, nowMs) {
+  if (each.audited === null) return "Not known (yet).";
+  if (!each.audited.length) return "No audit has recorded a proof.";
+  return each.audited.map((one) => html`Batch ${count(one.batch)} (${one.level}) ${moment(one.at, nowMs)}; `).concat(`${counted(each.unaudited_batches, "batch", "batches")} since.`);
+}
+
+function standbys(each, all) {
+  const found = all.standbys.filter((one) => one.partition === each.partition);
+  if (!found.length) return "None is seen from here.";
+  return found.map((one) => `${one.host ?? all.facts.host}: ${one.state}, batch ${count(one.batch)}, ${counted(one.lag_offsets, "offset")} behind. `);
+}

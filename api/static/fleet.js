@@ -1,0 +1,81 @@
+// Partitions × processes as one picture, and the restores that run.
+
+import { html, nothing } from "./vendor/lit-html/lit-html.js";
+import { repeat } from "./vendor/lit-html/directives/repeat.js";
+import { ago, bytes, count, counted, rate, seconds } from "./format.js";
+import { badge, bar, moment, sign } from "./parts.js";
+import { STAGES } from "./model.js";
+
+const STATES = {
+  self: ["good", "answers you"], reachable: ["good", "answers"], unreachable: ["bad", "does not answer"],
+  dead: ["bad", "dead"], no_address: ["warn", "no address"], wrong_address: ["bad", "wrong address"],
+};
+
+const LEGEND = [["good", "live"], ["busy", "being restored"], ["warn", "live, needs attention"], ["bad", "down"]];
+
+export function map({ lanes, missing, isWhole }, nowMs, open) {
+  return html`<section id="map" aria-labelledby="map-title"><h2 id="map-title">Who has what</h2>
+    <ul class="legend">${LEGEND.map(([level, word]) => html`<li><span class="cell ${level}">${sign(level)}</span> ${word}</li>`)}
+      <li><span class="cell copy">≈</span> warm copy (standby)</li></ul>
+    <div class="lanes">${repeat(lanes, (each) => each.process.process_id, (each) => lane(each, nowMs, open))}
+      ${missing.length ? nobody(missing, isWhole) : nothing}</div></section>`;
+}
+
+function lane({ process, owned, copies }, nowMs, open) {
+  const [level, word] = STATES[process.state] ?? ["unknown", process.state];
+  const old = process.age_seconds > 2 ? html` · ${seconds(process.age_seconds)} old` : nothing;
+  return html`<div class="lane"><div class="who"><strong>${process.instance_id || process.process_id}</strong> ${badge(level, word)}
+      <small>${process.host} · ${process.version ?? ""}${process.app_version ? html` · code ${process.app_version}` : nothing}${process.started_at ? html` · up ${seconds((nowMs - new Date(process.started_at)) / 1000)}` : nothing}${old}</small></div>
+    <ul class="cells" aria-label="Partitions of ${process.instance_id || process.process_id}">
+      ${repeat(owned, (each) => each.partition, (each) => html`<li><button type="button" class="cell ${each.level}" @click=${() => open(each.partition)}
+        title="partition ${each.partition}: ${each.phase}${each.since ? `, since ${ago(each.since, nowMs)}` : ""}"
+        aria-label="Partition ${each.partition}, ${each.phase}: details">${sign(each.level)}${each.partition}</button></li>`)}
+      ${repeat(copies, (each) => `copy ${each.partition}`, (each) => html`<li><span class="cell copy ${each.error ? "warn" : ""}"
+        title=${copyTitle(each)}><span aria-hidden="true">${each.state === "warm" ? "≈" : "…"}</span>${each.partition}<span class="hidden"> ${copyTitle(each)}</span></span></li>`)}
+      ${owned.length + copies.length ? nothing : html`<li class="empty">no partition</li>`}</ul></div>`;
+}
+
+const copyTitle = (each) =>
+  `copy of partition ${each.partition}: ${each.state}, ${counted(each.lag_offsets, "offset")} behind${each.error ? `, ${each.error.message}` : ""}`;
+
+function nobody(missing, isWhole) {
+  return html`<div class="lane"><div class="who"><strong>${isWhole ? "Nobody" : "Other processes"}</strong>
+      <small>${isWhole ? "these partitions have no owner" : "not seen from this process"}</small></div>
+    <ul class="cells" aria-label="Partitions of nobody here">${missing.map((each) => html`<li><span class="cell ${isWhole ? "bad" : "unknown"}">${sign(isWhole ? "bad" : "unknown")}${each}</span></li>`)}</ul></div>`;
+}
+
+// ---- restores
+
+export function restores({ partitions }, nowMs) {
+  const busy = partitions.filter((each) => each.level === "busy");
+  if (!busy.length) return nothing;
+  return html`<section id="restores" aria-labelledby="restores-title"><h2 id="restores-title">Restores</h2>
+    <div class="restores">${repeat(busy, (each) => each.partition, (each) => restore(each, nowMs))}</div></section>`;
+}
+
+function restore(partition, nowMs) {
+  const run = partition.restore ?? { seconds_per_phase: {}, attempts: 0 };
+  const { progress } = run;
+  return html`<article class="restore" aria-label="Restore of partition ${partition.partition}">
+    <h3>Partition ${partition.partition} <small>${partition.host}${run.attempts > 1 ? html` · attempt ${run.attempts}` : nothing} · since ${moment(partition.since, nowMs)}</small></h3>
+    ${stages(partition.phase, run.seconds_per_phase)}
+    ${bar(partition.percent ?? 0, `Restore of partition ${partition.partition}`)}
+    <p class="figures">${progress ? progressText(progress) : html`${Math.round(partition.percent ?? 0)} %`}</p>
+    ${run.waiting_for ? html`<p>Waits: ${run.waiting_for}</p>` : nothing}
+    ${run.snapshot ? html`<p><small>From snapshot ${run.snapshot.snapshot_id}: ${counted(run.snapshot.entries, "entry", "entries")}, ${bytes(run.snapshot.size_bytes)}, of ${moment(run.snapshot.created_at, nowMs)}${run.mode ? html`, then by ${run.mode}` : nothing}</small></p>` : nothing}
+    ${run.fallback_reason ? html`<p class="message">${run.fallback_from ? `Snapshot ${run.fallback_from} could not be used: ` : ""}${run.fallback_reason}</p>` : nothing}
+  </article>`;
+}
+
+function progressText(progress) {
+  const write = progress.unit === "bytes" ? bytes : count;
+  const rest = progress.eta_seconds === null ? "" : ` · about ${seconds(progress.eta_seconds)} left in this stage`;
+  const unit = progress.unit === "bytes" ? "" : " offsets";
+  return `${write(progress.current - progress.from)} of ${write(progress.target - progress.from)}${unit} · ${rate(progress.rate_per_second, progress.unit) || "rate not known yet"}${rest}`;
+}
+
+export function stages(phase, spent) {
+  const at = phase === "live" ? STAGES.length : STAGES.indexOf(phase);
+  return html`<ol class="stages">${STAGES.map((name, index) => html`<li class=${index < at ? "done" : index === at ? "now" : ""} aria-current=${index === at ? "step" : "false"}>
+    ${name}${spent[name] === undefined ? nothing : html` <small>${spent[name] < 0.05 ? "<0.1 s" : seconds(spent[name])}</small>`}</li>`)}</ol>`;
+}

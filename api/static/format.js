@@ -1,0 +1,43 @@
+// How values are written. Pure.
+
+export const count = (n) => (n === null || n === undefined ? "–" : n.toLocaleString("en-US"));
+
+export const counted = (n, word, many = `${word}s`) => `${count(n)} ${n === 1 ? word : many}`;
+
+export function bytes(n) {
+  if (n === null || n === undefined) return "–";
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let step = 0;
+  for (; n >= 999.5 && step < units.length - 1; step++) n /= 1000;
+  return `${step === 0 || n >= 99.5 ? Math.round(n) : n.toFixed(1)} ${units[step]}`;
+}
+
+export function seconds(s) {
+  if (s === null || s === undefined) return "–";
+  if (s < 10) return `${s.toFixed(1)} s`;
+  if (s < 99.5) return `${Math.round(s)} s`;
+  if (s < 5970) return `${Math.round(s / 60)} min`;
+  if (s < 172800) return `${Math.round(s / 3600)} h`;
+  return `${Math.round(s / 86400)} days`;
+}
+
+export const rate = (n, unit) =>
+  n === null || n === undefined ? "" : unit === "bytes" ? `${bytes(n)}/s` : `${count(Math.round(n))} records/s`;
+
+const sameDay = (a, b) => a.toDateString() === b.toDateString();
+
+// A time of this day, or with its date. In the zone of the browser; the tooltip has it in UTC, as the log.
+export function clock(text, nowMs) {
+  const at = new Date(text);
+  const time = at.toLocaleTimeString("en-GB");
+  return sameDay(at, new Date(nowMs)) ? time : `${at.toLocaleDateString("en-CA")} ${time}`;
+}
+
+export const utc = (text) => `${new Date(text).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+
+export const ageSeconds = (text, nowMs) => Math.max(0, (nowMs - new Date(text).getTime()) / 1000);
+
+export const ago = (text, nowMs) => {
+  const age = ageSeconds(text, nowMs);
+  return age < 1 ? "now" : `${age < 10 ? `${Math.round(age)} s` : seconds(age)} ago`;
+};

@@ -1,0 +1,56 @@
+// Snapshots, operations, decisions and audits: what happened, newest first.
+
+import { html, nothing } from "./vendor/lit-html/lit-html.js";
+import { bytes, count, counted, seconds } from "./format.js";
+import { badge, moment, table } from "./parts.js";
+
+const FEW = 8;
+const LEVELS = { pointed: "good", succeeded: "good", running: "busy", writing: "busy", written: "busy", pending: "busy", skipped: "unknown", failed: "bad" };
+
+export function lists(all, nowMs, page) {
+  return html`<div class="pair">${snapshots(all, nowMs, page)}${operations(all, nowMs, page)}</div>
+    <div class="pair">${decisions(all, nowMs)}${audits(all, nowMs)}</div>`;
+}
+
+function section(id, name, more, body) {
+  return html`<section id=${id} aria-labelledby="${id}-title"><div class="head"><h2 id="${id}-title">${name}</h2>${more}</div>${body}</section>`;
+}
+
+function few(rows, name, page) {
+  if (rows.length <= FEW) return [rows, nothing];
+  const isWhole = page.whole.has(name);
+  const button = html`<button type="button" class="more" @click=${() => page.toggleWhole(name)}>${isWhole ? "Show fewer" : `Show all ${count(rows.length)} ${name}`}</button>`;
+  return [isWhole ? rows : rows.slice(0, FEW), button];
+}
+
+function snapshots({ told, facts }, nowMs, page) {
+  const [items, more] = few(told.snapshots.items, "snapshots", page);
+  const rows = items.map((each) => [
+    each.partition, badge(LEVELS[each.state] ?? "unknown", each.state), html`${each.reason}${each.error ? html`<br><span class="message">${each.error}</span>` : nothing}`,
+    html`${count(each.entries)} <small>${bytes(each.size_bytes)}</small>`, moment(each.started_at, nowMs),
+    each.finished_at ? seconds((new Date(each.finished_at) - new Date(each.started_at)) / 1000) : "–",
+  ]);
+  const act = html`<button type="button" class="act" ?disabled=${!page.acts.isFresh} @click=${() => page.acts.snapshot(null)}>Write snapshots …</button>`;
+  return section("snapshots", "Snapshots", act, html`${table("Snapshots", ["Partition", "State", "Why", ["Entries", "medium"], "Begun", ["Took", "medium"]], rows, `None was written or used since ${facts.host} started.`)}${more}`);
+}
+
+function operations({ told }, nowMs, page) {
+  const [items, more] = few(told.operations.items, "operations", page);
+  const rows = items.map((each) => [
+    each.kind, badge(LEVELS[each.state] ?? "unknown", each.state),
+    html`${each.reason ? html`${each.reason}<br>` : nothing}<small>${each.parts.slice(0, 6).map((part) => html`partition ${part.partition}: ${part.state}${part.detail ? ` (${part.detail})` : ""} `)}${each.parts.length > 6 ? `and ${each.parts.length - 6} more` : ""}</small>`,
+    moment(each.created_at, nowMs),
+  ]);
+  return section("operations", "Operations", nothing, html`${table("Operations", ["What", "State", "Of", "Begun"], rows, "Nobody has asked for anything since the process started.")}${more}`);
+}
+
+function decisions({ partitions }, nowMs) {
+  const found = partitions.flatMap((p) => p.decisions.map((each) => ({ ...each, partition: p.partition }))).sort((a, b) => (a.at < b.at ? 1 : -1));
+  const rows = found.map((each) => [each.partition, each.finding, html`${each.problem}<br><small>${each.decided}</small>`, html`${each.by}<br><small>${each.reason}</small>`, moment(each.at, nowMs)]);
+  return section("decisions", "Decisions", nothing, table("Decisions", ["Partition", "Finding", "What was decided", "By, and why", "At"], rows, "None. Nobody has had to accept a loss, or has changed the state by hand."));
+}
+
+function audits({ partitions }, nowMs) {
+  const rows = partitions.flatMap((p) => (p.audited ?? []).map((each) => [p.partition, each.level, count(each.batch), counted(p.unaudited_batches, "batch", "batches"), moment(each.at, nowMs)]));
+  return section("audits", "Audits", nothing, table("Audits", ["Partition", "Level", "Proven to batch", "Since then", "At"], rows, "No audit has recorded a proof that is seen from here."));
+}

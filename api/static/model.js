@@ -1,0 +1,281 @@
+// What the answers of a process mean: who has what, what is wrong, what it is worth. Pure.
+
+import { ageSeconds, counted, seconds } from "./format.js";
+
+const ON_THE_WAY = ["assigned", "fencing", "claiming", "locating", "loading", "advancing"];
+export const STAGES = ["fencing", "claiming", "locating", "loading", "advancing"];
+
+const STALE_SECONDS = 6;
+
+// Failures by which nothing that was committed can be gone: a record waits, or a program or a name has to change.
+const AT_A_RECORD = ["HandlerFailed", "RefusedAgain"];
+const NOT_LOST = [
+  "DuplicateInstance", "HangingTransaction", "SchemaDiffers", "NotUpgradable", "UpgradeFailed",
+  "StoredValueUnreadable", "DeadLetterLimitReached",
+];
+
+export const LEVELS = { good: "good", busy: "being restored", warn: "attention", bad: "down", unknown: "unknown" };
+
+export function levelOf(partition) {
+  if (partition.phase === "live") {
+    const doubtful = partition.recoverable === false || partition.ownership_doubt;
+    return doubtful || partition.blocked_by_open_transaction.length ? "warn" : "good";
+  }
+  return ON_THE_WAY.includes(partition.phase) ? "busy" : "bad";
+}
+
+// The state of the line to the process: what this page knows of its own knowledge.
+export function connection(state, nowMs) {
+  const age = state.heardAt === null ? null : (nowMs - state.heardAt) / 1000;
+  const problem = state.refused;
+  if (problem?.status === 401) return { kind: "token", age, why: problem.message };
+  if (state.lost) return { kind: "unreachable", age, why: "" };
+  if (problem?.kind === "service-silent") return { kind: "silent", age, why: problem.message, hint: problem.hint };
+  if (problem) return { kind: "refused", age, why: problem.message, hint: problem.hint };
+  if (age === null) return { kind: "loading", age, why: "" };
+  return { kind: age > STALE_SECONDS ? "stale" : "fresh", age, why: "" };
+}
+
+// One picture out of all answers. `nowMs`: by the clock of the process.
+export function picture(told, nowMs) {
+  const { facts } = told;
+  const restores = new Map(told.restores.partitions.map((each) => [keyOf(each, facts), each]));
+  const partitions = told.partitions.items
+    .filter((each) => each.phase !== "closed")
+    .map((each) => ({ ...each, ...shown(each, restores.get(keyOf(each, facts)), facts) }))
+    .sort((a, b) => a.partition - b.partition);
+  const standbys = told.restores.standbys.map((each) => ({ ...each, process_id: each.process_id ?? facts.process_id }));
+  const processes = told.processes?.items ?? [{ ...facts, state: "self" }];
+  const isWhole = told.processes !== undefined;
+  const owned = new Set(partitions.map((each) => each.partition));
+  const missing = [...Array(facts.partition_count ?? 0).keys()].filter((number) => !owned.has(number));
+  const lanes = processes.map((process) => lane(process, partitions, standbys));
+  const all = { facts, partitions, standbys, lanes, missing, isWhole, told };
+  return { ...all, problems: problems(all, nowMs) };
+}
+
+const keyOf = (row, facts) => `${row.process_id ?? facts.process_id} ${row.partition}`;
+
+function shown(partition, restore, facts) {
+  return {
+    process_id: partition.process_id ?? facts.process_id,
+    host: partition.host ?? facts.host,
+    level: levelOf(partition),
+    percent: restore?.percent ?? null,
+    proof: restore?.proof ?? null,
+    since: since(partition),
+    lag: partition.inputs.reduce((sum, each) => sum + (each.lag ?? 0), 0),
+  };
+}
+
+function since(partition) {
+  if (partition.phase === "live") return partition.restore?.finished_at ?? null;
+  if (ON_THE_WAY.includes(partition.phase)) return partition.restore?.started_at ?? partition.updated_at;
+  return partition.error?.at ?? partition.updated_at;
+}
+
+function lane(process, partitions, standbys) {
+  const of = (each) => each.process_id === process.process_id;
+  return { process, owned: partitions.filter(of), copies: standbys.filter(of) };
+}
+
+// ---- what is wrong
+
+function problems(all, nowMs) {
+  return [
+    ...notBegun(all),
+    ...down(all),
+    ...nobodys(all),
+    ...awayProcesses(all),
+    ...underWay(all, nowMs),
+    ...atRisk(all),
+    ...blocked(all),
+    ...checks(all),
+  ];
+}
+
+function notBegun({ facts }) {
+  if (!facts.waiting_for) return [];
+  const [what, rest] = parted(facts.waiting_for);
+  return [{
+    key: "genesis", level: "bad", what: "The app has not begun", message: what, since: facts.started_at,
+    until: "You begin it.", lost: { level: "good", text: "No. There is no state yet." }, todo: rest || what, retry: [],
+  }];
+}
+
+// "what (do)" → what, do.
+function parted(text) {
+  const at = text.indexOf(" (");
+  return at < 0 ? [text, ""] : [text.slice(0, at), text.slice(at + 2).replace(/\)$/, "")];
+}
+
+const numbers = (partitions) => partitions.map((each) => each.partition);
+
+export function named(list) {
+  const few = list.length > 12 ? `${list.slice(0, 12).join(", ")} and ${list.length - 12} more` : list.join(", ");
+  return `${list.length === 1 ? "Partition" : "Partitions"} ${few.replace(/, (\d+)$/, " and $1")}`;
+}
+
+const is = (list) => (list.length === 1 ? "is" : "are");
+
+function down({ partitions }) {
+  const groups = new Map();
+  for (const each of partitions.filter((p) => p.level === "bad")) {
+    const key = `${each.phase} ${each.error?.kind ?? ""}`;
+    groups.set(key, [...(groups.get(key) ?? []), each]);
+  }
+  return [...groups].map(([key, group]) => {
+    const [first] = group;
+    const { error } = first;
+    const among = group.length > 1 ? `Partition ${first.partition}: ` : "";
+    return {
+      key, level: "bad", partitions: numbers(group), kind: `${first.phase}${error ? `: ${error.kind}` : ""}`,
+      what: `${named(numbers(group))} ${is(group)} down`,
+      where: [...new Set(group.map((each) => each.host))].join(", "),
+      message: error ? among + error.message : "",
+      since: group.map((each) => each.since).sort()[0],
+      until: first.phase === "fenced" ? "A newer owner has it, or this process comes back by itself." : "You act. It does not go on by itself.",
+      lost: lostBy(first), todo: error?.hint || "Look into the log of the process.",
+      retry: first.phase === "failed" ? numbers(group) : [],
+    };
+  });
+}
+
+function lostBy({ error, phase }) {
+  if (phase === "fenced" || NOT_LOST.includes(error?.kind)) {
+    return { level: "good", text: "No. What was committed is in Kafka." };
+  }
+  if (AT_A_RECORD.includes(error?.kind)) {
+    return { level: "good", text: "No. All before this record is committed. It waits in its input, with all behind it." };
+  }
+  return { level: "warn", text: "Perhaps: the message says what is missing or differs. Nothing is written until you decide." };
+}
+
+function nobodys({ isWhole, missing, facts }) {
+  if (!isWhole || !missing.length) return [];
+  return [{
+    key: "unowned", level: "bad", what: `${named(missing)} ${missing.length === 1 ? "has" : "have"} no owner`,
+    partitions: missing, since: null, retry: [],
+    until: "Another process takes over, within a session timeout and a restore.",
+    lost: { level: "good", text: "No. What was committed is in Kafka." },
+    todo: `Start a process of ${facts.app_id}, if none is there to take over.`,
+  }];
+}
+
+const AWAY = { dead: "is dead", unreachable: "does not answer", no_address: "has no HTTP address", wrong_address: "advertises an address where another process answers" };
+
+function awayProcesses({ lanes }) {
+  return lanes.filter(({ process }) => AWAY[process.state]).map(({ process }) => ({
+    key: `process ${process.process_id}`, level: process.state === "no_address" ? "warn" : "bad",
+    what: `Process ${process.instance_id || process.process_id} on ${process.host} ${AWAY[process.state]}`,
+    message: process.last_error || "", since: process.since ?? null, retry: [], until: "It answers, or the group gives its partitions to others.",
+    lost: { level: "unknown", text: "Not known: its partitions are seen by itself only." },
+    todo: `Look at host ${process.host}.`,
+  }));
+}
+
+function underWay({ partitions }, nowMs) {
+  const busy = partitions.filter((each) => each.level === "busy");
+  if (!busy.length) return [];
+  const failing = busy.find((each) => each.error);
+  return [{
+    key: "restoring", level: "busy", what: `${named(numbers(busy))} ${is(busy)} being restored`, partitions: numbers(busy),
+    message: failing ? `Partition ${failing.partition}, attempt ${failing.restore?.attempts ?? 1}: ${failing.error.message}` : "",
+    since: busy.map((each) => each.since).sort()[0],
+    until: until(busy, nowMs),
+    lost: { level: "busy", text: "Known at the end: the restored state is compared with the recorded digest." },
+    todo: failing?.error.hint || "Nothing. It goes on by itself.", retry: [],
+  }];
+}
+
+function until(busy, nowMs) {
+  const waits = busy.find((each) => each.restore?.waiting_for);
+  if (waits) return `It waits: ${waits.restore.waiting_for}`;
+  const etas = busy.map((each) => each.restore?.progress?.eta_seconds ?? null).filter((each) => each !== null);
+  if (!etas.length) return "Not known yet: no rate has been measured.";
+  const longest = Math.max(...etas);
+  const at = new Date(nowMs + longest * 1000).toLocaleTimeString("en-GB");
+  const then = busy.some((each) => each.phase === "loading") ? ", then what came after the snapshot" : "";
+  const unknown = etas.length < busy.length ? ` Not known for ${busy.length - etas.length} of ${busy.length}.` : "";
+  return `About ${seconds(longest)} (${at})${then}.${unknown}`;
+}
+
+function atRisk({ partitions }) {
+  return partitions.filter((each) => each.recoverable === false).map((each) => ({
+    key: `risk ${each.partition}`, level: "bad", partitions: [each.partition], where: each.host,
+    what: `Partition ${each.partition} is live, but could not be restored now`, message: each.unrecoverable_reason,
+    since: null, until: "A new snapshot can be used. The owner writes one as soon as it can.",
+    lost: { level: "warn", text: "Not yet: the state in memory may be the only copy." },
+    todo: "Keep the process alive. Do not restart it before this is gone.", retry: [],
+  }));
+}
+
+function blocked({ partitions }) {
+  const topics = partitions.flatMap((p) => p.blocked_by_open_transaction.map((each) => ({ ...each, partition: p.partition })));
+  const doubts = partitions.filter((each) => each.ownership_doubt);
+  return [
+    ...topics.map((each) => ({
+      key: `blocked ${each.partition} ${each.topic}`, level: "warn", partitions: [each.partition],
+      what: `${each.topic}-${each.partition} delivers nothing`, since: null, retry: [],
+      message: `A transaction of another program has been open for more than a minute. ${counted(each.offsets, "offset")} wait behind it.`,
+      until: "That transaction ends.", lost: { level: "good", text: "No. The records wait." },
+      todo: "`kafka-transactions.sh find-hanging` finds it.",
+    })),
+    ...doubts.map((each) => ({
+      key: `doubt ${each.partition}`, level: "warn", partitions: [each.partition],
+      what: `Partition ${each.partition} may have another owner by now`, message: each.ownership_doubt, since: null, retry: [],
+      until: "Its next commit, or the log, decides it within a second.", lost: { level: "good", text: "No. A stale owner cannot commit." },
+      todo: "Nothing. It is decided by itself.",
+    })),
+  ];
+}
+
+// What the process says of itself, where no partition says it already.
+function checks({ told, facts }) {
+  const told_elsewhere = (each) => each.name.startsWith("partition ") || each.name === "genesis";
+  return told.ready.checks.filter((each) => !each.ok && !told_elsewhere(each)).map((each) => ({
+    key: `check ${each.name}`, level: "warn", what: `Process ${facts.instance_id}: ${each.name} is not ok`,
+    message: each.detail, since: null, until: "The process tries on by itself.", retry: [],
+    lost: { level: "good", text: "No. What was committed is in Kafka." }, todo: "Look into the log of the process if it stays.",
+  }));
+}
+
+// ---- in one sentence
+
+export function verdict(all) {
+  const { problems } = all;
+  const level = ["bad", "busy", "warn"].find((each) => problems.some((one) => one.level === each)) ?? "good";
+  return { level, headline: headline(all, level), summary: summary(all) };
+}
+
+function headline({ facts, partitions, missing, isWhole, problems }, level) {
+  if (level === "good") return "Healthy";
+  const worst = problems.filter((each) => each.level === level);
+  const away = partitions.filter((each) => each.level === level).length + (isWhole && level === "bad" ? missing.length : 0);
+  if (level === "warn" || !away) return worst.length > 1 ? `${worst[0].what}, and ${worst.length - 1} more` : worst[0].what;
+  const held = isWhole ? facts.partition_count : partitions.length;
+  return `${away} of ${counted(held, "partition")} ${away === 1 ? "is" : "are"} ${LEVELS[level]}`;
+}
+
+function summary({ facts, partitions, missing, isWhole }) {
+  const held = isWhole ? (facts.partition_count ?? 0) : partitions.length;
+  const live = partitions.filter((each) => each.phase === "live").length;
+  const others = isWhole || !missing.length ? "" : ` Other processes have the other ${missing.length}, which are not seen from here.`;
+  if (!held) return `This process has no partition.${others}`;
+  return `${live === held ? "All" : `${live} of`} ${counted(held, "partition")} ${live === 1 ? "is" : "are"} live.${others}`.replace(/^All 1 partition/, "Its only partition");
+}
+
+// Whether anything is lost, of all that is live: the proofs of the restores, and decisions.
+export function safety({ partitions }) {
+  const live = partitions.filter((each) => each.phase === "live");
+  if (!live.length) return null;
+  const proven = live.filter((each) => each.proof?.equal).length;
+  const findable = live.filter((each) => each.recoverable === true).length;
+  const decided = partitions.reduce((sum, each) => sum + each.decisions.length, 0);
+  const parts = [];
+  if (proven) parts.push(`${proven} of ${live.length} restored ${proven === 1 ? "state equals" : "states equal"} the recorded digest`);
+  parts.push(findable === live.length ? "a restart would find all it needs" : `a restart was checked for ${findable} of ${live.length}`);
+  return `Nothing is known to be lost: ${parts.join("; ")}.${decided ? ` ${counted(decided, "decision")} changed the state (below).` : ""}`;
+}
+
+export const isOld = (text, nowMs, limit) => text !== null && ageSeconds(text, nowMs) > limit;

@@ -1,0 +1,66 @@
+// The first five seconds: the verdict, and each thing that is wrong with what to do.
+
+import { html, nothing } from "./vendor/lit-html/lit-html.js";
+import { repeat } from "./vendor/lit-html/directives/repeat.js";
+import { counted, seconds } from "./format.js";
+import { badge, instructions, moment, sign } from "./parts.js";
+import { LEVELS, safety, verdict } from "./model.js";
+
+const QUIET = {
+  loading: () => ["unknown", "Loading …", "Asking the process."],
+  token: () => ["unknown", "A token is needed", "This process answers only with a token."],
+  unreachable: () => ["bad", "The process cannot be reached", `${location.host} does not answer this browser: the process is down, or the network is.`],
+  silent: (line) => ["bad", "The process is frozen", `${line.why}.`],
+  refused: (line) => ["bad", "The process refuses to answer", line.why],
+  stale: (line) => ["unknown", "No new answer", `The last one is ${seconds(line.age)} old.`],
+};
+
+const TODO = {
+  unreachable: (facts) => `Look at ${facts ? `host ${facts.host}` : "its host"} and at the log of the process. Another process of the app has this page, too. The page comes back by itself.`,
+  silent: () => "`/healthz` answers 503 when it is to be killed, after 10 s. A handler that blocks looks the same: the log says which.",
+};
+
+// What is announced to a screen reader: only what changes the verdict.
+export function spoken(line, all) {
+  if (line.kind !== "fresh") return (QUIET[line.kind] ?? QUIET.loading)(line)[1];
+  return verdict(all).headline;
+}
+
+export function band(line, all, heardAtText, nowMs) {
+  if (line.kind === "fresh") return freshBand(all);
+  const [level, headline, text] = (QUIET[line.kind] ?? QUIET.loading)(line);
+  const todo = line.hint || TODO[line.kind]?.(all?.facts);
+  return html`<header class="band ${level}">
+    ${title(all)}<h1>${sign(level)} ${headline}</h1><p>${text}</p>
+    ${line.age === null ? nothing : html`<dl class="answers">
+      <div><dt>Since</dt><dd>${moment(heardAtText, nowMs)}, the last answer</dd></div>
+      <div><dt>Is anything lost?</dt><dd>Not known from here. What was committed is in Kafka.</dd></div>
+      ${todo ? html`<div class="wide"><dt>What to do</dt><dd>${instructions(todo)}</dd></div>` : nothing}</dl>
+      <p class="asof">All below is as of then, and may be wrong by now.</p>`}
+  </header>`;
+}
+
+const title = (all) => (all ? html`<p class="app">${all.facts.app_id}</p>` : nothing);
+
+function freshBand(all) {
+  const { level, headline, summary } = verdict(all);
+  const safe = safety(all);
+  return html`<header class="band ${level}">
+    ${title(all)}<h1>${sign(level)} ${headline}</h1><p>${summary}</p>${safe && level === "good" ? html`<p>${safe}</p>` : nothing}
+  </header>`;
+}
+
+export function problemCards(all, nowMs, retry, isFresh) {
+  return repeat(all.problems, (each) => each.key, (each) => html`<article class="problem ${each.level}" aria-label=${each.what}>
+    <h2>${badge(each.level, LEVELS[each.level])} ${each.what}${each.kind ? html` <small class="kind">${each.kind}</small>` : nothing}</h2>
+    ${each.message ? html`<p class="message">${each.message}</p>` : nothing}
+    <dl class="answers">
+      <div><dt>Since</dt><dd>${each.since ? moment(each.since, nowMs) : "not known"}</dd></div>
+      <div><dt>Until</dt><dd>${each.until}</dd></div>
+      <div><dt>Is anything lost?</dt><dd class="lost ${each.lost.level}">${each.lost.text}</dd></div>
+      ${each.where ? html`<div><dt>Where</dt><dd>${each.where}</dd></div>` : nothing}
+      <div class="wide"><dt>What to do</dt><dd>${instructions(each.todo)}
+        ${each.retry.length ? html`<p class="then"><button type="button" class="act" ?disabled=${!isFresh} @click=${() => retry(each.retry)}>Retry ${each.retry.length === 1 ? `partition ${each.retry[0]}` : counted(each.retry.length, "partition")} …</button> when the cause is gone.</p>` : nothing}
+      </dd></div>
+    </dl></article>`);
+}

@@ -1,0 +1,208 @@
+// The state of the page, and what the user does.
+
+import { html, nothing, render } from "./vendor/lit-html/lit-html.js";
+import { seconds } from "./format.js";
+import { partitions } from "./detail.js";
+import { confirmation } from "./dialogs.js";
+import { map, restores } from "./fleet.js";
+import { lists } from "./lists.js";
+import { connection, named, picture } from "./model.js";
+import { band, problemCards, spoken } from "./now.js";
+import { badge } from "./parts.js";
+import { Plots } from "./plots.js";
+import { Refused, act, follow, token } from "./source.js";
+
+const state = {
+  heardAt: null, told: null, refused: null, lost: null, offsetMs: 0,
+  only: "all", open: new Set(), whole: new Set(), dialog: null, notice: null, tokenWas: "",
+};
+const plots = new Plots();
+const root = document.getElementById("page");
+const dialog = document.createElement("dialog");
+document.body.append(dialog);
+root.replaceChildren();
+
+const serverNow = () => Date.now() + state.offsetMs;
+
+// ---- what comes
+
+const askNow = follow(({ told, refused = null, lost = null, offsetMs = state.offsetMs }) => {
+  Object.assign(state, { refused, lost, offsetMs });
+  if (refused?.status === 401) {
+    state.tokenWas = token.get() ? "refused" : "asked";
+    token.forget();
+  }
+  if (told && !refused) {
+    Object.assign(state, { told, heardAt: Date.now(), tokenWas: "" });
+    plots.add(picture(told, serverNow()).partitions, serverNow());
+  }
+  draw();
+});
+setInterval(draw, 1000);
+
+// ---- what is done
+
+async function doing(what, request) {
+  const operation = await request();
+  state.notice = { what, id: operation.id, state: operation.state };
+  askNow();
+}
+
+function ask(dialogState) {
+  state.dialog = { ...dialogState, error: null, isBusy: false };
+  draw();
+  if (!dialog.open) dialog.showModal();
+}
+
+async function confirm(values) {
+  Object.assign(state.dialog, { isBusy: true, error: null });
+  draw();
+  try {
+    await state.dialog.go(values);
+    dialog.close();
+  } catch (error) {
+    state.dialog.error = error instanceof Refused ? error : new Error("no answer: whether it was done is not known. Look at the operations before you ask again.");
+    state.dialog.isBusy = false;
+  }
+  draw();
+}
+dialog.addEventListener("close", () => { state.dialog = null; draw(); });
+
+const acts = {
+  get isFresh() {
+    return connection(state, Date.now()).kind === "fresh";
+  },
+  snapshot: (partition) => ask({
+    title: partition === null ? "Write snapshots?" : `Write a snapshot of partition ${partition}?`,
+    text: `A full snapshot of ${partition === null ? "each live partition of this process" : "it"} is written to Kafka. Processing goes on meanwhile.`,
+    label: partition === null ? "Write snapshots" : "Write the snapshot", reason: true,
+    go: ({ reason }) => doing("Snapshot", () => act("trigger-snapshot", { ...(partition === null ? {} : { partitions: [partition] }), reason })),
+  }),
+  retry: (numbers) => ask({
+    title: `Retry ${named(numbers).toLowerCase()}?`, label: "Retry",
+    text: "It recovers again from Kafka, from the fence on, and goes on with the next record. If the cause is still there, it fails again in the same way, and nothing else happens.",
+    go: async () => { for (const each of numbers) await doing(`Retry of partition ${each}`, () => act(`api/v1/partitions/${each}/retry`)); },
+  }),
+  adopt: (partition) => ask({
+    title: `Adopt a proposed snapshot of partition ${partition}?`, label: "Adopt", offset: true,
+    text: "The owner reads the snapshot that a job has written, and hashes every entry. It points to it if it is the state of its batch, and rejects it otherwise. Processing goes on meanwhile.",
+    go: ({ offset }) => doing(`Adoption for partition ${partition}`, () => act(`api/v1/partitions/${partition}/adopt`, { manifest_offset: offset })),
+  }),
+};
+
+const page = {
+  acts,
+  get only() { return state.only; },
+  get open() { return state.open; },
+  get whole() { return state.whole; },
+  show: (only) => { state.only = only; draw(); },
+  toggle: (number) => { toggled(state.open, number); draw(); },
+  toggleWhole: (name) => { toggled(state.whole, name); draw(); },
+};
+
+function toggled(set, value) {
+  if (!set.delete(value)) set.add(value);
+}
+
+function open(number) {
+  state.open.add(number);
+  state.only = "all";
+  history.replaceState(null, "", `#partition-${number}`);
+  draw();
+  const row = document.getElementById(`partition-${number}`);
+  row?.scrollIntoView({ block: "start" });
+  row?.querySelector("button").focus({ preventScroll: true });
+}
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  // On plain HTTP from another machine a browser has no clipboard: then the command is selected.
+  if (navigator.clipboard) {
+    await navigator.clipboard.writeText(button.dataset.copy);
+    button.textContent = "copied";
+    setTimeout(() => { button.textContent = "copy"; }, 1500);
+  } else getSelection().selectAllChildren(button.previousElementSibling);
+});
+
+// ---- what is seen
+
+let hasPlots = false;
+let linkFollowed = false;
+
+function draw() {
+  const nowMs = serverNow();
+  const line = connection(state, Date.now());
+  const all = state.told ? picture(state.told, nowMs) : null;
+  document.title = `${spoken(line, all)} · ${all?.facts.app_id ?? "snapreplay"}`;
+  render(whole(line, all, nowMs), root);
+  render(state.dialog ? confirmation(state.dialog, confirm, () => dialog.close()) : nothing, dialog);
+  if (all && !hasPlots) showPlots();
+  if (all && !linkFollowed) followLink();
+}
+
+function followLink() {
+  linkFollowed = true;
+  const [, number] = location.hash.match(/^#partition-(\d+)$/) ?? [];
+  if (number !== undefined) open(Number(number));
+}
+
+function showPlots() {
+  hasPlots = true;
+  plots.show(Object.fromEntries([...document.querySelectorAll("[data-plot]")].map((each) => [each.dataset.plot, each])));
+}
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => hasPlots && showPlots());
+addEventListener("resize", () => hasPlots && plots.draw());
+
+function whole(line, all, nowMs) {
+  const heardAt = state.heardAt === null ? null : new Date(state.heardAt + state.offsetMs).toISOString();
+  const isFresh = line.kind === "fresh";
+  return html`${top(line, all)}
+    <main id="main" tabindex="-1"><p class="hidden" role="status">${spoken(line, all)}</p>
+      ${band(line, all, heardAt, nowMs)}
+      ${line.kind === "token" ? login() : nothing}
+      ${state.notice && all ? notice(all) : nothing}
+      ${all ? html`<div class=${isFresh ? "" : "old"}>
+        ${problemCards(all, nowMs, acts.retry, isFresh)}
+        ${restores(all, nowMs)}${map(all, nowMs, open)}${plotted()}${partitions(all, nowMs, page)}${lists(all, nowMs, page)}</div>` : nothing}
+    </main>
+    ${all ? html`<footer><p>snapreplay ${all.facts.version} · ${all.facts.app_id} code ${all.facts.app_version} · cluster ${all.facts.cluster_id ?? "not reached"} · process ${all.facts.process_id} on ${all.facts.host}</p>
+      <p>Times are local (${Intl.DateTimeFormat().resolvedOptions().timeZone}); point at one for UTC. <a href="openapi.json">openapi.json</a> · <a href="metrics">metrics</a></p></footer>` : nothing}`;
+}
+
+function top(line, all) {
+  const words = { fresh: ["good", "up to date"], loading: ["unknown", "asking"], stale: ["unknown", "old"], token: ["unknown", "no token"], silent: ["bad", "frozen"], unreachable: ["bad", "no connection"], refused: ["bad", "refused"] };
+  const [level, word] = words[line.kind];
+  const links = [["map", "Who has what"], ["partitions", "Partitions"], ["snapshots", "Snapshots"], ["operations", "Operations"], ["decisions", "Decisions"], ["audits", "Audits"]];
+  return html`<header class="top"><strong class="brand">snapreplay</strong>
+    ${all ? html`<nav aria-label="Sections">${links.map(([id, name]) => html`<a href="#${id}">${name}</a>`)}</nav>` : nothing}
+    <span class="line">${badge(level, word)}${line.age === null ? nothing : html` <small>${line.age < 5 ? "now" : `${seconds(line.age)} old`}</small>`}
+    ${token.get() ? html`<button type="button" @click=${() => { token.forget(); location.reload(); }}>Forget the token</button>` : nothing}</span></header>`;
+}
+
+const plotted = () => html`<section aria-labelledby="plots-title"><h2 id="plots-title">Since this page is open</h2>
+  <div class="plots">${[["records", "Records per second"], ["lag", "Lag, in records"], ["size", "Size of the state"]].map(([name, title]) => html`<figure><figcaption>${title} <strong>${plots.latest?.[name] ?? "–"}</strong></figcaption>
+    <div class="plot" data-plot=${name} role="img" aria-label="${title}: ${plots.latest?.[name] ?? "not known yet"}"></div></figure>`)}</div></section>`;
+
+function notice(all) {
+  const { what, id, state: was } = state.notice;
+  const found = all.told.operations.items.find((each) => each.id === id);
+  const now = found?.state ?? was;
+  const details = (found?.parts ?? []).map((each) => each.detail).filter(Boolean);
+  const level = { succeeded: "good", failed: "bad" }[now] ?? "busy";
+  return html`<p class="notice ${level}" role="status"><span>${badge(level, `${what}: ${now}`)}${details.length ? html` ${details[0]}` : nothing}</span>
+    <button type="button" aria-label="Close this message" @click=${() => { state.notice = null; draw(); }}>✕</button></p>`;
+}
+
+function login() {
+  const enter = (event) => {
+    event.preventDefault();
+    const value = new FormData(event.target).get("token").trim();
+    if (value) { token.set(value); askNow(); }
+  };
+  return html`<form class="login" @submit=${enter}>
+    ${state.tokenWas === "refused" ? html`<p class="message" role="alert">The token was refused.</p>` : nothing}
+    <label for="token">Token</label> <input id="token" name="token" type="password" autocomplete="off" required>
+    <button class="act">Show the page</button>
+    <p><small>One of the tokens in the file that the setting <code>http.token_file</code> names. It is kept until this tab is closed.</small></p></form>`;
+}

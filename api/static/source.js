@@ -1,0 +1,91 @@
+// Asks the process, every two seconds, and with each action of the user. Knows the token, and nothing of the picture.
+
+const KEY = "snapreplay.token";
+const PERIOD_MS = 2000;
+const PATIENCE_MS = 8000;
+
+const QUESTIONS = {
+  facts: "api/v1",
+  restores: "restore-status?scope=app",
+  partitions: "api/v1/partitions?scope=app",
+  snapshots: "api/v1/snapshots?scope=app",
+  operations: "api/v1/operations?scope=app",
+  processes: "api/v1/processes",
+  ready: "readyz",
+};
+
+// A refusal of the process, with its problem document; `kind` is the end of its stable type.
+export class Refused extends Error {
+  constructor(status, problem) {
+    super(problem.detail || problem.title || `HTTP status ${status}`);
+    this.status = status;
+    this.kind = String(problem.type || "").split(":").pop();
+    this.hint = problem.hint || "";
+  }
+}
+
+export const token = {
+  get: () => sessionStorage.getItem(KEY),
+  set: (value) => sessionStorage.setItem(KEY, value),
+  forget: () => sessionStorage.removeItem(KEY),
+};
+
+async function ask(path, options = {}) {
+  const headers = { ...options.headers };
+  if (token.get()) headers.Authorization = `Bearer ${token.get()}`;
+  return fetch(path, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+}
+
+async function parsed(response) {
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok && !Array.isArray(body.checks)) throw new Refused(response.status, body);
+  return body;
+}
+
+export async function act(path, body) {
+  const options = { method: "POST" };
+  if (body) Object.assign(options, { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
+  return parsed(await ask(path, options));
+}
+
+// Everything that the process says now, and how far the clock of this machine is behind its own.
+async function all() {
+  const sentAt = Date.now();
+  const answers = await Promise.allSettled(Object.values(QUESTIONS).map((path) => ask(path)));
+  const lost = answers.find((each) => each.status === "rejected");
+  if (lost) throw lost.reason;
+  const told = {};
+  let refused = null;
+  for (const [index, name] of Object.keys(QUESTIONS).entries()) {
+    const response = answers[index].value;
+    try {
+      told[name] = await parsed(response);
+    } catch (error) {
+      if (name !== "processes" || error.status !== 404) refused ??= error;
+    }
+  }
+  const date = Date.parse(answers[0].value.headers.get("Date"));
+  const offsetMs = Number.isNaN(date) ? 0 : date + 500 - (sentAt + Date.now()) / 2;
+  return { told, refused, offsetMs };
+}
+
+// Calls `heard(outcome)` with each answer: {told, refused, offsetMs}, or {lost}.
+export function follow(heard) {
+  let timer = 0;
+  let asking = null;
+  async function once() {
+    clearTimeout(timer);
+    asking ??= all()
+      .catch((lost) => ({ lost }))
+      .then((outcome) => {
+        asking = null;
+        heard(outcome);
+        timer = setTimeout(once, PERIOD_MS);
+      });
+    return asking;
+  }
+  document.addEventListener("visibilitychange", () => document.hidden || once());
+  addEventListener("online", once);
+  once();
+  return once;
+}

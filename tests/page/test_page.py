@@ -1,0 +1,117 @@
+"""The page of a process that works, fails, is frozen, is killed and restores, in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Page, expect
+
+from tests.support import apps
+from tests.support.gates import Gate
+
+pytestmark = pytest.mark.kafka
+
+PICTURES = os.environ.get("SNAPREPLAY_TEST_PICTURES")
+"""A folder for pictures of the page, such as docs/pictures; without it none is taken."""
+WIDTHS = (360, 800, 1440)
+
+
+async def says(page: Page, headline: str | re.Pattern[str]) -> None:
+    """Wait until the verdict of the page is this one."""
+    await expect(page.get_by_role("heading", level=1)).to_have_text(headline)
+
+
+async def looked_at(page: Page, name: str) -> None:
+    """Let axe look at the page in both themes and at three widths, and take pictures if somebody wants them."""
+    for theme in ("light", "dark"):
+        await page.emulate_media(color_scheme=theme)
+        found = await Axe().run(page)
+        assert not found.violations_count, found.generate_report()
+        for width in WIDTHS if PICTURES else ():
+            await page.set_viewport_size({"width": width, "height": 900})
+            await page.screenshot(path=Path(PICTURES or "") / f"page-{name}-{theme}-{width}.png", full_page=True)
+    await page.set_viewport_size({"width": 1440, "height": 900})
+    await fits(page)
+
+
+async def fits(page: Page) -> None:
+    """Nothing is wider than the narrowest screen."""
+    await page.set_viewport_size({"width": 360, "height": 900})
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+    await page.set_viewport_size({"width": 1440, "height": 900})
+
+
+async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, page: Page) -> None:
+    """Healthy, a snapshot by the button, FAILED with its hint, a retry that fails again, frozen, back, and gone: the
+    page says each, and offers what can be done."""
+    here = await stage(apps.ledger(unique("night")), partitions=3)
+    await here.feed(60)
+    child = children.start("poisoned", here.app.app_id, group__session_timeout_ms=30_000)
+    await asyncio.to_thread(child.wait_live, 3)
+    await page.goto(child.url)
+    await says(page, re.compile("Healthy"))
+    await expect(page.locator(".band")).to_contain_text("All 3 partitions are live")
+    await expect(page).to_have_title(f"Healthy · {here.app.app_id}")
+
+    await page.get_by_role("button", name="Write snapshots").click()
+    await page.get_by_label("Why").fill("before <b>deploy</b> 42")
+    await page.get_by_role("dialog").get_by_role("button", name="Write snapshots").click()
+    await expect(page.locator(".notice")).to_contain_text("Snapshot: succeeded")
+    await expect(page.get_by_role("region", name="Operations", exact=True)).to_contain_text("before <b>deploy</b> 42")
+    await expect(page.get_by_role("region", name="Snapshots", exact=True).get_by_text("pointed")).to_have_count(3)
+    await page.get_by_role("button", name="Details of partition 1").press("Enter")
+    await expect(page.locator("#partition-1-detail")).to_contain_text(here.input)
+    await looked_at(page, "healthy")
+
+    await here.send([("0:k", {"amount": 1, "poison": True})])
+    await says(page, re.compile("1 of 3 partitions is down"))
+    card = page.get_by_role("article", name="Partition 0 is down")
+    await expect(card).to_contain_text("failed: HandlerFailed")
+    await expect(card).to_contain_text("No. All before this record is committed.")
+    await expect(card).to_contain_text("deploy a fixed handler")
+    await looked_at(page, "failed")
+    await card.get_by_role("button", name="Retry partition 0").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Retry").click()
+    await expect(page.locator(".notice")).to_contain_text("Retry of partition 0: failed")
+
+    child.process.send_signal(signal.SIGSTOP)
+    await says(page, re.compile("The process is frozen"))
+    await expect(page.get_by_role("button", name="Write snapshots")).to_be_disabled()
+    await expect(page.locator(".band")).to_contain_text("All below is as of then")
+    await looked_at(page, "frozen")
+    child.process.send_signal(signal.SIGCONT)
+    await says(page, re.compile("1 of 3 partitions is down"))
+
+    child.kill()
+    await says(page, re.compile("The process cannot be reached"))
+    await looked_at(page, "gone")
+
+
+async def test_a_restore_as_it_happens(stage: Any, unique: Any, children: Any, page: Page, tmp_path: Path) -> None:
+    """The page is there before the restore, shows its stage, and the proof at its end."""
+    here = await stage(apps.ledger(unique("restore")))
+    await here.feed(200)
+    first = children.start("ledger", here.app.app_id)
+    await asyncio.to_thread(first.wait_live)
+    await asyncio.to_thread(first.until, lambda: first.processed() == 200, "all processed")
+    first.kill()
+    gate = Gate(tmp_path / "gate", "Advance")
+    with gate.armed():
+        second = children.start("ledger", here.app.app_id)
+    await asyncio.to_thread(second.wait_http)
+    await page.goto(second.url)
+    await asyncio.to_thread(second.until, gate.reached, "the gate")
+    await says(page, re.compile("1 of 1 partition is being restored"))
+    restore = page.get_by_role("article", name="Restore of partition 0")
+    await expect(restore.get_by_role("listitem").and_(page.locator("[aria-current=step]"))).to_contain_text("advancing")
+    await looked_at(page, "restoring")
+    gate.open()
+    await says(page, re.compile("Healthy"))
+    await expect(page.locator(".band")).to_contain_text("1 of 1 restored state equals the recorded digest")
