@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import pytest
-from pydantic import BaseModel
+
+from snapreplay.service.config.table import Table, fields_of, is_table
 
 ROOT = Path(__file__).resolve().parents[1]
 ME = Path(__file__).relative_to(ROOT)
@@ -318,12 +319,11 @@ def test_documents_name_what_exists() -> None:
     assert not dead, listed(dead)
 
 
-def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+def setting_names(table: type[Table], prefix: str = "") -> Iterator[str]:
     """Name all settings as they stand in the TOML file, tables by dots."""
-    for name, field in model.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from setting_names(kind, f"{prefix}{name}.")
+    for name, field in fields_of(table).items():
+        if is_table(field.type):
+            yield from setting_names(field.type, f"{prefix}{name}.")
         else:
             yield prefix + name
 

@@ -78,7 +78,7 @@ def _last_port(data_dir: Path | None) -> int:
 def serve_app(app: App[Any], settings: Settings, servers: str, partitions: int, http: HttpServer) -> int:
     """Make topics and genesis, then run the service until Ctrl-C or SIGTERM; return its exit code."""
     kafka = settings.kafka | {"bootstrap.servers": servers}
-    here = settings.model_copy(update={"kafka": kafka})
+    here = settings.replaced(kafka=kafka)
     asyncio.run(_prepare(app, here, partitions))
     return run(app, here, http=http)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from msgspec import Meta
+from msgspec.structs import FieldInfo
 
 from snapreplay.service.config.table import Table
 
@@ -13,23 +14,24 @@ from snapreplay.service.config.table import Table
 class HttpSettings(Table):
     """The HTTP API."""
 
-    host: str = Field(default="127.0.0.1", min_length=1)
+    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
     """Address to listen on; 0.0.0.0 in a container."""
-    port: int = Field(default=8080, ge=0, le=65535)
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8080
     """Port to listen on; 0 = any free one."""
     allowed_hosts: str = ""
     """More names that this API is reached by, with commas between them. See below."""
     advertised_url: str = ""
     """URL at which the other processes of the app reach this API; empty: from host and port. See below."""
 
-    @field_validator("advertised_url")
     @classmethod
-    def _is_url(cls, given: str) -> str:
-        if given and not _is_server(given):
-            raise ValueError(
-                f"http.advertised_url={given!r}: not the URL of a server; write it as http://ledger-0.ledger:8080"
-            )
-        return given.rstrip("/")
+    def taken(cls, field: FieldInfo, value: object, prefix: str, problems: list[str]) -> object:
+        taken = super().taken(field, value, prefix, problems)
+        if field.name != "advertised_url":
+            return taken
+        if taken and not _is_server(str(taken)):
+            written = "not the URL of a server; write it as http://ledger-0.ledger:8080"
+            raise ValueError(f"{prefix}{field.name}={value!r}: {written}")
+        return str(taken).rstrip("/")
 
 
 def _is_server(url: str) -> bool:
@@ -44,35 +46,35 @@ def _is_server(url: str) -> bool:
 class BatchSettings(Table):
     """The grouping of input records into transactions."""
 
-    records_max: int = Field(default=5000, ge=1, le=100_000)
+    records_max: Annotated[int, Meta(ge=1, le=100_000)] = 5000
     """Maximum number of input records in a batch."""
-    linger_ms: int = Field(default=2, ge=0, le=10_000)
+    linger_ms: Annotated[int, Meta(ge=0, le=10_000)] = 2
     """Time to wait for a fuller batch (ms); 0 = none. More means fewer transactions and later outputs."""
 
 
 class StreamTimeSettings(Table):
     """The advance of the time that timers and entries with a ttl follow."""
 
-    idle_advance_ms: int = Field(default=0, ge=0, le=86_400_000)
+    idle_advance_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 0
     """On input that is quiet for this long, stream time follows the clock so far behind (ms); 0 = never. See below."""
 
 
 class SnapshotSettings(Table):
     """The times at which full snapshots are written, and their form."""
 
-    every_records: int = Field(default=0, ge=0)
+    every_records: Annotated[int, Meta(ge=0)] = 0
     """Write a snapshot after this many applied records; 0 = not by records."""
-    every_seconds: float = Field(default=300.0, ge=0)
+    every_seconds: Annotated[float, Meta(ge=0)] = 300.0
     """Write a snapshot if the last one is this old (seconds) and something changed; 0 = not by time. See below."""
-    jitter_ratio: float = Field(default=0.1, ge=0, le=0.5)
+    jitter_ratio: Annotated[float, Meta(ge=0, le=0.5)] = 0.1
     """Each partition's two intervals are shortened by up to this share, so that not all write at once."""
     before_stop: bool = True
     """Also write a snapshot on SIGTERM if something changed. The next start then has nothing to bring forward."""
     by: Literal["owner", "jobs", "both"] = "both"
     """Who writes snapshots. owner: no proposal of a job is adopted. jobs: the owner waits for proposals. See below."""
-    digest_every_batches: int = Field(default=100, ge=0)
+    digest_every_batches: Annotated[int, Meta(ge=0)] = 100
     """Hash a state that is no map after this many batches; 0 = only when the partition moves or stops. See below."""
-    chunk_bytes_max: int = Field(default=900_000, ge=10_000, le=950_000)
+    chunk_bytes_max: Annotated[int, Meta(ge=10_000, le=950_000)] = 900_000
     """Maximum bytes of a chunk (a record of a snapshot); below Kafka's default max.message.bytes of 1,048,588."""
 
 
@@ -97,18 +99,18 @@ class RestoreSettings(Table):
 
     mode: Literal["changes", "replay"] = "changes"
     """Preferred mode from the snapshot to the last increment. The other mode is the fallback."""
-    concurrency: int = Field(default=2, ge=1, le=64)
+    concurrency: Annotated[int, Meta(ge=1, le=64)] = 2
     """Maximum number of full restores at once in this process. Each needs CPU and memory."""
-    retry_backoff_ms: int = Field(default=1000, ge=10, le=600_000)
+    retry_backoff_ms: Annotated[int, Meta(ge=10, le=600_000)] = 1000
     """Pause after the first failed attempt (ms). It doubles with each further one."""
-    retry_backoff_max_ms: int = Field(default=60_000, ge=10, le=3_600_000)
+    retry_backoff_max_ms: Annotated[int, Meta(ge=10, le=3_600_000)] = 60_000
     """Longest pause between two attempts (ms)."""
 
 
 class StandbySettings(Table):
     """Warm copies of the partitions that other processes own."""
 
-    replicas: int = Field(default=0, ge=0, le=10)
+    replicas: Annotated[int, Meta(ge=0, le=10)] = 0
     """Copies of each partition, each in another process; 0 = none, and this process holds none. See below."""
 
 
@@ -117,48 +119,48 @@ class ErrorSettings(Table):
 
     policy: Literal["fail", "dead_letter"] = "fail"
     """fail: the partition stops and is FAILED. dead_letter: the record goes to the dead-letter topic."""
-    dead_letters_consecutive_max: int = Field(default=100, ge=1)
+    dead_letters_consecutive_max: Annotated[int, Meta(ge=1)] = 100
     """With dead_letter, more dead letters in a row than this make the partition FAILED."""
-    dead_letters_percent_max: float = Field(default=50.0, gt=0, le=100)
+    dead_letters_percent_max: Annotated[float, Meta(gt=0, le=100)] = 50.0
     """With dead_letter, more dead letters than this percentage of a window make the partition FAILED."""
-    window_records: int = Field(default=1000, ge=1)
+    window_records: Annotated[int, Meta(ge=1)] = 1000
     """Size of a window for `dead_letters_percent_max` (records)."""
 
 
 class TimeoutSettings(Table):
     """The deadlines, all in milliseconds."""
 
-    metadata_ms: int = Field(default=300_000, ge=100)
+    metadata_ms: Annotated[int, Meta(ge=100)] = 300_000
     """Deadline for getting end offsets and metadata, retries included (ms)."""
-    progress_ms: int = Field(default=300_000, ge=100)
+    progress_ms: Annotated[int, Meta(ge=100)] = 300_000
     """A read fails when its position has not moved for this long (ms)."""
-    fence_ms: int = Field(default=15_000, ge=100)
+    fence_ms: Annotated[int, Meta(ge=100)] = 15_000
     """Deadline for starting a transactional producer (ms). The Kafka client itself would wait for ever."""
-    commit_ms: int = Field(default=15_000, ge=100)
+    commit_ms: Annotated[int, Meta(ge=100)] = 15_000
     """Deadline for a whole transaction, from its first send to the answer to the commit (ms)."""
-    transaction_ms: int = Field(default=30_000, ge=1000)
+    transaction_ms: Annotated[int, Meta(ge=1000)] = 30_000
     """The broker aborts a transaction that is open for longer (ms); at most its transaction.max.timeout.ms."""
-    claim_grace_ms: int = Field(default=500, ge=10)
+    claim_grace_ms: Annotated[int, Meta(ge=10)] = 500
     """Time to ask the same client when a log seems to end before this owner's claim (ms); then a new one is asked."""
-    shutdown_ms: int = Field(default=25_000, ge=100)
+    shutdown_ms: Annotated[int, Meta(ge=100)] = 25_000
     """Deadline for a graceful stop, from signal to exit, LeaveGroup included (ms). Kubernetes kills after 30,000."""
-    revoke_ms: int = Field(default=20_000, ge=100)
+    revoke_ms: Annotated[int, Meta(ge=100)] = 20_000
     """Time for a moved partition to finish its batch (ms). Then it is cut off; a state only in memory stays there."""
 
 
 class GroupSettings(Table):
     """The consumer group that says which process owns which partition."""
 
-    session_timeout_ms: int = Field(default=10_000, ge=1000, le=1_800_000)
+    session_timeout_ms: Annotated[int, Meta(ge=1000, le=1_800_000)] = 10_000
     """A process without heartbeats loses its partitions after this time (ms)."""
-    heartbeat_interval_ms: int = Field(default=1000, ge=100, le=60_000)
+    heartbeat_interval_ms: Annotated[int, Meta(ge=100, le=60_000)] = 1000
     """Time between two heartbeats (ms). It also decides how soon members notice a rebalance."""
-    rebalance_timeout_ms: int = Field(default=30_000, ge=1000, le=1_800_000)
+    rebalance_timeout_ms: Annotated[int, Meta(ge=1000, le=1_800_000)] = 30_000
     """Time that members have to give up their partitions in a rebalance (ms)."""
 
 
 class RetentionSettings(Table):
     """The data that the owner keeps when it trims the two topics."""
 
-    snapshots_kept: int = Field(default=3, ge=2, le=100)
+    snapshots_kept: Annotated[int, Meta(ge=2, le=100)] = 3
     """Number of full snapshots kept, with everything after the oldest of them."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Annotated
 
-from pydantic import Field, field_validator, model_validator
+from msgspec import Meta, field
+from msgspec.structs import FieldInfo
 
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import (
@@ -45,6 +46,9 @@ REQUEST_TIMEOUT_MS = 10_000
 """`kafka.request.timeout.ms` where it is not set: long enough for a failover, below every deadline of ours."""
 
 
+_WITHOUT_KAFKA: dict[str, Value] = {"bootstrap.servers": "127.0.0.1:9092"}
+
+
 class Settings(Table):
     """All settings, checked. Build with `load_settings`, or directly to use only the given values and the defaults.
 
@@ -52,9 +56,9 @@ class Settings(Table):
         UsageError: lists every wrong setting by its name, with value, reason and remedy.
     """
 
-    kafka: dict[str, Value] = Field(default={"bootstrap.servers": "127.0.0.1:9092"})
+    kafka: dict[str, Value] = field(default_factory=lambda: dict(_WITHOUT_KAFKA))
     """Kafka's own client properties, by their dotted names; table below."""
-    instance_id: str = Field(default="", pattern=r"^[a-zA-Z0-9._-]*$", max_length=249)
+    instance_id: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9._-]*$", max_length=249)] = ""
     """This process's own name, the same after a restart: static membership. Empty: dynamic membership. See below."""
     http: HttpSettings = HttpSettings()
     batch: BatchSettings = BatchSettings()
@@ -69,30 +73,12 @@ class Settings(Table):
     retention: RetentionSettings = RetentionSettings()
     seal: SealSettings = SealSettings()
 
-    @field_validator("kafka", mode="before")
     @classmethod
-    def _kafka_properties(cls, given: object) -> object:
-        if not isinstance(given, dict):
-            raise ValueError(  # noqa: TRY004 - which pydantic collects
-                f"kafka={given!r}: not a table of Kafka's properties; write `kafka={{'bootstrap.servers': …}}`"
-            )
-        parsed: dict[str, Value] = {"bootstrap.servers": "127.0.0.1:9092"}
-        problems = []
-        for name, value in given.items():
-            try:
-                parsed[dotted(name)] = parse_property(dotted(name), value)
-            except PropertyRefused as refused:
-                problems.append(f"kafka.{dotted(name)}: {refused}")
-        problems += contradictions(parsed)
-        if problems:
-            raise ValueError("\n".join(problems))
-        return parsed
+    def taken(cls, field: FieldInfo, value: object, prefix: str, problems: list[str]) -> object:
+        return _properties(value) if field.name == "kafka" else super().taken(field, value, prefix, problems)
 
-    @model_validator(mode="after")
-    def _relations(self) -> Self:
-        if problems := list(broken_relations(self)):
-            raise ValueError("\n".join(problems))
-        return self
+    def contradictions(self) -> list[str]:
+        return broken_relations(self)
 
     @property
     def request_timeout_ms(self) -> int:
@@ -103,6 +89,25 @@ class Settings(Table):
     def bootstrap_servers(self) -> list[str]:
         """The addresses, host:port each, never empty, in the order given."""
         return [server.strip() for server in str(self.kafka["bootstrap.servers"]).split(",")]
+
+
+def _properties(given: object) -> dict[str, Value]:
+    """Return Kafka's properties, or raise ValueError, with a line for each problem."""
+    if not isinstance(given, dict):
+        raise ValueError(  # noqa: TRY004 - it is collected
+            f"kafka={given!r}: not a table of Kafka's properties; write `kafka={{'bootstrap.servers': …}}`"
+        )
+    parsed = dict(_WITHOUT_KAFKA)
+    problems = []
+    for name, value in given.items():
+        try:
+            parsed[dotted(name)] = parse_property(dotted(name), value)
+        except PropertyRefused as refused:
+            problems.append(f"kafka.{dotted(name)}: {refused}")
+    problems += contradictions(parsed)
+    if problems:
+        raise ValueError("\n".join(problems))
+    return parsed
 
 
 def broken_relations(settings: Settings) -> list[str]:
@@ -147,7 +152,7 @@ def broken_relations(settings: Settings) -> list[str]:
         (
             settings.changelog.enabled
             or settings.restore.mode == "replay"
-            or "mode" not in settings.restore.model_fields_set,
+            or not settings.restore.was_given("mode"),
             "restore.mode=changes needs changelog.enabled=true: without changes in the log only a replay is possible;"
             " change one of the two",
         ),

@@ -1,31 +1,27 @@
-"""A table of settings: frozen, unknown names refused, and every problem told by its name. Pure."""
+"""A table of settings: frozen, unknown names refused, and every problem told by its name. Pure.
+
+pydantic, which serves the HTTP API, is not used: to import it takes longer than joining the group and a recovery.
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails
+import msgspec
+from msgspec.structs import FieldInfo, fields
 
 from snapreplay.errors import UsageError
 from snapreplay.service.config.kafka_properties import PROPERTIES
 from snapreplay.service.config.sources import environment_name
 
-if TYPE_CHECKING:
-    from pydantic._internal._model_construction import ModelMetaclass
-else:
-    ModelMetaclass = type(BaseModel)
-
-
 _NAME = re.compile(r"[\w.]+")
 
 
-class _NamesProblems(ModelMetaclass):
-    """A call of the class raises errors of ours. A table inside another one is not made by a call: its problems are
-    told together with those of the other tables."""
+class _NamesProblems(msgspec.StructMeta):
+    """A call of the class checks every value, and tells the problems of all tables inside of it together."""
 
     def __call__(cls, *values: object, **given: Any) -> Any:  # noqa: N805 - of a metaclass
         if values:
@@ -33,21 +29,95 @@ class _NamesProblems(ModelMetaclass):
                 f"{cls.__name__}({values[0]!r}): settings are given by their names",
                 hint=f"a dict is unpacked, `{cls.__name__}(**table)`",
             )
-        try:
-            return super().__call__(**given)
-        except ValidationError as error:
-            model: Any = cls
-            raise told([line for each in error.errors() for line in _lines(model, each)]) from None
+        problems: list[str] = []
+        table: Any = cls
+        made = table.of(given, "", problems)
+        problems = problems or list(made.contradictions())
+        if problems:
+            raise told(problems)
+        return made
 
 
-class Table(BaseModel, metaclass=_NamesProblems):
+if TYPE_CHECKING:  # a checker must not refuse a dict where a table is made of it
+
+    class _Frozen:
+        def __init__(self, **given: Any) -> None: ...
+else:
+
+    class _Frozen(msgspec.Struct, frozen=True, kw_only=True, dict=True, metaclass=_NamesProblems):
+        pass
+
+
+class Table(_Frozen):
     """The common base of all tables.
 
     Raises (when made):
         UsageError: lists every wrong setting by its name, with value, reason and remedy.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    @classmethod
+    def of(cls, given: Mapping[str, Any], prefix: str, problems: list[str]) -> Any:
+        """Return a table of these values; those that are wrong are left out, and told in `problems`."""
+        known = fields_of(cls)
+        values = {}
+        for name, value in given.items():
+            if name not in known:
+                problems.append(f"{prefix}{name}={value!r}: unknown setting; {_nearest(cls, prefix, name, value)}")
+                continue
+            try:
+                values[name] = cls.taken(known[name], value, prefix, problems)
+            except ValueError as refused:
+                problems += str(refused).splitlines()
+        return _with_given(msgspec.StructMeta.__call__(cls, **values), given)
+
+    @classmethod
+    def taken(cls, field: FieldInfo, value: object, prefix: str, problems: list[str]) -> object:
+        """Return a value as it is kept, or raise ValueError, with a line for each problem."""
+        name = prefix + field.name
+        if not is_table(field.type):
+            return _converted(name, field.type, value)
+        if isinstance(value, field.type):
+            return value
+        if not isinstance(value, dict):
+            raise ValueError(f"{name}={value!r}: expected a table, in Python a dict")  # noqa: TRY004 - it is collected
+        return field.type.of(value, f"{name}.", problems)
+
+    def contradictions(self) -> list[str]:
+        """Return a line for each of the values that do not go together."""
+        return []
+
+    def replaced(self, **values: object) -> Self:
+        """Return the same table with other values, which are not checked."""
+        other = msgspec.structs.replace(self, **values)  # type: ignore[type-var]  # as in `fields_of`
+        return _with_given(other, [*self.__dict__["given"], *values])
+
+    def was_given(self, name: str) -> bool:
+        """Say whether it is no default."""
+        return name in self.__dict__["given"]
+
+
+def _with_given(table: Any, names: Iterable[str]) -> Any:
+    table.__dict__["given"] = frozenset(names)
+    return table
+
+
+def fields_of(table: type[Table]) -> dict[str, FieldInfo]:
+    return {field.name: field for field in fields(table)}  # type: ignore[arg-type]  # a Struct, unless for a checker
+
+
+def is_table(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Table)
+
+
+def _converted(name: str, kind: Any, value: object) -> object:
+    """Take "1" and "true" from the environment, too."""
+    try:
+        return msgspec.convert(value.strip() if isinstance(value, str) else value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        why = str(error)
+    if get_origin(kind) is Literal:
+        why = f"expected {' or '.join(map(repr, get_args(kind)))}"
+    raise ValueError(f"{name}={value!r}: {why[0].lower()}{why[1:]}")
 
 
 def told(lines: list[str]) -> UsageError:
@@ -68,41 +138,27 @@ def with_origins(error: UsageError, origins: Mapping[str, str]) -> UsageError:
     return told(lines) if lines else error
 
 
-def _lines(model: type[BaseModel], error: ErrorDetails) -> list[str]:
-    name = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "value_error":
-        return str(error["ctx"]["error"]).splitlines()
-    if error["type"] == "extra_forbidden":
-        return [f"{name}={error['input']!r}: unknown setting; {_nearest(model, error['loc'], error['input'])}"]
-    return [f"{name}={error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"]
-
-
-def _names_inside(model: type[BaseModel]) -> Iterator[str]:
+def _names_inside(table: type[Table]) -> Iterator[str]:
     """Yield the dotted names of what the tables of this table have, Kafka's properties included."""
-    for name, field in model.model_fields.items():
-        inner: Any = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            yield from (f"{name}.{each}" for each in inner.model_fields)
+    for name, field in fields_of(table).items():
+        if is_table(field.type):
+            yield from (f"{name}.{each}" for each in fields_of(field.type))
         elif name == "kafka":
             yield from (f"kafka.{each}" for each in PROPERTIES)
 
 
-def _nearest(model: type[BaseModel], location: tuple[int | str, ...], value: object) -> str:
-    for part in location[:-1]:
-        inner = model.model_fields[str(part)].annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            model = inner
-    path = [str(part) for part in location]
-    group, dot, rest = path[-1].partition(".")
-    if dot and group in model.model_fields:
+def _nearest(table: type[Table], prefix: str, name: str, value: object) -> str:
+    known = fields_of(table)
+    group, dot, rest = name.partition(".")
+    if dot and group in known:
         return f"in Python a table is a dict: `{group}={{{rest!r}: {value!r}}}`; `load_settings` takes dotted names"
-    if len(path) == 1:
-        inside = {name.replace(".", "_"): name for name in _names_inside(model)}
-        found = difflib.get_close_matches(path[0], inside, n=1, cutoff=0.85)
+    if not prefix:
+        inside = {each.replace(".", "_"): each for each in _names_inside(table)}
+        found = difflib.get_close_matches(name, inside, n=1, cutoff=0.85)
         if found:
             meant = inside[found[0]]
             return f"did you mean {meant}, in the environment {environment_name(meant)}?"
-    near = difflib.get_close_matches(path[-1], model.model_fields, n=1)
+    near = difflib.get_close_matches(name, known, n=1)
     if near:
-        return f"did you mean {'.'.join([*path[:-1], near[0]])}?"
-    return f"there are {', '.join(sorted(model.model_fields))}"
+        return f"did you mean {prefix}{near[0]}?"
+    return f"there are {', '.join(sorted(known))}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from snapreplay.app.record import Output
 from snapreplay.errors import SnapreplayError
@@ -17,18 +18,15 @@ from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import Start
 
 
-@dataclass(frozen=True)
-class Fence:
+class Fence(Struct, frozen=True):
     """Start a new transactional producer (discarding any old one)."""
 
 
-@dataclass(frozen=True)
-class WriteClaim:
+class WriteClaim(Struct, frozen=True):
     """Commit one claim record with a new random id."""
 
 
-@dataclass(frozen=True)
-class SeeClaim:
+class SeeClaim(Struct, frozen=True):
     """Read the claim back. `fresh_client`: with a new connection, perhaps to another broker."""
 
     claim_id: str
@@ -36,15 +34,13 @@ class SeeClaim:
     fresh_client: bool
 
 
-@dataclass(frozen=True)
-class ReadWindow:
+class ReadWindow(Struct, frozen=True):
     """Read a window of the increments topic and report the last increment in it."""
 
     window: search.SearchWindow
 
 
-@dataclass(frozen=True)
-class Reenter:
+class Reenter(Struct, frozen=True):
     """Make the state in memory that of the last increment: nothing is read, if nobody has fenced since. Otherwise the
     log may have lost what somebody else has committed."""
 
@@ -53,22 +49,19 @@ class Reenter:
     unbroken: bool = True
 
 
-@dataclass(frozen=True)
-class ReadStarts:
+class ReadStarts(Struct, frozen=True):
     """Read the log starts afresh."""
 
     last: FoundIncrement
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(Struct, frozen=True):
     """Make the state that of the start."""
 
     start: Start
 
 
-@dataclass(frozen=True)
-class Advance:
+class Advance(Struct, frozen=True):
     """Bring the state forward from its batch; nothing to do when that is the last one. `copy`: the state is this warm
     copy's; nothing was loaded."""
 
@@ -78,22 +71,19 @@ class Advance:
     copy: WarmCopy | None = None
 
 
-@dataclass(frozen=True)
-class ReadTopicIds:
+class ReadTopicIds(Struct, frozen=True):
     """Ask which topics there are now, and where it counts, whether the log still leads to `kept`."""
 
     kept: RetainedState
 
 
-@dataclass(frozen=True)
-class ResolveDoubt:
+class ResolveDoubt(Struct, frozen=True):
     """Look whether this output was committed: topic, partition, offset."""
 
     output: tuple[str, int, int]
 
 
-@dataclass(frozen=True)
-class BeginAnew:
+class BeginAnew(Struct, frozen=True):
     """Write the whole state in memory, then commit an increment that begins the chain with it.
 
     The state is the one after `standing`, which has the topic ids of today. `outputs` were not committed yet and are
@@ -106,8 +96,7 @@ class BeginAnew:
     facts: Mapping[str, object]
 
 
-@dataclass(frozen=True)
-class WriteState:
+class WriteState(Struct, frozen=True):
     """Write a snapshot of the state in memory, which is the one after `last`, and commit an increment that points to
     it. `why`: what could prevent a restore."""
 
@@ -115,16 +104,14 @@ class WriteState:
     why: str
 
 
-@dataclass(frozen=True)
-class Upgrade:
+class Upgrade(Struct, frozen=True):
     """Make the state, which is the one after `last`, one of the app's schema_version. Then write all of it, and commit
     an increment that begins the chain with it."""
 
     last: FoundIncrement
 
 
-@dataclass(frozen=True)
-class AddInputs:
+class AddInputs(Struct, frozen=True):
     """Commit an increment behind `last` that makes these topics inputs, each from its beginning or from where it
     was retired."""
 
@@ -132,8 +119,7 @@ class AddInputs:
     topics: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class CheckInputs:
+class CheckInputs(Struct, frozen=True):
     """Compare the anchors, and the positions with the inputs' bounds. `in_memory`: the state comes from memory, so if
     they are refused it matters whether the logs lead to it."""
 
@@ -141,16 +127,14 @@ class CheckInputs:
     in_memory: bool = False
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """Wait before the next `Begin`."""
 
     delay_ms: int
     error: SnapreplayError
 
 
-@dataclass(frozen=True)
-class GoLive:
+class GoLive(Struct, frozen=True):
     """Begin to process. `fell_back`: recovered not from the newest snapshot, or not by the preferred mode."""
 
     last: FoundIncrement
@@ -159,15 +143,13 @@ class GoLive:
     fell_back: bool
 
 
-@dataclass(frozen=True)
-class GiveWay:
+class GiveWay(Struct, frozen=True):
     """A newer owner exists."""
 
     newer: Claim
 
 
-@dataclass(frozen=True)
-class Fail:
+class Fail(Struct, frozen=True):
     """An operator must act."""
 
     error: SnapreplayError

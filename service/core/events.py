@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.core.lineage import Lineage
@@ -14,13 +15,11 @@ from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import LogStarts
 
 
-@dataclass(frozen=True)
-class Begin:
+class Begin(Struct, frozen=True):
     """Start, or start again after a wait."""
 
 
-@dataclass(frozen=True)
-class FenceDone:
+class FenceDone(Struct, frozen=True):
     """The transactional producer has started. With a state in memory: what the fence gave us, and whether nobody had
     fenced since our last one."""
 
@@ -28,16 +27,14 @@ class FenceDone:
     unbroken: bool = True
 
 
-@dataclass(frozen=True)
-class ClaimAcknowledged:
+class ClaimAcknowledged(Struct, frozen=True):
     """The claim record's transaction answered OK."""
 
     claim_id: str
     offset: int
 
 
-@dataclass(frozen=True)
-class ClaimHidden:
+class ClaimHidden(Struct, frozen=True):
     """The reader did not deliver the claim: `end_offset <= F` even after the grace on one client.
 
     Attributes:
@@ -49,23 +46,20 @@ class ClaimHidden:
     waited_ms: int
 
 
-@dataclass(frozen=True)
-class ClaimSeen:
+class ClaimSeen(Struct, frozen=True):
     """The reader delivered the record at F and it is ours. `newer` is a claim found after it."""
 
     log_start_offset: int
     newer: Claim | None
 
 
-@dataclass(frozen=True)
-class WindowRead:
+class WindowRead(Struct, frozen=True):
     """A window before the claim was read to its end."""
 
     found: FoundIncrement | None
 
 
-@dataclass(frozen=True)
-class TopicIdsRead:
+class TopicIdsRead(Struct, frozen=True):
     """Topic → id, without the topics that are missing. `restorable`: the logs still hold what the last increment of the
     state in memory needs; asked only where what was applied on top of it cannot be undone."""
 
@@ -73,52 +67,44 @@ class TopicIdsRead:
     restorable: bool = True
 
 
-@dataclass(frozen=True)
-class DoubtResolved:
+class DoubtResolved(Struct, frozen=True):
     """The answer whether the batch in doubt was committed; None when its output cannot be read any more, `why`."""
 
     committed: bool | None
     why: str = ""
 
 
-@dataclass(frozen=True)
-class StateWritten:
+class StateWritten(Struct, frozen=True):
     """The state in memory is in the log: `last` points to a snapshot of it."""
 
     last: FoundIncrement
 
 
-@dataclass(frozen=True)
-class StartsRead:
+class StartsRead(Struct, frozen=True):
     """Fresh log starts of our topics and of the inputs."""
 
     starts: LogStarts
 
 
-@dataclass(frozen=True)
-class Reentered:
+class Reentered(Struct, frozen=True):
     """The state in memory is that of the last increment, digest compared."""
 
 
-@dataclass(frozen=True)
-class RetainedUnusable:
+class RetainedUnusable(Struct, frozen=True):
     """The state in memory does not have the recorded digest."""
 
 
-@dataclass(frozen=True)
-class CopyUnusable:
+class CopyUnusable(Struct, frozen=True):
     """The warm copy does not lead to the last increment: another chain, or what is between them cannot be used."""
 
 
-@dataclass(frozen=True)
-class StartLoaded:
+class StartLoaded(Struct, frozen=True):
     """The state is that of the start (snapshot, or empty at genesis), checked; the walk begins at `base`."""
 
     base: Base
 
 
-@dataclass(frozen=True)
-class SnapshotUnusable:
+class SnapshotUnusable(Struct, frozen=True):
     """A snapshot cannot be used: damaged, incomplete, trimmed. `refusal`: it is whole, but this code cannot use it."""
 
     snapshot_id: str
@@ -126,46 +112,40 @@ class SnapshotUnusable:
     refusal: StopError | None = None
 
 
-@dataclass(frozen=True)
-class Advanced:
+class Advanced(Struct, frozen=True):
     """The state is that of the last increment, digest compared. `damage`: of an increment that was not needed."""
 
     damage: str | None = None
 
 
-@dataclass(frozen=True)
-class ModeUnavailable:
+class ModeUnavailable(Struct, frozen=True):
     """This mode cannot be taken from this start (damaged changes, trimmed input)."""
 
     mode: RestoreMode
     error: SnapreplayError
 
 
-@dataclass(frozen=True)
-class InputsChecked:
+class InputsChecked(Struct, frozen=True):
     """Each input still is the log that was processed, and reaches to our position. `appeared`: topics that match a
     pattern and are no inputs yet."""
 
     appeared: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class InputsAdded:
+class InputsAdded(Struct, frozen=True):
     """The topics that appeared are inputs since this increment, the last one now."""
 
     last: FoundIncrement
 
 
-@dataclass(frozen=True)
-class InputsRefused:
+class InputsRefused(Struct, frozen=True):
     """An input is missing, shorter, trimmed or another log. `restorable`: the logs lead to the state in memory."""
 
     error: SnapreplayError
     restorable: bool = True
 
 
-@dataclass(frozen=True)
-class EffectFailed:
+class EffectFailed(Struct, frozen=True):
     """The last effect raised."""
 
     error: SnapreplayError

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import assert_never
 
+from msgspec import Struct
+
 from snapreplay.errors import AccessError, Reaction, ReleaseError, SnapreplayError
 from snapreplay.service.core.batch_failures import NO_EVENTS, BatchFailures, Events, HalfApplied
 from snapreplay.service.core.custody import DoubtUnresolved, IncrementsMissing, IncrementsReplaced, StateDisputed
@@ -34,40 +36,34 @@ class Ended:
     failed_events: Events = NO_EVENTS
 
 
-@dataclass(frozen=True)
-class LossAnswered:
+class LossAnswered(Struct, frozen=True):
     """The reason why nothing can be committed to the chain any more; None: nothing has changed, or nobody answers."""
 
     loss: SnapreplayError | None
 
 
-@dataclass(frozen=True)
-class OwnerAnswered:
+class OwnerAnswered(Struct, frozen=True):
     """The newest claim after ours; None: nobody has claimed. `at` is the loop's time in seconds."""
 
     newer: Claim | None
     at: float = 0.0
 
 
-@dataclass(frozen=True)
-class OwnerUnknown:
+class OwnerUnknown(Struct, frozen=True):
     """The log could not be asked."""
 
     error: SnapreplayError
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(Struct, frozen=True):
     """The message that what was asked for is done, or its wait is over."""
 
 
-@dataclass(frozen=True)
-class Interrupted:
+class Interrupted(Struct, frozen=True):
     """The wait was ended by a stop or a refusal."""
 
 
-@dataclass(frozen=True)
-class Retried:
+class Retried(Struct, frozen=True):
     """An operator asked for it. `refused`: why the cluster, as it is now, is still refused."""
 
     refused: SnapreplayError | None
@@ -76,39 +72,33 @@ class Retried:
 Outcome = Ended | LossAnswered | OwnerAnswered | OwnerUnknown | Done | Interrupted | Retried
 
 
-@dataclass(frozen=True)
-class Own:
+class Own(Struct, frozen=True):
     """Fence, recover and process, unless stopped or refused."""
 
 
-@dataclass(frozen=True)
-class AskForLoss:
+class AskForLoss(Struct, frozen=True):
     """Ask whether the increments topic is still the one that was written to."""
 
 
-@dataclass(frozen=True)
-class AskForOwner:
+class AskForOwner(Struct, frozen=True):
     """Ask the log for a claim after ours."""
 
 
-@dataclass(frozen=True)
-class Lose:
+class Lose(Struct, frozen=True):
     """The increments topic was deleted or replaced: the state in memory is the only copy. The next recovery waits for
     the topic and writes the state."""
 
     error: SnapreplayError
 
 
-@dataclass(frozen=True)
-class Pause:
+class Pause(Struct, frozen=True):
     """Back off and show why."""
 
     seconds: float
     error: SnapreplayError
 
 
-@dataclass(frozen=True)
-class StandBack:
+class StandBack(Struct, frozen=True):
     """Wait until the group gives us the partition. It was taken from us `times` times in a row."""
 
     newer: Claim
@@ -116,8 +106,7 @@ class StandBack:
     times: int
 
 
-@dataclass(frozen=True)
-class StandAside:
+class StandAside(Struct, frozen=True):
     """Wait until an assignment gives us the partition. Meanwhile the process leaves the group.
 
     Attributes:
@@ -130,8 +119,7 @@ class StandAside:
     has_claimed: bool
 
 
-@dataclass(frozen=True)
-class Fail:
+class Fail(Struct, frozen=True):
     """Wait until an operator acts.
 
     Attributes:

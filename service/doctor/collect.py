@@ -63,8 +63,8 @@ async def examine(app: App[Any] | None, settings: Settings) -> DoctorReport:
 def impatient(settings: Settings) -> Settings:
     """Shorten the deadlines: a partition without a leader is a finding, not worth waiting five minutes for."""
     wait_ms = 3 * settings.request_timeout_ms
-    timeouts = settings.timeouts.model_copy(update={"metadata_ms": wait_ms, "progress_ms": wait_ms})
-    return settings.model_copy(update={"timeouts": timeouts})
+    timeouts = settings.timeouts.replaced(metadata_ms=wait_ms, progress_ms=wait_ms)
+    return settings.replaced(timeouts=timeouts)
 
 
 class Collector:

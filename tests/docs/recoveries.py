@@ -98,7 +98,7 @@ def answers(effect: effects.Effect) -> list[events.Event]:
         case effects.Load(FromSnapshot(which)):
             loaded = events.StartLoaded(Base(which.batch, which.increment_offset, 26, {}))
             damaged = events.SnapshotUnusable(which.snapshot_id, "damaged")
-            return [loaded, damaged, *(replace(damaged, refusal=each) for each in REFUSALS), *FAILED]
+            return [loaded, damaged, *(msgspec.structs.replace(damaged, refusal=each) for each in REFUSALS), *FAILED]
         case effects.Load():
             return [events.StartLoaded(Base(-1, NO_OFFSET, 0, {})), *FAILED]
         case effects.Advance(copy=WarmCopy()):

@@ -55,7 +55,7 @@ async def test_the_keys_of_the_seal_are_read_once(tmp_path):
     """A file that is half written, or not there for a while, refuses no partition that runs."""
     file = tmp_path / "keys"
     file.write_text(f"a {'11' * 32}\n", "utf-8")
-    settings = Settings.model_validate({"seal": {"key_file": str(file)}})
+    settings = Settings(seal={"key_file": str(file)})
     view = await inspect(APP, settings, healthy_topics())
     file.write_text("a", "utf-8")
     with pytest.raises(UsageError, match="line 1"):

@@ -1,14 +1,17 @@
 """Settings: bounds, relations, sources, messages, and docs/settings.md."""
 
+import ast
+import inspect
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 import pytest
-from pydantic import BaseModel
 
 from snapreplay.errors import UsageError
 from snapreplay.service.config.kafka_properties import PROPERTIES
 from snapreplay.service.config.settings import Settings, load_settings, seals_of
+from snapreplay.service.config.table import fields_of, is_table
 from snapreplay.snapshots.format.seal import OFF, SealPolicy
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
@@ -28,14 +31,23 @@ def problems(overrides, environment=None, config_file=None):
 
 
 def documented_fields():
-    """Yield (dotted name, field) of every setting but `kafka`."""
-    for name, field in Settings.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            for inner_name, inner_field in inner.model_fields.items():
-                yield f"{name}.{inner_name}", inner_field
+    """Yield (dotted name, field, description) of every setting but `kafka`."""
+    for name, field in fields_of(Settings).items():
+        if is_table(field.type):
+            for inner_name, inner_field in fields_of(field.type).items():
+                yield f"{name}.{inner_name}", inner_field, descriptions(field.type)[inner_name]
         elif name != "kafka":
-            yield name, field
+            yield name, field, descriptions(Settings)[name]
+
+
+def descriptions(table):
+    """The text below each value of a table."""
+    (body,) = [node.body for node in ast.parse(inspect.getsource(table)).body]
+    return {
+        value.target.id: text.value.value
+        for value, text in pairwise(body)
+        if isinstance(value, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
 
 
 def shown(value):
@@ -45,19 +57,20 @@ def shown(value):
     return f"{value:,}" if isinstance(value, int | float) else value
 
 
-def row(name, field):
+def row(name, field, description):
     """The line of docs/settings.md for a setting."""
     environment = "SNAPREPLAY_" + name.upper().replace(".", "__")
     default = shown(field.default)
-    choices = get_args(field.annotation)
+    kind, *limits = get_args(field.type) if get_origin(field.type) is Annotated else [field.type]
+    choices = get_args(kind)
     bounds = [
         text.format(shown(getattr(limit, kind)))
-        for limit in field.metadata
+        for limit in limits
         for kind, text in BOUNDS.items()
         if getattr(limit, kind, None) is not None
     ]
     allowed = " or ".join(choices) if choices else ", ".join(bounds)
-    return f"| `{name}` | `{environment}` | {default} | {allowed} | {field.description} |"
+    return f"| `{name}` | `{environment}` | {default} | {allowed} | {description} |"
 
 
 def kafka_row(name):
@@ -70,7 +83,7 @@ def kafka_row(name):
 
 def test_every_setting_is_documented():
     """docs/settings.md has exactly one row per setting, with names, default, bounds and description."""
-    expected = [row(name, field) for name, field in documented_fields()]
+    expected = [row(*each) for each in documented_fields()]
     expected += [kafka_row(name) for name in PROPERTIES]
     rows = [line for line in DOCS.read_text().splitlines() if "| `SNAPREPLAY_" in line]
     assert sorted(rows) == sorted(expected)
@@ -109,7 +122,7 @@ def test_built_directly_nothing_from_outside_counts(monkeypatch):
         ({"htp.port": 1}, "htp={'port': 1}: unknown setting; did you mean http?"),
         ({"http.prot": 1}, "http.prot=1: unknown setting; did you mean http.port?"),
         ({"http.zzz": 1}, "http.zzz=1: unknown setting; there are advertised_url, allowed_hosts, host, port"),
-        ({"http.port": 70000}, "http.port=70000: input should be less than or equal to 65535"),
+        ({"http.port": 70000}, "http.port=70000: expected `int` <= 65535"),
         *(
             ({"http.advertised_url": url}, f"http.advertised_url={url!r}: not the URL of a server; write it as http://")
             for url in ("ledger-0:8080", "http://", "http://[::1", "http://a:x", "http://a/status", "http://me:pw@a")
@@ -118,7 +131,10 @@ def test_built_directly_nothing_from_outside_counts(monkeypatch):
         ({"kafka.group.id": "x"}, "kafka.group.id: cannot be set: it is the app id"),
         ({"kafka.bootstrap.server": "x"}, "did you mean kafka.bootstrap.servers?"),
         ({"instance_id": "a b"}, "instance_id='a b'"),
-        ({"http": "5", "http.port": 1}, "http='5': input should be a valid dictionary"),
+        ({"batch.linger_ms": "2 ms"}, "batch.linger_ms='2 ms': expected `int`"),
+        ({"snapshot.by": "owners"}, "snapshot.by='owners': expected 'owner' or 'jobs' or 'both'"),
+        ({"snapshot.before_stop": "perhaps"}, "snapshot.before_stop='perhaps': expected `bool`"),
+        ({"http": "5", "http.port": 1}, "http='5': expected a table"),
         ({"kafka": "5", "kafka.client.id": "x"}, "kafka='5': not a table of Kafka's properties; write `kafka={"),
         ({"kafka.bootstrap.servers": "a:9092,b:x"}, "kafka.bootstrap.servers: 'b:x' is not host:"),
         ({"kafka.bootstrap.servers": "http://a:9092"}, "'http://a:9092' is not host:port"),
@@ -172,7 +188,7 @@ def test_the_keys_are_those_of_the_file(tmp_path):
     """With the policy of the settings; messages name the file."""
     file = tmp_path / "keys"
     file.write_text(f"a {'11' * 32}\n", "utf-8")
-    found = seals_of(Settings.model_validate({"seal": {"key_file": str(file)}}))
+    found = seals_of(Settings(seal={"key_file": str(file)}))
     assert (list(found.keys), found.policy, found.source) == (["a"], SealPolicy.REQUIRED, str(file))
 
 
@@ -188,4 +204,4 @@ def test_a_file_that_cannot_be_read_is_refused_at_start(tmp_path, content):
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(UsageError, match=f"seal.key_file={file} cannot be read"):
-        seals_of(Settings.model_validate({"seal": {"key_file": str(file)}}))
+        seals_of(Settings(seal={"key_file": str(file)}))

@@ -112,7 +112,7 @@ async def cut_in_the_middle_of_everything(mortal, settings, topic):
 async def test_cutting_a_producer_ends_everything_at_once(mortal, unique):
     """No task, no socket, no waiter and no complaint of asyncio is left, within a second."""
     settings = settings_for(mortal)
-    settings = settings.model_copy(update={"kafka": {**settings.kafka, "request.timeout.ms": 5000}})
+    settings = settings.replaced(kafka={**settings.kafka, "request.timeout.ms": 5000})
     topic, complaints, loop = unique("all"), [], asyncio.get_running_loop()
     await KafkaCluster(settings).create_topics([NewTopic(topic, 2)])
     tasks = len(client_tasks())

@@ -103,8 +103,8 @@ async def test_a_transaction_that_times_out_looks_like_a_fence(cluster, broker, 
         kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 400},
         timeouts={"transaction_ms": 1000, "commit_ms": 500},
     )
-    patient = settings.timeouts.model_copy(update={"commit_ms": 30_000})  # else our own deadline always comes first
-    settings = settings.model_copy(update={"timeouts": patient})
+    patient = settings.timeouts.replaced(commit_ms=30_000)  # else our own deadline always comes first
+    settings = settings.replaced(timeouts=patient)
     reader = await cluster.reader()
 
     async def aborted():
