@@ -9,7 +9,9 @@ from typing import Annotated, NamedTuple
 from fastapi import Depends, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from snapreplay.api import page
+from snapreplay.api import events, page
+from snapreplay.api.events import Events
+from snapreplay.api.peers import Peers
 from snapreplay.service.control.protocol import Look, StatusDocument, StatusSource
 
 KEPT_MAX = 64
@@ -35,7 +37,8 @@ class Answers:
         self._kept: dict[tuple[object, ...], _Answer] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] not in {"GET", "HEAD"} or page.owns(scope["path"]):
+        is_kept = scope["type"] == "http" and scope["method"] in {"GET", "HEAD"}
+        if not is_kept or page.owns(scope["path"]) or scope["path"] == events.PATH:
             await self._app(scope, receive, send)
             return
         answer = await self._answer(scope, receive)
@@ -79,6 +82,8 @@ class Answers:
 class ApiContext(NamedTuple):
     source: StatusSource
     look: Look
+    events: Events
+    peers: Peers
     now: Callable[[], datetime]
 
     @property
@@ -88,10 +93,10 @@ class ApiContext(NamedTuple):
 
 
 async def _context(request: Request) -> ApiContext:
-    source, now = request.app.state.context
+    source, *others = request.app.state.context
     # `Answers` has looked already, to know whether it must ask a handler at all.
     look = request.scope.get(LOOK) or await source.look()
-    return ApiContext(source, look, now)
+    return ApiContext(source, look, *others)
 
 
 Here = Annotated[ApiContext, Depends(_context)]

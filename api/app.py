@@ -14,24 +14,35 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from snapreplay import __version__
 from snapreplay.api import examples, page, problems, views
 from snapreplay.api.answers import Answers
+from snapreplay.api.events import Events
 from snapreplay.api.guard import Guard, Hosts
+from snapreplay.api.peers import Peers
 from snapreplay.api.routes import ROUTERS
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import StatusSource
 
 _DESCRIPTION = """\
-What a running snapreplay process is doing, and full snapshots on demand. It covers only the
-partitions that *this* process owns. Errors are RFC 9457 problem documents; `type` is stable.
+What an app is doing, and full snapshots on demand. Any process answers for all processes of the app that it can
+reach. Errors are RFC 9457 problem documents; `type` is stable.
 """
 _TAGS = [
     {"name": "partitions", "description": "Recovery, position and state of each partition."},
     {"name": "snapshots", "description": "Full snapshots and the operations that write them."},
+    {"name": "fleet", "description": "All processes of the app, and what each tells the others."},
     {"name": "process", "description": "Probes, metrics, facts."},
 ]
 
 
-def create_app(source: StatusSource, hosts: Hosts | None = None, *, now: Callable[[], datetime] = wall_time) -> FastAPI:
-    """Make an ASGI application; it keeps no state of its own, so one `source` may serve several."""
+def create_app(
+    source: StatusSource,
+    hosts: Hosts | None = None,
+    *,
+    events: Events | None = None,
+    peers: Peers | None = None,
+    now: Callable[[], datetime] = wall_time,
+) -> FastAPI:
+    """Make an ASGI application; it keeps no state of its own, so one `source` may serve several. `events` and `peers`
+    that do not run know nothing but the source."""
     app = _Api(
         title="snapreplay",
         version=__version__,
@@ -41,7 +52,7 @@ def create_app(source: StatusSource, hosts: Hosts | None = None, *, now: Callabl
         docs_url=None,
         redoc_url=None,
     )
-    app.state.context = (source, now)
+    app.state.context = (source, events or Events(), peers or Peers(), now)
     problems.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(Answers, source=source)

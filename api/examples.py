@@ -1,4 +1,5 @@
-"""Examples of the answers in docs/openapi.json. In all of them partition 0 is live and 1 is loading."""
+"""Examples of the answers in docs/openapi.json. In all of them partition 0 is live in this process, and 1 is loading in
+another one."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ from typing import Any
 
 import msgspec
 
-from snapreplay.api import views
-from snapreplay.service.control.protocol import Check, Operation, OperationPart, ServiceFacts
+from snapreplay.api import fleet_views, views
+from snapreplay.api.liveness import State
+from snapreplay.api.peers import Known
+from snapreplay.service.control.protocol import Check, Look, Operation, OperationPart, ServiceFacts, StatusDocument
 from snapreplay.service.control.status import (
     AuditProof,
     Decision,
@@ -24,6 +27,7 @@ from snapreplay.service.control.status import (
     ValuesRead,
 )
 from snapreplay.service.core.adoption import Reason
+from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -129,6 +133,26 @@ _LOADING = PartitionStatus(
 _FACTS = ServiceFacts(
     "ledger", "7", "0.1.0", "ledger-0", "3f0c9f3e5d0e4b7a", "ledger-0", _ago(11), "MkU3OEVBNTcwNTJENDM2Qg", 2
 )
+_PEER = Peer("b81d6a0e22c94f13", "ledger-1", "ledger-1", "http://10.0.3.17:8080", (1,))
+_FLEET = fleet_views.fleet(
+    Look(StatusDocument(_FACTS, (_LIVE,), peers=(_PEER,)), 0.1),
+    [
+        Known(
+            _PEER,
+            State.REACHABLE,
+            10.0,
+            "",
+            StatusDocument(
+                msgspec.structs.replace(
+                    _FACTS, instance_id=_PEER.instance_id, process_id=_PEER.process_id, host=_PEER.host
+                ),
+                (_LOADING,),
+            ),
+        )
+    ],
+    NOW,
+    0.8,
+)
 _PARTITION = views.partition(_LIVE, NOW)
 _SHOWN = (
     _FACTS,
@@ -136,7 +160,8 @@ _SHOWN = (
     views.Operations((_OPERATION,)),
     _PARTITION,
     views.Partitions((_PARTITION,)),
-    views.restore_status(_FACTS, (_LIVE, _LOADING)),
+    views.restore_status(_FLEET, fleet_views.Scope.APP),
+    views.Processes(tuple(each.process for each in _FLEET)),
     views.Snapshots((_SNAPSHOT,)),
 )
 

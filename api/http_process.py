@@ -18,13 +18,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Arguments(NamedTuple):
-    """Numbers of open files, and what `Hosts` needs."""
+    """Numbers of open files, what `Hosts` needs, and settings."""
 
     parent: int
     listener: int
     line: int
     bound: str
     allowed: str
+    suspect_after_ms: int
 
     def encoded(self) -> str:
         return json.dumps(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -53,9 +54,24 @@ class ServiceLink:
 
     async def look(self) -> Look:
         await self._status.new()
+        return self.last()
+
+    def last(self) -> Look:
+        """Return what is known without asking."""
         document = self._newest
         since = self._began_at if document is None else document.made_at
         return Look(document, max(0.0, boot_seconds() - since))
+
+    @property
+    def has_hung_up(self) -> bool:
+        """Whether the service has hung up, as it does when it ends in good order. It listens on for a moment then; a
+        service that died does not."""
+        line = select.poll()
+        line.register(self._writer.get_extra_info("socket"), 0)
+        return self._reader.at_eof() and not line.poll(0)
+
+    def suspect(self, process_id: str, why: str) -> None:
+        self._writer.write(wire.frame(wire.Suspected(process_id, why)))
 
     async def counted(self) -> Sequence[Family]:
         families = await self._counted.new()

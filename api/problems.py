@@ -50,6 +50,7 @@ FOREIGN_HOST = ProblemKind("foreign-host", 403, "Foreign host")
 FOREIGN_ORIGIN = ProblemKind("foreign-origin", 403, "Foreign origin")
 SILENT = ProblemKind("service-silent", 503, "The service process does not answer")
 BUSY_LINE = ProblemKind("too-many-requests", 503, "Too many requests wait")
+TOO_MANY_STREAMS = ProblemKind("too-many-streams", 503, "Too many streams of events")
 NOT_REACHED = ProblemKind("cluster-not-reached", 503, "The Kafka cluster has not been reached yet")
 INTERNAL = ProblemKind("internal", 500, "Internal error")
 
@@ -124,7 +125,7 @@ def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
         known = {"description": HTTPStatus(kind.status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
         found = responses.setdefault(kind.status, known)
         found["description"] += f"{', ' if ':' in found['description'] else ': '}{kind.name}"
-        if kind in (NOT_REACHED, SILENT):
+        if kind in (NOT_REACHED, SILENT, TOO_MANY_STREAMS):
             found["headers"] = RETRY_AFTER
     return responses
 
@@ -139,6 +140,16 @@ def not_reached() -> ProblemError:
         "no broker of kafka.bootstrap.servers has answered since this process started",
         headers={"Retry-After": "5"},
         hint="wait, because the service keeps trying; GET /readyz and the log say why it has not succeeded",
+    )
+
+
+def too_many_streams(readers: int) -> ProblemError:
+    """Make the error for a reader of events for whom there is no place."""
+    return ProblemError(
+        TOO_MANY_STREAMS,
+        f"{readers} readers of events are connected already",
+        headers={"Retry-After": "10"},
+        hint="close a page that shows them, or ask `/restore-status` from time to time",
     )
 
 

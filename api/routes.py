@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field
 
 from snapreplay.api import problems, views
 from snapreplay.api.answers import ApiContext, Here
+from snapreplay.api.fleet_routes import ROUTER, AskedScope, fleet, scope_of
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.metrics import DocumentCollector
 from snapreplay.service.control.protocol import (
@@ -30,11 +31,11 @@ from snapreplay.service.control.protocol import (
 )
 from snapreplay.service.core.phase import Phase
 
-ROUTERS = tuple(
+_partitions, _snapshots, _process = (
     APIRouter(tags=[tag], generate_unique_id_function=attrgetter("name"))
     for tag in ("partitions", "snapshots", "process")
 )
-_partitions, _snapshots, _process = ROUTERS
+ROUTERS = (_partitions, _snapshots, ROUTER, _process)
 
 # ---- what is taken
 
@@ -91,11 +92,12 @@ _REQUESTS = {
 # ---- partitions
 
 
-@_partitions.get("/restore-status", responses=views.answered(views.RestoreStatus))
-async def restore_status(here: Here) -> Response:
-    """Tell the running or last recovery of every partition of this process: phase, snapshot, mode, progress,
-    seconds per phase, proof. It also answers before any partition is assigned."""
-    return views.answer(views.restore_status(here.status.facts, here.status.partitions, here.status.standbys))
+@_partitions.get("/restore-status", responses=views.answered(views.RestoreStatus, problems.INVALID))
+async def restore_status(here: Here, scope: AskedScope = None) -> Response:
+    """Tell the running or last recovery of every partition: phase, snapshot, mode, progress, seconds per phase,
+    proof. It also answers before any partition is assigned."""
+    says = fleet(here)
+    return views.answer(views.restore_status(says, scope_of(scope, says)))
 
 
 @_partitions.get("/api/v1/partitions", responses=views.answered(views.Partitions))

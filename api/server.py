@@ -124,7 +124,7 @@ class Keeper(threading.Thread):
         self._control = control
         self._listener: socket.socket | None = listener
         self._bound = listener.getsockname()[:2]
-        self._allowed = settings.allowed_hosts
+        self._settings = settings
         self._stopping = threading.Event()
         self._line: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -142,7 +142,7 @@ class Keeper(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        pause = PAUSE_SECONDS_MIN
+        pause = 0.0  # the peers take a port where nobody listens for the death of the service
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
@@ -152,10 +152,10 @@ class Keeper(threading.Thread):
             if self._stopping.is_set():
                 return
             if time.monotonic() - began > LONG_LIFE_SECONDS:
-                pause = PAUSE_SECONDS_MIN
+                pause = 0.0
             log.error("the HTTP process has ended, the next one starts in %.1f s: %s", pause, why)
             self._stopping.wait(pause)
-            pause = min(2 * pause, PAUSE_SECONDS_MAX)
+            pause = min(max(2 * pause, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX)
 
     def _live(self) -> str:
         """Live through one process, from its start to its end. Returns how it ended."""
@@ -178,7 +178,14 @@ class Keeper(threading.Thread):
         return why or f"exit code {code}"
 
     def _start(self, listener: socket.socket, line: socket.socket) -> subprocess.Popen[bytes]:
-        arguments = Arguments(os.getpid(), listener.fileno(), line.fileno(), self._bound[0], self._allowed)
+        arguments = Arguments(
+            os.getpid(),
+            listener.fileno(),
+            line.fileno(),
+            self._bound[0],
+            self._settings.allowed_hosts,
+            self._settings.suspect_after_ms,
+        )
         package = str(Path(snapreplay.__file__).parent.parent)
         paths = [package, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         # Without settings: the process asks nobody but the service, so it needs no password.

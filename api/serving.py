@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import resource
 import socket
 from collections.abc import Iterator
 from typing import Any, cast
@@ -14,10 +13,13 @@ from typing import Any, cast
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from snapreplay.api import events
 from snapreplay.api.app import create_app
 from snapreplay.api.guard import Hosts, allowed_hosts
 from snapreplay.api.http_process import Arguments
+from snapreplay.api.limits import connections_max
 from snapreplay.api.link import ServiceLink
+from snapreplay.api.peers import Peers
 
 
 async def serve(arguments: Arguments) -> None:
@@ -25,15 +27,20 @@ async def serve(arguments: Arguments) -> None:
     link = ServiceLink(reader, writer)
     logging.basicConfig(level=logging.WARNING, handlers=[_ToService(link)], force=True)
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a bad request is the client's matter
-    app = create_app(link, Hosts(arguments.bound, allowed_hosts(arguments.allowed)))
+    told = events.Events(link.last)
+    peers = Peers(arguments.suspect_after_ms / 1000, link.suspect)
+    app = create_app(link, Hosts(arguments.bound, allowed_hosts(arguments.allowed)), events=told, peers=peers)
     server = Server(app)
     app.openapi()
     gc.freeze()
     serving = asyncio.create_task(server.serve([tuned(socket.socket(fileno=arguments.listener))]))
-    linked = asyncio.create_task(link.run())
-    await asyncio.wait([serving, linked], return_when=asyncio.FIRST_COMPLETED)
+    others = (link.run(), told.run(), peers.run(lambda: link.last().document, {}))
+    ended, _ = await asyncio.wait([serving, *map(asyncio.create_task, others)], return_when=asyncio.FIRST_COMPLETED)
+    told.end(in_good_order=link.has_hung_up)
     server.should_exit = True
     await serving
+    for each in ended:
+        each.result()
 
 
 class _ToService(logging.Handler):
@@ -45,8 +52,6 @@ class _ToService(logging.Handler):
         self._link.log(record, self.format(record))
 
 
-CONNECTIONS_MAX = 128
-FILES_RESERVED = 48
 ACCEPTED_AT_ONCE = 8
 """In one turn of the loop. It takes three turns until an older one is closed for each: well below the reserve."""
 WAITING_MAX = 1024
@@ -57,7 +62,8 @@ KERNEL_BYTES = 64 * 1024
 
 
 class Connection(H11Protocol):
-    """One connection of a client. It has `EXCHANGE_SECONDS` for each request with its response, read by the client."""
+    """One connection of a client. It has `EXCHANGE_SECONDS` for each request with its response, read by the client. A
+    stream of events may last, if its client reads."""
 
     since = 0.0
     """When the first request was awaited, or the last response was complete."""
@@ -66,9 +72,17 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self.since = self.loop.time()
         transport.set_write_buffer_limits(UNREAD_BYTES)
-        if len(self.connections) > connections_max():
+        asking = [each for each in cast("set[Connection]", self.connections) if not each.is_stream]
+        if len(asking) > connections_max():
             # The newest may be a probe, which is answered at once. The oldest has waited for its client the longest.
-            _abort(min(cast("set[Connection]", self.connections), key=lambda each: each.since))
+            _abort(min(asking, key=lambda each: each.since))
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it carries events, which have a bound of their own."""
+        cycle = self.cycle
+        is_open = cycle is not None and cycle.response_started and not cycle.response_complete
+        return is_open and cycle.scope["path"] == events.PATH
 
     def on_response_complete(self) -> None:
         self.since = self.loop.time()
@@ -78,12 +92,6 @@ class Connection(H11Protocol):
 def _abort(connection: Connection) -> None:
     connection.connections.discard(connection)
     connection.transport.abort()
-
-
-def connections_max() -> int:
-    """Return how many may be open, so that this process never runs out of files."""
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return max(1, min(CONNECTIONS_MAX, files - FILES_RESERVED))
 
 
 class Server(uvicorn.Server):
@@ -116,9 +124,11 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Close connections that are too old; called ten times a second."""
         if counter % 10 == 0:
-            too_old = asyncio.get_running_loop().time() - EXCHANGE_SECONDS
+            now = asyncio.get_running_loop().time()
             for each in tuple(cast("set[Connection]", self.server_state.connections)):
-                if each.since < too_old:
+                if each.is_stream and not each.flow.write_paused:
+                    each.since = now
+                elif each.since < now - EXCHANGE_SECONDS:
                     _abort(each)
         return await super().on_tick(counter)
 
@@ -130,4 +140,6 @@ def tuned(listener: socket.socket) -> socket.socket:
     # writes, and the second one waited 40 ms for an ACK.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)
+    # A reader on a machine that is gone would keep its stream for a quarter of an hour.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(EXCHANGE_SECONDS * 1000))
     return listener

@@ -11,6 +11,7 @@ import msgspec
 from fastapi import Response
 
 from snapreplay.api import problems
+from snapreplay.api.fleet_views import Age, Held, Host, Process, ProcessId, ProcessState, Says, Scope, held, origin
 from snapreplay.service.control.protocol import Check, Operation, ServiceFacts
 from snapreplay.service.control.status import (
     Count,
@@ -34,7 +35,11 @@ class Restore(Recovery, frozen=True, kw_only=True):
     """The running or last recovery of one partition. What is null is not known (yet)."""
 
     partition: Count
-    phase: Phase
+    process_id: ProcessId
+    host: Host
+    process_state: ProcessState
+    age_seconds: Age
+    phase: Phase | None
     owner_epoch: Count | None
     percent: Annotated[
         Percent | None,
@@ -48,10 +53,15 @@ class Restore(Recovery, frozen=True, kw_only=True):
 
 
 class RestoreSummary(msgspec.Struct, frozen=True):
-    """A summary of the partitions of this process, without those that were handed over."""
+    """A summary of all partitions of the app, or of those of this process without those that were handed over."""
 
     partitions_by_phase: Annotated[
-        dict[str, Count], said("Only phases with partitions.", examples=[{"live": 3, "loading": 1}])
+        dict[str, Count],
+        said(
+            "Only phases with partitions. `unknown`: those that no process is known to have, or one that cannot be"
+            " asked now.",
+            examples=[{"live": 3, "loading": 1}],
+        ),
     ]
     all_live: Annotated[bool, said("Also false while no partition is assigned.")]
     percent: Annotated[
@@ -60,17 +70,26 @@ class RestoreSummary(msgspec.Struct, frozen=True):
     ]
 
 
+class Standby(StandbyStatus, frozen=True, kw_only=True):
+    """A warm copy of a partition that another process owns. What is null is not known (yet)."""
+
+    process_id: ProcessId
+    host: Host
+    process_state: ProcessState
+    age_seconds: Age
+
+
 class RestoreStatus(msgspec.Struct, frozen=True):
-    """The way of every partition of this process to live, and how far it is."""
+    """The way of every partition to live, and how far it is."""
 
     app_id: str
-    instance_id: str
+    instance_id: Annotated[str, said("Of the process that answers.")]
+    scope: Annotated[str, one_of(*Scope)]
     waiting_for: Annotated[str, said("What a new app waits for before it begins, with the command; or empty.")]
     summary: RestoreSummary
     partitions: tuple[Restore, ...]
-    standbys: Annotated[
-        tuple[StandbyStatus, ...], said("Warm copies that this process holds of others' partitions, by number.")
-    ]
+    standbys: Annotated[tuple[Standby, ...], said("Warm copies of partitions of other processes, by number.")]
+    processes: Annotated[tuple[Process, ...], said("The one that answers comes first.")]
 
 
 class Partition(PartitionStatus, frozen=True, kw_only=True):
@@ -114,44 +133,60 @@ class Probe(msgspec.Struct, frozen=True):
     checks: tuple[Check, ...]
 
 
-SHOWN = (ServiceFacts, RestoreStatus, Partitions, Snapshots, Operations, Probe)
+class Processes(msgspec.Struct, frozen=True):
+    """The processes of the app: the one that answers, the others of its group, and those that died lately."""
+
+    items: tuple[Process, ...]
+
+
+SHOWN = (ServiceFacts, RestoreStatus, Processes, Partitions, Snapshots, Operations, Probe)
 """Every answer is one of these, or part of one."""
 
 
-def restore_status(
-    facts: ServiceFacts, partitions: Sequence[PartitionStatus], standbys: tuple[StandbyStatus, ...] = ()
-) -> RestoreStatus:
-    """Return one restore per partition, also of those that were handed over, and the standbys."""
+def restore_status(says: Sequence[Says], scope: Scope) -> RestoreStatus:
+    """Return one restore per partition, also of those that were handed over by this process, and the standbys."""
+    own = says[0].document
+    assert own is not None  # noqa: S101 - the process that answers knows what it says
+    covered = says if scope is Scope.APP else says[:1]
+    found = held(covered, scope)
+    standbys = [_with(each, Standby, **origin(who)) for who, told in covered if told for each in told.standbys]
     return RestoreStatus(
-        app_id=facts.app_id,
-        instance_id=facts.instance_id,
-        waiting_for=facts.waiting_for,
-        summary=_summary([each for each in partitions if each.phase is not Phase.CLOSED]),
-        partitions=tuple(_restore(each) for each in partitions),
-        standbys=standbys,
+        app_id=own.facts.app_id,
+        instance_id=own.facts.instance_id,
+        scope=scope,
+        waiting_for=own.facts.waiting_for,
+        summary=_summary([each for each in found if scope is Scope.APP or each.phase_now != Phase.CLOSED]),
+        partitions=tuple(_restore(each) for each in found),
+        standbys=tuple(sorted(standbys, key=lambda each: each.partition)),
+        processes=tuple(each.process for each in covered),
     )
 
 
-def _summary(held: Sequence[PartitionStatus]) -> RestoreSummary:
-    percents = [each.restored_percent or 0.0 for each in held]
+def _summary(found: Sequence[Held]) -> RestoreSummary:
+    phases = Counter(each.phase_now for each in found)
+    percents = [
+        each.status.restored_percent or 0.0 if each.status and each.phase_now != "unknown" else 0.0 for each in found
+    ]
     return RestoreSummary(
-        partitions_by_phase=dict(Counter(each.phase.value for each in held)),
-        all_live=bool(held) and all(each.phase is Phase.LIVE for each in held),
+        partitions_by_phase=dict(phases),
+        all_live=bool(found) and phases[Phase.LIVE] == len(found),
         percent=sum(percents) / len(percents) if percents else None,
     )
 
 
-def _restore(status: PartitionStatus) -> Restore:
+def _restore(found: Held) -> Restore:
+    status = found.status
     return _with(
-        status.restore or Recovery(),
+        status.restore if status and status.restore else Recovery(),
         Restore,
-        partition=status.partition,
-        phase=status.phase,
-        owner_epoch=status.owner_epoch,
-        percent=status.restored_percent,
-        ownership_doubt=status.ownership_doubt,
-        proof=status.proof,
-        error=status.error,
+        partition=found.partition,
+        **origin(found.process),
+        phase=status.phase if status else None,
+        owner_epoch=status.owner_epoch if status else None,
+        percent=status.restored_percent if status else None,
+        ownership_doubt=status.ownership_doubt if status else "",
+        proof=status.proof if status else None,
+        error=status.error if status else None,
     )
 
 

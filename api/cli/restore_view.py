@@ -213,14 +213,21 @@ def _statuses(client: Client) -> Iterator[Json]:
 
 
 def _each_change() -> Callable[[Json], None]:
-    last: list[Json] = [{}]
+    last: list[object] = [None]
 
     def show(status: Json) -> None:
-        if status != last[0]:
-            last[0] = status
+        if (shown := _without_ages(status)) != last[0]:
+            last[0] = shown
             print_json(status)
 
     return show
+
+
+def _without_ages(node: object) -> object:
+    """Leave out what changes with every answer."""
+    if isinstance(node, dict):
+        return {name: _without_ages(each) for name, each in node.items() if name != "age_seconds"}
+    return [_without_ages(each) for each in node] if isinstance(node, list) else node
 
 
 def _each_line() -> Callable[[Json], None]:

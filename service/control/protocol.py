@@ -114,22 +114,23 @@ class TooManyCommands(RetryableError):
 
 
 class StatusDocument(msgspec.Struct, frozen=True, tag="status"):
-    """The report of a process on itself at one moment."""
+    """The report of a process on itself at one moment. Processes of several versions read it: a member that is added
+    has a default."""
 
     facts: ServiceFacts
-    partitions: tuple[PartitionStatus, ...]
+    partitions: tuple[PartitionStatus, ...] = ()
     """Those that it owns or lately owned, ordered by number; empty before the first assignment."""
-    standbys: tuple[StandbyStatus, ...]
+    standbys: tuple[StandbyStatus, ...] = ()
     """Its warm copies of others' partitions, ordered by number."""
-    snapshots: tuple[SnapshotStatus, ...]
+    snapshots: tuple[SnapshotStatus, ...] = ()
     """The full snapshots that it wrote or used, newest first, at most 500."""
-    operations: tuple[Operation, ...]
+    operations: tuple[Operation, ...] = ()
     """The last 1,000, newest first."""
-    live_checks: tuple[Check, ...]
+    live_checks: tuple[Check, ...] = ()
     """Whether it should be killed: does the runners' loop turn? A restore or a FAILED partition is no reason."""
-    ready_checks: tuple[Check, ...]
+    ready_checks: tuple[Check, ...] = ()
     """Whether it is a member of the group and every assigned partition is LIVE, if there is one."""
-    made_at: float  # boot seconds, which all processes of a machine share
+    made_at: float = 0.0  # boot seconds, which all processes of a machine share
     peers: tuple[Peer, ...] = ()
     """The other processes of the group, as of the last assignment; ordered by process id."""
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 import httpx2
 import pytest
 
-from snapreplay.api import serving
+from snapreplay.api import limits
 from tests.support.deadlines import scaled
 
 HALF = b"GET /metrics HTTP/1.1\r\nHost: loc"
@@ -46,7 +46,7 @@ def is_closed(client: socket.socket) -> bool:
 def harmful(request, url: str) -> Iterator[list[socket.socket]]:
     """More connections than are served at once."""
     opened = []
-    for _ in range(serving.CONNECTIONS_MAX + 100):
+    for _ in range(limits.CONNECTIONS_MAX + 100):
         each = connected(url)
         each.setblocking(False)
         with suppress(OSError):  # it is closed already, because others came

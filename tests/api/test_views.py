@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapreplay.api import views
+from snapreplay.api.fleet_views import Scope
 from snapreplay.service.control.status import PartitionStatus, Progress, Recovery
 from snapreplay.service.core.phase import Phase
-from tests.support.fake_control import FACTS, LIVE, NOW, ago
+from tests.support.fake_control import LIVE, NOW, ago, alone
 
 NOW_MS = int(NOW.timestamp() * 1000)
 statuses = st.builds(
@@ -36,7 +37,7 @@ statuses = st.builds(
 @given(st.lists(statuses, max_size=5))
 def test_every_status_can_be_shown(given_statuses):
     """Whatever the runners publish, the summary is consistent and percents are 0 to 100."""
-    shown = views.restore_status(FACTS, given_statuses)
+    shown = views.restore_status(alone(given_statuses), Scope.LOCAL)
     assert [each.partition for each in shown.partitions] == [s.partition for s in given_statuses]
     assert all(0 <= (each.percent or 0) <= 100 for each in shown.partitions)
     held = [each for each in shown.partitions if each.phase is not Phase.CLOSED]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from snapreplay.api.fleet_views import Says, fleet
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of
 from snapreplay.service.control.metrics import EVENTS, counted
@@ -39,6 +40,7 @@ from snapreplay.service.control.status import (
     SnapshotUsed,
     StoreStatus,
 )
+from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
 
 NOW = time_of(1_795_000_000_000)
@@ -126,6 +128,11 @@ FACTS = ServiceFacts(
 )
 
 
+def alone(statuses: Sequence[PartitionStatus]) -> list[Says]:
+    """Return what one process says that has these partitions, and knows of no other process."""
+    return fleet(Look(StatusDocument(FACTS, tuple(statuses)), 0.0), (), NOW, 0.0)
+
+
 class FakeControl:
     """Its operations are real ones; a test ends them."""
 
@@ -134,6 +141,7 @@ class FakeControl:
         self.service_facts = FACTS
         self.checks: list[Check] = [Check("loop", ok=True), Check("progress", ok=True, detail="0.1 s")]
         self.suspected: list[tuple[str, str]] = []
+        self.peers: tuple[Peer, ...] = ()
         self._operations = OperationRegistry()
 
     def document(self) -> StatusDocument:
@@ -147,6 +155,7 @@ class FakeControl:
             live_checks=tuple(self.checks),
             ready_checks=tuple(Check(f"partition {p.partition}", p.phase is Phase.LIVE, p.phase) for p in partitions),
             made_at=boot_seconds(),
+            peers=self.peers,
         )
 
     def perform(self, command: Command) -> Operation:

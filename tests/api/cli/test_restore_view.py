@@ -17,14 +17,15 @@ from snapreplay.api.cli import restore_view
 from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.output import Format
+from snapreplay.api.fleet_views import Scope
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.core.phase import Phase
-from tests.support.fake_control import ASSIGNED, FACTS, FAILED, LIVE, LOADING, FakeControl
+from tests.support.fake_control import ASSIGNED, FAILED, LIVE, LOADING, FakeControl, alone
 
 
 def shown(*statuses: Any) -> Json:
     """Show statuses as the service sends them."""
-    sent: Json = json.loads(msgspec.json.encode(views.restore_status(FACTS, statuses)))
+    sent: Json = json.loads(msgspec.json.encode(views.restore_status(alone(statuses), Scope.LOCAL)))
     return sent
 
 

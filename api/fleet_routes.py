@@ -1,0 +1,71 @@
+"""The routes of the app as a whole: which processes there are, and what each tells the others while it goes on."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import StreamingResponse
+
+from snapreplay.api import event_stream, events, fleet_views, problems, views
+from snapreplay.api.answers import ApiContext, Here
+from snapreplay.api.fleet_views import Says, Scope
+from snapreplay.api.limits import connections_max
+from snapreplay.service.clock import boot_seconds
+
+ROUTER = APIRouter(tags=["fleet"], generate_unique_id_function=attrgetter("name"))
+
+AskedScope = Annotated[
+    Scope | None,
+    Query(
+        description="`app`: all processes of the app; `local`: this one alone. Default: app, if it knows of other ones."
+    ),
+]
+
+
+def fleet(here: ApiContext) -> list[Says]:
+    """List this process, and what is known of its peers."""
+    return fleet_views.fleet(here.look, here.peers.known(here.status), here.now(), boot_seconds())
+
+
+def scope_of(asked: Scope | None, says: list[Says]) -> Scope:
+    if asked is not None:
+        return asked
+    return Scope.APP if len(says) > 1 else Scope.LOCAL
+
+
+@ROUTER.get("/api/v1/processes", responses=views.answered(views.Processes))
+async def list_processes(here: Here) -> Response:
+    """List the processes of the app: this one, the others of its group as of the last assignment, then those that
+    died within the last quarter of an hour."""
+    return views.answer(views.Processes(tuple(each.process for each in fleet(here))))
+
+
+@ROUTER.get(
+    events.PATH,
+    response_class=StreamingResponse,
+    responses={
+        200: {"description": "Events, until the service ends.", "content": {event_stream.MEDIA_TYPE: {}}},
+        **problems.documented(problems.TOO_MANY_STREAMS, problems.INVALID),
+    },
+)
+async def follow_events(
+    here: Here,
+    follower: Annotated[
+        str, Query(max_length=200, description="The process id of a peer that follows; others leave it out.")
+    ] = "",
+) -> Response:
+    """Tell what this process does while it goes on, as server-sent events. `status`: a status document as JSON; the
+    first one has all members, each further one those that changed, at most once a second. Twice a second a comment says
+    for how long the service has been silent, and how old the status is. `bye`: the service ends in good order."""
+    document = here.status
+    is_peer = any(each.process_id == follower for each in document.peers)
+    places = connections_max()
+    if here.events.readers >= (places if is_peer else places - places // 2):
+        raise problems.too_many_streams(here.events.readers)
+    return StreamingResponse(
+        here.events.stream(document),
+        media_type=event_stream.MEDIA_TYPE,
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )

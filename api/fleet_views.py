@@ -1,0 +1,181 @@
+"""Puts together what all processes of an app say, and who says it, how old it is, whether it can be asked. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from snapreplay.api.liveness import State
+from snapreplay.api.peers import Known
+from snapreplay.service.control.protocol import Look, StatusDocument
+from snapreplay.service.control.status import Count, PartitionStatus, Seconds, Time, one_of, said
+from snapreplay.service.core.phase import Phase
+
+_HOLDS_NOTHING = (Phase.CLOSED, Phase.FENCED)
+
+ProcessId = Annotated[str | None, said("Of the process that says it; null: nobody does.")]
+Host = Annotated[str | None, said("Of that process.")]
+Age = Annotated[Seconds | None, said("How old it is what that process says; null: it has said nothing.")]
+ProcessState = Annotated[
+    str | None, said("Whether that process can be asked (`self`, `reachable`); otherwise this is what it said last.")
+]
+
+
+class Scope(StrEnum):
+    """The processes that an answer covers."""
+
+    APP = "app"
+    LOCAL = "local"
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A process of the app: the one that answers, or another one of its group."""
+
+    process_id: str
+    instance_id: str
+    host: str
+    url: Annotated[str | None, said("Where the others reach it; null: not known, or it advertises no address.")]
+    state: Annotated[
+        str,
+        one_of(*State),
+        said(
+            "Whether it can be asked. `dead`: it seems to be dead; `ended`: it said bye; `wrong_address`: something"
+            " else answers there; `self`: it gives this answer."
+        ),
+    ]
+    since: Annotated[Time, said("When this state began, by the clock of the process that answers.")]
+    last_error: Annotated[str, said("Why it cannot be asked, or why its status cannot be read; or empty.")]
+    is_member: Annotated[bool, said("Whether the last assignment of the group that is known here has it.")]
+    partitions: Annotated[
+        tuple[Count, ...], said("Those that it holds by its last status, or that the group gave to it; by number.")
+    ]
+    version: Annotated[str | None, said("Of snapreplay; null: it was never reached.")]
+    app_version: str | None
+    started_at: Time | None
+    age_seconds: Annotated[Seconds | None, said("Age of what is known of it; null: nothing is.")]
+
+    @property
+    def can_be_asked(self) -> bool:
+        return self.state in (State.SELF, State.REACHABLE)
+
+
+class Says(NamedTuple):
+    """A process, and the last thing it said."""
+
+    process: Process
+    document: StatusDocument | None
+
+
+class Held(NamedTuple):
+    """A partition: the process that has it, and its status there; None: not known."""
+
+    partition: int
+    process: Process | None
+    status: PartitionStatus | None
+
+    @property
+    def phase_now(self) -> str:
+        """The phase, or `unknown`: nothing is said of it, or by a process that cannot be asked now."""
+        is_known = self.status is not None and self.process is not None and self.process.can_be_asked
+        return self.status.phase.value if self.status is not None and is_known else "unknown"
+
+
+def fleet(look: Look, known: Iterable[Known], now: datetime, boot_seconds: float) -> list[Says]:
+    """List the process that answers, then its peers. `boot_seconds` are those of `now`."""
+    own = look.fresh
+    addresses = {peer.process_id: peer.url for each in known if each.document for peer in each.document.peers}
+    facts = own.facts
+    this = Process(
+        process_id=facts.process_id,
+        instance_id=facts.instance_id,
+        host=facts.host,
+        url=addresses.get(facts.process_id),
+        state=State.SELF,
+        since=facts.started_at,
+        last_error="",
+        is_member=True,
+        partitions=_holds(own),
+        version=facts.version,
+        app_version=facts.app_version,
+        started_at=facts.started_at,
+        age_seconds=look.age_seconds,
+    )
+    members = {each.process_id for each in own.peers}
+    return [Says(this, own), *(_peer(each, members, now, boot_seconds) for each in known)]
+
+
+def _holds(document: StatusDocument) -> tuple[int, ...]:
+    return tuple(each.partition for each in document.partitions if each.phase not in _HOLDS_NOTHING)
+
+
+def _peer(known: Known, members: set[str], now: datetime, boot_seconds: float) -> Says:
+    document, peer = known.document, known.peer
+    facts = document.facts if document else None
+    process = Process(
+        process_id=peer.process_id,
+        instance_id=peer.instance_id,
+        host=peer.host,
+        url=peer.url or None,
+        state=known.state,
+        since=now - timedelta(seconds=known.state_seconds),
+        last_error=known.error,
+        is_member=peer.process_id in members,
+        partitions=_holds(document) if document else peer.owned,
+        version=facts.version if facts else None,
+        app_version=facts.app_version if facts else None,
+        started_at=facts.started_at if facts else None,
+        age_seconds=max(0.0, boot_seconds - document.made_at) if document else None,
+    )
+    return Says(process, document)
+
+
+def origin(process: Process | None) -> dict[str, object]:
+    """Return the fields of a row that say who says it."""
+    return {
+        "process_id": process.process_id if process else None,
+        "host": process.host if process else None,
+        "process_state": process.state if process else None,
+        "age_seconds": process.age_seconds if process else None,
+    }
+
+
+def held(says: Sequence[Says], scope: Scope) -> list[Held]:
+    """List the partitions of this process, or of the app, by number."""
+    this, own = says[0]
+    assert own is not None  # noqa: S101 - the process that answers knows what it says
+    if scope is Scope.LOCAL:
+        return [Held(each.partition, this, each) for each in own.partitions]
+    return _held_by_any(says, own.facts.partition_count)
+
+
+def _held_by_any(says: Sequence[Says], partition_count: int | None) -> list[Held]:
+    """List every partition once, as it is said by the process that most likely has it.
+
+    That is one that can be asked rather than another, and of several the one with the newest claim. A partition that
+    only the group's assignment knows is listed with its process alone, one that nobody has with none.
+    """
+    best: dict[int, tuple[tuple[object, ...], Held]] = {}
+
+    def offer(rank: tuple[object, ...], found: Held) -> None:
+        if found.partition not in best or rank > best[found.partition][0]:
+            best[found.partition] = (rank, found)
+
+    for process, document in says:
+        told = document.partitions if document else ()
+        for status in told:
+            rank = (
+                status.phase not in _HOLDS_NOTHING,
+                process.can_be_asked,
+                process.is_member,
+                -1 if status.owner_epoch is None else status.owner_epoch,
+            )
+            offer(rank, Held(status.partition, process, status))
+        for number in {*process.partitions}.difference(each.partition for each in told):
+            offer((True, process.can_be_asked, process.is_member, -2), Held(number, process, None))
+    for number in range(partition_count or 0):
+        offer((False, False, False, -3), Held(number, None, None))
+    return [best[number][1] for number in sorted(best)]

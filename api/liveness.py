@@ -1,0 +1,107 @@
+"""Judges whether one peer lives, by what is heard of it. Pure: times are given, of a clock that is never set.
+
+A mistake costs one takeover, and a death that is not noticed costs the group's session timeout. So a peer that was
+never heard is never suspected, and neither is one whose address leads elsewhere by now.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+REFUSED_SECONDS = 0.15
+"""For so long connections are refused until that means death: where only the process for HTTP has died, its service
+listens again within milliseconds."""
+
+
+class State(StrEnum):
+    """Says whether a process of the group can be asked."""
+
+    SELF = "self"
+    REACHABLE = "reachable"
+    UNREACHABLE = "unreachable"
+    DEAD = "dead"
+    ENDED = "ended"
+    NO_ADDRESS = "no_address"
+    WRONG_ADDRESS = "wrong_address"
+
+
+class Life:
+    """The judgement on one peer so far."""
+
+    def __init__(self, now: float, suspect_seconds: float) -> None:
+        """Take `suspect_seconds`: a peer that is silent for so long seems to be dead."""
+        self.state = State.UNREACHABLE
+        self.error = "it has not been reached yet"
+        self.since = now
+        self._suspect_seconds = suspect_seconds
+        self._silent_at: float | None = None  # then it will have been silent for too long; None: it is not watched
+        self._refused_at: float | None = None
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether it was heard and has not been suspected since."""
+        return self._silent_at is not None
+
+    def heard(self, now: float, silent_seconds: float) -> None:
+        """Hear the peer, which says that its service has been silent for so long."""
+        self._refused_at = None
+        if silent_seconds < self._suspect_seconds:
+            self._silent_at = now - silent_seconds + self._suspect_seconds
+            self._become(now, State.REACHABLE, "")
+        elif self._silent_at is not None:
+            self._silent_at = min(self._silent_at, now)
+        elif self.state is not State.DEAD:
+            self._become(now, State.UNREACHABLE, f"its service has been silent for {silent_seconds:.1f} s")
+
+    def lost(self, now: float, why: str) -> None:
+        """Note that it cannot be reached, for now."""
+        self._refused_at = None
+        self._note(now, why)
+
+    def refused(self, now: float, why: str) -> str | None:
+        """Note that nobody listens there. Returns why it seems to be dead, if it does since now."""
+        self._note(now, why)
+        if self._silent_at is None:
+            return None
+        if self._refused_at is None:
+            self._refused_at = now
+        if now - self._refused_at < REFUSED_SECONDS:
+            return None
+        return self._suspect(now, f"its stream ended, and {why}")
+
+    def ended(self, now: float) -> None:
+        """Hear its bye."""
+        self._silent_at = self._refused_at = None
+        self._become(now, State.ENDED, "it has ended in good order")
+
+    def elsewhere(self, now: float, state: State, why: str) -> None:
+        """Note that something else answers there, or that the peer does not know us: nothing is learned of it."""
+        self._silent_at = self._refused_at = None
+        self._become(now, state, why)
+
+    def due(self, now: float) -> str | None:
+        """Say why it seems to be dead, if it does since now."""
+        if self._silent_at is None or now < self._silent_at:
+            return None
+        return self._suspect(now, f"silent for {now - self._silent_at + self._suspect_seconds:.1f} s")
+
+    def overslept(self, seconds: float) -> None:
+        """Leave out a time in which we could not have heard anything."""
+        if self._silent_at is not None:
+            self._silent_at += seconds
+        if self._refused_at is not None:
+            self._refused_at += seconds
+
+    def _note(self, now: float, why: str) -> None:
+        if self.state is State.REACHABLE or self.state in (State.UNREACHABLE, State.WRONG_ADDRESS):
+            self._become(now, State.UNREACHABLE, why)
+
+    def _suspect(self, now: float, why: str) -> str:
+        self._silent_at = self._refused_at = None
+        self._become(now, State.DEAD, why)
+        return why
+
+    def _become(self, now: float, state: State, error: str) -> None:
+        if state is not self.state:
+            self.since = now
+        self.state, self.error = state, error

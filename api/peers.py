@@ -1,0 +1,251 @@
+"""Follows the other processes of the group, each over one long connection: what they do, and whether they live."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from snapreplay.api import event_stream, events
+from snapreplay.api.event_stream import Ages, Parser, Told, TooLarge
+from snapreplay.api.limits import connections_max
+from snapreplay.api.liveness import Life, State
+from snapreplay.api.peer_client import Answer, ConnectionsRefused, Endpoint, NoAnswer, asked
+from snapreplay.service.clock import boot_seconds
+from snapreplay.service.control.protocol import StatusDocument
+from snapreplay.service.core.peers import Peer
+
+log = logging.getLogger("snapreplay.http")
+
+TICK_SECONDS = 0.1
+FIRST_EVENT_SECONDS = 5.0
+LONG_SECONDS = 1.0
+EVENT_BYTES_MAX = 32 * 1024 * 1024
+PAUSES_SECONDS = (0.0, 0.01, 0.03, 0.05, 0.07, 0.25, 0.5, 1.0, 2.0, 5.0)
+"""Before each further attempt. The first ones fall into the time in which a dead process is told from one whose process
+for HTTP is started again."""
+PAUSE_UNKNOWN = 5  # of these pauses, the first one for a peer that was not heard lately
+GONE_SECONDS = 900.0
+GONE_MAX = 16
+
+
+class Known(NamedTuple):
+    """The knowledge of one peer. `document.made_at` is by our clock; None: it has told nothing that can be read."""
+
+    peer: Peer
+    state: State
+    state_seconds: float
+    error: str
+    document: StatusDocument | None
+
+    @property
+    def can_be_asked(self) -> bool:
+        return self.state is State.REACHABLE
+
+
+class Elsewhere(Exception):
+    """The address leads to something else, or to a peer that does not know us."""
+
+    def __init__(self, state: State, why: str) -> None:
+        super().__init__(why)
+        self.state = state
+
+
+class Follower:
+    """Follows one peer."""
+
+    def __init__(self, own: StatusDocument, peer: Peer, suspect_seconds: float, suspect: Callable[[str], None]) -> None:
+        self.peer = peer
+        self.life = Life(time.monotonic(), suspect_seconds)
+        self.document: StatusDocument | None = None
+        self._app_id = own.facts.app_id
+        self._target = f"{events.PATH}?follower={own.facts.process_id}"
+        self._quiet_seconds = max(suspect_seconds, LONG_SECONDS)
+        self._suspect = suspect
+        self._endpoint: Endpoint | None = None
+        self._heard_at: float | None = None
+        self._silent_seconds = 0.0
+        self._unreadable = ""
+
+    @property
+    def known(self) -> Known:
+        life = self.life
+        error = life.error or self._unreadable
+        return Known(self.peer, life.state, time.monotonic() - life.since, error, self.document)
+
+    async def run(self, headers: Mapping[str, str]) -> None:
+        attempt = 0
+        while True:
+            began = time.monotonic()
+            try:
+                async with asyncio.timeout(FIRST_EVENT_SECONDS) as deadline:
+                    await self._follow(headers, deadline)
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a peer sends, it is followed on
+                self._failed(error)
+            attempt = 0 if time.monotonic() - began > LONG_SECONDS and self.life.is_watched else attempt + 1
+            if not self.life.is_watched:
+                attempt = max(attempt, PAUSE_UNKNOWN)
+            pause = PAUSES_SECONDS[min(attempt, len(PAUSES_SECONDS) - 1)]
+            jitter = random.uniform(0.8, 1.2) if attempt >= PAUSE_UNKNOWN else 1.0
+            await asyncio.sleep(pause * jitter)
+
+    def tick(self, now: float, overslept_seconds: float) -> None:
+        """Judge whether it has been silent for too long."""
+        self.life.overslept(overslept_seconds)
+        if (why := self.life.due(now)) is not None:
+            self._suspect(why)
+
+    async def _follow(self, headers: Mapping[str, str], deadline: asyncio.Timeout) -> None:
+        """Follow until the stream ends, one way or the other."""
+        at = self._endpoint if self.life.is_watched else None  # a name of a dead machine may be gone
+        async with asked(self.peer.url, "GET", self._target, headers, at=at) as answer:
+            _check_status(answer)
+            parser, is_proven = Parser(EVENT_BYTES_MAX), False
+            async for part in answer.parts:
+                if is_proven:
+                    deadline.reschedule(time.monotonic() + self._quiet_seconds)
+                    self.life.heard(time.monotonic(), self._silent_seconds)
+                for read in parser.feed(part):
+                    match read:
+                        case Told("status", data):
+                            if not is_proven:
+                                self._prove(data)
+                                is_proven, self.document, self._endpoint = True, None, answer.endpoint
+                            self._change(data)
+                        case Told("bye") if is_proven:
+                            self.life.ended(time.monotonic())
+                            return
+                        case Ages() if is_proven:
+                            self._age(read)
+        self.life.lost(time.monotonic(), "its stream ended")
+
+    def _prove(self, data: bytes) -> None:
+        whose = event_stream.whose(data)
+        if whose is None:
+            raise Elsewhere(State.WRONG_ADDRESS, "what answers there does not say which process it is")
+        if (whose.app_id, whose.process_id) != (self._app_id, self.peer.process_id):
+            raise Elsewhere(
+                State.WRONG_ADDRESS, f"process {whose.process_id[:100]} of app {whose.app_id[:100]!r} answers there"
+            )
+
+    def _change(self, data: bytes) -> None:
+        try:
+            self.document, self._unreadable = event_stream.changed(self.document, data), ""
+        except (msgspec.MsgspecError, TypeError) as error:
+            self.document, self._unreadable = None, f"its status cannot be read by this version: {error}"
+
+    def _age(self, ages: Ages) -> None:
+        self._silent_seconds = ages.silent_seconds
+        self.life.heard(time.monotonic(), ages.silent_seconds)
+        if self.document is not None:
+            self.document = msgspec.structs.replace(self.document, made_at=boot_seconds() - ages.status_seconds)
+
+    def _failed(self, error: Exception) -> None:
+        now = time.monotonic()
+        match error:
+            case ConnectionsRefused():
+                if (why := self.life.refused(now, str(error))) is not None:
+                    self._suspect(why)
+            case NoAnswer() | TooLarge():
+                self.life.lost(now, str(error))
+            case TimeoutError():
+                self.life.lost(now, "it sends nothing")
+            case Elsewhere():
+                self.life.elsewhere(now, error.state, str(error))
+            case _:
+                log.error("a defect of following %s: %r", self.peer.url, error)
+                self.life.lost(now, f"a defect here, which the log has: {error!r}")
+
+
+def _check_status(answer: Answer) -> None:
+    match answer.status:
+        case 200:
+            return
+        case 401:
+            raise Elsewhere(State.UNREACHABLE, "it answers 401: its token is another one (http.token_file)")
+        case 503:
+            raise NoAnswer("it answers 503: its service is silent, or it has too many readers")
+        case status:
+            raise Elsewhere(State.WRONG_ADDRESS, f"what answers there answers {status}")
+
+
+class Peers:
+    """Follows all peers of a process, and remembers those that have left the group."""
+
+    def __init__(self, suspect_seconds: float = 3.0, suspect: Callable[[str, str], None] = lambda *_: None) -> None:
+        """Take `suspect`, which is told of a peer that seems to be dead: its process id, and why."""
+        self._suspect_seconds = suspect_seconds
+        self._suspect = suspect
+        self._followers: dict[str, Follower] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._gone: dict[str, tuple[float, Known]] = {}
+
+    async def run(self, own: Callable[[], StatusDocument | None], headers: Mapping[str, str]) -> None:
+        """Follow the peers that the `own` status names, until cancelled."""
+        last = time.monotonic()
+        try:
+            while True:
+                if (document := own()) is not None:
+                    self._follow(document, headers)
+                await asyncio.sleep(TICK_SECONDS)
+                now = time.monotonic()
+                late_seconds, last = now - last - TICK_SECONDS, now
+                for each in self._followers.values():
+                    # What came while this process stood still is not read yet.
+                    each.tick(now, late_seconds if late_seconds > TICK_SECONDS else 0.0)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+
+    def known(self, document: StatusDocument) -> list[Known]:
+        """List what is known of each peer that `document` names, then of those that died and have left the group."""
+        self._take_leave(document)
+        gone = [
+            each._replace(state_seconds=each.state_seconds + time.monotonic() - at) for at, each in self._gone.values()
+        ]
+        return [self._known(each) for each in document.peers] + gone
+
+    def _known(self, peer: Peer) -> Known:
+        follower = self._followers.get(peer.process_id)
+        if follower is not None and follower.peer.url == peer.url:
+            return follower.known._replace(peer=peer)
+        if not peer.url:
+            return Known(peer, State.NO_ADDRESS, 0.0, "it advertises no address", None)
+        is_full = len(self._followers) >= connections_max()
+        error = "this process follows as many as it may (ulimit -n)" if is_full else "it has not been asked yet"
+        return Known(peer, State.UNREACHABLE, 0.0, error, None)
+
+    def _follow(self, document: StatusDocument, headers: Mapping[str, str]) -> None:
+        self._take_leave(document)
+        for peer in document.peers:
+            name = peer.process_id
+            if name in self._followers:
+                self._followers[name].peer = peer
+            elif peer.url and len(self._followers) < connections_max():
+                follower = Follower(document, peer, self._suspect_seconds, partial(self._suspect, name))
+                self._followers[name] = follower
+                self._tasks[name] = asyncio.create_task(follower.run(headers))
+
+    def _take_leave(self, document: StatusDocument) -> None:
+        """Follow nobody who has left the group, or is to be reached elsewhere. Those that died are remembered for a
+        while, unless they are back: then as another process of the same name."""
+        urls = {each.process_id: each.url for each in document.peers}
+        for name, follower in [*self._followers.items()]:
+            if urls.get(name) != follower.peer.url:
+                self._tasks.pop(name).cancel()
+                del self._followers[name]
+                if follower.life.state in (State.DEAD, State.UNREACHABLE):
+                    self._gone[name] = (time.monotonic(), follower.known)
+        here = {each.instance_id for each in document.peers}
+        for name, (at, known) in [*self._gone.items()]:
+            is_old = time.monotonic() - at > GONE_SECONDS or len(self._gone) > GONE_MAX
+            if is_old or name in urls or known.peer.instance_id in here:
+                del self._gone[name]

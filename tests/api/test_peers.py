@@ -1,0 +1,281 @@
+"""Processes that follow each other over HTTP: real ones, killed, frozen, cut off, and what is no peer at all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+
+from snapreplay.api import event_stream
+from snapreplay.service.config.groups import HttpSettings
+from tests.support.deadlines import scaled, within
+from tests.support.fake_control import FakeControl
+from tests.support.served import Program, control_of, http_processes, peer, program, served
+
+SOON = HttpSettings(port=0, suspect_after_ms=2000)
+LATE = HttpSettings(port=0, suspect_after_ms=600_000)
+Row = dict[str, Any]
+Shown = Callable[[], Awaitable[list[Row]]]
+
+
+@asynccontextmanager
+async def following(control: FakeControl, settings: HttpSettings = SOON) -> AsyncIterator[Shown]:
+    """Serve `control`, and ask it for the rows of its peers."""
+    async with served(control, settings) as url, httpx2.AsyncClient(base_url=url, trust_env=False) as client:
+
+        async def rows() -> list[Row]:
+            answer = await client.get("/api/v1/processes", timeout=scaled(10))
+            this, *others = answer.json()["items"]
+            assert this["state"] == "self"
+            return list(others)
+
+        yield rows
+
+
+async def until(holds: Callable[[], Awaitable[object]], what: str) -> None:
+    """Wait for a condition."""
+    try:
+        async with within(30):
+            while not await holds():  # noqa: ASYNC110 - what is waited for knows no events
+                await asyncio.sleep(0.01)  # between two looks
+    except TimeoutError:
+        pytest.fail(f"not within its time: {what}")
+
+
+async def become(shown: Shown, *states: str) -> list[Row]:
+    """Wait until the peers are in these states."""
+    rows: list[Row] = []
+
+    async def are() -> bool:
+        rows[:] = await shown()
+        return [each["state"] for each in rows] == [*states]
+
+    await until(are, f"{states}")
+    return rows
+
+
+async def suspected(control: FakeControl, process_id: str, times: int = 1) -> str:
+    """Wait until this process, and no other, has been suspected so often; return why it was the last time."""
+
+    async def is_so() -> bool:
+        return len(control.suspected) >= times
+
+    await until(is_so, f"suspected: {process_id}")
+    assert [name for name, _ in control.suspected] == [process_id] * times
+    return control.suspected[-1][1]
+
+
+@asynccontextmanager
+async def answering(answer: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[str]:
+    """A server that is no peer, and answers so to whatever it is asked."""
+
+    async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        try:
+            await answer(writer)
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(answered, "127.0.0.1", 0)
+    async with server:
+        yield "http://127.0.0.1:{}".format(*server.sockets[0].getsockname()[1:2])
+
+
+@pytest.fixture
+def two() -> Any:
+    with program("p2") as started:
+        yield started
+
+
+async def test_processes_know_each_other_until_one_says_bye(two: Program):
+    """Each has a row with what it is and has; one that ends in good order is suspected by nobody."""
+    one = control_of("p1", two.peer, peer("p3", ""))
+    async with following(one) as shown:
+        row, without_address = await become(shown, "reachable", "no_address")
+        assert (row["process_id"], row["host"], row["url"]) == ("p2", "host-p2", two.peer.url)
+        assert (row["version"], row["app_version"], row["partitions"]) == ("0.1.0", "7", [0, 1, 2, 3])
+        assert 0 <= row["age_seconds"] < scaled(3)
+        assert (row["last_error"], row["is_member"]) == ("", True)
+        assert (without_address["version"], without_address["url"]) == (None, None)
+        await asyncio.to_thread(two.end)
+        row, _ = await become(shown, "ended", "no_address")
+        assert row["partitions"] == [0, 1, 2, 3]
+    assert one.suspected == []
+
+
+async def test_a_killed_process_is_suspected_by_all_others_at_once(two: Program):
+    """Without waiting for silence, of which there would be ten minutes here. The rest of what is known stays."""
+    one, three = control_of("p1", two.peer), control_of("p3", two.peer)
+    async with following(one, LATE) as by_one, following(three, LATE) as by_three:
+        await become(by_one, "reachable")
+        await become(by_three, "reachable")
+        two.send(signal.SIGKILL)
+        async with within(10):
+            for each in (one, three):
+                assert "refuses connections" in await suspected(each, "p2")
+        (row,) = await become(by_one, "dead")
+        assert "its stream ended, and 127.0.0.1 port" in row["last_error"]
+        assert row["app_version"] == "7"
+        one.peers = ()
+
+        async def has_left() -> bool:
+            (row,) = await by_one()
+            return not row["is_member"]
+
+        await until(has_left, "it has left the group, and is told all the same")
+
+
+async def test_a_frozen_process_is_suspected_once_and_found_again(two: Program):
+    """Its HTTP answers all the time, and says that its service is silent."""
+    one = control_of("p1", two.peer)
+    async with following(one) as shown:
+        await become(shown, "reachable")
+        two.send(signal.SIGSTOP)
+        assert (await suspected(one, "p2")).startswith("silent for ")
+        await become(shown, "dead")
+        two.send(signal.SIGCONT)
+        await become(shown, "reachable")
+        await suspected(one, "p2")
+        two.send(signal.SIGSTOP)
+        await suspected(one, "p2", times=2)
+
+
+async def test_a_process_whose_http_dies_alone_is_not_suspected(two: Program):
+    """Its service listens again at once, and starts another process for HTTP."""
+    one = control_of("p1", two.peer)
+    async with following(one, LATE) as shown:
+        (before,) = await become(shown, "reachable")
+        (http,) = http_processes(two.process.pid)
+        http.kill()
+        await become(shown, "unreachable")
+        (after,) = await become(shown, "reachable")
+        assert after["since"] > before["since"]
+    assert one.suspected == []
+
+
+@pytest.mark.parametrize(
+    ("app_id", "process_id", "error"),
+    [
+        ("ledger", "p9", "process p9 of app 'ledger' answers there"),
+        ("other", "p2", "process p2 of app 'other' answers"),
+    ],
+    ids=["shared", "another app"],
+)
+async def test_an_address_of_another_process_is_named_and_never_used(app_id, process_id, error):
+    """Two processes advertise one address, or it is that of another app."""
+    async with served(control_of(process_id, app_id=app_id)) as wrong:
+        one = control_of("p1", peer("p2", wrong, 4))
+        async with following(one) as shown:
+            (row,) = await become(shown, "wrong_address")
+            assert error in row["last_error"]
+            assert (row["partitions"], row["age_seconds"]) == ([4], None)
+    assert one.suspected == []
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+WHOLE = event_stream.status(1, event_stream.members(control_of("p2").document()))
+
+
+def chunk(part: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(part), part)
+
+
+async def nothing(_: asyncio.StreamWriter) -> None:
+    await asyncio.sleep(3600)
+
+
+async def another_protocol(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"220 mail.example ESMTP\r\n")
+    await writer.drain()
+
+
+async def another_page(writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + chunk(b"<html>\n\n") + b"0\r\n\r\n")
+    await writer.drain()
+
+
+async def endless(writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + chunk(WHOLE + b"data: "))
+    while True:
+        writer.write(chunk(b"x" * 100_000))
+        await writer.drain()
+
+
+async def not_found(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+    await writer.drain()
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "error"),
+    [
+        (nothing, "unreachable", "it sends nothing"),
+        (another_protocol, "unreachable", "the answer is not HTTP"),
+        (another_page, "unreachable", "its stream ended"),
+        (endless, "unreachable", "an event has more than 33,554,432 bytes"),
+        (not_found, "wrong_address", "what answers there answers 404"),
+    ],
+)
+async def test_what_is_no_peer_is_told_and_not_suspected(answer, state, error):
+    """Whatever it sends, or never sends; the memory and the time for it are bounded."""
+    async with answering(answer) as url:
+        one = control_of("p1", peer("p2", url))
+        async with following(one, LATE) as shown:
+
+            async def is_told() -> bool:
+                (row,) = await shown()
+                return error in row["last_error"] and row["state"] == state
+
+            await until(is_told, error)
+    assert one.suspected == []
+
+
+async def test_a_connection_that_is_cut_means_silence(two: Program):
+    """Nothing is refused, nothing ends, nothing comes: a network between them that is gone, or their machine."""
+    is_cut = asyncio.Event()
+
+    async def through(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if is_cut.is_set():
+            await asyncio.sleep(3600)
+        theirs, ours = await asyncio.open_connection("127.0.0.1", two.port)
+        ours.write(await reader.readuntil(b"\r\n\r\n"))
+        while not is_cut.is_set():
+            writer.write(await theirs.read(65536))
+        await asyncio.sleep(3600)
+
+    proxy = await asyncio.start_server(through, "127.0.0.1", 0)
+    url = "http://127.0.0.1:{}".format(*proxy.sockets[0].getsockname()[1:2])
+    one = control_of("p1", peer("p2", url))
+    async with following(one) as shown:
+        await become(shown, "reachable")
+        is_cut.set()
+        assert (await suspected(one, "p2")).startswith("silent for ")
+        assert (await shown())[0]["state"] == "dead"
+    proxy.close()
+
+
+async def test_a_process_that_stood_still_suspects_nobody(two: Program):
+    """Its own clock went on meanwhile, and what the others sent waits to be read."""
+    one = control_of("p1", two.peer)
+    mine = http_processes(os.getpid())
+    async with following(one) as shown:
+        await become(shown, "reachable")
+        (http,) = http_processes(os.getpid()) - mine
+        http.suspend()
+        await asyncio.sleep(3)  # longer than its peer may be silent
+        http.resume()
+
+        async def has_heard() -> bool:
+            (row,) = await shown()
+            return bool(row["state"] == "reachable" and row["age_seconds"] < scaled(1))
+
+        await until(has_heard, "it has heard its peer again")
+    assert one.suspected == []

@@ -1,0 +1,106 @@
+"""HTTP over a `FakeControl`, in a process of its own that a test kills or freezes, or in the test's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+import msgspec
+import psutil
+
+from snapreplay.api.server import HttpServer
+from snapreplay.service.config.groups import HttpSettings
+from snapreplay.service.core.peers import Peer
+from tests.support.fake_control import FACTS, FakeControl
+
+PROGRAM = """
+    import asyncio, multiprocessing, sys, time
+
+    from snapreplay.api.server import HttpServer
+    from snapreplay.service.config.groups import HttpSettings
+    from tests.support.served import control_of
+
+    async def main():
+        server = HttpServer()
+        address = await server.serve(control_of(sys.argv[1]), HttpSettings(port=0))
+        print(address.port, flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        await server.close()
+
+    asyncio.run(main())
+"""
+
+
+class Program:
+    """A process that serves HTTP until it is told to end."""
+
+    def __init__(self, process_id: str) -> None:
+        self.process_id = process_id
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(PROGRAM), process_id],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+
+    @property
+    def peer(self) -> Peer:
+        return peer(self.process_id, f"http://127.0.0.1:{self.port}")
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+    def end(self) -> None:
+        """Let it end in good order."""
+        self.process.communicate("\n")
+
+
+@contextmanager
+def program(process_id: str) -> Iterator[Program]:
+    started = Program(process_id)
+    with started.process:
+        yield started
+        started.process.kill()
+
+
+def control_of(process_id: str, *peers: Peer, app_id: str = FACTS.app_id) -> FakeControl:
+    """Make the control of a process of that name."""
+    control = FakeControl()
+    control.service_facts = msgspec.structs.replace(
+        FACTS, process_id=process_id, instance_id=f"name-{process_id}", host=f"host-{process_id}", app_id=app_id
+    )
+    control.peers = peers
+    return control
+
+
+def peer(process_id: str, url: str, *owned: int) -> Peer:
+    """Advertise a process of that name at `url`."""
+    return Peer(process_id, f"name-{process_id}", f"host-{process_id}", url, owned)
+
+
+@asynccontextmanager
+async def served(control: FakeControl, settings: HttpSettings | None = None) -> AsyncIterator[str]:
+    """Serve in this process; yields the URL."""
+    server = HttpServer()
+    address = await server.serve(control, settings or HttpSettings(port=0))
+    try:
+        yield address.url
+    finally:
+        await server.close()
+
+
+def http_processes(of: int) -> set[psutil.Process]:
+    """Find the processes that serve HTTP for a process."""
+    found = set()
+    for each in psutil.Process(of).children():
+        with suppress(psutil.Error):  # it has just ended
+            if "snapreplay.api.http_process" in each.cmdline():
+                found.add(each)
+    return found
