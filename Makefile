@@ -41,6 +41,12 @@ jars-3.9.1:
 	@$(SETUP) --for-jars 3.9.1
 	@$(BIN)/python -m snapreplay.devbroker.jars 3.9.1
 
+# Debian's package, unpacked and not installed: an installed one starts a server.
+.PHONY: prometheus
+prometheus: ## Prometheus and promtool into .jars/ (no-op when present), for the tests of deploy/observability
+	@test -e .jars/prometheus/usr/bin/promtool || { mkdir -p .jars/prometheus && cd .jars/prometheus \
+	  && apt-get download -qq prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb; }
+
 .PHONY: lock
 lock: ## Resolve the lock files again (needs uv on the PATH; make lock UV_ARGS=--upgrade)
 	@command -v uv >/dev/null || { echo "make lock: uv is missing: apt-get install pipx && pipx install uv" >&2; exit 1; }

@@ -283,6 +283,7 @@ class PartitionRunner:
 
     async def _pause(self, pause: machine.Pause) -> machine.Outcome:
         """Back off, but end at once when stopped or refused."""
+        self._context.metrics.failed(type(pause.error).__name__, pause.error.reaction.value)
         self._not_live_any_more()
         self._reporter.retrying(pause.error)
         await within(pause.seconds, self._lifecycle.interrupted)

@@ -6,6 +6,7 @@ import dataclasses
 import pytest
 
 from snapreplay.errors import StopError
+from snapreplay.service.control.metrics import EVENTS
 from snapreplay.service.core import refusals
 from snapreplay.service.core.kafka_errors import CommitInDoubt, NotAuthorized, Unreachable
 from snapreplay.service.core.refusals import DuplicateInstance
@@ -45,8 +46,10 @@ async def test_it_runs_until_it_is_stopped(bench):
 
 @virtual
 async def test_a_doubtful_commit_is_followed_by_a_recovery(bench):
-    """The log says what happened; nothing is lost or doubled, and the error is gone when it is LIVE again."""
+    """The log says what happened; nothing is lost or doubled, the error is gone when it is LIVE again, and counted."""
     one = await live(bench)
+    labels = {"app": one.context.app.app_id, "partition": "0", "kind": "CommitInDoubt", "reaction": "retry"}
+    counted_before = EVENTS.get_sample_value("snapreplay_failures_total", labels) or 0
     first_epoch = one.status.owner_epoch
     producer = one.producer
     commit = producer.commit
@@ -62,6 +65,7 @@ async def test_a_doubtful_commit_is_followed_by_a_recovery(bench):
     await one.here.feed(10)
     await one.position(20)
     assert one.status.error is None
+    assert EVENTS.get_sample_value("snapreplay_failures_total", labels) == counted_before + 1
     assert len((await one.here.read(one.context.app.outputs[0].name))[0]) == 20
 
 

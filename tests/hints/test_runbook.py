@@ -1,0 +1,57 @@
+"""docs/runbook.md: each command of it, typed as it stands, at an app with a dead letter."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.dockerfile import ROOT
+from tests.support.stage import until
+
+PAGE = (ROOT / "docs/runbook.md").read_text(encoding="utf-8")
+ELSEWHERE = {
+    "snapreplay audit APP --level changes --since-last": (
+        "api/cli/test_spark_commands.py",
+        '"--since-last", "--master"',
+    ),
+    "snapreplay retry --url URL --wait": ("hints/test_while_it_runs.py", 'type("retry", "--wait")'),
+}
+"""The first needs Spark, the second a partition that is FAILED and repaired."""
+
+
+def commands() -> list[str]:
+    """All lines of the blocks, in order."""
+    return [
+        line for block in re.findall(r"^```\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()
+    ]
+
+
+def test_what_is_carried_out_elsewhere_is() -> None:
+    """The commands are still on the page, and their tests where they were."""
+    assert ELSEWHERE.keys() <= set(commands())
+    for file, words in ELSEWHERE.values():
+        assert words in (Path(__file__).parents[1] / file).read_text(encoding="utf-8")
+
+
+@pytest.mark.kafka
+async def test_each_command_of_the_runbook_does_what_it_says(newcomer) -> None:
+    """All end well; the dead letter is read and sent back."""
+    who = newcomer(errors={"policy": "dead_letter"})
+    name = who.here.app.app_id
+    who.change(f"apps.ledger({name!r}, apps.refuse_poison)")
+    await who.type("topics", "ensure", "hinted:app", "--partitions", "1", "--set", "errors.policy=dead_letter")
+    await who.type("init", "hinted:app")
+    async with who.served() as service:
+        await service.wait_live(60)
+        await who.here.send([("k", {"amount": 1}), ("k", {"amount": 2, "poison": True})])
+        await until(lambda: service.restore_status()[0].skipped_total == 1, "a dead letter")
+        said = {}
+        for command in commands():
+            if command not in ELSEWHERE:
+                words = command.replace("APP", "hinted:app").replace(" --url URL", "").split()
+                assert words[0] == "snapreplay"
+                said[command] = await who.type(*words[1:], code=None if words[1] == "doctor" else 0)
+    assert ": 1 live" in said["snapreplay restore-status --url URL"]
+    assert said["snapreplay redrive APP"].startswith("sent back")
