@@ -18,6 +18,7 @@ WORDS = {
     "result": {*Result, *Reason, "adopted", "missed"},
     "level": set(AUDIT_LEVELS),
     "kind": {"CommitInDoubt"},
+    "mode": {"changes", "replay", "warm", "none"},
 }
 
 

@@ -17,6 +17,7 @@ from snapreplay.service.topics.requirements import ensure_topics
 from tests.deploy.dockerfile import ROOT
 from tests.deploy.prometheus import Prometheus, prometheus, promtool
 from tests.deploy.promql import TARGET, wrong_words
+from tests.deploy.test_dashboard import TARGETS, filled
 from tests.hints.test_while_it_runs import producing
 from tests.service.conftest import stage
 from tests.support import apps
@@ -83,6 +84,10 @@ def test_each_alert_fires_for_what_is_broken_and_for_nothing_else(tmp_path: Path
     promtool("test", "rules", tmp_path / CASES.name)
 
 
+RARE = ("snapreplay_restore_progress_ratio", "snapreplay_proposals_total", 'mode="warm"')
+"""In the queries of the dashboard that have no answer: nothing of the kind has happened."""
+
+
 def with_rules(folder: Path, *, annotations: bool) -> Path:
     """Write the rules without their annotations, or without their patience."""
     rules = yaml.safe_load(FILE.read_text(encoding="utf-8"))
@@ -141,7 +146,8 @@ async def watched(here: Any, folder: Path) -> AsyncIterator[tuple[Any, Prometheu
 @pytest.mark.whole
 async def test_prometheus_tells_what_is_wrong_with_a_real_service(stage, unique, tmp_path, monkeypatch) -> None:
     """Healthy: silence. A record that fails, a large entry, a transaction left open, a topic deleted: each has its
-    alerts, and the partitions beside it have not. What is repaired is silent again. Stopped: nobody owns them."""
+    alerts, and the partitions beside it have not. What is repaired is silent again. Stopped: nobody owns them. Each
+    query of the dashboard has an answer."""
     monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.2)
     stopped = {("PartitionNotOwned", str(n)) for n in range(4)} | {("ProcessSilent", "")}
     here = await stage(apps.ledger(unique("alerts"), rule_of), 4)
@@ -161,6 +167,9 @@ async def test_prometheus_tells_what_is_wrong_with_a_real_service(stage, unique,
             broken, blocked = {("PartitionFailed", "0"), ("EntryTooLarge", "1")}, {("BlockedByTransaction", "2")}
             await fires(asked, broken | blocked, but=stopped)
             assert firing(asked) == broken | blocked
+            for expression in (target["expr"] for target in TARGETS):
+                is_rare = any(word in expression for word in RARE)
+                assert (asked.value(filled(expression, here.app.app_id)) is None) == is_rare, expression
             delete(here.bootstrap_servers, here.snapshots)
             lost = {("NotRecoverable", str(n)) for n in range(1, 4)}
             await fires(asked, broken | lost, but=stopped)

@@ -1,0 +1,67 @@
+"""deploy/observability/dashboard.json: its queries and its layout; Grafana itself is not there."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.deploy.dockerfile import ROOT
+from tests.deploy.prometheus import promtool
+from tests.deploy.promql import wrong_words
+
+DASHBOARD: dict[str, Any] = json.loads((ROOT / "deploy/observability/dashboard.json").read_text(encoding="utf-8"))
+PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
+VARIABLES: dict[str, dict[str, Any]] = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
+TARGETS = [target for panel in PANELS for target in panel.get("targets", ())]
+
+
+def filled(expression: str, app: str) -> str:
+    """As Grafana sends it, for one app."""
+    return expression.replace("$__rate_interval", "2m").replace("$app", app).replace("$partition", ".*")
+
+
+def test_each_query_asks_for_what_exists(tmp_path: Path) -> None:
+    """Metrics and labels are those of the code, a legend names labels that there are, and Prometheus can read it."""
+    queries = [each["query"] for each in VARIABLES.values() if each["type"] == "query"]
+    for query in queries:
+        ((metric, label),) = re.findall(r"^label_values\((.+), (\w+)\)$", query)
+        assert wrong_words(f"group by ({label}) ({metric})") == []
+    for target in TARGETS:
+        legend = re.findall(r"{{(\w+)}}", target["legendFormat"])
+        assert wrong_words(target["expr"] + f" == on ({', '.join(legend)}) 0" * bool(legend)) == []
+    rules = [{"record": f"q{n}", "expr": filled(target["expr"], "ledger")} for n, target in enumerate(TARGETS)]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}))
+    promtool("check", "rules", tmp_path / "rules.yaml")
+
+
+def test_no_data_source_is_written_down() -> None:
+    """Whoever imports it chooses one; every panel, and the variables, use that one; no unknown variable is left."""
+    assert VARIABLES["datasource"]["type"] == "datasource"
+    asking = [
+        *(each for each in PANELS if each["type"] != "row"),
+        *(v for v in VARIABLES.values() if v["type"] == "query"),
+    ]
+    assert {each["datasource"]["uid"] for each in asking} == {"${datasource}"}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD)))
+    assert used - {"__all", "__rate_interval"} == VARIABLES.keys()
+
+
+def test_the_panels_lie_beside_each_other() -> None:
+    """Within 24 columns, no two on the same place, each with an id, a name and a query of its own; in the order of an
+    incident."""
+    taken: set[tuple[int, int]] = set()
+    for panel in PANELS:
+        place = panel["gridPos"]
+        cells = {(place["x"] + i, place["y"] + j) for i in range(place["w"]) for j in range(place["h"])}
+        assert place["x"] + place["w"] <= 24
+        assert not taken & cells, panel["title"]
+        taken |= cells
+    for key in ("id", "title"):
+        assert len({panel[key] for panel in PANELS}) == len(PANELS)
+    assert len({target["expr"] for target in TARGETS}) == len(TARGETS)
+    rows = [panel["title"] for panel in PANELS if panel["type"] == "row"]
+    assert rows == ["Health", "Restore", "Lag", "Commits", "Snapshots and proofs", "State", "Standbys"]
