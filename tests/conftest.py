@@ -1,6 +1,7 @@
 """The common ground of all tests: one real broker per session, and names that no other test uses."""
 
 import gc
+import inspect
 import os
 import signal
 import uuid
@@ -139,7 +140,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def bench() -> Any:
-    """`await bench.owner()` starts one of a ledger in memory, in virtual time; `@virtual` ends all."""
+    """`await bench.owner()` starts one of a ledger in memory. The test that takes it runs in virtual time."""
     from tests.support.in_memory import InMemory
 
     return InMemory()
+
+
+def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> None:
+    """Make a test of the `bench` above what `@virtual` makes of it: in real time it would wait, or pass by luck."""
+    is_test = name.startswith("test_") and inspect.iscoroutinefunction(obj)
+    if is_test and "bench" in inspect.signature(obj).parameters and not hasattr(collector.obj, "bench"):
+        from tests.support.in_memory import virtual
+
+        setattr(collector.obj, name, virtual(obj))

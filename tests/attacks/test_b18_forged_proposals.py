@@ -14,7 +14,6 @@ from snapreplay.service.core.adoption import NOT_FINAL, Reason
 from snapreplay.snapshots.format.envelope import RecordKind, decode, encode, enveloped
 from snapreplay.snapshots.format.records import Chunk, ChunkRef, Claim
 from snapreplay.state.digest import Digest
-from tests.support.in_memory import virtual
 from tests.support.proposals import SHARDS, Job, answer, asked, counted, fed, propose, slice_of
 from tests.support.tampering import flip, of_version
 
@@ -222,7 +221,6 @@ FORGED: dict[str, tuple[Reason, Made]] = {
 
 
 @pytest.mark.parametrize("name", FORGED)
-@virtual
 async def test_nothing_forged_is_adopted(bench, name):
     """Named with its reason, counted, remembered; and the partition goes on, now and after the next recovery."""
     reason, make = FORGED[name]
@@ -283,7 +281,6 @@ def of_a_newer_format(bench):
 
 
 @pytest.mark.parametrize("made", [of_a_ghost, of_another_schema, of_a_newer_format])
-@virtual
 async def test_a_snapshot_that_this_code_cannot_use_leads_to_the_older_one(bench, made):
     """An older version of the owner has adopted it: the partition is LIVE by the snapshot before it, and says why."""
     then = await bench.past()
@@ -292,7 +289,6 @@ async def test_a_snapshot_that_this_code_cannot_use_leads_to_the_older_one(bench
     assert (restore.snapshot.snapshot_id, restore.fallback_from) == (then.first, then.second)
 
 
-@virtual
 async def test_without_an_older_one_the_first_reason_counts(bench):
     """FAILED as if it had been the only snapshot: the hint is that of the schema."""
     await bench.past()

@@ -10,7 +10,6 @@ from snapreplay.snapshots.format import changes
 from snapreplay.snapshots.format.envelope import RecordKind, decode, encode, kind_of
 from snapreplay.snapshots.format.records import ChangesRecord, Manifest
 from tests.support.entries import rewrapped
-from tests.support.in_memory import virtual
 from tests.support.proposals import (
     AHEAD_MS,
     Job,
@@ -30,7 +29,6 @@ from tests.support.tampering import flip
 __all__ = ["key_file"]
 
 
-@virtual
 async def test_everything_that_leads_to_the_state_is_sealed(bench, key_file):
     """From the genesis on, with the SHA-256 of all changes and chunks; a restart restores from it."""
     await sealed_by(bench, key_file)
@@ -57,7 +55,6 @@ async def sealed_by(bench, key_file):
 # ---- on, over, off -------------------------------------------------------------------------------
 
 
-@virtual
 async def test_the_seal_is_introduced_and_then_required(bench, key_file):
     """At once it is refused by name, with the way; after a snapshot under `introduce` nothing unsealed is needed."""
     await ran(bench)
@@ -71,7 +68,6 @@ async def test_the_seal_is_introduced_and_then_required(bench, key_file):
 
 
 @pytest.mark.parametrize("policies", [("introduce", None), (None, "withdraw", "")])
-@virtual
 async def test_a_quiet_partition_changes_over_by_itself(bench, key_file, policies):
     """No record comes: the snapshot is taken at once, and the pointer to it is as the policy says."""
     first, *rest = policies
@@ -94,7 +90,6 @@ def pointed(one):
     return one.status.snapshot is not None and one.status.snapshot.state == "pointed"
 
 
-@virtual
 async def test_a_new_key_writes_and_the_old_one_is_read(bench, key_file):
     """First it is added behind the old one, then put before it; then the old one goes."""
     await sealed_by(bench, key_file)
@@ -106,7 +101,6 @@ async def test_a_new_key_writes_and_the_old_one_is_read(bench, key_file):
     await ran(bench, **key_file("b"))
 
 
-@virtual
 async def test_the_seal_is_withdrawn_before_the_key(bench, key_file):
     """Without the key a sealed log is refused; after a snapshot under `withdraw` nothing sealed is needed."""
     await sealed_by(bench, key_file)
@@ -140,7 +134,6 @@ def changed_inside(value):
     return rewrapped(other, other[12:-32] + value[-32:])
 
 
-@virtual
 async def test_without_a_seal_a_forged_increment_counts(bench):
     """Everything is as the owner writes it: only the key could tell."""
     await ran(bench)
@@ -150,7 +143,6 @@ async def test_without_a_seal_a_forged_increment_counts(bench):
 
 
 @pytest.mark.parametrize("name", FORGED)
-@virtual
 async def test_no_increment_counts_that_the_key_has_not_sealed(bench, key_file, name):
     """FAILED by name; nothing is taken from it."""
     made, says, *fields = FORGED[name]
@@ -163,7 +155,6 @@ async def test_no_increment_counts_that_the_key_has_not_sealed(bench, key_file, 
 
 
 @pytest.mark.parametrize("number", [0, 2, -2])
-@virtual
 async def test_a_copy_of_a_sealed_increment_is_not_the_next_one(bench, key_file, number):
     """Its seal is right. The chain is not: nothing is processed again."""
     await sealed_by(bench, key_file)
@@ -175,7 +166,6 @@ async def test_a_copy_of_a_sealed_increment_is_not_the_next_one(bench, key_file,
     assert status.error.kind in {"BrokenChain", "NoUsableSnapshot", "LogCut"}, status.error
 
 
-@virtual
 async def test_an_unsealed_one_between_two_sealed_ones_is_refused(bench, key_file):
     """Also while the seal is introduced."""
     await sealed_by(bench, key_file)
@@ -185,7 +175,6 @@ async def test_an_unsealed_one_between_two_sealed_ones_is_refused(bench, key_fil
     assert "the increment before it has one" in status.error.message
 
 
-@virtual
 async def test_changes_are_those_that_were_sealed(bench, key_file, monkeypatch):
     """Another value with the right crc32, as a collision would have it: the SHA-256 shows it."""
     await bench.prepare(**key_file("a"))
@@ -210,7 +199,6 @@ async def test_changes_are_those_that_were_sealed(bench, key_file, monkeypatch):
     assert "SHA-256" in restore
 
 
-@virtual
 async def test_a_damaged_increment_is_not_bridged(bench, key_file):
     """Without a seal the digest of the next one would do (ADR 8). Nothing shows that its changes were sealed."""
     await bench.prepare(**key_file("a"))
@@ -224,7 +212,6 @@ async def test_a_damaged_increment_is_not_bridged(bench, key_file):
 
 @pytest.mark.parametrize("name", UNSEALED)
 @pytest.mark.parametrize("policy", ["required", "introduce"])
-@virtual
 async def test_a_proposal_needs_the_key(bench, key_file, name, policy):
     """A job without it is told; with it, the proposal is adopted. Also while the seal is introduced: the increments are
     sealed already."""
@@ -241,7 +228,6 @@ async def test_a_proposal_needs_the_key(bench, key_file, name, policy):
         assert (await answer(asked(one, offset)))[0] == "succeeded"
 
 
-@virtual
 async def test_a_snapshot_without_a_seal_leads_to_the_older_one(bench, key_file):
     """The pointer is sealed, and what lies there is not."""
     await bench.prepare(**key_file("a"))
@@ -256,7 +242,6 @@ async def test_a_snapshot_without_a_seal_leads_to_the_older_one(bench, key_file)
     assert "has no seal" in restore.fallback_reason
 
 
-@virtual
 async def test_a_manifest_without_a_seal_is_no_witness(bench, key_file):
     """Ahead of the log and with an owner's fields, it made a healthy partition FAILED."""
     await sealed_by(bench, key_file)
@@ -270,7 +255,6 @@ def newest_manifest(bench: Any) -> Any:
     return decode(bench.log(bench.snapshots).committed()[-1].value or b"")
 
 
-@virtual
 async def test_nothing_unsealed_follows_the_snapshot_of_a_sealed_batch(bench, key_file):
     """Nothing lies between the snapshot and the forged batch: the seal of the snapshot's own batch counts."""
     await bench.prepare(**key_file("a"))
@@ -287,7 +271,6 @@ async def test_nothing_unsealed_follows_the_snapshot_of_a_sealed_batch(bench, ke
     assert "the increment before it has one" in status.error.message
 
 
-@virtual
 async def test_nothing_unsealed_points_to_a_snapshot_of_its_own(bench, key_file):
     """Base and last increment are the same batch, so no walk meets the sealed one before it."""
     await bench.prepare(**key_file("a"))

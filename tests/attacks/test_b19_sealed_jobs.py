@@ -14,7 +14,6 @@ from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.partition import audit_partition
 from tests.support.audited_topics import MemoryTopics
 from tests.support.compacting import BY, PlainEngine, Topics
-from tests.support.in_memory import virtual
 from tests.support.proposals import Job, answer, asked, fed, forged_increment, key_file, ran, sealed, seals
 
 __all__ = ["key_file"]
@@ -47,7 +46,6 @@ def compacted(bench, keys):
     return result
 
 
-@virtual
 async def test_an_audit_looks_at_every_seal(bench, key_file):
     """With the key all is well; with another one, or a forged record, the finding says so. Without one it does not
     run."""
@@ -62,7 +60,6 @@ async def test_an_audit_looks_at_every_seal(bench, key_file):
     assert audited(bench, seals("a")) == {"seal"}
 
 
-@virtual
 async def test_a_compaction_seals_what_it_proposes(bench, key_file):
     """The owner adopts it. A job with another key proposes nothing."""
     await bench.prepare(**key_file("a"))
@@ -79,7 +76,6 @@ async def test_a_compaction_seals_what_it_proposes(bench, key_file):
     assert (await bench.restored()).snapshot.snapshot_id == proposed.snapshot_id
 
 
-@virtual
 async def test_a_compaction_takes_nothing_from_a_forged_log(bench, key_file):
     """An increment without a seal behind the last one."""
     await bench.prepare(**key_file("a"))
@@ -91,7 +87,6 @@ async def test_a_compaction_takes_nothing_from_a_forged_log(bench, key_file):
     assert "has no seal" in result.reason
 
 
-@virtual
 async def test_an_audit_refuses_what_follows_a_sealed_increment_without_a_seal(bench, key_file):
     """While the seal is introduced, the order is all that shows it: what began without a seal is no finding."""
     introducing = replace(seals("a"), policy=SealPolicy.INTRODUCE)

@@ -16,7 +16,6 @@ from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps
 from tests.support.accepting import REASON, accepted, command_in, finding_in, killed_before_its_increment, proposed
 from tests.support.entries import read_entry
-from tests.support.in_memory import virtual
 
 REPLAY = {"restore": {"mode": "replay"}}
 
@@ -39,7 +38,6 @@ async def log_of(bench, topic=None):
     return [(record.offset, read_entry(record.value)) for record in records]
 
 
-@virtual
 async def test_a_decision_is_one_fenced_increment_that_points_to_the_accepted_state(bench):
     """Claim, then the increment: empty, with finding, reason and name, and a chain that begins behind the claim."""
     hint = await gap(bench)
@@ -62,7 +60,6 @@ async def test_a_decision_is_one_fenced_increment_that_points_to_the_accepted_st
     assert manifest.digest == increment.digest
 
 
-@virtual
 async def test_a_proposal_writes_nothing(bench):
     """As --dry-run: both topics are as they were, no claim, no chunk."""
     hint = await gap(bench)
@@ -72,7 +69,6 @@ async def test_a_proposal_writes_nothing(bench):
     assert [await bench.read(topic) for topic in (bench.increments, bench.snapshots)] == before
 
 
-@virtual
 async def test_something_else_than_what_is_the_matter_is_refused_with_both(bench):
     """The gap has grown since the hint was printed: its id is refused, the new one named with its command."""
     hint = await gap(bench)
@@ -86,7 +82,6 @@ async def test_something_else_than_what_is_the_matter_is_refused_with_both(bench
     assert command_in(refused.value.hint)[:2] == ["snapreplay", "accept"]
 
 
-@virtual
 async def test_a_healthy_partition_accepts_nothing(bench):
     """A LIVE owner is not thrown out for a finding that is none."""
     await bench.past()
@@ -95,7 +90,6 @@ async def test_a_healthy_partition_accepts_nothing(bench):
         await propose(bench.app, settings, bench.cluster, 0, "input-gap-0", "why not")
 
 
-@virtual
 async def test_what_nobody_can_decide_is_not_acceptable(bench):
     """Another state schema: refused with the way that helps."""
     await bench.past()
@@ -110,7 +104,6 @@ async def test_what_nobody_can_decide_is_not_acceptable(bench):
     ("partition", "reason", "text"),
     [(0, "  ", "no reason was given"), (1, "because", "partition 1 does not exist: there are 1")],
 )
-@virtual
 async def test_a_reason_and_a_partition_are_needed(bench, partition, reason, text):
     """Refused before anything is examined."""
     await bench.prepare()
@@ -118,7 +111,6 @@ async def test_a_reason_and_a_partition_are_needed(bench, partition, reason, tex
         await propose(bench.app, bench.settings(), bench.cluster, partition, "x", reason)
 
 
-@virtual
 async def test_a_log_that_went_on_since_is_not_decided_about(bench):
     """Another process, by the other mode, committed meanwhile: nothing is written but the claim."""
     await bench.past()
@@ -133,7 +125,6 @@ async def test_a_log_that_went_on_since_is_not_decided_about(bench):
     await bench.restored()
 
 
-@virtual
 async def test_a_running_owner_is_thrown_out_and_comes_back_to_the_accepted_state(bench):
     """Fenced exactly as by a new owner: its next batch is aborted, then it recovers what was decided."""
     await bench.past()
@@ -150,7 +141,6 @@ async def test_a_running_owner_is_thrown_out_and_comes_back_to_the_accepted_stat
         assert one.view()["k0"] == {"n": 7, "sum": 120 + 120 - 180}
 
 
-@virtual
 async def test_an_owner_that_comes_first_keeps_the_partition(bench, monkeypatch):
     """It has claimed between our claim and our look at it: nothing is decided."""
     hint = await gap(bench)
@@ -167,7 +157,6 @@ async def test_an_owner_that_comes_first_keeps_the_partition(bench, monkeypatch)
         await carry_out(acceptance)
 
 
-@virtual
 async def test_killed_before_its_increment_nothing_was_decided(bench, monkeypatch):
     """Claim and snapshot are there, the decision is not: the same finding as before, and it can be accepted."""
     hint = await gap(bench)
@@ -182,7 +171,6 @@ async def test_killed_before_its_increment_nothing_was_decided(bench, monkeypatc
         await one.position(140)
 
 
-@virtual
 async def test_a_snapshot_after_the_decision_is_pointed_to_as_ever(bench):
     """The chain goes on: new snapshots, and recovery from them, with the decision still told."""
     hint = await gap(bench)

@@ -10,7 +10,6 @@ from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import Genesis
 from snapreplay.state.digest import Digest
 from tests.support.accepting import REASON, accepted
-from tests.support.in_memory import virtual
 from tests.support.tampering import flip, with_fields
 
 
@@ -21,7 +20,6 @@ from tests.support.tampering import flip, with_fields
         (RecordKind.MANIFEST, with_fields(genesis=Genesis("elsewhere", 1, {"payments": 0})), "elsewhere"),
     ],
 )
-@virtual
 async def test_a_snapshot_that_is_not_whole_or_not_ours_is_passed_over(bench, kind, change, reason):
     """The one before it counts, and the plan says why not the newest."""
     then = await bench.past()
@@ -37,7 +35,6 @@ async def test_a_snapshot_that_is_not_whole_or_not_ours_is_passed_over(bench, ki
         assert one.view()["k0"]["n"] == 6
 
 
-@virtual
 async def test_without_a_whole_snapshot_nothing_can_be_accepted(bench):
     """Lost increments and damaged snapshots: refused with each reason, and what remains."""
     await bench.past()
@@ -52,7 +49,6 @@ async def test_without_a_whole_snapshot_nothing_can_be_accepted(bench):
     assert "snapreplay init" in refused.value.hint
 
 
-@virtual
 async def test_lean_and_without_a_snapshot_a_lost_input_cannot_be_accepted(bench):
     """The state is nowhere any more: an empty one is never put in its place."""
     await bench.prepare(changelog={"enabled": False})
@@ -68,7 +64,6 @@ async def test_lean_and_without_a_snapshot_a_lost_input_cannot_be_accepted(bench
         await propose(bench.app, bench.settings(), bench.cluster, 0, "any", REASON)
 
 
-@virtual
 async def test_what_was_dropped_is_still_known_after_an_older_state_was_accepted(bench):
     """The fields that the last increment records, or a version that has a dropped one would not be refused."""
     await bench.past()
@@ -80,7 +75,6 @@ async def test_what_was_dropped_is_still_known_after_an_older_state_was_accepted
     assert "-mail" in bench.batches()[-1].fields["default"]
 
 
-@virtual
 async def test_what_is_accepted_continues_behind_every_batch_that_was_committed(bench):
     """The increments lost their last batches, and only the witness tells: the same loss is not found a second time."""
     await bench.prepare()

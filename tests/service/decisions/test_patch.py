@@ -15,7 +15,6 @@ from snapreplay.state.correction import NotCorrected
 from tests.support import apps
 from tests.support.accepting import fenced_while_writing, killed_before_its_increment
 from tests.support.entries import read_entry
-from tests.support.in_memory import virtual
 
 WRONG, RIGHT = {"n": 7, "sum": 420}, {"n": 7, "sum": 400}
 LINE = {"key": "k0", "expected": WRONG, "value": RIGHT}
@@ -41,7 +40,6 @@ async def past(bench, **tables):
         await one.position(140)
 
 
-@virtual
 async def test_an_entry_is_corrected_by_one_fenced_increment_that_says_so(bench):
     """From which value to which, why, by whom, the digest before and after, no outputs; the next owner has it."""
     await past(bench)
@@ -67,7 +65,6 @@ async def test_an_entry_is_corrected_by_one_fenced_increment_that_says_so(bench)
         assert [each.finding for each in one.status.decisions] == [said["finding"]]
 
 
-@virtual
 async def test_a_proposal_writes_nothing(bench):
     """As --dry-run."""
     await past(bench)
@@ -93,7 +90,6 @@ async def test_a_proposal_writes_nothing(bench):
         ({"key": "new", "absent": True, "value": RIGHT}, 'an entry that is added needs "partition"'),
     ],
 )
-@virtual
 async def test_nothing_is_corrected_if_one_line_expects_something_else(bench, line, why):
     """The other line would have been right."""
     await past(bench)
@@ -104,7 +100,6 @@ async def test_nothing_is_corrected_if_one_line_expects_something_else(bench, li
     assert await bench.read(bench.increments) == before
 
 
-@virtual
 async def test_entries_are_added_and_deleted_and_taken_back(bench):
     """The lines that take a patch back lead to the same digest, by another decision."""
     await past(bench)
@@ -132,7 +127,6 @@ async def test_entries_are_added_and_deleted_and_taken_back(bench):
     await bench.restored()
 
 
-@virtual
 async def test_the_same_patch_twice_is_refused_by_name(bench):
     """The value is what the line would make of it already."""
     await past(bench)
@@ -141,7 +135,6 @@ async def test_the_same_patch_twice_is_refused_by_name(bench):
         await patched(bench, LINE)
 
 
-@virtual
 async def test_batches_that_a_running_owner_commits_meanwhile_are_kept(bench):
     """It is fenced, its batches since the proposal are followed, and it comes back to the corrected state."""
     await past(bench)
@@ -158,7 +151,6 @@ async def test_batches_that_a_running_owner_commits_meanwhile_are_kept(bench):
         assert one.view()["k0"] == {"n": 9, "sum": 420 + 140 + 160}
 
 
-@virtual
 async def test_an_entry_that_changes_after_the_look_is_not_corrected(bench):
     """The owner's value stays, and the owner comes back."""
     await past(bench)
@@ -173,7 +165,6 @@ async def test_an_entry_that_changes_after_the_look_is_not_corrected(bench):
     await bench.restored()
 
 
-@virtual
 async def test_without_recorded_changes_the_owner_must_be_stopped(bench):
     """Nothing is decided about batches that cannot be followed; without a running owner the same patch is done."""
     lean = {"changelog": {"enabled": False}}
@@ -190,7 +181,6 @@ async def test_without_recorded_changes_the_owner_must_be_stopped(bench):
         assert one.view()["k0"] == RIGHT
 
 
-@virtual
 async def test_a_patch_that_was_fenced_is_tried_again(bench, monkeypatch):
     """The running owner takes its partition back; later tries have more time."""
     await past(bench)
@@ -200,7 +190,6 @@ async def test_a_patch_that_was_fenced_is_tried_again(bench, monkeypatch):
         assert one.view()["k0"] == RIGHT
 
 
-@virtual
 async def test_a_patch_that_is_fenced_every_time_gives_up_with_a_way_out(bench, monkeypatch):
     """Nothing was changed; stopping the app, which ends the fences, is the way."""
     await past(bench)
@@ -212,7 +201,6 @@ async def test_a_patch_that_is_fenced_every_time_gives_up_with_a_way_out(bench, 
     await patched(bench, LINE)
 
 
-@virtual
 async def test_killed_before_its_increment_nothing_was_decided(bench, monkeypatch):
     """Claim and snapshot are there; the state is the old one, and the patch can be made."""
     await past(bench)
@@ -224,7 +212,6 @@ async def test_killed_before_its_increment_nothing_was_decided(bench, monkeypatc
     await patched(bench, LINE)
 
 
-@virtual
 async def test_a_partition_that_could_not_recover_is_not_patched(bench):
     """The error of the recovery, with its own hint."""
     await bench.past()
@@ -273,7 +260,6 @@ def shop(name):
     return app
 
 
-@virtual
 async def test_stores_are_named_and_tuples_are_keys(bench):
     """One decision over two stores; what expires was touched by it."""
     await bench.prepare(shop("app"))
@@ -295,7 +281,6 @@ async def test_stores_are_named_and_tuples_are_keys(bench):
         assert dict(state.offers) == {("k0", 1): 0, ("k2", 1): 6}
 
 
-@virtual
 async def test_an_entry_that_expires_meanwhile_is_not_corrected(bench):
     """A record an hour later came between look and claim."""
     await bench.prepare(shop("app"))
@@ -309,7 +294,6 @@ async def test_an_entry_that_expires_meanwhile_is_not_corrected(bench):
             await carry_out(patch)
 
 
-@virtual
 async def test_an_entry_stands_in_one_line_also_if_only_one_names_the_partition(bench):
     """Their order would decide."""
     await past(bench)
@@ -317,7 +301,6 @@ async def test_an_entry_stands_in_one_line_also_if_only_one_names_the_partition(
         await proposed(bench, LINE, {"key": "k0", "expected": WRONG, "delete": True, "partition": 0})
 
 
-@virtual
 async def test_a_log_that_was_made_again_since_the_look_is_not_decided_about(bench):
     """What was examined may be another state, even if all of it is there again."""
     await past(bench)
@@ -327,7 +310,6 @@ async def test_a_log_that_was_made_again_since_the_look_is_not_decided_about(ben
         await carry_out(patch)
 
 
-@virtual
 async def test_an_input_that_was_copied_since_the_look_is_the_one_that_was_gone_on_with(bench):
     """The owner has gone on with a faithful copy: the decision names the topic that its positions are in."""
     await past(bench)
@@ -342,7 +324,6 @@ async def test_an_input_that_was_copied_since_the_look_is_the_one_that_was_gone_
     assert begun.increment.topic_ids[bench.input] == bench.broker.topic_ids[bench.input]
 
 
-@virtual
 async def test_other_fields_than_the_running_version_has_are_not_recorded(bench):
     """The running version could not go on with them."""
     await bench.prepare(typed(Narrow))
@@ -363,7 +344,6 @@ async def test_other_fields_than_the_running_version_has_are_not_recorded(bench)
     await patched(bench, {"key": "k0", "expected": {"n": 2}, "value": {"n": 2, "more": 1}}, app=typed(Wider))
 
 
-@virtual
 async def test_a_decision_names_twenty_entries_and_counts_the_others(bench):
     """An increment is one record: its size is bounded."""
     await past(bench)
@@ -374,7 +354,6 @@ async def test_a_decision_names_twenty_entries_and_counts_the_others(bench):
     assert "; and 10 more; digest" in decided
 
 
-@virtual
 async def test_the_claim_says_that_no_process_of_the_service_fenced(bench):
     """Its instance id is that of the command."""
     await past(bench)
@@ -384,7 +363,6 @@ async def test_the_claim_says_that_no_process_of_the_service_fenced(bench):
     assert claim.instance_id == INSTANCE_ID
 
 
-@virtual
 async def test_a_state_that_is_no_map_has_no_entries_to_name(bench):
     """Refused before anything is restored."""
     await bench.prepare(apps.tape("app"))

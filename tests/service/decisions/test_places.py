@@ -6,7 +6,6 @@ from snapreplay.service.decisions.places import newest_common, other_log, same_l
 from snapreplay.snapshots.format.envelope import RecordKind, decode
 from snapreplay.snapshots.format.records import OWN_KIND, PATCHED_KIND, UPGRADED_KIND, Increment
 from tests.support.accepting import accepted
-from tests.support.in_memory import virtual
 from tests.support.tampering import with_fields
 
 AGAIN = "processed again, outputs written a second time"
@@ -81,7 +80,6 @@ async def common(bench):
     return anchor.offset if anchor is not None else None
 
 
-@virtual
 async def test_the_newest_anchor_that_still_stands_is_found(bench):
     """Batches of twenty: the whole log, one that lost its end and got another, and one that is new."""
     await bench.past()
@@ -94,7 +92,6 @@ async def test_the_newest_anchor_that_still_stands_is_found(bench):
     assert await common(bench) is None
 
 
-@virtual
 async def test_anchors_that_were_trimmed_are_not_asked_for(bench):
     """What is gone can be compared no more; what is left can."""
     await bench.past()
@@ -108,7 +105,6 @@ async def test_anchors_that_were_trimmed_are_not_asked_for(bench):
     ("finding", "offset"),
     [*((f"{kind}-0", 59) for kind in (OWN_KIND, UPGRADED_KIND, PATCHED_KIND)), ("input-replaced-0", None)],
 )
-@virtual
 async def test_what_an_owner_had_committed_before_it_wrote_its_memory_down_counts(bench, finding, offset):
     """It went on in the same log, which a backup may bring back as it was; what an operator decided is another one."""
     await bench.past()
@@ -122,7 +118,6 @@ async def test_what_an_owner_had_committed_before_it_wrote_its_memory_down_count
     assert await common(bench) == offset
 
 
-@virtual
 async def test_anchors_of_an_input_that_was_given_up_do_not_count(bench):
     """A decision began the chain anew with another log; the old one comes back, record for record: what the chain has
     processed since is not in it."""

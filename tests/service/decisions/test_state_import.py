@@ -14,7 +14,6 @@ from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.snapshots.format.envelope import encode
 from tests.support import apps, reference
 from tests.support.entries import read_entry
-from tests.support.in_memory import virtual
 from tests.support.owner import Owner
 from tests.support.stage import Stage, until
 
@@ -28,7 +27,6 @@ async def taken_over(heir, source, begin="positions"):
     return await init_with_state(heir.app, heir.settings(), heir.cluster, source.app.app_id, begin)
 
 
-@virtual
 async def test_a_new_app_goes_on_where_the_other_one_stands(bench):
     """Its state is that of the last committed batch; each record counts once, as if the id had always been this one.
     In its log that is one claim, then one increment that points to the state's snapshot and names its origin."""
@@ -54,7 +52,6 @@ async def test_a_new_app_goes_on_where_the_other_one_stands(bench):
 
 
 @pytest.mark.parametrize("begin", ["positions", "latest"])
-@virtual
 async def test_a_record_whose_turn_the_other_app_has_begun_comes_first(bench, begin):
     """What was due before it has happened in the state. At another place it is not the next record."""
     await bench.past()
@@ -69,7 +66,6 @@ async def test_a_record_whose_turn_the_other_app_has_begun_comes_first(bench, be
 
 
 @pytest.mark.parametrize(("begin", "numbers"), [("earliest", [*range(120), *range(130, 140)]), ("latest", range(120))])
-@virtual
 async def test_after_a_gap_it_begins_where_it_is_told(bench, begin, numbers):
     """The input was trimmed beyond the position: refused there, and the start or the end of the input is a place."""
     await bench.past()
@@ -85,7 +81,6 @@ async def test_after_a_gap_it_begins_where_it_is_told(bench, begin, numbers):
         assert one.view() == reference.booked(list(numbers), [])
 
 
-@virtual
 async def test_an_input_that_is_another_log_is_no_place_to_go_on(bench):
     """The same name and a longer log: the last record that was processed is not there."""
     await bench.past()
@@ -132,7 +127,6 @@ async def test_what_was_interrupted_is_completed(stage, unique, monkeypatch):
         assert sum(len(service.view(number)) for number in (0, 1)) == 20 + 1
 
 
-@virtual
 async def test_state_that_is_no_map_is_taken_over_from_its_last_snapshot(bench):
     """A graceful stop leaves a snapshot of the last batch; without one there are no changes to bring it forward."""
     await bench.prepare(apps.tape("tape", apps.Undoable))
@@ -174,7 +168,6 @@ OTHER_STATES = {
 
 
 @pytest.mark.parametrize(("state", "message"), OTHER_STATES.values(), ids=OTHER_STATES)
-@virtual
 async def test_a_state_of_another_type_is_refused(bench, state, message):
     """Before anything is written, not at the first record that touches such a value."""
     await bench.past()
@@ -184,7 +177,6 @@ async def test_a_state_of_another_type_is_refused(bench, state, message):
     assert heir.log(heir.increments).end == 0
 
 
-@virtual
 async def test_another_schema_or_partition_count_is_refused(bench):
     """What cannot be read and what would be in other partitions: both numbers are named."""
     await bench.past()
@@ -198,7 +190,6 @@ async def test_another_schema_or_partition_count_is_refused(bench):
         await taken_over(other, bench)
 
 
-@virtual
 async def test_an_app_that_has_a_chain_keeps_it(bench):
     """Neither an app that ran nor one that was initialised gets another state; nor is there one of an unknown id."""
     await bench.past()
@@ -214,7 +205,6 @@ async def test_an_app_that_has_a_chain_keeps_it(bench):
 
 
 @pytest.mark.parametrize("source", [None, "app"])
-@virtual
 async def test_a_new_beginning_is_no_log_that_lost_its_end(bench, source):
     """Whoever gives up all increments gives up what the witness tells of, too; with the state of an app or without."""
     await bench.past()

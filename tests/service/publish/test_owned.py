@@ -42,14 +42,12 @@ async def claimant(bench):
     return Claimant(context, await context.cluster.reader())
 
 
-@virtual
 async def test_our_claim_is_delivered(bench):
     """With the start of the log; nobody claimed since."""
     one = await claimant(bench)
     assert await one.sees(*await one.claims("mine")) == events.ClaimSeen(0, None)
 
 
-@virtual
 async def test_a_claim_behind_ours_is_named(bench):
     """The newest one."""
     one = await claimant(bench)
@@ -62,7 +60,6 @@ async def test_a_claim_behind_ours_is_named(bench):
     assert seen.newer.claim_id == "third"
 
 
-@virtual
 async def test_another_record_at_our_offset_is_another_log(bench):
     """Whatever this is, it is not what we wrote to; nor is it a damaged log, which would need a person."""
     one = await claimant(bench)
@@ -74,7 +71,6 @@ async def test_another_record_at_our_offset_is_another_log(bench):
         await one.sees(offset, at)
 
 
-@virtual
 async def test_a_claim_behind_an_open_transaction_is_hidden(bench):
     """Last stable offset and high watermark are told apart, after the grace time."""
     one, open_at = await claimant(bench), 0
@@ -91,7 +87,6 @@ async def test_a_claim_behind_an_open_transaction_is_hidden(bench):
     assert isinstance(await one.sees(offset, at), events.ClaimSeen)
 
 
-@virtual
 async def test_an_answer_from_before_a_standstill_hides_no_claim(bench):
     """The process stands still between the answer and the look at it; the transaction ends meanwhile."""
     one = await claimant(bench)
@@ -123,7 +118,6 @@ async def test_an_owner_fences_once_more_only_if_nobody_is_known():
     assert (await fenced_by_owner(context)).lineage.producer_epoch == 2
 
 
-@virtual
 async def test_what_an_owner_commits_can_be_read_when_it_leaves(bench, monkeypatch):
     """Also where the marker of its transaction comes later than the answer to its commit."""
     await bench.prepare()

@@ -15,7 +15,6 @@ from snapreplay.state.steps import all_of
 from snapreplay.state.stores import store_of
 from tests.simulation.producer import SimAppender
 from tests.support.entries import entries_of, increment, read_chunk, read_entry
-from tests.support.in_memory import virtual
 
 
 async def context_of(bench):
@@ -46,7 +45,6 @@ def newest(board) -> Any:
     return board.get(0).snapshot
 
 
-@virtual
 async def test_chunks_then_the_manifest_then_the_pointer(bench):
     """Several chunks within the limit hold every entry once; the manifest says where, the pointer where it is."""
     context = await context_of(bench)
@@ -72,7 +70,6 @@ async def test_chunks_then_the_manifest_then_the_pointer(bench):
     assert (status.state, status.entries, status.chunks) == ("written", 3000, len(manifest.chunks))
 
 
-@virtual
 async def test_an_empty_state_has_a_manifest_and_no_chunk(bench):
     """The pointer's first chunk is then the manifest itself."""
     context = await context_of(bench)
@@ -82,7 +79,6 @@ async def test_an_empty_state_has_a_manifest_and_no_chunk(bench):
     assert pointer.first_chunk_offset == pointer.manifest_offset == 0
 
 
-@virtual
 async def test_an_image_that_is_not_the_batchs_state_is_never_pointed_to(bench):
     """A defect: STOP, and no manifest."""
     context = await context_of(bench)
@@ -96,7 +92,6 @@ async def test_an_image_that_is_not_the_batchs_state_is_never_pointed_to(bench):
     assert bench.log(bench.snapshots).end == 1, "the chunk, which nobody will read"
 
 
-@virtual
 async def test_an_acknowledgement_without_an_offset_abandons_it(bench, monkeypatch):
     """What cannot be pointed to does not exist; the store can be marked again."""
     context = await context_of(bench)

@@ -20,7 +20,6 @@ from snapreplay.service.topics.reading import reading
 from snapreplay.state.cursor import EntryStream
 from snapreplay.state.digest import EMPTY, digest_of
 from snapreplay.state.stores import store_of
-from tests.support.in_memory import virtual
 
 DECISION = {"finding": "test-1", "problem": "p", "decided": "d", "reason": "r", "by": "b"}
 
@@ -32,7 +31,6 @@ async def owner_of(context: Any) -> Any:
     return recovered, recovered.store, reporter
 
 
-@virtual
 async def test_the_next_owner_starts_from_the_snapshot_and_walks_over_nothing_before(bench):
     """The increment follows the claim, bears the decision and the ids given, and points to one snapshot of the state:
     a recovery finds exactly that."""
@@ -56,7 +54,6 @@ async def test_the_next_owner_starts_from_the_snapshot_and_walks_over_nothing_be
     assert shown.status.restore.snapshot.snapshot_id == begun.snapshot_id
 
 
-@virtual
 async def test_a_state_that_is_not_the_named_one_is_never_published(bench):
     """The snapshot's own digest is held against that of the increment it is said to be of."""
     await bench.past()
@@ -91,7 +88,6 @@ async def standing_of(context, digest):
     return msgspec.structs.replace(last.increment, digest=digest), bounds.end_offset
 
 
-@virtual
 async def test_a_state_that_no_process_holds_is_given_entry_by_entry(bench):
     """The owner restores it, proven, and goes on with it."""
     await bench.prepare()
@@ -107,7 +103,6 @@ async def test_a_state_that_no_process_holds_is_given_entry_by_entry(bench):
         await one.position(10)
 
 
-@virtual
 async def test_entries_that_are_not_those_of_the_digest_are_not_published(bench):
     """Nothing points to what was written; nor is anything published over what was committed meanwhile."""
     await bench.prepare()

@@ -16,7 +16,6 @@ from snapreplay.snapshots.format.records import ChangesRef
 from tests.damage.edits import flips
 from tests.simulation.reader import SimReader
 from tests.support.entries import increment, read_entry
-from tests.support.in_memory import virtual
 from tests.support.tampering import with_fields
 
 LOG = TopicPartition("app-increments", 0)
@@ -67,7 +66,6 @@ def test_fewer_changes_than_their_increment_speaks_of_are_noticed(past, recovere
     assert "names 2 changes records, but before it there are 1" in outcome.restore.fallback_reason
 
 
-@virtual
 async def test_the_last_increment_is_found_behind_a_long_tail_and_within_bounds(bench):
     """Window by window back to the start of the bounds and not beyond it; foreign records are counted."""
     await bench.past()
@@ -85,7 +83,6 @@ async def test_the_last_increment_is_found_behind_a_long_tail_and_within_bounds(
     assert (whole.offset, whole.foreign_records) == (found.offset, 40)
 
 
-@virtual
 async def test_the_newest_claim_after_an_offset_is_found(bench, commit):
     """None when nobody claimed since; damaged ones raise."""
     await bench.past()
@@ -99,7 +96,6 @@ async def test_the_newest_claim_after_an_offset_is_found(bench, commit):
         await newer_claim(reader, LOG, 0, last + 1)
 
 
-@virtual
 async def test_decisions_are_found_from_the_last_increment_back_to_the_logs_start(bench, commit):
     """Newest first, though batches came after them; what was trimmed is not told, and none is the usual case."""
     await bench.past()
@@ -135,7 +131,6 @@ async def owner(bench, owner_epoch, **known) -> Any:
     return await newer_owner(await bench.context(), owner_epoch, **known)
 
 
-@virtual
 async def test_the_newest_claim_is_the_owner(bench, claimed):
     """Also when the log before it was trimmed. Nobody's: our transaction may only have timed out."""
     await bench.past()
@@ -149,7 +144,6 @@ async def test_the_newest_claim_is_the_owner(bench, claimed):
     assert await owner(bench, last) is None
 
 
-@virtual
 async def test_a_newer_owner_that_has_trimmed_its_claim_is_one_all_the_same(bench, claimed, commit):
     """Found by the simulator (seed 70329): a process that stood still in its recovery would else take what its
     successor has trimmed for a loss. An owner's own trim makes nobody its successor."""
@@ -177,7 +171,6 @@ def stale_leaders(monkeypatch, count, end_offset):
 
 
 @pytest.mark.parametrize("knows_our_claim", [False, True])
-@virtual
 async def test_a_leader_that_does_not_know_what_was_committed_is_not_believed(
     bench, claimed, monkeypatch, knows_our_claim
 ):
@@ -192,7 +185,6 @@ async def test_a_leader_that_does_not_know_what_was_committed_is_not_believed(
     assert len(met) == 3
 
 
-@virtual
 async def test_what_nobody_knows_any_more_is_gone(bench, claimed):
     """Then the log was cut, and there is no newer owner."""
     await bench.past()
@@ -200,7 +192,6 @@ async def test_what_nobody_knows_any_more_is_gone(bench, claimed):
     assert await owner(bench, mine, known_offset=mine + 1000) is None
 
 
-@virtual
 async def test_when_nobody_knows_our_own_claim_the_log_could_not_be_asked(bench, claimed, monkeypatch):
     """No answer is not "nobody"; both offsets are named."""
     await bench.past()

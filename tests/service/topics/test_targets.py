@@ -23,7 +23,6 @@ from snapreplay.state.map import MapState
 from snapreplay.state.stores import store_of
 from tests.simulation.broker import Replica
 from tests.simulation.log import View
-from tests.support.in_memory import virtual
 
 
 def manifests(bench):
@@ -35,7 +34,6 @@ def manifests(bench):
 
 
 @pytest.mark.parametrize("wrong", [{"batch": 1}, {"positions": {"payments": 1}}, {"digest": Digest(1, 2, 3)}])
-@virtual
 async def test_a_snapshot_is_of_the_batch_at_its_offset(bench, wrong):
     """Batch, positions and digest are those of that increment."""
     await bench.past()
@@ -48,7 +46,6 @@ async def test_a_snapshot_is_of_the_batch_at_its_offset(bench, wrong):
             await check_snapshot(reader, context.increments, changed)
 
 
-@virtual
 async def test_a_stale_leader_says_nothing_about_what_it_does_not_know(bench):
     """The last increment came from another broker: the recovery asks again, and is not FAILED."""
     await bench.past()
@@ -65,7 +62,6 @@ async def test_a_stale_leader_says_nothing_about_what_it_does_not_know(bench):
             await check_last(reader, context.increments, last)
 
 
-@virtual
 async def test_a_walk_ends_with_the_last_batch(bench):
     """Nothing lies between a base at the last increment's offset and the last increment; they need not be one batch."""
     await bench.past()

@@ -7,7 +7,6 @@ import pytest
 from snapreplay import App, MapState, Stores, Topic
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.state.digest import Digest
-from tests.support.in_memory import virtual
 from tests.support.tampering import with_fields
 
 MODES = ["changes", "replay"]
@@ -48,7 +47,6 @@ async def ran(bench: Any, made: App[Any], count: int, **tables: Any) -> Any:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@virtual
 async def test_a_state_of_several_stores_comes_back(bench, mode):
     """From snapshot and log, by each mode; an increment says which stores there are."""
     await bench.prepare(app("a", "b"))
@@ -67,7 +65,6 @@ async def test_a_state_of_several_stores_comes_back(bench, mode):
     assert bench.owners[-1].status.restore.proof.equal
 
 
-@virtual
 async def test_a_store_may_be_added_later(bench):
     """An app with one MapState gets names beside it: its entries are the store `default`, the new ones are empty."""
     await bench.prepare(app("default"))
@@ -80,7 +77,6 @@ async def test_a_store_may_be_added_later(bench):
 
 
 @pytest.mark.parametrize("had", [("a", "old"), ("default", "old")])
-@virtual
 async def test_a_store_that_nobody_declares_stops_the_partition_and_both_ways_out_lead_on(bench, had):
     """Renamed or forgotten, its entries are kept: the error names it. Declared again or retired, it goes on."""
     await bench.prepare(app(*had))
@@ -102,7 +98,6 @@ async def test_a_store_that_nobody_declares_stops_the_partition_and_both_ways_ou
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("lean", [False, True])
-@virtual
 async def test_a_retired_store_is_cleared_once_and_for_all(bench, mode, lean):
     """With the next batch, by one word in its increment; a recovery from before it leads to the same state."""
     if lean and mode == "changes":
@@ -131,7 +126,6 @@ async def test_a_retired_store_is_cleared_once_and_for_all(bench, mode, lean):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@virtual
 async def test_a_retired_store_is_taken_out_of_the_code_once_a_batch_has_cleared_it(bench, mode):
     """Also if only a plain MapState is left, although snapshot and log have the entries and how they were deleted."""
     await bench.prepare(app("default", "old"))
@@ -146,7 +140,6 @@ async def test_a_retired_store_is_taken_out_of_the_code_once_a_batch_has_cleared
     assert (last.store_digests, last.cleared) == ({}, [])
 
 
-@virtual
 async def test_a_mismatch_names_the_store(bench):
     """And both digests of it; those of the others are right."""
     await bench.prepare(app("a", "b"))
