@@ -150,9 +150,7 @@ def broken_relations(settings: Settings) -> list[str]:
             f" restore.retry_backoff_max_ms={settings.restore.retry_backoff_max_ms}: swap them",
         ),
         (
-            settings.changelog.enabled
-            or settings.restore.mode == "replay"
-            or not settings.restore.was_given("mode"),
+            settings.changelog.enabled or settings.restore.mode == "replay" or not settings.restore.was_given("mode"),
             "restore.mode=changes needs changelog.enabled=true: without changes in the log only a replay is possible;"
             " change one of the two",
         ),
