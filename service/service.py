@@ -45,6 +45,7 @@ ST = TypeVar("ST", bound=Stores)
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.5, 10.0
 LEAVE_SECONDS = 5.0  # of a stop, for cutting off what is late and leaving the group
 HAND_OVER_SECONDS = 5.0  # at most, of a stop: until the others have taken the partitions
+HTTP_WAITS_SECONDS = 0.3
 LEAVE_SECONDS_MIN = 1.0  # all the same, when cutting off took longer
 
 
@@ -147,13 +148,15 @@ class Service(Generic[S]):
         self._failures.add(callback)
 
     async def start(self) -> None:
-        """Start HTTP, then the rest in the background: the cluster may still be unreachable when this returns.
+        """Start in the background, and HTTP as soon as partitions are LIVE, or a moment later: the cluster may still be
+        unreachable when this returns.
 
         Raises:
             UsageError: the HTTP port is taken.
         """
         loop = asyncio.get_running_loop()
         self._background.start()
+        self._cluster.hold()
         self._views.open(lambda: self._runners)
         if self._http is not None:  # the others are told the address
             self._bound = self._http.bind(self.settings.http)
@@ -161,7 +164,16 @@ class Service(Generic[S]):
         self._bringing_up.add_done_callback(self._tell_refused)
         self._control.beat(loop)
         if self._http is not None:
+            await self._live_within(HTTP_WAITS_SECONDS)
             self.http_address = await self._http.serve(self._control, self.settings.http)
+
+    async def _live_within(self, seconds: float) -> None:
+        """Wait until the partitions are LIVE, at most this long: to start HTTP takes more CPU time than that."""
+        ready = asyncio.create_task(self._readiness.until_ready())
+        try:
+            await asyncio.wait({ready}, timeout=seconds)
+        finally:
+            await cancel_and_wait(ready)
 
     async def wait_started(self) -> None:
         """Wait until the app is checked against the cluster and membership has begun.
@@ -257,6 +269,7 @@ class Service(Generic[S]):
             await self._background.run(self._membership.leave(left_seconds))
         if closing is not None:
             await closing
+        await self._cluster.let_go()
         self._background.stop()
         self._control.stop()
         self._raise_unsaved()

@@ -4,7 +4,6 @@ README), and dev, which runs an app with a local broker."""
 from __future__ import annotations
 
 import sys
-from importlib.resources import files
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import Annotated
 import typer
 
 from snapreplay.api.cli.logs import Verbosity, configure
-from snapreplay.api.cli.options import AppName, Config, HttpPort, LogLevel, Overrides, settings_from
-from snapreplay.api.cli.service_commands import announced_http
+from snapreplay.api.cli.options import AppName, Config, HttpPort, LogLevel, Overrides
+from snapreplay.api.cli.running import announced_http, settings_from
 from snapreplay.errors import UsageError
 
 NAME_MAX = 100
@@ -45,6 +44,8 @@ def new(
 def make_project(name: str, parent: Path) -> list[Path]:
     """Write all files; return their paths below `parent`, or raise UsageError: not a name for a folder, an app and a
     module, or the folder exists, or it cannot be written."""
+    from importlib.resources import files
+
     module = module_of(name)
     project = parent / name
     root = files("snapreplay.api.cli") / "project"

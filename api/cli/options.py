@@ -14,6 +14,7 @@ import typer
 
 from snapreplay.api.cli.logs import Verbosity
 from snapreplay.api.cli.output import Format
+from snapreplay.api.cli.running import settings_from
 from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,30 +63,6 @@ AskedPort = Annotated[
     ),
 ]
 Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark cluster. Default: this process.")]
-
-
-def settings_from(
-    config: Path | None, overrides: list[str] | None, bootstrap_servers: str | None = None, http_port: int | None = None
-) -> Settings:
-    """Merge command line over environment over file over defaults; an option of its own wins over `--set`.
-    Raise UsageError: `--set` without "=", or settings that are wrong."""
-    from snapreplay.service.config.settings import load_settings
-
-    given: dict[str, object] = dict(_split(each) for each in overrides or ())
-    if bootstrap_servers is not None:
-        given["kafka.bootstrap.servers"] = bootstrap_servers
-    if http_port is not None:
-        given["http.port"] = http_port
-    return load_settings(given, config)
-
-
-def _split(override: str) -> tuple[str, str]:
-    name, equals, value = override.partition("=")
-    if not equals or not name.strip():
-        raise UsageError(
-            f"--set {override!r} is not NAME=VALUE", hint="write it as in `--set kafka.security.protocol=SSL`"
-        )
-    return name.strip(), value
 
 
 def app_id_of(command: str, app: str | None, app_id: str | None) -> str:

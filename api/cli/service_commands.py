@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from snapreplay.api.cli.logs import Verbosity, configure
+from snapreplay.api.cli.logs import Verbosity
 from snapreplay.api.cli.options import Loaded, LogLevel, OfCluster, OfService, Output
 from snapreplay.api.cli.output import Format, print_json
+from snapreplay.api.cli.running import run_app
 from snapreplay.errors import UsageError
-
-if TYPE_CHECKING:
-    from snapreplay.api.server import HttpServer
-    from snapreplay.service.control.protocol import Address
-    from snapreplay.service.decisions.first_start import FirstStart
 
 
 def run(
@@ -42,47 +35,7 @@ def run(
     log_level: LogLevel = Verbosity.INFO,
 ) -> None:
     """Run an app against a Kafka cluster until SIGTERM or Ctrl-C. This is what the container runs."""
-    from snapreplay.service.program import run as run_service
-
-    first_start = _first_start(init=init, start=start, wait=wait)
-
-    configure(log_level)
-    raise typer.Exit(run_service(app, settings, http=announced_http(), first_start=first_start))
-
-
-STANDARD_ERROR = 2
-
-
-def _first_start(*, init: bool, start: Literal["earliest", "latest"] | None, wait: bool) -> FirstStart:
-    if start is not None and not init:
-        raise UsageError(
-            f"--from {start} says where a new app begins, but without --init `run` begins none",
-            hint="add `--init`; an app that has begun goes on where it stands",
-        )
-    if init:
-        return start or "earliest"
-    return "wait" if wait else "refuse"
-
-
-def announced_http() -> HttpServer:
-    """Print its URL when it is bound."""
-    from snapreplay.api.server import HttpServer
-
-    return HttpServer(on_bound=_announce)
-
-
-def _announce(address: Address) -> None:
-    """Announce the address in a thread: whoever reads standard error may have stopped, and the service does not
-    wait for that. Not by `sys.stderr`: its lock, held by a thread that waits, would end the interpreter with a
-    crash."""
-    line = f"HTTP API: {address.url}  (/restore-status, /metrics, /openapi.json)\n"
-    written = threading.Thread(target=_written, args=(line.encode(),), daemon=True)
-    written.start()
-
-
-def _written(line: bytes) -> None:
-    with suppress(OSError):
-        os.write(STANDARD_ERROR, line)
+    raise typer.Exit(run_app(app, settings, log_level, init=init, start=start, wait=wait))
 
 
 StateOf = Annotated[

@@ -89,7 +89,8 @@ class Table(_Frozen):
     def replaced(self, **values: object) -> Self:
         """Return the same table with other values, which are not checked."""
         other = msgspec.structs.replace(self, **values)  # type: ignore[type-var]  # as in `fields_of`
-        return _with_given(other, [*self.__dict__["given"], *values])
+        replaced: Self = _with_given(other, [*self.__dict__["given"], *values])
+        return replaced
 
     def was_given(self, name: str) -> bool:
         """Say whether it is no default."""

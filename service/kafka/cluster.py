@@ -64,6 +64,14 @@ class KafkaCluster(KafkaAdmin):
                 " install a wheel for this Python (there is none for free-threaded builds and musl)"
             )
 
+    def hold(self) -> None:
+        """Keep connections open between one client and the next; `let_go` once afterwards."""
+        self._of_this_loop.hold()
+
+    async def let_go(self) -> None:
+        """Close them with the last client. Bounded, never raises."""
+        await self._of_this_loop.leave()
+
     async def reader(
         self,
         *,

@@ -104,7 +104,7 @@ class _Metadata(BareClient):
 
 
 class Shared:
-    """One per event loop. It holds nothing open while no client is."""
+    """One per event loop. It holds nothing open while no client is, unless somebody holds it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -123,6 +123,10 @@ class Shared:
         """Make a client, which has not started, share."""
         client.__class__ = SharingClient
         client.shared = self
+
+    def hold(self) -> None:
+        """Keep what is open, also while no client is; `leave` once afterwards."""
+        self._users += 1
 
     async def enter(self) -> _Metadata:
         """Begin to use it; `leave` once afterwards.

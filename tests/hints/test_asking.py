@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from snapreplay.api import server
 from snapreplay.api.app import create_app
-from snapreplay.api.cli import client, options, spark_commands
+from snapreplay.api.cli import client, options, running, spark_commands
 from snapreplay.api.cli.root import app as commands
 from snapreplay.api.guard import Hosts, allowed_hosts
 from snapreplay.errors import SnapreplayError
@@ -128,8 +128,8 @@ def test_a_body_is_sent_as_json(http):
 
 OPTIONS: dict[str, tuple[Callable[[], Any], str, Callable[[str], Any]]] = {
     "a setting": (
-        lambda: options.settings_from(None, ["http.port"]), r"--set ([^\s`]+)",
-        lambda given: options.settings_from(None, [given]),
+        lambda: running.settings_from(None, ["http.port"]), r"--set ([^\s`]+)",
+        lambda given: running.settings_from(None, [given]),
     ),
     "a URL": (
         lambda: options.service_url("localhost", None, None), r"--url ([^\s`]+)",
@@ -149,7 +149,7 @@ OPTIONS: dict[str, tuple[Callable[[], Any], str, Callable[[str], Any]]] = {
 @carries_out(
     "api/cli/spark_commands.py::audited_app",
     "api/cli/options.py::app_id_of",
-    "api/cli/options.py::_split",
+    "api/cli/running.py::_split",
     "api/cli/options.py::service_url",
 )
 @pytest.mark.parametrize("name", OPTIONS)

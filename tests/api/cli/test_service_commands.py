@@ -18,6 +18,7 @@ from snapreplay.api.cli.dev import INSTEAD
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
+from tests.support import reference
 
 COMMANDS = [["run"], ["dev"], ["init"], ["topics", "ensure"]]
 
@@ -163,6 +164,26 @@ def test_run_begins_a_new_app_in_one_command(on_broker, invoke, process):
     watched = invoke("restore-status", "--watch", "--url", url)
     assert watched.exit_code == 0, watched.output
     assert on_broker("init").stdout.count("already initialised") == 2
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 0
+
+
+FOR_OTHERS = {"fastapi", "httpx2", "pydantic", "pyspark", "rich", "starlette", "typer", "uvicorn"}
+MODULES_MAX = 610
+"""Each takes about half a millisecond."""
+
+
+@pytest.mark.kafka
+@pytest.mark.usefixtures("input_topic")
+@pytest.mark.parametrize("process", [["--init"]], indirect=True)
+def test_a_service_imports_only_what_it_needs(broker, app_id, ledger, process):
+    """Before its first record. HTTP has a process of its own."""
+    telling = "    import sys\n    print('IMPORTED', *sys.modules, file=sys.stderr, flush=True)\n"
+    ledger.write_text(ledger.read_text() + telling)
+    reference.send(broker.bootstrap_servers, f"{app_id}-in", 2, [("k", 1)])
+    imported = next(line.split()[1:] for line in process.stderr if line.startswith("IMPORTED"))
+    assert not FOR_OTHERS & {name.partition(".")[0] for name in imported}
+    assert len(imported) <= MODULES_MAX
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 0
 

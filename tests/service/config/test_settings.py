@@ -42,12 +42,12 @@ def documented_fields():
 
 def descriptions(table):
     """The text below each value of a table."""
-    (body,) = [node.body for node in ast.parse(inspect.getsource(table)).body]
-    return {
-        value.target.id: text.value.value
-        for value, text in pairwise(body)
-        if isinstance(value, ast.AnnAssign) and isinstance(text, ast.Expr)
-    }
+    node: Any = ast.parse(inspect.getsource(table)).body[0]
+    told = {}
+    for value, text in pairwise(node.body):
+        if isinstance(value, ast.AnnAssign) and isinstance(text, ast.Expr):
+            told[ast.unparse(value.target)] = ast.literal_eval(text.value)
+    return told
 
 
 def shown(value):
