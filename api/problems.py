@@ -149,7 +149,7 @@ def too_many_streams(readers: int) -> ProblemError:
         TOO_MANY_STREAMS,
         f"{readers} readers of events are connected already",
         headers={"Retry-After": "10"},
-        hint="close a page that shows them, or ask `/restore-status` from time to time",
+        hint="GET /restore-status answers without a stream",
     )
 
 

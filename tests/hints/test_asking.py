@@ -14,7 +14,9 @@ from snapreplay.api import server
 from snapreplay.api.app import create_app
 from snapreplay.api.cli import client, options, running, spark_commands
 from snapreplay.api.cli.root import app as commands
+from snapreplay.api.events import Events
 from snapreplay.api.guard import Hosts, allowed_hosts
+from snapreplay.api.limits import connections_max
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.protocol import Look
 from snapreplay.snapshots.proof.level import Level
@@ -60,6 +62,17 @@ def test_a_running_snapshot_is_followed(http):
     http.post("/trigger-snapshot", json={"partitions": [0]})
     refused = http.post("/trigger-snapshot", json={"partitions": [0]})
     assert refused.status_code == 409
+    assert ask(http, refused.json()["hint"]) == 200
+
+
+@carries_out("api/problems.py::too_many_streams")
+def test_without_a_stream_the_status_is_asked_for():
+    """Each answer is over at once, so it needs no place for long."""
+    events = Events()
+    events.readers = connections_max()
+    http = TestClient(create_app(Local(FakeControl()), events=events, now=lambda: NOW))
+    refused = http.get("/api/v1/events")
+    assert refused.status_code == 503
     assert ask(http, refused.json()["hint"]) == 200
 
 
