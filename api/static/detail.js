@@ -2,8 +2,9 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
-import { bytes, count, counted } from "./format.js";
-import { badge, moment, table } from "./parts.js";
+import { bytes, count, counted, sentence } from "./format.js";
+import { badge, instructions, linkToOwner, moment, phaseOf, table } from "./parts.js";
+import { elsewhere } from "./model.js";
 import { stages } from "./fleet.js";
 
 const HEADS = [
@@ -26,17 +27,17 @@ function row(each, nowMs, isOpen, toggle, acts, all) {
   const id = `partition-${each.partition}`;
   return html`<tr id=${id} class=${isOpen ? "open" : ""}>
       <td><button type="button" class="toggle" aria-expanded=${isOpen} aria-controls="${id}-detail" aria-label="Details of partition ${each.partition}" @click=${() => toggle(each.partition)}><span aria-hidden="true">${isOpen ? "▾" : "▸"}</span> ${each.partition}</button></td>
-      <td>${badge(each.level, each.phase)}</td><td class="medium">${each.host}</td><td class="medium">${moment(each.since, nowMs)}</td>
+      <td>${badge(each.level, phaseOf(each))}</td><td class="medium">${each.owner} <small>${each.host}</small></td><td class="medium">${moment(each.since, nowMs)}</td>
       <td class="number">${count(each.lag)}</td><td class="number wide">${count(each.state_entries)}</td><td class="number wide">${bytes(each.state_bytes)}</td>
-      <td class="number wide">${count(each.batch)}</td><td class="medium">${each.last_pointed_snapshot_at ? moment(each.last_pointed_snapshot_at, nowMs) : "none by this process"}</td></tr>
+      <td class="number wide">${count(each.batch)}</td><td class="medium">${each.last_pointed_snapshot_at ? moment(each.last_pointed_snapshot_at, nowMs) : each.isTold ? "none yet" : "–"}</td></tr>
     <tr class="detail" id="${id}-detail" ?hidden=${!isOpen}><td colspan=${HEADS.length}>${isOpen ? detail(each, nowMs, acts, all) : nothing}</td></tr>`;
 }
 
 function detail(each, nowMs, acts, all) {
   return html`<div class="facts">
-    ${buttons(each, acts)}
+    ${buttons(each, acts, all)}
     ${restored(each, nowMs)}
-    ${each.error ? html`<div class="wide"><h3>Error</h3><p class="message">${each.error.kind}: ${each.error.message}</p></div>` : nothing}
+    ${each.error ? html`<div class="wide"><h3>Error</h3><p class="message">${each.error.kind}: ${each.error.message}</p><p>${instructions(sentence(each.error.hint))}</p></div>` : nothing}
     <div><h3>Inputs</h3>${table(`Inputs of partition ${each.partition}`, ["Topic", "Position", "End", "Lag"], each.inputs.map((input) => [input.topic, count(input.position), count(input.end_offset), count(input.lag)]), "Not known yet.")}</div>
     <div><h3>Stores</h3>${table(`Stores of partition ${each.partition}`, ["Store", "Entries", "Size", "Largest entry"], each.stores.map((store) => [store.name, count(store.entries), bytes(store.size_bytes), bytes(store.largest_entry_bytes)]), "None yet.")}</div>
     <div><h3>Audited</h3><p>${audited(each, nowMs)}</p></div>
@@ -45,7 +46,9 @@ function detail(each, nowMs, acts, all) {
   </div>`;
 }
 
-function buttons(each, acts) {
+function buttons(each, acts, all) {
+  const owner = elsewhere(all, each);
+  if (owner) return html`<p class="wide">${linkToOwner(owner, each.partition)}</p>`;
   const isLive = each.phase === "live";
   return html`<div class="wide buttons">
     ${each.phase === "failed" ? html`<button type="button" class="act" ?disabled=${!acts.isFresh} @click=${() => acts.retry([each.partition])}>Retry …</button>` : nothing}

@@ -3,33 +3,33 @@
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { ago, bytes, count, counted, rate, seconds } from "./format.js";
-import { badge, bar, moment, sign } from "./parts.js";
+import { badge, bar, moment, phaseOf, sign } from "./parts.js";
 import { STAGES } from "./model.js";
 
 const STATES = {
   self: ["good", "answers you"], reachable: ["good", "answers"], unreachable: ["bad", "does not answer"],
-  dead: ["bad", "dead"], no_address: ["warn", "no address"], wrong_address: ["bad", "wrong address"],
+  dead: ["bad", "dead"], ended: ["unknown", "ended"], no_address: ["warn", "no address"], wrong_address: ["bad", "wrong address"],
 };
 
 const LEGEND = [["good", "live"], ["busy", "being restored"], ["warn", "live, needs attention"], ["bad", "down"]];
 
-export function map({ lanes, missing, isWhole }, nowMs, open) {
+export function map({ lanes, missing, isWhole }, nowMs, { isFresh }, open) {
   return html`<section id="map" aria-labelledby="map-title"><h2 id="map-title">Who has what</h2>
     <ul class="legend">${LEGEND.map(([level, word]) => html`<li><span class="cell ${level}">${sign(level)}</span> ${word}</li>`)}
       <li><span class="cell copy">≈</span> warm copy (standby)</li></ul>
-    <div class="lanes">${repeat(lanes, (each) => each.process.process_id, (each) => lane(each, nowMs, open))}
+    <div class="lanes">${repeat(lanes, (each) => each.process.process_id, (each) => lane(each, nowMs, isFresh, open))}
       ${missing.length ? nobody(missing, isWhole) : nothing}</div></section>`;
 }
 
-function lane({ process, owned, copies }, nowMs, open) {
-  const [level, word] = STATES[process.state] ?? ["unknown", process.state];
+function lane({ process, owned, copies }, nowMs, isFresh, open) {
+  const [level, word] = isFresh ? (STATES[process.state] ?? ["unknown", process.state]) : ["unknown", "not known now"];
   const old = process.age_seconds > 2 ? html` · ${seconds(process.age_seconds)} old` : nothing;
   return html`<div class="lane"><div class="who"><strong>${process.instance_id || process.process_id}</strong> ${badge(level, word)}
-      <small>${process.host} · ${process.version ?? ""}${process.app_version ? html` · code ${process.app_version}` : nothing}${process.started_at ? html` · up ${seconds((nowMs - new Date(process.started_at)) / 1000)}` : nothing}${old}</small></div>
+      <small>${process.host}${process.version ? html` · snapreplay ${process.version}` : nothing}${process.app_version ? html` · app ${process.app_version}` : nothing}${isFresh && process.started_at && level === "good" ? html` · up ${seconds((nowMs - new Date(process.started_at)) / 1000)}` : nothing}${old}</small></div>
     <ul class="cells" aria-label="Partitions of ${process.instance_id || process.process_id}">
       ${repeat(owned, (each) => each.partition, (each) => html`<li><button type="button" class="cell ${each.level}" @click=${() => open(each.partition)}
-        title="partition ${each.partition}: ${each.phase}${each.since ? `, since ${ago(each.since, nowMs)}` : ""}"
-        aria-label="Partition ${each.partition}, ${each.phase}: details">${sign(each.level)}${each.partition}</button></li>`)}
+        title="partition ${each.partition}: ${phaseOf(each)}${each.since ? `, since ${ago(each.since, nowMs)}` : ""}"
+        aria-label="Partition ${each.partition}, ${phaseOf(each)}: details">${sign(each.level)}${each.partition}</button></li>`)}
       ${repeat(copies, (each) => `copy ${each.partition}`, (each) => html`<li><span class="cell copy ${each.error ? "warn" : ""}"
         title=${copyTitle(each)}><span aria-hidden="true">${each.state === "warm" ? "≈" : "…"}</span>${each.partition}<span class="hidden"> ${copyTitle(each)}</span></span></li>`)}
       ${owned.length + copies.length ? nothing : html`<li class="empty">no partition</li>`}</ul></div>`;
@@ -57,7 +57,7 @@ function restore(partition, nowMs) {
   const run = partition.restore ?? { seconds_per_phase: {}, attempts: 0 };
   const { progress } = run;
   return html`<article class="restore" aria-label="Restore of partition ${partition.partition}">
-    <h3>Partition ${partition.partition} <small>${partition.host}${run.attempts > 1 ? html` · attempt ${run.attempts}` : nothing} · since ${moment(partition.since, nowMs)}</small></h3>
+    <h3>Partition ${partition.partition} <small>${partition.owner} on ${partition.host}${run.attempts > 1 ? html` · attempt ${run.attempts}` : nothing} · since ${moment(partition.since, nowMs)}</small></h3>
     ${stages(partition.phase, run.seconds_per_phase)}
     ${bar(partition.percent ?? 0, `Restore of partition ${partition.partition}`)}
     <p class="figures">${progress ? progressText(progress) : html`${Math.round(partition.percent ?? 0)} %`}</p>

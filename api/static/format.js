@@ -24,6 +24,8 @@ export function seconds(s) {
 export const rate = (n, unit) =>
   n === null || n === undefined ? "" : unit === "bytes" ? `${bytes(n)}/s` : `${count(Math.round(n))} records/s`;
 
+export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 const sameDay = (a, b) => a.toDateString() === b.toDateString();
 
 // A time of this day, or with its date. In the zone of the browser; the tooltip has it in UTC, as the log.

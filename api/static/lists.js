@@ -2,6 +2,7 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { bytes, count, counted, seconds } from "./format.js";
+import { named } from "./model.js";
 import { badge, moment, table } from "./parts.js";
 
 const FEW = 8;
@@ -38,10 +39,20 @@ function operations({ told }, nowMs, page) {
   const [items, more] = few(told.operations.items, "operations", page);
   const rows = items.map((each) => [
     each.kind, badge(LEVELS[each.state] ?? "unknown", each.state),
-    html`${each.reason ? html`${each.reason}<br>` : nothing}<small>${each.parts.slice(0, 6).map((part) => html`partition ${part.partition}: ${part.state}${part.detail ? ` (${part.detail})` : ""} `)}${each.parts.length > 6 ? `and ${each.parts.length - 6} more` : ""}</small>`,
+    html`${each.reason ? html`${each.reason}<br>` : nothing}<small>${outcomes(each.parts)}</small>`,
     moment(each.created_at, nowMs),
   ]);
   return section("operations", "Operations", nothing, html`${table("Operations", ["What", "State", "Of", "Begun"], rows, "Nobody has asked for anything since the process started.")}${more}`);
+}
+
+// Partitions by what became of them, with the first detail.
+function outcomes(parts) {
+  const states = [...new Set(parts.map((each) => each.state))];
+  return states.map((state) => {
+    const those = parts.filter((each) => each.state === state);
+    const detail = those.find((each) => each.detail)?.detail;
+    return html`<span class="outcome">${named(those.map((each) => each.partition))}: ${state}${detail ? ` (${detail})` : ""}</span>`;
+  });
 }
 
 function decisions({ partitions }, nowMs) {

@@ -6,6 +6,8 @@ const ON_THE_WAY = ["assigned", "fencing", "claiming", "locating", "loading", "a
 export const STAGES = ["fencing", "claiming", "locating", "loading", "advancing"];
 
 const STALE_SECONDS = 6;
+const START_SECONDS = 30;
+const ANSWERING = ["self", "reachable"];
 
 // Failures by which nothing that was committed can be gone: a record waits, or a program or a name has to change.
 const AT_A_RECORD = ["HandlerFailed", "RefusedAgain"];
@@ -36,47 +38,58 @@ export function connection(state, nowMs) {
   return { kind: age > STALE_SECONDS ? "stale" : "fresh", age, why: "" };
 }
 
+// What is not told of a partition of another process.
+const UNTOLD = {
+  inputs: [], stores: [], decisions: [], rejected_proposals: [], blocked_by_open_transaction: [], audited: null, batch: null,
+  state_entries: null, state_bytes: null, records_total: null, recoverable: null, last_pointed_snapshot_at: null,
+};
+
 // One picture out of all answers. `nowMs`: by the clock of the process.
 export function picture(told, nowMs) {
   const { facts } = told;
-  const restores = new Map(told.restores.partitions.map((each) => [keyOf(each, facts), each]));
-  const partitions = told.partitions.items
-    .filter((each) => each.phase !== "closed")
-    .map((each) => ({ ...each, ...shown(each, restores.get(keyOf(each, facts)), facts) }))
+  const isWhole = told.restores.scope === "app";
+  const details = new Map(told.partitions.items.map((each) => [keyOf(each, facts), each]));
+  const partitions = told.restores.partitions
+    .filter((each) => each.phase && each.phase !== "closed")
+    .map((each) => ({ ...UNTOLD, ...each, restore: each, ...details.get(keyOf(each, facts)), ...shown(each, details.get(keyOf(each, facts)), facts) }))
     .sort((a, b) => a.partition - b.partition);
   const standbys = told.restores.standbys.map((each) => ({ ...each, process_id: each.process_id ?? facts.process_id }));
   const processes = told.processes?.items ?? [{ ...facts, state: "self" }];
-  const isWhole = told.processes !== undefined;
   const owned = new Set(partitions.map((each) => each.partition));
   const missing = [...Array(facts.partition_count ?? 0).keys()].filter((number) => !owned.has(number));
   const lanes = processes.map((process) => lane(process, partitions, standbys));
+  for (const { process, owned: theirs } of lanes) for (const each of theirs) each.owner = process.instance_id || process.process_id;
   const all = { facts, partitions, standbys, lanes, missing, isWhole, told };
   return { ...all, problems: problems(all, nowMs) };
 }
 
 const keyOf = (row, facts) => `${row.process_id ?? facts.process_id} ${row.partition}`;
 
-function shown(partition, restore, facts) {
+function shown(restore, detail, facts) {
+  const both = { ...UNTOLD, ...restore, ...detail };
   return {
-    process_id: partition.process_id ?? facts.process_id,
-    host: partition.host ?? facts.host,
-    level: levelOf(partition),
-    percent: restore?.percent ?? null,
-    proof: restore?.proof ?? null,
-    since: since(partition),
-    lag: partition.inputs.reduce((sum, each) => sum + (each.lag ?? 0), 0),
+    process_id: restore.process_id ?? facts.process_id,
+    host: restore.host ?? facts.host,
+    level: ANSWERING.includes(restore.process_state ?? "self") ? levelOf(both) : "unknown", isTold: detail !== undefined, owner: "",
+    percent: restore.percent, proof: restore.proof, since: since(restore),
+    lag: detail && restore.phase === "live" ? detail.inputs.reduce((sum, each) => sum + (each.lag ?? 0), 0) : null,
   };
 }
 
-function since(partition) {
-  if (partition.phase === "live") return partition.restore?.finished_at ?? null;
-  if (ON_THE_WAY.includes(partition.phase)) return partition.restore?.started_at ?? partition.updated_at;
-  return partition.error?.at ?? partition.updated_at;
+function since({ phase, started_at, finished_at, error }) {
+  if (phase === "live") return finished_at;
+  return ON_THE_WAY.includes(phase) ? started_at : (error?.at ?? null);
 }
 
 function lane(process, partitions, standbys) {
   const of = (each) => each.process_id === process.process_id;
   return { process, owned: partitions.filter(of), copies: standbys.filter(of) };
+}
+
+// The process that has it, if that is not the one that answers here: it does only what its own page asks.
+export function elsewhere({ lanes, facts }, partition) {
+  if (partition.process_id === facts.process_id) return null;
+  return lanes.find((each) => each.process.process_id === partition.process_id)?.process ?? null;
 }
 
 // ---- what is wrong
@@ -90,7 +103,7 @@ function problems(all, nowMs) {
     ...underWay(all, nowMs),
     ...atRisk(all),
     ...blocked(all),
-    ...checks(all),
+    ...checks(all, nowMs),
   ];
 }
 
@@ -111,17 +124,26 @@ function parted(text) {
 
 const numbers = (partitions) => partitions.map((each) => each.partition);
 
+// "Partitions 0, 7 and 20–39".
 export function named(list) {
-  const few = list.length > 12 ? `${list.slice(0, 12).join(", ")} and ${list.length - 12} more` : list.join(", ");
-  return `${list.length === 1 ? "Partition" : "Partitions"} ${few.replace(/, (\d+)$/, " and $1")}`;
+  const runs = [];
+  for (const each of [...list].sort((a, b) => a - b)) {
+    const last = runs.at(-1);
+    if (last && last[1] === each - 1) last[1] = each;
+    else runs.push([each, each]);
+  }
+  const words = runs.flatMap(([first, last]) => (last - first > 1 ? [`${first}–${last}`] : last > first ? [first, last] : [first]));
+  const few = words.length > 12 ? [...words.slice(0, 12), "others"] : words;
+  const text = few.length > 1 ? `${few.slice(0, -1).join(", ")} and ${few.at(-1)}` : few.join("");
+  return `${list.length === 1 ? "Partition" : "Partitions"} ${text}`;
 }
 
 const is = (list) => (list.length === 1 ? "is" : "are");
 
-function down({ partitions }) {
+function down({ partitions, lanes, facts }) {
   const groups = new Map();
   for (const each of partitions.filter((p) => p.level === "bad")) {
-    const key = `${each.phase} ${each.error?.kind ?? ""}`;
+    const key = `${each.process_id} ${each.phase} ${each.error?.kind ?? ""}`;
     groups.set(key, [...(groups.get(key) ?? []), each]);
   }
   return [...groups].map(([key, group]) => {
@@ -131,14 +153,20 @@ function down({ partitions }) {
     return {
       key, level: "bad", partitions: numbers(group), kind: `${first.phase}${error ? `: ${error.kind}` : ""}`,
       what: `${named(numbers(group))} ${is(group)} down`,
-      where: [...new Set(group.map((each) => each.host))].join(", "),
+      where: `${first.owner} on ${first.host}`, owner: elsewhere({ lanes, facts }, first),
       message: error ? among + error.message : "",
-      since: group.map((each) => each.since).sort()[0],
+      since: group.map((each) => each.since).filter(Boolean).sort()[0] ?? null,
       until: first.phase === "fenced" ? "A newer owner has it, or this process comes back by itself." : "You act. It does not go on by itself.",
-      lost: lostBy(first), todo: error?.hint || "Look into the log of the process.",
+      lost: lostBy(first), todo: todoOf(group),
       retry: first.phase === "failed" ? numbers(group) : [],
     };
   });
+}
+
+function todoOf(group) {
+  const hints = new Set(group.map((each) => each.error?.hint || "Look into the log of the process."));
+  const [first] = hints;
+  return hints.size === 1 ? first : `${first}\nThis is for partition ${group[0].partition}. Each other one has its own way on, below at its number.`;
 }
 
 function lostBy({ error, phase }) {
@@ -162,15 +190,20 @@ function nobodys({ isWhole, missing, facts }) {
   }];
 }
 
-const AWAY = { dead: "is dead", unreachable: "does not answer", no_address: "has no HTTP address", wrong_address: "advertises an address where another process answers" };
+const AWAY = {
+  dead: "seems to be dead", unreachable: "does not answer", no_address: "has no HTTP address",
+  wrong_address: "advertises an address where something else answers",
+};
 
 function awayProcesses({ lanes }) {
-  return lanes.filter(({ process }) => AWAY[process.state]).map(({ process }) => ({
+  return lanes.filter(({ process }) => AWAY[process.state] && process.is_member).map(({ process }) => ({
     key: `process ${process.process_id}`, level: process.state === "no_address" ? "warn" : "bad",
     what: `Process ${process.instance_id || process.process_id} on ${process.host} ${AWAY[process.state]}`,
-    message: process.last_error || "", since: process.since ?? null, retry: [], until: "It answers, or the group gives its partitions to others.",
-    lost: { level: "unknown", text: "Not known: its partitions are seen by itself only." },
-    todo: `Look at host ${process.host}.`,
+    message: [process.last_error, process.partitions.length ? `${named(process.partitions)} ${is(process.partitions)} given to it.` : ""].filter(Boolean).join("\n"),
+    since: process.since, retry: [],
+    until: process.state === "no_address" ? "It is started with an address." : "It answers again, or the group gives its partitions to other processes after the session timeout.",
+    lost: { level: "unknown", text: "Not known from here. What it committed is in Kafka." },
+    todo: process.state === "no_address" ? "Nothing is wrong with its work: it cannot be seen from here." : `Look at host ${process.host}, and at the log of the process.`,
   }));
 }
 
@@ -181,7 +214,7 @@ function underWay({ partitions }, nowMs) {
   return [{
     key: "restoring", level: "busy", what: `${named(numbers(busy))} ${is(busy)} being restored`, partitions: numbers(busy),
     message: failing ? `Partition ${failing.partition}, attempt ${failing.restore?.attempts ?? 1}: ${failing.error.message}` : "",
-    since: busy.map((each) => each.since).sort()[0],
+    since: busy.map((each) => each.since).filter(Boolean).sort()[0] ?? null,
     until: until(busy, nowMs),
     lost: { level: "busy", text: "Known at the end: the restored state is compared with the recorded digest." },
     todo: failing?.error.hint || "Nothing. It goes on by itself.", retry: [],
@@ -202,7 +235,7 @@ function until(busy, nowMs) {
 
 function atRisk({ partitions }) {
   return partitions.filter((each) => each.recoverable === false).map((each) => ({
-    key: `risk ${each.partition}`, level: "bad", partitions: [each.partition], where: each.host,
+    key: `risk ${each.partition}`, level: "bad", partitions: [each.partition], where: `${each.owner} on ${each.host}`,
     what: `Partition ${each.partition} is live, but could not be restored now`, message: each.unrecoverable_reason,
     since: null, until: "A new snapshot can be used. The owner writes one as soon as it can.",
     lost: { level: "warn", text: "Not yet: the state in memory may be the only copy." },
@@ -230,14 +263,26 @@ function blocked({ partitions }) {
   ];
 }
 
-// What the process says of itself, where no partition says it already.
-function checks({ told, facts }) {
-  const told_elsewhere = (each) => each.name.startsWith("partition ") || each.name === "genesis";
-  return told.ready.checks.filter((each) => !each.ok && !told_elsewhere(each)).map((each) => ({
-    key: `check ${each.name}`, level: "warn", what: `Process ${facts.instance_id}: ${each.name} is not ok`,
-    message: each.detail, since: null, until: "The process tries on by itself.", retry: [],
-    lost: { level: "good", text: "No. What was committed is in Kafka." }, todo: "Look into the log of the process if it stays.",
-  }));
+// What the process says of itself, where no partition says it already. The first of these explains those behind it.
+const CHECKS = {
+  cluster: ["reaches no broker of its cluster", "Look at the brokers, at `kafka.bootstrap.servers`, and at the network between."],
+  "runner loop": ["stands still", "A handler blocks, or the process has no processor: look at its log and its load."],
+  "instance id": ["has stepped down for another one of its name", "Stop one of the two, or give each its own `instance_id`."],
+  member: ["has no contact with the app's group", "Look at the brokers and the network, and at the log of the process."],
+};
+
+function checks({ told, facts, partitions }, nowMs) {
+  const failing = told.ready.checks.filter((each) => !each.ok && each.name in CHECKS);
+  const [first] = Object.keys(CHECKS).map((name) => failing.find((each) => each.name === name)).filter(Boolean);
+  if (!first || facts.waiting_for) return [];
+  const [what, todo] = CHECKS[first.name];
+  const starts = !partitions.length && ageSeconds(facts.started_at, nowMs) < START_SECONDS;
+  return [{
+    key: `check ${first.name}`, level: starts ? "busy" : "bad", what: `Process ${facts.instance_id} ${starts ? "is starting" : what}`,
+    message: starts && first.name === "member" ? "It joins the app's group." : first.detail, since: starts ? facts.started_at : null,
+    todo: starts ? "Nothing. It goes on by itself." : todo, retry: [],
+    until: "It tries on by itself, and goes on when that is over.", lost: { level: "good", text: "No. It commits nothing meanwhile." },
+  }];
 }
 
 // ---- in one sentence
@@ -254,20 +299,23 @@ function headline({ facts, partitions, missing, isWhole, problems }, level) {
   const away = partitions.filter((each) => each.level === level).length + (isWhole && level === "bad" ? missing.length : 0);
   if (level === "warn" || !away) return worst.length > 1 ? `${worst[0].what}, and ${worst.length - 1} more` : worst[0].what;
   const held = isWhole ? facts.partition_count : partitions.length;
+  if (held === 1) return worst[0].what;
   return `${away} of ${counted(held, "partition")} ${away === 1 ? "is" : "are"} ${LEVELS[level]}`;
 }
 
 function summary({ facts, partitions, missing, isWhole }) {
   const held = isWhole ? (facts.partition_count ?? 0) : partitions.length;
-  const live = partitions.filter((each) => each.phase === "live").length;
+  const live = partitions.filter((each) => each.phase === "live" && each.level !== "unknown").length;
+  const unknown = partitions.filter((each) => each.level === "unknown").length;
   const others = isWhole || !missing.length ? "" : ` Other processes have the other ${missing.length}, which are not seen from here.`;
   if (!held) return `This process has no partition.${others}`;
-  return `${live === held ? "All" : `${live} of`} ${counted(held, "partition")} ${live === 1 ? "is" : "are"} live.${others}`.replace(/^All 1 partition/, "Its only partition");
+  if (held === 1) return `Its only partition is ${live ? "" : "not "}live.${others}`;
+  return `${live === held ? "All" : live || "None"}${live === held ? "" : " of"} ${held} partitions ${live === 1 ? "is" : "are"} live.${unknown ? ` ${unknown} ${unknown === 1 ? "is" : "are"} not known.` : ""}${others}`;
 }
 
 // Whether anything is lost, of all that is live: the proofs of the restores, and decisions.
 export function safety({ partitions }) {
-  const live = partitions.filter((each) => each.phase === "live");
+  const live = partitions.filter((each) => each.phase === "live" && each.level !== "unknown");
   if (!live.length) return null;
   const proven = live.filter((each) => each.proof?.equal).length;
   const findable = live.filter((each) => each.recoverable === true).length;

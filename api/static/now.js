@@ -2,16 +2,16 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
-import { counted, seconds } from "./format.js";
-import { badge, instructions, moment, sign } from "./parts.js";
+import { counted, seconds, sentence } from "./format.js";
+import { badge, instructions, linkToOwner, moment, sign } from "./parts.js";
 import { LEVELS, safety, verdict } from "./model.js";
 
 const QUIET = {
   loading: () => ["unknown", "Loading …", "Asking the process."],
   token: () => ["unknown", "A token is needed", "This process answers only with a token."],
   unreachable: () => ["bad", "The process cannot be reached", `${location.host} does not answer this browser: the process is down, or the network is.`],
-  silent: (line) => ["bad", "The process is frozen", `${line.why}.`],
-  refused: (line) => ["bad", "The process refuses to answer", line.why],
+  silent: (line) => ["bad", "The process is frozen", `${sentence(line.why)}.`],
+  refused: (line) => ["bad", "The process refuses to answer", `${sentence(line.why)}.`],
   stale: (line) => ["unknown", "No new answer", `The last one is ${seconds(line.age)} old.`],
 };
 
@@ -35,7 +35,7 @@ export function band(line, all, heardAtText, nowMs) {
     ${line.age === null ? nothing : html`<dl class="answers">
       <div><dt>Since</dt><dd>${moment(heardAtText, nowMs)}, the last answer</dd></div>
       <div><dt>Is anything lost?</dt><dd>Not known from here. What was committed is in Kafka.</dd></div>
-      ${todo ? html`<div class="wide"><dt>What to do</dt><dd>${instructions(todo)}</dd></div>` : nothing}</dl>
+      ${todo ? html`<div class="wide"><dt>What to do</dt><dd>${instructions(sentence(todo))}</dd></div>` : nothing}</dl>
       <p class="asof">All below is as of then, and may be wrong by now.</p>`}
   </header>`;
 }
@@ -50,17 +50,21 @@ function freshBand(all) {
   </header>`;
 }
 
-export function problemCards(all, nowMs, retry, isFresh) {
+export function problemCards(all, nowMs, { retry, isFresh, seenAt }) {
   return repeat(all.problems, (each) => each.key, (each) => html`<article class="problem ${each.level}" aria-label=${each.what}>
     <h2>${badge(each.level, LEVELS[each.level])} ${each.what}${each.kind ? html` <small class="kind">${each.kind}</small>` : nothing}</h2>
     ${each.message ? html`<p class="message">${each.message}</p>` : nothing}
     <dl class="answers">
-      <div><dt>Since</dt><dd>${each.since ? moment(each.since, nowMs) : "not known"}</dd></div>
+      <div><dt>Since</dt><dd>${each.since ? moment(each.since, nowMs) : html`not known; seen here at ${moment(seenAt(each.key), nowMs)}`}</dd></div>
       <div><dt>Until</dt><dd>${each.until}</dd></div>
       <div><dt>Is anything lost?</dt><dd class="lost ${each.lost.level}">${each.lost.text}</dd></div>
       ${each.where ? html`<div><dt>Where</dt><dd>${each.where}</dd></div>` : nothing}
-      <div class="wide"><dt>What to do</dt><dd>${instructions(each.todo)}
-        ${each.retry.length ? html`<p class="then"><button type="button" class="act" ?disabled=${!isFresh} @click=${() => retry(each.retry)}>Retry ${each.retry.length === 1 ? `partition ${each.retry[0]}` : counted(each.retry.length, "partition")} …</button> when the cause is gone.</p>` : nothing}
-      </dd></div>
+      <div class="wide"><dt>What to do</dt><dd><span class="lines">${instructions(sentence(each.todo))}</span>${each.retry.length ? then(each, retry, isFresh) : nothing}</dd></div>
     </dl></article>`);
+}
+
+function then({ owner, retry: numbers }, retry, isFresh) {
+  if (owner) return html`<p class="then">${linkToOwner(owner, numbers[0])}</p>`;
+  return html`<p class="then"><button type="button" class="act" ?disabled=${!isFresh} @click=${() => retry(numbers)}>Retry
+    ${numbers.length === 1 ? `partition ${numbers[0]}` : counted(numbers.length, "partition")} …</button> when the cause is gone.</p>`;
 }

@@ -2,7 +2,7 @@
 
 import { html, nothing, render } from "./vendor/lit-html/lit-html.js";
 import { seconds } from "./format.js";
-import { partitions } from "./detail.js";
+import { partitions as rows } from "./detail.js";
 import { confirmation } from "./dialogs.js";
 import { map, restores } from "./fleet.js";
 import { lists } from "./lists.js";
@@ -15,12 +15,15 @@ import { Refused, act, follow, token } from "./source.js";
 const state = {
   heardAt: null, told: null, refused: null, lost: null, offsetMs: 0,
   only: "all", open: new Set(), whole: new Set(), dialog: null, notice: null, tokenWas: "",
+  seen: new Map(), // when this page saw a problem first, by its key
 };
 const plots = new Plots();
 const root = document.getElementById("page");
 const dialog = document.createElement("dialog");
 document.body.append(dialog);
 root.replaceChildren();
+
+const NOTICE_MS = 20_000; // of a success; a failure stays until it is closed
 
 const serverNow = () => Date.now() + state.offsetMs;
 
@@ -34,7 +37,9 @@ const askNow = follow(({ told, refused = null, lost = null, offsetMs = state.off
   }
   if (told && !refused) {
     Object.assign(state, { told, heardAt: Date.now(), tokenWas: "" });
-    plots.add(picture(told, serverNow()).partitions, serverNow());
+    const { partitions, problems } = picture(told, serverNow());
+    state.seen = new Map(problems.map(({ key }) => [key, state.seen.get(key) ?? new Date(serverNow()).toISOString()]));
+    plots.add(partitions, serverNow());
   }
   draw();
 });
@@ -44,7 +49,7 @@ setInterval(draw, 1000);
 
 async function doing(what, request) {
   const operation = await request();
-  state.notice = { what, id: operation.id, state: operation.state };
+  state.notice = { what, id: operation.id, state: operation.state, endedAt: null };
   askNow();
 }
 
@@ -72,6 +77,7 @@ const acts = {
   get isFresh() {
     return connection(state, Date.now()).kind === "fresh";
   },
+  seenAt: (key) => state.seen.get(key),
   snapshot: (partition) => ask({
     title: partition === null ? "Write snapshots?" : `Write a snapshot of partition ${partition}?`,
     text: `A full snapshot of ${partition === null ? "each live partition of this process" : "it"} is written to Kafka. Processing goes on meanwhile.`,
@@ -163,10 +169,10 @@ function whole(line, all, nowMs) {
       ${line.kind === "token" ? login() : nothing}
       ${state.notice && all ? notice(all) : nothing}
       ${all ? html`<div class=${isFresh ? "" : "old"}>
-        ${problemCards(all, nowMs, acts.retry, isFresh)}
-        ${restores(all, nowMs)}${map(all, nowMs, open)}${plotted()}${partitions(all, nowMs, page)}${lists(all, nowMs, page)}</div>` : nothing}
+        ${problemCards(all, nowMs, acts)}
+        ${restores(all, nowMs)}${map(all, nowMs, acts, open)}${plotted()}${rows(all, nowMs, page)}${lists(all, nowMs, page)}</div>` : nothing}
     </main>
-    ${all ? html`<footer><p>snapreplay ${all.facts.version} · ${all.facts.app_id} code ${all.facts.app_version} · cluster ${all.facts.cluster_id ?? "not reached"} · process ${all.facts.process_id} on ${all.facts.host}</p>
+    ${all ? html`<footer><p>snapreplay ${all.facts.version} · app ${all.facts.app_id} ${all.facts.app_version} · cluster ${all.facts.cluster_id ?? "not reached"} · process ${all.facts.process_id} on ${all.facts.host}</p>
       <p>Times are local (${Intl.DateTimeFormat().resolvedOptions().timeZone}); point at one for UTC. <a href="openapi.json">openapi.json</a> · <a href="metrics">metrics</a></p></footer>` : nothing}`;
 }
 
@@ -190,6 +196,8 @@ function notice(all) {
   const now = found?.state ?? was;
   const details = (found?.parts ?? []).map((each) => each.detail).filter(Boolean);
   const level = { succeeded: "good", failed: "bad" }[now] ?? "busy";
+  if (level === "good") state.notice.endedAt ??= Date.now();
+  if (level === "good" && Date.now() - state.notice.endedAt > NOTICE_MS) return nothing;
   return html`<p class="notice ${level}" role="status"><span>${badge(level, `${what}: ${now}`)}${details.length ? html` ${details[0]}` : nothing}</span>
     <button type="button" aria-label="Close this message" @click=${() => { state.notice = null; draw(); }}>✕</button></p>`;
 }

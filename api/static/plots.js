@@ -17,7 +17,8 @@ export class Plots {
   #drawn = [];
 
   // Take one answer; a partition that moved counts from its next answer on.
-  add(partitions, nowMs) {
+  add(all, nowMs) {
+    const partitions = all.filter((each) => each.records_total !== null);
     const totals = new Map(partitions.map((each) => [`${each.process_id} ${each.partition}`, each.records_total]));
     const at = nowMs / 1000;
     const before = this.#before;
@@ -29,7 +30,7 @@ export class Plots {
     const sum = (of) => partitions.reduce((all, each) => all + of(each), 0);
     this.#push(at, {
       records: isGap ? null : applied / (at - before.at),
-      lag: sum((each) => each.lag),
+      lag: sum((each) => each.lag ?? 0),
       size: sum((each) => each.state_bytes),
     });
     this.draw();
@@ -56,6 +57,7 @@ export class Plots {
   }
 
   draw() {
+    if (this.#times.length < 2) return;
     for (const { name, plot, element } of this.#drawn) {
       if (element.clientWidth && element.clientWidth !== plot.width) plot.setSize({ width: element.clientWidth, height: HEIGHT });
       plot.setData([this.#times, this.#values[name]]);
@@ -71,12 +73,12 @@ function made({ element, write }) {
   const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "11px system-ui, DejaVu Sans, sans-serif" };
   const options = {
     width: element.clientWidth || 300, height: HEIGHT, legend: { show: false }, cursor: { drag: { x: false, y: false } },
-    scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 0, 4) * 1.15] } },
+    scales: { y: { range: (_plot, _low, high) => [0, Math.max(high ?? 0, 4) * 1.15] } },
     axes: [
       { ...axis, space: 70, values: (_, at) => at.map((each) => new Date(each * 1000).toLocaleTimeString("en-GB")) },
-      { ...axis, size: 62, space: 32, values: (_, at) => at.map(write) },
+      { ...axis, size: 54, space: 32, values: (_, at) => at.map(write) },
     ],
     series: [{}, { stroke: mark, width: 2, fill: `${mark}22`, points: { show: false } }],
   };
-  return new uPlot(options, [[], []], element);
+  return new uPlot(options, null, element);
 }

@@ -3,6 +3,8 @@
 const KEY = "snapreplay.token";
 const PERIOD_MS = 2000;
 const PATIENCE_MS = 8000;
+const STREAM_PAUSE_MS = 5000;
+const REFUSED_PAUSE_MS = 60_000;
 
 const QUESTIONS = {
   facts: "api/v1",
@@ -69,7 +71,8 @@ async function all() {
   return { told, refused, offsetMs };
 }
 
-// Calls `heard(outcome)` with each answer: {told, refused, offsetMs}, or {lost}.
+// Calls `heard(outcome)` with each answer: {told, refused, offsetMs}, or {lost}. What the process tells while it goes on
+// makes the next question come earlier; without that stream the questions go on all the same.
 export function follow(heard) {
   let timer = 0;
   let asking = null;
@@ -84,8 +87,45 @@ export function follow(heard) {
       });
     return asking;
   }
-  document.addEventListener("visibilitychange", () => document.hidden || once());
+  // A browser has six connections to a host for all its tabs: only the one that is looked at keeps a stream.
+  let stream = null;
+  function seen() {
+    stream?.abort();
+    stream = null;
+    if (document.hidden) return;
+    once();
+    stream = new AbortController();
+    listen(once, stream.signal);
+  }
+  document.addEventListener("visibilitychange", seen);
   addEventListener("online", once);
-  once();
+  seen();
   return once;
+}
+
+// Calls `news` with each event of the process, and after each end of the stream.
+async function listen(news, signal) {
+  while (!signal.aborted) {
+    let pauseMs = STREAM_PAUSE_MS;
+    try {
+      const headers = token.get() ? { Authorization: `Bearer ${token.get()}` } : {};
+      const response = await fetch("api/v1/events", { headers, signal, cache: "no-store" });
+      if (response.ok) await readEvents(response.body.pipeThrough(new TextDecoderStream()).getReader(), news);
+      else pauseMs = REFUSED_PAUSE_MS;
+    } catch {
+      // The answers to the questions say what is wrong.
+    }
+    if (signal.aborted) return;
+    news();
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+  }
+}
+
+// An event that is missed, because its name was cut in two, is no loss: the next question comes anyway.
+async function readEvents(reader, news) {
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    if (/^event:/m.test(value)) news();
+  }
 }

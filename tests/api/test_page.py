@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from snapreplay.api.app import create_app
 from snapreplay.api.page import Site, owns
 
 SITE = Site.read()
+ROOT = Path(__file__).resolve().parents[2]
 PATHS = ["/", *(f"/static/{SITE.digest}/{name}" for name in SITE.files)]
 
 
@@ -47,6 +49,16 @@ def test_all_that_is_vendored_has_its_licence():
     folders = {name.split("/")[1] for name in SITE.files if name.startswith("vendor/")}
     assert folders
     assert all(SITE.files[f"vendor/{folder}/LICENSE.txt"] for folder in folders)
+
+
+def test_failures_that_lose_nothing_are_failures():
+    """The page promises it of these by name: each name is that of an error in the code."""
+    model = SITE.files["model.js"].decode()
+    lists = re.findall(r"(?:AT_A_RECORD|NOT_LOST) = \[([^\]]*)\]", model)
+    names = set(re.findall(r'"(\w+)"', " ".join(lists)))
+    assert (len(lists), len(names)) == (2, 9)
+    code = "\n".join(path.read_text() for folder in ("service", "snapreplay") for path in (ROOT / folder).rglob("*.py"))
+    assert names <= set(re.findall(r"^class (\w+)\(", code, re.MULTILINE))
 
 
 def test_an_upgrade_shows_the_new_page(asleep):
