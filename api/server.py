@@ -142,7 +142,14 @@ class Keeper(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        pause = 0.0  # the peers take a port where nobody listens for the death of the service
+        try:
+            self._keep()
+        finally:
+            if self._listener is not None:
+                self._listener.close()
+
+    def _keep(self) -> None:
+        pause = PAUSE_SECONDS_MIN
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
@@ -152,10 +159,18 @@ class Keeper(threading.Thread):
             if self._stopping.is_set():
                 return
             if time.monotonic() - began > LONG_LIFE_SECONDS:
-                pause = 0.0
+                pause = PAUSE_SECONDS_MIN
+            self._listen()
             log.error("the HTTP process has ended, the next one starts in %.1f s: %s", pause, why)
             self._stopping.wait(pause)
-            pause = min(max(2 * pause, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX)
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+    def _listen(self) -> None:
+        """Let connections wait for the next process. To the other processes of the group, a refused one says that the
+        whole service is dead."""
+        if self._listener is None:
+            with suppress(UsageError):  # the next process tries again, and says so
+                self._listener = bind(*self._bound)
 
     def _live(self) -> str:
         """Live through one process, from its start to its end. Returns how it ended."""
@@ -210,7 +225,7 @@ class Keeper(threading.Thread):
                     case wire.Logged():
                         logging.getLogger(message.logger).log(message.level, "%s", message.message)
                     case wire.Suspected():
-                        self._control.suspect(message.process_id, message.why)
+                        self._control.suspect(message.process_id, message.why, is_silent=message.is_silent)
                     case question:
                         line.sendall(self._answer_to(question))
         except TimeoutError:

@@ -235,6 +235,9 @@ class ConsumerGroup(Protocol):
             Unreachable: no answer.
         """
 
+    def rejoin(self) -> None:
+        """Have the partitions assigned anew, by what this process holds now."""
+
 
 class TopicWatch(Protocol):
     """Asks again and again which topics exist, on connections that are kept. One task at a time."""

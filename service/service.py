@@ -276,11 +276,12 @@ class Service(Generic[S]):
 
     async def _handed_over(self, within_seconds: float) -> bool:
         """Process until the others have our partitions: their warm copies are soon LIVE. Say whether they have all."""
-        membership = self._membership
+        membership, supervisor = self._membership, self._supervisor
         if not self.settings.standby.replicas or not self._background.alive or membership is None:
             return False
         await self._background.run(membership.hand_over(min(HAND_OVER_SECONDS, within_seconds / 4)))
-        return membership.trouble is None and not membership.assignment
+        is_left = supervisor is not None and supervisor.taken_over  # the group does not know of these
+        return membership.trouble is None and not membership.assignment and not is_left
 
     def _raise_unsaved(self) -> None:
         unsaved = self._supervisor.unsaved if self._supervisor is not None else []
@@ -321,8 +322,7 @@ class Service(Generic[S]):
         def take(partitions: set[int], share: Share) -> None:
             if membership.aside is None:  # else this news is from before
                 self._control.member_of(partitions)
-                supervisor.assigned(partitions)
-                supervisor.copies(share, membership.rejoin)
+                supervisor.assigned(partitions, share)
 
         async def assigned(partitions: set[int]) -> None:
             loop.call_soon_threadsafe(take, set(partitions), membership.share)

@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import snapreplay
@@ -106,8 +107,16 @@ class ServiceControl:
             case Retry(partition):
                 return self.retry(partition)
 
-    def suspect(self, process_id: str, why: str) -> None:
-        log.warning("process %s of the group seems to be dead: %s", process_id, why)
+    def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:
+        """Only a process that the group hears takes over: else it may be the one that is cut off."""
+        membership = self._membership
+        if self._loop is None or self._supervisor is None or membership is None:
+            return
+        trouble = membership.trouble or membership.aside
+        if trouble is None:
+            self._loop.call_soon_threadsafe(partial(self._supervisor.take_over, process_id, why, is_silent=is_silent))
+        else:
+            log.warning("process %s seems to be dead (%s), but nothing is taken over: %s", process_id, why, trouble)
 
     def facts(self) -> ServiceFacts:
         view = self._view
@@ -292,10 +301,11 @@ class ServiceControl:
         return Check("runner loop", silent_seconds < seconds_max, f"last turn {silent_seconds:.1f} s ago")
 
     def _numbers(self) -> list[int]:
-        """Return the partitions that the group gives us, and those that are still held."""
+        """Return the partitions that the group gives us, those that were taken over, and those that are still held."""
         ends = (Phase.LIVE, Phase.CLOSED)
         held = {s.partition for s in self._board.all() if s.error and s.phase not in ends}
-        return sorted(held.union(self._assigned or ()))
+        taken_over = self._supervisor.taken_over if self._supervisor is not None else ()
+        return sorted(held.union(self._assigned or (), taken_over))
 
     def _partition_check(self, number: int) -> Check:
         status = self._board.get(number)

@@ -20,8 +20,9 @@ from snapreplay.service.core.assignment import Holding, Share
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.partition.runner import EndedUnasked, PartitionRunner
+from snapreplay.service.partition.runner import PartitionRunner, tell_defect
 from snapreplay.service.partition.standby import Standby, Standbys, replicas_of
+from snapreplay.service.partition.takeovers import Takeovers
 from snapreplay.service.ports import Cluster, ConsumerGroup, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
@@ -36,6 +37,7 @@ log = logging.getLogger("snapreplay.supervisor")
 # Kafka clients refresh metadata as often; a changed partition count moves keys at once.
 WATCH_SECONDS = 30.0
 TOPIC_WATCH_SECONDS = 1.0
+_NOTHING = Share()
 
 
 class Supervisor:
@@ -83,6 +85,11 @@ class Supervisor:
         self._undo: dict[asyncio.Task[None], Callable[[], None]] = {}  # of their release
         self._refused: SnapreplayError | None = None
         self._standbys = Standbys(self._copying, board, lambda number: number in (*self._runners, *self._ending))
+        self._given: tuple[set[int], Share] = set(), Share()  # the last assignment
+        patience_seconds = settings.group.session_timeout_ms / 1000
+        self._takeovers = Takeovers(
+            app.app_id, self._standbys, board, patience_seconds, self._start, self._again, self._rejoin
+        )
         self._replicas = replicas_of(app, settings)
         self._retries: set[asyncio.Task[None]] = set()
         self._unsaved_before: list[SnapreplayError] = []
@@ -102,21 +109,24 @@ class Supervisor:
         epochs = {status.partition: status.owner_epoch for status in owned if status.owner_epoch is not None}
         return Holding(frozenset(s.partition for s in owned), self._standbys.warm, self._replicas, epochs)
 
-    def copies(self, share: Share, rejoin: Callable[[], None]) -> None:
-        """Hold the copies of this share, and no others. `rejoin` is called when those that are to be owned are warm."""
-        if not self._stopped and (share.owned or share.copies):  # else the topic may be gone, and is given back
-            self._standbys.hold(set(share.copies), frozenset(share.next), rejoin)
+    @property
+    def taken_over(self) -> frozenset[int]:
+        """The partitions that are processed here although the group has not given them to us yet. Any thread."""
+        return self._takeovers.partitions
 
     @property
     def runners(self) -> Mapping[int, PartitionRunner]:
         """The runners of the partitions that are ours now."""
         return self._runners
 
-    def assigned(self, partitions: set[int]) -> None:
-        """Take the whole new assignment. Partitions that we keep run on. Nothing starts after `stop`: we are
-        members a little longer, and a rebalance in that time would start runners that nobody ends."""
+    def assigned(self, partitions: set[int], share: Share = _NOTHING) -> None:
+        """Take the whole new assignment, and hold the copies of this share, no others. Partitions that we keep run on.
+        Nothing starts after `stop`: we are members a little longer, and a rebalance in that time would start runners
+        that nobody ends."""
         if self._stopped:
             return
+        self._given = partitions, share
+        partitions = partitions | self._takeovers.assigned(partitions, share)
         if self._shrinking is not None:
             self._shrinking.cancel()
         if set(self._runners) - partitions:
@@ -127,6 +137,13 @@ class Supervisor:
         for number in sorted(partitions - set(self._runners)):
             if not self._taken_back(number):
                 self._start(number)
+        if share.owned or share.copies:  # else the topic may be gone, and is given back
+            self._standbys.hold(set(share.copies), frozenset(share.next), self._rejoin)
+
+    def take_over(self, process_id: str, why: str, *, is_silent: bool) -> None:
+        """Take over what another process owned that seems to be dead. The group hears of it when we have claimed."""
+        if not self._stopped and self._refused is None:
+            self._takeovers.suspect(process_id, why, is_silent=is_silent)
 
     def suspect(self) -> None:
         """Ask the log in each partition who owns it: another process seems to use our instance id."""
@@ -152,6 +169,7 @@ class Supervisor:
         """End every runner: the batch under way is finished, a last snapshot written if asked for. What is not
         done by the deadline is cut off: the log is complete without it."""
         self._stopped = True
+        self._takeovers.end()
         copies = asyncio.get_running_loop().create_task(self._standbys.end())
         for retry in self._retries:
             retry.cancel()
@@ -197,8 +215,16 @@ class Supervisor:
                 await asyncio.sleep(TOPIC_WATCH_SECONDS)
                 continue
             break
-        for number in sorted(set(self._runners) - partitions) if there else ():
+        for number in sorted(set(self._runners) - partitions - self.taken_over) if there else ():
             self._release(number)
+
+    def _again(self) -> None:
+        """Take the last assignment once more: what was taken over is not ours."""
+        self.assigned(*self._given)
+
+    def _rejoin(self) -> None:
+        if self.group is not None:
+            self.group.rejoin()
 
     def _context(self, number: int) -> Context:
         return Context(
@@ -228,7 +254,7 @@ class Supervisor:
         task = self._tasks[number] = asyncio.get_running_loop().create_task(
             _after(earlier, self._standbys.taken(number), runner), name=f"partition-{number}"
         )
-        task.add_done_callback(lambda _: _tell_defect(task, runner))
+        task.add_done_callback(partial(tell_defect, runner))
 
     def _taken_back(self, number: int) -> bool:
         """Let a runner go on that still holds the state of a partition that is ours again: another one would wait
@@ -369,13 +395,3 @@ async def _after(earlier: asyncio.Task[None] | None, standby: Standby | None, ru
             await standby.end()
         raise
     await runner.run()
-
-
-def _tell_defect(task: asyncio.Task[None], runner: PartitionRunner) -> None:
-    """Tell of a runner that ended by a defect, as nobody awaits it before `stop`: without this its partition would
-    stop unnoticed, whatever ended it."""
-    error = None if task.cancelled() else task.exception()
-    if error is None and not runner.is_asked_to_end:
-        error = EndedUnasked("its task ended, but nobody had asked it to")
-    if error is not None:
-        runner.died(error)

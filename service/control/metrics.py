@@ -21,8 +21,8 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from snapreplay.service.control.protocol import Family, StatusDocument
-from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, PartitionStatus, StoreStatus
-from snapreplay.service.core.phase import RECOVERING, Phase
+from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, PartitionStatus, StandbyStatus, StoreStatus
+from snapreplay.service.core.phase import RECOVERING, CopyState, Phase
 
 EVENTS = CollectorRegistry()
 """What happened in this process, with the standard `process_`, `python_gc_` and `python_info`."""
@@ -92,6 +92,33 @@ FAILURES = _counter(
     "kind",
     "reaction",
 )
+
+
+TAKEOVERS = Counter(
+    "snapreplay_takeovers_total",
+    "Partitions taken over by a warm copy from a process that seemed to be dead.",
+    ("app",),
+    registry=EVENTS,
+)
+FALSE_ALARMS = Counter(
+    "snapreplay_false_alarms_total",
+    "Processes that were taken over from, and were members of the group still.",
+    ("app",),
+    registry=EVENTS,
+)
+
+
+class TakeoverMetrics:
+    """Counts takeovers from processes that seem to be dead. Both series start at 0."""
+
+    def __init__(self, app_id: str) -> None:
+        self._takeovers, self._false_alarms = TAKEOVERS.labels(app_id), FALSE_ALARMS.labels(app_id)
+
+    def begun(self) -> None:
+        self._takeovers.inc()
+
+    def false_alarm(self) -> None:
+        self._false_alarms.inc()
 
 
 class PartitionMetrics:
@@ -299,6 +326,7 @@ class DocumentCollector(Collector):
         facts = self._document.facts
         partitions = [each for each in self._document.partitions if each.phase is not Phase.CLOSED]
         yield from _process_gauges(self._document, len(partitions))
+        yield from _copies(facts.app_id, self._document.standbys)
         for each in _PARTITIONS:
             yield _filled(each, facts.app_id, partitions)
         yield from shown(self._happened)
@@ -311,6 +339,16 @@ def _process_gauges(document: StatusDocument, assigned: int) -> Iterator[GaugeMe
     app, ready = {"app": facts.app_id}, all(check.ok for check in document.ready_checks)
     yield _one("snapreplay_partitions_assigned", "Partitions this process owns.", app, assigned)
     yield _one("snapreplay_ready", "1 when /readyz would answer 200, else 0.", app, float(ready))
+
+
+def _copies(app: str, copies: Sequence[StandbyStatus]) -> Iterator[GaugeMetricFamily]:
+    held = GaugeMetricFamily("snapreplay_standbys", "Warm copies held here, by state.", labels=("app", "state"))
+    lag = GaugeMetricFamily("snapreplay_standby_lag_offsets", "Offsets of the log behind the copy.", labels=_PARTITION)
+    for state in CopyState:
+        held.add_metric((app, state), sum(each.state == state for each in copies))
+    for each in copies:
+        lag.add_metric((app, str(each.partition)), each.lag_offsets)
+    yield from (held, lag)
 
 
 def _one(name: str, says: str, labels: Mapping[str, str], value: float) -> GaugeMetricFamily:

@@ -201,8 +201,11 @@ class Control(Protocol):
             UnknownPartition, PartitionNotLive, NotFailed, Busy: nothing was started.
         """
 
-    def suspect(self, process_id: str, why: str) -> None:
-        """Hear that a peer seems to be dead, so that standbys here may take over. A mistake costs one takeover."""
+    def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:
+        """Hear that a peer seems to be dead, so that standbys here may take over. A mistake costs one takeover.
+
+        `is_silent`: nothing is heard of it, but nothing says that it is dead either. Else nobody listens there.
+        """
 
 
 class StatusSource(Protocol):

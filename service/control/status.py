@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from snapreplay.service.core.adoption import Reason
-from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.phase import CopyState, Phase
 
 
 def said(description: str | None = None, **schema: Any) -> msgspec.Meta:
@@ -345,7 +345,7 @@ class StandbyStatus(msgspec.Struct, frozen=True):
     """A warm copy of a partition that another process owns. What is null is not known (yet)."""
 
     partition: Count
-    state: Annotated[str, one_of("loading", "warm", "ahead")] = "loading"
+    state: Annotated[str, one_of(*CopyState)] = CopyState.LOADING
     batch: Annotated[Count | None, said("The last batch that was applied, its digest compared.")] = None
     lag_offsets: Annotated[Count, said("Offsets of the increments topic behind it, when it last looked.")] = 0
     entries: Count = 0

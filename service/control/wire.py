@@ -54,6 +54,7 @@ class Suspected(msgspec.Struct, frozen=True, tag="suspected"):
 
     process_id: str
     why: str
+    is_silent: bool = False
 
 
 class Counted(msgspec.Struct, frozen=True, tag="counted"):

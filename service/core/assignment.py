@@ -66,6 +66,7 @@ class Share:
         next: those copies whose partitions move here as soon as the copies are warm.
         first: those copies that take over if the owner seems to be dead. Each partition is `first` in one process.
         peers: all processes of the group, this one included, by process id; empty: the leader's version is older.
+        claimed: the partitions whose claims by this process were known when the shares were made.
     """
 
     owned: tuple[int, ...] = ()
@@ -73,6 +74,7 @@ class Share:
     next: tuple[int, ...] = ()
     first: tuple[int, ...] = ()
     peers: tuple[Peer, ...] = ()
+    claimed: tuple[int, ...] = ()
 
 
 def assigned(members: Mapping[str, Member], partitions: Iterable[int]) -> dict[str, Share]:
@@ -172,6 +174,7 @@ class _Plan:
                 tuple(each for each in self.partitions if name in self.copies[each]),
                 tuple(each for each in self.partitions if self.next.get(each) == name),
                 tuple(each for each in self.partitions if self._first(each) == name),
+                claimed=tuple(sorted(self.members[name].epochs)),
             )
 
         return {name: of(name) for name in self.members}

@@ -51,6 +51,15 @@ def may_follow(before: Phase, after: Phase) -> bool:
     return after in ALLOWED[before]
 
 
+class CopyState(StrEnum):
+    """The step that a warm copy of another process's partition is at."""
+
+    LOADING = "loading"
+    WARM = "warm"
+    AHEAD = "ahead"
+    """The log ends before it."""
+
+
 class RestoreMode(StrEnum):
     """The way the state is brought forward from the snapshot to the last increment."""
 

@@ -361,3 +361,13 @@ class PartitionRunner:
         """Leave LIVE, so that nobody takes the partition for ready while it waits for its next recovery."""
         if self.phase is Phase.LIVE:
             self._reporter.phase(Phase.FENCING)
+
+
+def tell_defect(runner: PartitionRunner, ended: asyncio.Task[None]) -> None:
+    """Tell of a runner that ended by a defect, as nobody awaits it before `stop`: without this its partition would
+    stop unnoticed, whatever ended it."""
+    error = None if ended.cancelled() else ended.exception()
+    if error is None and not runner.is_asked_to_end:
+        error = EndedUnasked("its task ended, but nobody had asked it to")
+    if error is not None:
+        runner.died(error)

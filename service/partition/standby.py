@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Set
+import math
+from collections.abc import Callable, Iterable, Set
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from snapreplay.service.clock import wall_time
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.status import StandbyStatus, StatusBoard
 from snapreplay.service.core.owners import Limits
+from snapreplay.service.core.phase import CopyState
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.recovery.examine import Examiner, LogEndsBefore
@@ -53,6 +55,8 @@ class Standby:
         self._limits = Limits(backoff_ms_min=backoff.retry_backoff_ms, backoff_ms_max=backoff.retry_backoff_max_ms)
         self._task: asyncio.Task[None] | None = None
         self._said = Repeats()
+        self.seen_at = -math.inf
+        """When it last saw a commit of the owner that was new to it, by the loop's clock."""
         self.status = StandbyStatus(partition=context.partition)
 
     @property
@@ -124,16 +128,17 @@ class Standby:
         try:
             newer = await examiner.newer()
         except LogEndsBefore as error:
-            self._keep("ahead", error)
+            self._keep(CopyState.AHEAD, error)
             return
         except RetryableError as error:
             await examiner.forget_reader()
-            self._keep("warm", error)
+            self._keep(CopyState.WARM, error)
             return
         if copy is None or newer is None:
-            self._update(state="warm", error=None)
+            self._update(state=CopyState.WARM, error=None)
             return
         self._lag_offsets = newer.offset - copy.last.offset
+        self.seen_at = asyncio.get_running_loop().time()
         applied = await examiner.follow(newer)
         pointed_anew = newer.increment.pointers[:1] != copy.last.increment.pointers[:1]
         since = applied if pointed_anew else copy.records_since_snapshot + applied
@@ -144,14 +149,14 @@ class Standby:
         self._copy, self._lag_offsets = copy, 0
         digest = self._store.digest
         self._update(
-            state="warm",
+            state=CopyState.WARM,
             batch=copy.last.increment.batch,
             entries=digest.count if digest else 0,
             digest=str(digest) if digest else None,
             error=None,
         )
 
-    def _keep(self, state: str, error: RetryableError) -> None:
+    def _keep(self, state: CopyState, error: RetryableError) -> None:
         """Keep the copy: if the log has lost its end, nobody else may have that batch."""
         self._warn(f"the standby keeps its copy: {error}")
         self._update(state=state, error=problem_of(error))
@@ -159,7 +164,7 @@ class Standby:
     def _failed(self, error: BaseException) -> None:
         self._copy = None
         self._warn(f"the standby starts over: {error}")
-        self._update(state="loading", error=problem_of(error))
+        self._update(state=CopyState.LOADING, error=problem_of(error))
 
     def _warn(self, text: str) -> None:
         line = self._said.line(text, asyncio.get_running_loop().time())
@@ -194,6 +199,10 @@ class Standbys:
     def warm(self) -> frozenset[int]:
         """The partitions whose copies are warm. Any thread."""
         return frozenset(number for number, standby in tuple(self._held.items()) if standby.is_warm)
+
+    def seen_at(self, partitions: Iterable[int]) -> float:
+        """Return when the copies of these last saw a commit, by the loop's clock."""
+        return max((self._held[number].seen_at for number in partitions if number in self._held), default=-math.inf)
 
     def hold(self, partitions: Set[int], coming: frozenset[int], rejoin: Callable[[], None]) -> None:
         """Hold copies of these partitions, and of no others.

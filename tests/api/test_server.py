@@ -200,6 +200,24 @@ async def test_a_dead_http_process_is_replaced(end, monkeypatch, caplog):
     assert http_processes(os.getpid()) <= others
 
 
+async def test_connections_wait_until_there_is_another_http_process(monkeypatch):
+    """Refused, they would say that the whole service is dead. At the end the port is free."""
+    monkeypatch.setattr(module, "PAUSE_SECONDS_MIN", 3600.0)
+    others = http_processes(os.getpid())
+    async with served() as address:
+        http_process(os.getpid(), others).kill()
+
+        def accepted() -> bool:
+            with suppress(ConnectionRefusedError):
+                socket.create_connection(address).close()
+                return True
+            return False
+
+        await asyncio.to_thread(eventually, accepted, "a connection is accepted")
+        assert not http_processes(os.getpid()) - others
+    socket.create_server(address).close()
+
+
 async def test_half_a_character_in_an_error_is_shown_with_an_escape():
     """An app's error may quote whatever it read; the process stays alive for its probes."""
     broken = PartitionError("RecordError", "unknown \ud800", "", "stop", "", NOW)

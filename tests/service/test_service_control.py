@@ -22,7 +22,9 @@ from snapreplay.service.control.status import (
     SnapshotUsed,
     StatusBoard,
 )
+from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
@@ -43,9 +45,10 @@ class Bench:
         self.asked: list[Any] = []
         self.retried: list[Any] = []
         self.now = 1000.0
-        self.membership: Any = SimpleNamespace(trouble=None, aside=None, come_back=lambda: None)
-        identity = Identity.of_this_process("one")
-        self.control = ServiceControl(apps.ledger("ledger"), identity, self.board, Pulse(lambda: self.now))
+        self.membership: Any = SimpleNamespace(trouble=None, aside=None, come_back=lambda: None, share=Share())
+        self.identity = Identity.of_this_process("one")
+        self.suspected: list[Any] = []
+        self.control = ServiceControl(apps.ledger("ledger"), self.identity, self.board, Pulse(lambda: self.now))
 
     def open(self):
         """Let requests reach runners that always say that they are LIVE."""
@@ -58,9 +61,13 @@ class Bench:
             return SimpleNamespace(request_snapshot=asked)
 
         supervisor: Any = SimpleNamespace(
-            runners={number: runner(number) for number in (0, 2)}, retry=lambda *asked: self.retried.append(asked)
+            runners={number: runner(number) for number in (0, 2)},
+            retry=lambda *asked: self.retried.append(asked),
+            taken_over=frozenset(),
+            take_over=lambda process_id, why, *, is_silent: self.suspected.append((process_id, why, is_silent)),
         )
         at_once: Any = SimpleNamespace(call_soon_threadsafe=lambda call, *arguments: call(*arguments))
+        self.supervisor = supervisor
         self.control.open(supervisor, self.membership, at_once)
 
     def ready(self):
@@ -88,6 +95,8 @@ def test_ready_is_a_member_whose_partitions_are_all_live(bench):
     assert bench.ready()[-1] == ("partition 3", False)
     bench.control.member_of(set())
     assert bench.control.ready(), "a member without partitions is ready"
+    bench.supervisor.taken_over = frozenset({3})
+    assert bench.ready()[-1] == ("partition 3", False), "it is processed here, as the group will hear"
 
 
 def test_ready_says_why_a_partition_is_not_live(bench):
@@ -121,6 +130,25 @@ def test_ready_says_what_is_missing():
     assert bench.control.ready_checks()[2].detail == "stepped down for process 7"
     # Killed and started again, it would be the younger one and throw out the other.
     assert [(c.ok, c.detail) for c in bench.control.live_checks()][1:] == [(True, bench.membership.aside)]
+
+
+@pytest.mark.parametrize("trouble", [{}, {"trouble": "no broker answers"}, {"aside": "stepped down"}])
+def test_only_who_is_heard_by_the_group_suspects_others(bench, caplog, trouble):
+    """Else it may be the one that is cut off. The log says why nothing is taken over."""
+    vars(bench.membership).update(trouble)
+    bench.control.suspect("p1", "connection refused")
+    bench.control.suspect("p1", "silent for 3.0 s", is_silent=True)
+    acted = [("p1", "connection refused", False), ("p1", "silent for 3.0 s", True)]
+    assert bench.suspected == ([] if trouble else acted)
+    assert all(why in caplog.text for why in trouble.values())
+
+
+def test_nobody_is_its_own_peer(bench):
+    """Nor is the process whose name it has: it was started again, and the group has not heard of that yet."""
+    me, other = bench.identity, Peer("p2", "two", "host", "")
+    former = Peer("p1", me.instance_id, me.host, "")
+    bench.membership.share = Share(peers=(former, other, Peer(me.process_id, me.instance_id, me.host, "")))
+    assert bench.control.document().peers == (other,)
 
 
 async def test_alive_is_a_loop_that_turns(bench):

@@ -156,6 +156,9 @@ class SimGroup:
     async def is_assigned_to_us(self, partition: int) -> bool:
         return await self.link.call("group", partial(self._asked, partition), ADMIN_SECONDS)
 
+    def rejoin(self) -> None:
+        """Do nothing: what this group assigns does not depend on what a process holds."""
+
 
 def undisturbed(loop: VirtualLoop, broker: Broker, settings: Settings) -> SimCluster:
     rng = random.Random(1)

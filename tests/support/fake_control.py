@@ -171,7 +171,7 @@ class FakeControl:
                     raise NotFailed(partition, status.phase)
                 return self._operations.create("retry", "", [partition])
 
-    def suspect(self, process_id: str, why: str) -> None:
+    def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:
         self.suspected.append((process_id, why))
 
     def partitions(self) -> Sequence[PartitionStatus]:

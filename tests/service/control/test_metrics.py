@@ -11,8 +11,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from snapreplay.service.clock import time_of
 from snapreplay.service.control.metrics import EVENTS, DocumentCollector, PartitionMetrics, Result, counted
-from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, BlockedTopic, InputStatus
-from snapreplay.service.core.phase import Phase
+from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, BlockedTopic, InputStatus, StandbyStatus
+from snapreplay.service.core.phase import CopyState, Phase
 from tests.support.fake_control import ASSIGNED, LIVE, LOADING, FakeControl
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -59,6 +59,24 @@ def test_a_store_has_its_own_series():
             strict=True,
         ):
             assert found.get((f"snapreplay_{name}", labels(0, store=store))) == value
+
+
+def test_copies_are_counted_by_state():
+    """Each state has a series; a copy shows how far it is behind."""
+    copies = (StandbyStatus(4, CopyState.WARM, lag_offsets=7), StandbyStatus(5))
+    document = msgspec.structs.replace(FakeControl().document(), standbys=copies)
+    found = {
+        (sample.name, sample.labels.get("state") or sample.labels.get("partition")): sample.value
+        for family in DocumentCollector(document, ()).collect()
+        for sample in family.samples
+        if "standby" in sample.name
+    }
+    states = {
+        ("snapreplay_standbys", "loading"): 1,
+        ("snapreplay_standbys", "warm"): 1,
+        ("snapreplay_standbys", "ahead"): 0,
+    }
+    assert found == states | {("snapreplay_standby_lag_offsets", "4"): 7, ("snapreplay_standby_lag_offsets", "5"): 0}
 
 
 def test_phase_is_one_of_all():
@@ -149,7 +167,7 @@ def test_fences_start_at_zero():
 
 def test_names_follow_the_rules():
     """Prefix, base units, counters end in _total, no label but those of a small fixed set."""
-    allowed = {"app", "partition", "phase", "result", "mode", "kind", "reaction", "store", "le"}
+    allowed = {"app", "partition", "phase", "result", "mode", "kind", "reaction", "store", "state", "le"}
     for family in DocumentCollector(FakeControl().document(), counted(EVENTS)).collect():
         if family.name.startswith(("process_", "python_")):
             continue

@@ -1,0 +1,167 @@
+"""Takes partitions over from a process that seems to be dead, before the group has noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from snapreplay.counted import counted
+from snapreplay.service.control.metrics import TakeoverMetrics
+from snapreplay.service.control.status import PartitionStatus, StatusBoard
+from snapreplay.service.core.assignment import Share
+from snapreplay.service.core.peers import Peer
+from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.suspicion import QUIET_SECONDS, FalseAlarms, Takeover
+from snapreplay.service.partition.standby import Standbys
+from snapreplay.service.runtime.tasks import watched
+
+log = logging.getLogger("snapreplay.partition")
+
+CLAIMS_SECONDS = 0.3
+"""So long the group is not told of a claim while more are to come: an owner that lives asks the group after 0.75 s."""
+
+
+class Takeovers:
+    """The takeovers of a process. For the runners' loop, but for `partitions`.
+
+    A takeover is a recovery from a warm copy like any other. It ends when an assignment confirms it, or denies it
+    although the group knows its claim. One without a claim ends after the session timeout: by then the group itself
+    has decided whether the owner is dead.
+    """
+
+    def __init__(
+        self,
+        app_id: str,
+        standbys: Standbys,
+        board: StatusBoard,
+        patience_seconds: float,
+        start: Callable[[int], None],
+        given_up: Callable[[], None],
+        rejoin: Callable[[], None],
+    ) -> None:
+        """Take what starts a partition's runner, is told that a takeover was given up, and asks for an assignment."""
+        self._standbys = standbys
+        self._board = board
+        self._patience_seconds = patience_seconds
+        self._start = start
+        self._given_up = given_up
+        self._rejoin = rejoin
+        self._metrics = TakeoverMetrics(app_id)
+        self._share = Share()
+        self._under_way: dict[int, Takeover] = {}
+        self._alarms: dict[str, FalseAlarms] = {}
+        self._listening: dict[str, asyncio.Task[None]] = {}
+        self._telling: asyncio.TimerHandle | None = None
+        board.subscribe(self._seen)
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """Those that are processed here although the group has not given them to us yet. Any thread."""
+        return frozenset(tuple(self._under_way))
+
+    def suspect(self, process_id: str, why: str, *, is_silent: bool) -> None:
+        """Take over what this process owned, and what this one is the first to take over, if the copies are warm.
+
+        `is_silent`: nothing is heard of it, but nothing says that it is dead either. It lives as long as it commits.
+        """
+        now = asyncio.get_running_loop().time()
+        peer = next((each for each in self._share.peers if each.process_id == process_id), None)
+        if peer is None or process_id in self._listening:
+            return
+        until = self._alarms.get(process_id, FalseAlarms()).until
+        if now < until:
+            log.warning("%s; that is ignored for %.0f s, as it was false before", _said(peer, why), until - now)
+        elif is_silent:
+            listening = asyncio.get_running_loop().create_task(self._when_quiet(peer, why, now))
+            self._listening[process_id] = watched(listening, "waiting for a sign of life")
+            listening.add_done_callback(lambda _: self._listening.pop(process_id, None))
+        else:
+            self._begin(peer, why, now)
+
+    def assigned(self, partitions: set[int], share: Share) -> frozenset[int]:
+        """Learn from an assignment; return the partitions that go on although it does not hold them."""
+        self._share = share
+        now = asyncio.get_running_loop().time()
+        known, judged = frozenset(share.claimed), set[str]()
+        for number, takeover in tuple(self._under_way.items()):
+            status = self._board.get(number)
+            is_fenced = status is not None and status.phase is Phase.FENCED
+            is_known = number in known
+            if takeover.is_ended(is_given=number in partitions, is_known=is_known, is_fenced=is_fenced):
+                del self._under_way[number]
+                if is_known:
+                    judged.add(takeover.process_id)
+        for peer in share.peers:
+            if peer.process_id in judged:
+                self._false_alarm(peer, now)
+        self._alarms = {name: each for name, each in self._alarms.items() if not each.is_over(now)}
+        return self.partitions
+
+    def end(self) -> None:
+        """Take nothing over any more."""
+        self._share = Share()
+        for task in self._listening.values():
+            task.cancel()
+        if self._telling is not None:
+            self._telling.cancel()
+
+    async def _when_quiet(self, peer: Peer, why: str, since: float) -> None:
+        """Take over unless a copy sees a commit of this owner."""
+        loop = asyncio.get_running_loop()
+        while (seconds := QUIET_SECONDS - (loop.time() - self._standbys.seen_at(peer.owned))) > 0:
+            await asyncio.sleep(seconds)
+        if self._standbys.seen_at(peer.owned) > since:
+            log.info("%s; but it has committed since", _said(peer, why))
+        else:
+            self._begin(peer, why, loop.time())
+
+    def _begin(self, peer: Peer, why: str, now: float) -> None:
+        wanted = sorted(set(peer.owned) & set(self._share.first) & self._standbys.warm)
+        if not wanted:
+            return
+        log.warning("%s; %s taken over: %s", _said(peer, why), counted(len(wanted), "partition"), wanted)
+        for number in wanted:
+            takeover = self._under_way[number] = Takeover(peer.process_id, now)
+            self._metrics.begun()
+            asyncio.get_running_loop().call_later(self._patience_seconds, self._expire, number, takeover)
+            self._start(number)
+
+    def _seen(self, status: PartitionStatus) -> None:
+        """Tell the group of a claim, at once if it is the last one: of two owners the later claim counts there."""
+        takeover = self._under_way.get(status.partition)
+        if takeover is None or takeover.has_claimed or status.owner_epoch is None:
+            return
+        self._under_way[status.partition] = replace(takeover, has_claimed=True)
+        if all(each.has_claimed for each in self._under_way.values()):
+            self._tell()
+        elif self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(CLAIMS_SECONDS, self._tell)
+
+    def _tell(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+        self._telling = None
+        self._rejoin()
+
+    def _expire(self, number: int, takeover: Takeover) -> None:
+        """Give up a takeover that has not come to its claim."""
+        if self._under_way.get(number) == takeover:
+            log.warning("partition %d: it was not taken over within %.1f s", number, self._patience_seconds)
+            del self._under_way[number]
+            self._given_up()
+
+    def _false_alarm(self, peer: Peer, now: float) -> None:
+        alarms = self._alarms[peer.process_id] = self._alarms.get(peer.process_id, FalseAlarms()).another(now)
+        self._metrics.false_alarm()
+        log.warning(
+            "process %s is a member of the group still: it seemed to be dead, and was fenced without need;"
+            " for %.0f s this is not done again",
+            peer.process_id,
+            alarms.until - now,
+        )
+
+
+def _said(peer: Peer, why: str) -> str:
+    return f"process {peer.process_id} ({peer.instance_id} on host {peer.host}) seems to be dead: {why}"

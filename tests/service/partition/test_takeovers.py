@@ -1,0 +1,259 @@
+"""A partition is taken over from a process that seems to be dead, before the group has noticed."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from snapreplay.service.control.metrics import FALSE_ALARMS, TAKEOVERS
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core.assignment import Share
+from snapreplay.service.core.peers import Peer
+from snapreplay.service.core.suspicion import PAUSE_SECONDS_MIN, QUIET_SECONDS
+from snapreplay.service.supervisor import Supervisor
+from tests.support import apps, reference
+from tests.support.in_memory import virtual
+from tests.support.stage import until
+
+WARM = {"standby": {"replicas": 1}}
+SESSION_SECONDS = 3.0
+
+
+class Side:
+    """A process without a group: the test says what is assigned, and what the coordinator would answer."""
+
+    def __init__(self, bench, context):
+        self.bench, self.board = bench, StatusBoard()
+        self.me = Peer(context.identity.process_id, context.identity.instance_id, "host", "")
+        self.told: list[dict[int, int]] = []
+        self.gives: set[int] = set()
+        self.phases: list[str] = []
+        self.board.subscribe(lambda status: self.phases.append(status.phase.value))
+        self.supervisor: Any = Supervisor(
+            context.app, context.settings, context.cluster, context.view, context.identity, self.board, lambda *_: None
+        )
+        self.supervisor.group = self
+
+    async def is_assigned_to_us(self, partition):
+        return partition in self.gives
+
+    def rejoin(self):
+        """Note what the group is told."""
+        self.told.append(dict(self.supervisor.holding.epochs))
+
+    @property
+    def status(self):
+        return self.board.get(0)
+
+    async def phase(self, name):
+        await until(lambda: self.status and self.status.phase == name, name)
+        return self.status
+
+    async def position(self, offset):
+        await until(lambda: self.status.inputs and self.status.inputs[0].position >= offset, offset)
+
+    def suspects(self, other, *, is_silent=False):
+        self.supervisor.take_over(other.me.process_id, "connection refused", is_silent=is_silent)
+
+    def copies(self, *owners, first=(0,), claimed=()):
+        """An assignment that leaves partition 0 to the first of `owners`; the others are there, too."""
+        peers = [each.me for each in owners]
+        peers[0] = Peer(peers[0].process_id, peers[0].instance_id, "host", "", owned=(0,))
+        return Share((), (0,), (), first, tuple(peers), claimed)
+
+    async def warm(self, batch):
+        def there():
+            copies = self.board.standbys()
+            return bool(copies) and (copies[0].state, copies[0].batch) == ("warm", batch)
+
+        await until(there, f"a warm copy of batch {batch}")
+
+
+def counts():
+    return [metric.labels("app")._value.get() for metric in (TAKEOVERS, FALSE_ALARMS)]
+
+
+@asynccontextmanager
+async def two(bench, **standby):
+    """An owner with ten records, and a process with a warm copy of them, which is the first to take over."""
+    await bench.prepare(None, **WARM)
+    one, other = [Side(bench, await bench.context(name)) for name in ("one", "two")]
+    try:
+        one.gives = {0}
+        one.supervisor.assigned({0})
+        await one.phase("live")
+        await bench.feed(10)
+        await one.position(10)
+        other.supervisor.assigned(set(), other.copies(one, other, **standby))
+        await other.warm(one.status.batch)
+        yield one, other
+    finally:
+        for each in (one, other):
+            await each.supervisor.stop(final_snapshot=False, deadline_seconds=20.0)
+
+
+async def exactly_once(bench, side):
+    """Outputs one per input record, in order, and the state, as folded by hand."""
+    await side.position(bench.sent)
+    inputs = await bench.read(bench.input)
+    outputs, states = reference.balances(bench.input, inputs, apps.add, lambda _: False)
+    found = await bench.read(bench.output)
+    assert reference.decoded(found[0]) == outputs[0]
+    assert reference.as_plain(side.supervisor.runners[0].store.committed_view()) == states[0]
+
+
+@virtual
+async def test_the_first_successor_goes_on_and_tells_the_group_of_its_claim(bench):
+    """Nothing is loaded. The group hears of it once the log has the claim, so that the later owner counts there."""
+    before = counts()
+    async with two(bench) as (one, other):
+        await one.supervisor.stop(final_snapshot=False, deadline_seconds=20.0)
+        other.suspects(one)
+        assert (await other.phase("live")).restore.warm == "copied"
+        assert other.told == [{0: other.status.owner_epoch}]
+        assert other.supervisor.taken_over == {0}
+        await bench.feed(10)
+        await exactly_once(bench, other)
+        other.supervisor.assigned({0}, Share((0,), peers=(other.me,), claimed=(0,)))
+        assert other.supervisor.taken_over == set()
+        assert [now - then for now, then in zip(counts(), before, strict=True)] == [1, 0]
+
+
+@pytest.mark.parametrize("why", ["not first", "not warm", "unknown"])
+@virtual
+async def test_nothing_is_taken_over_by_who_is_not_to(bench, why):
+    """Another one is first, or the session timeout decides."""
+    async with two(bench, first=() if why == "not first" else (0,)) as (one, other):
+        if why == "not warm":
+            other.supervisor._standbys._held[0]._lag_offsets = 1_000_000
+        other.suspects(other if why == "unknown" else one)
+        assert other.status is None
+        await asyncio.sleep(5)
+        assert one.phases[-1] == "live"
+        assert (other.status, other.told) == (None, [])
+
+
+@virtual
+async def test_a_living_owner_is_fenced_and_does_not_fence_back(bench):
+    """Every record counts once. While the group rebalances, the coordinator gives the partition to nobody."""
+    before = counts()
+    async with two(bench) as (one, other):
+        one.gives = set()
+        other.suspects(one)
+        await other.phase("live")
+        epoch = other.status.owner_epoch
+        await bench.feed(10)
+        await one.phase("fenced")
+        await asyncio.sleep(120)
+        one.supervisor.assigned(set(), one.copies(other, one))
+        other.supervisor.assigned({0}, Share((0,), peers=(one.me, other.me), claimed=(0,)))
+        await bench.feed(10)
+        await exactly_once(bench, other)
+        assert (other.phases[-1], other.status.owner_epoch) == ("live", epoch)
+        assert [now - then for now, then in zip(counts(), before, strict=True)] == [1, 1]
+        await one.warm(other.status.batch)
+
+
+@virtual
+async def test_a_false_alarm_is_not_repeated_at_once(bench):
+    """The process was seen in an assignment. Its next suspicion acts after 10 s."""
+    async with two(bench) as (one, other):
+        one.gives = set()
+        other.suspects(one)
+        await other.phase("live")
+        # The group gives it back to the owner, whom the other one fences once more.
+        one.gives = {0}
+        other.supervisor.assigned(set(), other.copies(one, other, claimed=(0,)))
+        one.supervisor.assigned({0})
+        await bench.feed(10)
+        await until(lambda: one.status.phase == "live" and one.status.inputs[0].position == 20, "the owner again")
+        await other.warm(one.status.batch)
+        other.suspects(one)
+        await asyncio.sleep(PAUSE_SECONDS_MIN / 2)
+        assert other.status is None
+        await asyncio.sleep(PAUSE_SECONDS_MIN / 2)
+        other.suspects(one)
+        assert (await other.phase("live")).restore.warm == "copied"
+
+
+@virtual
+async def test_an_assignment_from_before_the_claim_does_not_end_a_takeover(bench):
+    """One that was made by a leader that knows the claim does."""
+    async with two(bench) as (one, other):
+        other.suspects(one)
+        stale = other.copies(one, other)
+        other.supervisor.assigned(set(), stale)
+        await other.phase("live")
+        other.supervisor.assigned(set(), stale)
+        await asyncio.sleep(SESSION_SECONDS + 1)
+        assert other.status.phase == "live"
+        other.supervisor.assigned(set(), other.copies(one, other, claimed=(0,)))
+        await until(lambda: other.status is None, "the release")
+
+
+@virtual
+async def test_a_takeover_that_does_not_come_to_its_claim_is_given_up(bench, monkeypatch):
+    """By then the group has decided. The copy is loaded anew."""
+    async with two(bench) as (one, other):
+
+        async def never(*_):
+            await asyncio.Event().wait()
+
+        with monkeypatch.context() as hangs:
+            hangs.setattr("snapreplay.service.recovery.driver.fenced_by_owner", never)
+            other.suspects(one)
+            await other.phase("fencing")
+            await until(lambda: other.status is None, "the release", SESSION_SECONDS + 5)
+        await other.warm(one.status.batch)
+        assert one.phases[-1] == "live"
+
+
+@virtual
+async def test_who_is_fenced_in_the_middle_of_a_takeover_gives_it_up(bench):
+    """The owner lives, and the coordinator has given it the partition: nobody fences it in return."""
+    async with two(bench) as (one, other):
+        other.suspects(one)
+        await other.phase("live")
+        epoch = other.status.owner_epoch
+        await bench.feed(10)  # the coordinator has not heard of the takeover, and the owner fences in return
+        await until(lambda: one.status.phase == "live" and one.status.owner_epoch > epoch, "the owner again")
+        await bench.feed(10)
+        await other.phase("fenced")
+        other.supervisor.assigned(set(), other.copies(one, other))
+        await until(lambda: other.status is None, "the release")
+        await exactly_once(bench, one)
+
+
+@virtual
+async def test_a_silent_owner_that_commits_lives(bench):
+    """Only its HTTP is silent. If it commits nothing either, it is taken over from."""
+    async with two(bench) as (one, other):
+        for _ in range(20):
+            await bench.feed(1)
+            await asyncio.sleep(0.5)
+        other.suspects(one, is_silent=True)
+        other.suspects(one, is_silent=True)
+        for _ in range(10):
+            await bench.feed(1)
+            await asyncio.sleep(0.5)
+        assert other.status is None
+        await asyncio.sleep(QUIET_SECONDS + 1)
+        assert other.status is None
+        other.suspects(one, is_silent=True)
+        await other.phase("live")
+
+
+@virtual
+async def test_a_stop_in_the_middle_of_a_takeover_loses_nothing(bench):
+    """It is a partition like the others: its last snapshot is written."""
+    async with two(bench) as (one, other):
+        await one.supervisor.stop(final_snapshot=False, deadline_seconds=20.0)
+        other.suspects(one)
+        await other.phase("live")
+        await bench.feed(10)
+        await other.position(20)
+        await other.supervisor.stop(final_snapshot=True, deadline_seconds=20.0)
+        assert other.status.snapshot.state == "pointed"
+        other.suspects(one)
+    assert (await bench.restored()).warm is None

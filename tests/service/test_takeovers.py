@@ -1,0 +1,154 @@
+"""A process that seems to be dead is taken over from at once, on a real broker: it is dead, or it is not."""
+
+import asyncio
+import os
+import signal
+from contextlib import asynccontextmanager
+
+import pytest
+
+from snapreplay.service.control.metrics import FALSE_ALARMS
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
+from tests.support import apps, inside
+from tests.support.child import Load
+from tests.support.deadlines import within
+from tests.support.stage import until
+
+pytestmark = pytest.mark.kafka
+SESSION_MS = 10_000
+"""Longer than a busy machine takes to take over: whoever is LIVE before it is over has not waited for it."""
+
+
+async def in_thread(call, *arguments):
+    return await asyncio.to_thread(call, *arguments)
+
+
+class Pair:
+    """A process that owns all partitions, and this one, which has warm copies of them."""
+
+    def __init__(self, here, owner, service):
+        self.here, self.owner, self.service = here, owner, service
+
+    def suspect(self, why="connection refused"):
+        (owner,) = (peer for peer in self.service.control.document().peers if peer.owned)
+        self.service.control.suspect(owner.process_id, why)
+
+    def phases(self):
+        return {each.partition: each.phase.value for each in self.service.restore_status()}
+
+    def epochs(self):
+        return {each.partition: each.owner_epoch for each in self.service.restore_status()}
+
+    @property
+    def taken_over(self):
+        return inside.supervisor(self.service).taken_over
+
+    @property
+    def assigned(self):
+        return inside.membership(self.service).assignment
+
+    async def live(self, count):
+        await until(lambda: self.phases() == dict.fromkeys(range(count), "live"), "all live here")
+
+    async def claims(self):
+        records = await self.here.read(self.here.increments)
+        return [sum(kind_of(each.value or b"") is RecordKind.CLAIM for each in partition) for partition in records]
+
+
+@asynccontextmanager
+async def pair(stage, unique, children, partitions=1, owner="one", here_as="two"):
+    """With a load on the inputs; at the end everything was exactly once."""
+    here = await stage(apps.ledger(unique("take")), partitions=partitions)
+    group = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 200}
+    # The other one holds no copies before it owns something: all partitions stay with the first.
+    started = children.start(
+        "ledger", here.app.app_id, instance_id=owner, standby__replicas=1, group__session_timeout_ms=SESSION_MS
+    )
+    await in_thread(started.wait_live, partitions)
+    with Load(here):
+        async with here.started(instance_id=here_as, standby={"replicas": 1}, group=group) as service:
+            both = Pair(here, started, service)
+            control = service.control
+            await until(lambda: {each.state for each in control.document().standbys} == {"warm"}, "warm copies")
+            yield both
+        if started.process.poll() is None:
+            assert await in_thread(started.terminate) == 0
+    async with here.running() as service:
+        await here.assert_exactly_once(service)
+
+
+@pytest.mark.parametrize("owner", ["one", ""], ids=["static", "dynamic"])
+async def test_a_killed_owner_is_taken_over_from_before_its_session_ends(stage, unique, children, owner):
+    """The dead member keeps the group in its rebalance meanwhile: this one processes on, and is ready. Nothing changes
+    when the group confirms it."""
+    async with pair(stage, unique, children, owner=owner) as both:
+        alarms = FALSE_ALARMS.labels(both.here.app.app_id)._value
+        both.owner.kill()
+        both.suspect()
+        await both.live(1)
+        assert (both.taken_over, both.assigned) == ({0}, set()), "the group has not said so"
+        (status,) = both.service.restore_status()
+        assert (status.restore.warm, status.restore.snapshot) == ("copied", None)
+        epochs, claims, unready = both.epochs(), await both.claims(), []
+        assert [check for check in both.service.control.ready_checks() if not check.ok] == []
+
+        def confirmed():
+            unready.extend(check for check in both.service.control.ready_checks() if not check.ok)
+            return both.assigned == {0} and not both.taken_over
+
+        await until(confirmed, "the new assignment", 60)
+        assert (both.epochs(), await both.claims(), unready) == (epochs, claims, [])
+        assert both.service.control.document().peers == ()
+        assert alarms.get() == 0
+
+
+@pytest.mark.parametrize("is_frozen", [False, True], ids=["alive", "frozen"])
+async def test_a_living_owner_is_fenced_once_and_leaves_the_partition_alone(stage, unique, children, is_frozen):
+    """There is one new claim, however often it is suspected: no ping-pong. It holds the copy then."""
+    async with pair(stage, unique, children) as both:
+        alarms = FALSE_ALARMS.labels(both.here.app.app_id)._value
+        (claims,) = await both.claims()
+        if is_frozen:
+            os.kill(both.owner.pid, signal.SIGSTOP)
+        both.suspect()
+        await both.live(1)
+        if is_frozen:
+            os.kill(both.owner.pid, signal.SIGCONT)
+        await until(lambda: both.assigned == {0} and alarms.get() == 1, "the group has heard of it")
+
+        def copies():
+            return [each["state"] for each in both.owner.get("/restore-status")["standbys"]]
+
+        await until(lambda: copies() == ["warm"], "the former owner has a copy")
+        assert await both.claims() == [claims + 1]
+        assert (both.phases(), both.taken_over) == ({0: "live"}, set())
+        assert both.owner.get("/readyz")["status"] == "ok"
+
+
+async def test_a_killed_owner_that_comes_back_takes_nothing_away(stage, unique, children):
+    """It has the same name, so the coordinator would give it its old partitions at once."""
+    async with pair(stage, unique, children, partitions=2) as both:
+        both.owner.kill()
+        both.suspect()
+        again = children.start(
+            "ledger", both.here.app.app_id, standby__replicas=1, group__session_timeout_ms=SESSION_MS
+        )
+        await in_thread(again.wait_http)
+
+        def live():
+            here = {number for number, phase in both.phases().items() if phase == "live"}
+            return sorted([*here, *again.live()])
+
+        await until(lambda: live() == [0, 1] and len(again.live()) == 1, "one and one")
+        assert not both.taken_over
+        assert await in_thread(again.terminate) == 0
+
+
+async def test_a_stop_while_the_group_waits_for_the_dead_ends_in_time(stage, unique, children):
+    """It leaves the group; a last snapshot is written, as nobody has taken the partition."""
+    async with pair(stage, unique, children, partitions=2) as both:
+        both.owner.kill()
+        both.suspect()
+        await both.live(2)
+        async with within(25):
+            await both.service.stop()
