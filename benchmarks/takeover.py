@@ -109,7 +109,7 @@ class Pair:
         def owner() -> str:
             found = ""
             for name in self._running:
-                status: Any = harness.get(self._ports[name], "/restore-status")
+                status: Any = harness.get(self._ports[name], "/restore-status?scope=local")
                 checks: Any = harness.get(self._ports[name], "/readyz")
                 if status is None or checks is None:
                     return ""

@@ -100,7 +100,7 @@ class Process:
         return bool(answer.is_success)
 
     def phases(self) -> dict[int, str]:
-        status = self.get("/restore-status") or {"partitions": []}
+        status = self.get("/restore-status?scope=local") or {"partitions": []}
         return {each["partition"]: each["phase"] for each in status["partitions"]}
 
     def freeze(self) -> None:

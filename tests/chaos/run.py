@@ -150,7 +150,7 @@ def _prove_again(world: World, mode: str) -> None:
     if not until(live, LIVE_S):
         world.timeline.problem(f"no restore by {mode} in {scaled(LIVE_S):.0f} s: {process.phases()}")
         return
-    status = process.get("/restore-status")["partitions"]
+    status = process.get("/restore-status?scope=local")["partitions"]
     for each in status:
         proof = each["proof"]
         if proof is None or not proof["equal"] or proof["batches_compared"] == 0:
@@ -227,7 +227,7 @@ def unsettled(world: World, inputs: tuple[str, ...]) -> list[str]:
     except KafkaException as error:
         return [f"the cluster does not answer: {error}"]
     findings = [f"{topic}: last stable offset below the high watermark" for topic in pinned]
-    answers = [slot.process.get("/api/v1/partitions") for slot in world.slots]
+    answers = [slot.process.get("/api/v1/partitions?scope=local") for slot in world.slots]
     silent = [s.process.name for s, a in zip(world.slots, answers, strict=True) if a is None]
     items = [item for answer in answers if answer for item in answer["items"]]
     live = Counter(item["partition"] for item in items if item["phase"] == "live")

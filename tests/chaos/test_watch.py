@@ -32,7 +32,7 @@ def status(phase: str, epoch: int = 7, proof: Any = EQUAL, error: Any = None) ->
         "proof": proof,
         "error": error,
     }
-    return {"/restore-status": {"partitions": [one]}}
+    return {"/restore-status?scope=local": {"partitions": [one]}}
 
 
 def test_each_restore_counts_once_with_its_seconds():

@@ -65,7 +65,7 @@ class Watch:
                     self.read(process)
 
     def read(self, process: Process) -> None:
-        status = process.get("/restore-status")
+        status = process.get("/restore-status?scope=local")
         if status is None:
             return
         for each in status["partitions"]:

@@ -91,7 +91,7 @@ def _owners(names: Names, urls: Sequence[str]) -> Iterator[Trouble]:
     owners: dict[int, list[str]] = {number: [] for number in range(names.partitions)}
     for url in urls:
         try:
-            with urllib.request.urlopen(f"{url}/restore-status", timeout=ANSWER_S) as answer:  # noqa: S310 - a test's own
+            with urllib.request.urlopen(f"{url}/restore-status?scope=local", timeout=ANSWER_S) as answer:  # noqa: S310 - a test's own
                 status = json.load(answer)
         except (urllib.error.URLError, TimeoutError) as error:
             yield url, f"does not answer: {error}"

@@ -102,7 +102,7 @@ def _wait_down(old: Process, hit: Hit) -> None:
     """Wait until the old process owns nothing that it could believe to be its own."""
 
     def down() -> bool:
-        status = old.get("/restore-status")
+        status = old.get("/restore-status?scope=local")
         return status is not None and {p["phase"] for p in status["partitions"]} <= DOWN
 
     if until(down, STEPS_DOWN_S):
