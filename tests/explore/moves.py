@@ -15,6 +15,7 @@ from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import Ending, RetainedState
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import retention_floors
+from tests.explore.deciding import command_moves
 from tests.explore.recovering import begin, perform
 from tests.explore.world import (
     FENCED,
@@ -43,6 +44,7 @@ def moves(world: World) -> Iterator[Move]:
             killed = turn._replace(owner=Owner(anew, None, claims=owner.claims))
             yield f"{name} is killed and starts again", killed.on(crashes=world.crashes - 1).done()
 
+    yield from command_moves(world)
     yield from _losses(world)
 
 
@@ -57,6 +59,9 @@ def _losses(world: World) -> Iterator[Move]:
 def _moves_of(turn: Turn) -> Iterator[Move]:
     owner = turn.owner
     if owner.has_stopped:
+        last = turn.world.found(0, len(turn.world.log))
+        if owner.waits and last is not None and last.increment.positions.keys() == owner.ownership.expected.inputs:
+            yield "is retried", begin(turn.now(has_stopped=False, waits=False))
         return
     if owner.chain is not None:
         yield from _process(turn, owner.chain)
@@ -86,10 +91,10 @@ def _ask(turn: Turn) -> Iterator[Move]:
 
 def _process(turn: Turn, chain: Chain) -> Iterator[Move]:
     world = turn.world
-    position = chain.last.positions["in"]
+    positions = chain.last.positions
     empty = chain.next_increment(None, None, 0)
-    if position < world.batches:
-        batch = msgspec.structs.replace(empty, positions={"in": position + 1}, record_count=1)
+    if positions["in"] < world.batches:
+        batch = msgspec.structs.replace(empty, positions=positions | {"in": positions["in"] + 1}, record_count=1)
         yield from _commit(turn, chain, batch)
     elif chain.new_pointer is not None:
         yield from _commit(turn, chain, empty)
@@ -147,7 +152,7 @@ def _snapshot(turn: Turn, chain: Chain) -> Iterator[Move]:
     at = len(world.snapshots)
     pointer = Pointer(f"s{batch}", at, at, batch, chain.last_offset, chain.last.digest)
     pointing = turn.on(snapshots_left=world.snapshots_left - 1).now(chain=chain.pointing_to(pointer))
-    written = pointing.on(snapshots=(*world.snapshots, Snapshot(batch, turn.owner.upgrades)))
+    written = pointing.on(snapshots=(*world.snapshots, Snapshot(batch, turn.owner.state)))
     what = f"writes a snapshot of batch {batch}"
     yield what, written.done()
     if world.faults:

@@ -9,17 +9,18 @@ import msgspec
 
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import effects, events
-from snapreplay.service.core.chain import Chain, standing_for
+from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.recovery import Recovery, step
-from snapreplay.service.core.refusals import SchemaDiffers
+from snapreplay.service.core.refusals import SchemaDiffers, WrongLog
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND, UPGRADED_KIND, Increment, Pointer
 from snapreplay.snapshots.log.batches import Base, BrokenChain
 from snapreplay.snapshots.plan import FromSnapshot
+from tests.explore.deciding import begun_anew
 from tests.explore.world import (
     FENCED,
     IDS,
@@ -31,11 +32,11 @@ from tests.explore.world import (
     Move,
     Owner,
     Snapshot,
+    State,
     Turn,
     World,
     claim_of,
     ended,
-    upgraded,
 )
 
 UNREACHABLE = Unreachable("no answer")
@@ -74,8 +75,11 @@ def _failed(turn: Turn, error: SnapreplayError, epoch: int) -> World:
         return ended(turn, Superseded(newer, 0))
     last, schema = turn.world.found(0, len(turn.world.log)), turn.owner.origin.schema_version
     older = isinstance(error, SchemaDiffers) and last is not None and last.increment.origin.schema_version > schema
-    if turn.world.was_cut or older:
-        return turn.now(has_stopped=True).done()
+    inputs = turn.owner.ownership.expected.inputs
+    other = isinstance(error, WrongLog) and last is not None and last.increment.positions.keys() != inputs
+    if turn.world.was_cut or older or other:
+        gone = turn.now(recovery=None, doing=None, view=None, kept=None, remembers=-1)
+        return gone.now(has_stopped=True, waits=other).done()
     return turn.done(broken=f"it stops: {type(error).__name__}: {error.message}")
 
 
@@ -84,6 +88,8 @@ def _go_live(turn: Turn, live: effects.GoLive) -> World:
     chain = Chain(turn.owner.origin, live.owner_epoch, last.increment, last.offset, KEPT + 1)
     if last.increment.origin != turn.owner.origin:
         return turn.done(broken=f"LIVE with {turn.owner.origin} on a state of {last.increment.origin}")
+    if last.increment.positions.keys() != turn.owner.ownership.expected.inputs:
+        return turn.done(broken=f"LIVE with a log of the inputs {sorted(last.increment.positions)}")
     after = turn.now(recovery=None, doing=None, chain=chain, kept=None, remembers=-1)
     forgot = _forgotten(turn, last.increment)
     if forgot and not turn.is_fenced:
@@ -127,33 +133,29 @@ def perform(turn: Turn, effect: effects.Action) -> Iterator[Move]:
         case _:
             words, event = _read(turn.world, turn.owner, effect)
             if isinstance(event, events.StartLoaded):
-                turn = turn.now(upgrades=_loaded(turn.world, effect))
+                turn = turn.now(state=_loaded(turn.world, effect))
             yield words, _happened(turn, event)
 
 
-def _loaded(world: World, effect: effects.Action) -> int:
-    """Return how many times the entries that were loaded had been upgraded."""
+def _loaded(world: World, effect: effects.Action) -> State:
+    """Return what was loaded."""
     if isinstance(effect, effects.Load) and isinstance(effect.start, FromSnapshot):
         there = world.snapshots[effect.start.pointer.manifest_offset]
         assert there is not None
-        return there.upgrades
-    return 0
+        return there.state
+    return State()
 
 
 def _upgrade(turn: Turn, effect: effects.Upgrade) -> Iterator[Move]:
     """A snapshot of the upgraded state, and the increment that begins a chain with it."""
     world, recovery = turn.world, turn.owner.recovery
     assert recovery is not None
-    upgrades, epoch, at = turn.owner.upgrades + 1, recovery.owner_epoch, len(world.snapshots)
-    standing, digest = standing_for(effect.last, upgraded(upgrades), {}), upgraded(upgrades)
-    origin = turn.owner.origin if world.rules.upgrades_once else standing.origin
-    chain = Chain(origin, epoch, standing, epoch, pointers_max=1)
-    pointer = Pointer(f"up{epoch}", at, at, standing.batch, epoch, digest)
-    empty = chain.pointing_to(pointer).next_increment(None, None, 0)
-    increment = msgspec.structs.replace(empty, decision={"finding": f"{UPGRADED_KIND}-1"})
-    snapshot = Snapshot(standing.batch, upgrades)
-    there = turn.on(snapshots=(*world.snapshots, snapshot)).now(upgrades=upgrades)
-    words, offset = f"upgrades the state after batch {standing.batch} at {len(world.log)}", len(world.log)
+    last, before = effect.last, turn.owner.state
+    state = before._replace(upgrades=before.upgrades + 1)
+    origin = turn.owner.origin if world.rules.upgrades_once else last.increment.origin
+    increment, snapshot = begun_anew(world, origin, recovery.owner_epoch, last, state, UPGRADED_KIND)
+    there = turn.on(snapshots=(*world.snapshots, snapshot)).now(state=state)
+    words, offset = f"upgrades the state after batch {last.increment.batch} at {len(world.log)}", len(world.log)
     written = there.writes(Entry(increment=increment), MARKER)
     yield words, _happened(written, events.StateWritten(FoundIncrement(increment, offset)))
     if not world.faults:
@@ -164,11 +166,11 @@ def _upgrade(turn: Turn, effect: effects.Upgrade) -> Iterator[Move]:
     yield f"{words}: a stale coordinator refuses it", _happened(there.faulty(), refused)
     no_answer = events.EffectFailed(UNREACHABLE)
     if world.rules.waits_for_decision:
-        yield f"{words}: its snapshot does not arrive", _happened(turn.now(upgrades=upgrades).faulty(), no_answer)
+        yield f"{words}: its snapshot does not arrive", _happened(turn.now(state=state).faulty(), no_answer)
     else:
         hole = turn.on(snapshots=(*world.snapshots, None)).writes(Entry(increment=increment), MARKER)
         done = events.StateWritten(FoundIncrement(increment, offset))
-        yield f"{words}: its snapshot does not arrive", _happened(hole.now(upgrades=upgrades).faulty(), done)
+        yield f"{words}: its snapshot does not arrive", _happened(hole.now(state=state).faulty(), done)
 
 
 def _begin_anew(turn: Turn, effect: effects.BeginAnew) -> Iterator[Move]:
@@ -187,7 +189,7 @@ def _begin_anew(turn: Turn, effect: effects.BeginAnew) -> Iterator[Move]:
     empty = chain.pointing_to(pointer).next_increment(None, None, 0)
     increment = msgspec.structs.replace(empty, decision={"finding": f"{OWN_KIND}-1"})
     offset = len(world.log)
-    snapshot = Snapshot(batch, turn.owner.upgrades)
+    snapshot = Snapshot(batch, turn.owner.state)
     written = turn.on(snapshots=(*world.snapshots, snapshot)).writes(Entry(increment=increment), MARKER)
     words = f"begins anew at {offset} with the state after batch {batch}"
     done = events.StateWritten(FoundIncrement(increment, offset))
@@ -280,8 +282,8 @@ def _advance(world: World, owner: Owner, effect: effects.Advance) -> tuple[str, 
     base, last, mode = effect.base, effect.last, effect.mode
     if world.is_unlinked(last):
         return "walks into a broken chain", events.EffectFailed(BrokenChain("cut"))
-    if last.increment.digest != upgraded(owner.upgrades):
-        return "restores another state", events.EffectFailed(BrokenChain(f"upgraded {owner.upgrades} times"))
+    if State.of(last.increment) != owner.state:
+        return "restores another state", events.EffectFailed(BrokenChain(f"{owner.state}"))
     begins = base.read_from_offset >= world.log_start
     lost: SnapreplayError = Unreachable("trimmed")
     event = events.Advanced() if begins else events.ModeUnavailable(mode, lost)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.explore.explore import explore
-from tests.explore.world import Rules, beginning
+from tests.explore.world import Command, Rules, beginning
 
 TWO = pytest.param(2, marks=pytest.mark.whole)
 BOUNDS = {"batches": 2, "snapshots_left": 1, "faults": 1, "crashes": 0, "fences": 3}
@@ -41,6 +41,30 @@ def test_a_state_is_upgraded_once(schemas, bounds):
 def test_an_upgrade_without_one_of_its_rules_is_found_out(broken):
     """One that does not say which schema it made; one that is committed before its snapshot is there."""
     assert explore(beginning((2, 2), **{**BOUNDS, "batches": 1}, rules=Rules(**broken)), STATES_MAX).problem
+
+
+COMMANDED = {**BOUNDS, "batches": 1, "snapshots_left": 0}
+FENCES = [2, pytest.param(3, marks=pytest.mark.whole)]
+
+
+@pytest.mark.parametrize("fences", FENCES)
+@pytest.mark.parametrize("bounds", [{"faults": 1}, {"faults": 0, "crashes": 1}], ids=str)
+@pytest.mark.parametrize("corrects", [True, False], ids=["patch", "inputs"])
+def test_a_command_beside_the_owners_decides_once(corrects, bounds, fences):
+    """It corrects the state, or adds an input: behind the last batch, whatever the owners commit meanwhile and wherever
+    it dies. Whose version has other inputs is refused, and goes on when the log has them."""
+    bounds = {**COMMANDED, **bounds, "fences": fences, "command": Command(corrects)}
+    explored = explore(beginning((1, 1), (1, 1) if corrects else (1, 2), **bounds), STATES_MAX)
+    assert explored.problem == "", "\n".join(explored.story)
+    assert explored.is_whole
+
+
+@pytest.mark.parametrize("broken", [{"command_fences": False}, {"looks_again": False}], ids=str)
+@pytest.mark.parametrize("corrects", [True, False], ids=["patch", "inputs"])
+def test_a_command_without_one_of_its_rules_is_found_out(corrects, broken):
+    """An owner that commits beside it; one that it has not looked at again."""
+    bounds = {**COMMANDED, "faults": 0, "command": Command(corrects), "rules": Rules(**broken)}
+    assert explore(beginning((1, 1), (1, 1) if corrects else (1, 2), **bounds), STATES_MAX).problem
 
 
 LOSING = {**BOUNDS, "snapshots_left": 0, "faults": 0, "losses": 1}

@@ -18,14 +18,16 @@ from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.refusals import Expected
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.snapshots.format.records import Claim, Genesis, Increment, Origin
+from snapreplay.snapshots.format.records import PATCHED_KIND, UPGRADED_KIND, Claim, Genesis, Increment, Origin
 from snapreplay.snapshots.plan import LogStarts, NoUsableSnapshot, plan_start
 from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.fields import StoreFields
 
 STORES: Mapping[tuple[int, str], StoreFields] = {(1, DEFAULT_STORE): StoreFields(frozenset())}
 GENESIS = Genesis("cluster", 1, {"in": 0})
-IDS = {"in": "a", "increments": "b", "snapshots": "c"}
+MORE = "more"
+"""The input that a command adds."""
+IDS = {"in": "a", "increments": "b", "snapshots": "c", MORE: "d"}
 NAMES = ("A", "B")
 KEPT = 1  # snapshots
 
@@ -34,16 +36,31 @@ def origin_of(schema: int) -> Origin:
     return Origin("ledger", str(schema), schema, "")
 
 
-def upgraded(times: int) -> Digest:
-    """Return the digest of a state whose entries were upgraded so many times. What else is in it is in no digest."""
-    return Digest(0, times, times)
+class State(NamedTuple):
+    """What was decided about the entries, and how many times. What else is in a state is in no digest."""
+
+    upgrades: int = 0
+    patches: int = 0
+
+    @classmethod
+    def of(cls, increment: Increment) -> State:
+        """Return the state after a batch, as it says."""
+        assert increment.digest is not None
+        return cls(increment.digest.a, increment.digest.b)
+
+    @property
+    def digest(self) -> Digest:
+        return Digest(0, *self)
+
+
+UNTOUCHED = State()
 
 
 class Snapshot(NamedTuple):
-    """One full snapshot: the batch, and how many times its entries were upgraded."""
+    """One full snapshot."""
 
     batch: int
-    upgrades: int
+    state: State
 
 
 class Entry(NamedTuple):
@@ -67,7 +84,8 @@ class Owner:
         kept: the state in its memory, for the next recovery.
         remembers: the batch that this was the state of, when its ownership ended.
         has_stopped: it says what was lost, or that it is older code, and a person must act.
-        upgrades: how many times the entries in its memory were upgraded.
+        waits: it has stopped because the log has other inputs, and is retried when that has changed.
+        state: in its memory.
     """
 
     ownership: Ownership
@@ -82,7 +100,8 @@ class Owner:
     asks: bool = False
     remembers: int = -1
     has_stopped: bool = False
-    upgrades: int = 0
+    waits: bool = False
+    state: State = UNTOUCHED
 
     @property
     def origin(self) -> Origin:
@@ -102,6 +121,25 @@ class Rules:
     begins_anew: bool = True
     upgrades_once: bool = True
     waits_for_decision: bool = True
+    command_fences: bool = True
+    looks_again: bool = True
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that corrects an entry, or adds an input.
+
+    Attributes:
+        looked: the last increment that it has seen before it fenced, if it decides with that.
+        epoch: that its fence gave it.
+        claims: how many it has written.
+    """
+
+    corrects: bool
+    looked: FoundIncrement | None = None
+    epoch: int = -1
+    claims: int = 0
+    claim_offset: int = -1
 
 
 @dataclass(frozen=True)
@@ -122,12 +160,13 @@ class World:
     fences: int = 4
     losses: int = 0
     was_cut: bool = False
+    command: Command | None = None
     rules: Rules = Rules()
     broken: str = field(default="", compare=False)
 
     @property
     def starts(self) -> LogStarts:
-        return LogStarts(self.log_start, self.snapshots_start, {"in": 0})
+        return LogStarts(self.log_start, self.snapshots_start, {"in": 0, MORE: 0})
 
     def found(self, start: int, end: int) -> FoundIncrement | None:
         """The last increment with start <= offset < end."""
@@ -161,9 +200,8 @@ class World:
         return claims[-1] if claims else None
 
 
-def expected(name: str, schema: int) -> Expected:
+def expected(name: str, schema: int, inputs: frozenset[str]) -> Expected:
     upgrades = STORES if schema > 1 else {}
-    inputs = frozenset({"in"})
     return Expected("ledger", schema, "cluster", 0, 1, inputs, "increments", name, f"p{name}", 0, upgrades=upgrades)
 
 
@@ -171,11 +209,12 @@ def claim_of(name: str, number: int) -> Claim:
     return Claim(f"{name}{number}", "ledger", "cluster", f"p{name}", name, name, 0, 0)
 
 
-def beginning(schemas: tuple[int, int] = (1, 1), /, **bounds: Any) -> World:
-    """Two owners, whose code has these schema versions, of a partition that version 1 has begun."""
-    genesis = genesis_increment(origin_of(1), 0, GENESIS, upgraded(0), 0, IDS)
+def beginning(schemas: tuple[int, int] = (1, 1), inputs: tuple[int, int] = (1, 1), /, **bounds: Any) -> World:
+    """Two owners, whose code has these schema versions and as many inputs, of a partition that version 1 has begun."""
+    ids = {name: each for name, each in IDS.items() if name != MORE}
+    genesis = genesis_increment(origin_of(1), 0, GENESIS, UNTOUCHED.digest, 0, ids)
     log = (Entry(claim=claim_of("init", 0)), MARKER, Entry(increment=genesis), MARKER)
-    known = map(expected, NAMES, schemas)
+    known = map(expected, NAMES, schemas, (frozenset(("in", MORE)[:count]) for count in inputs))
     one, two = (Owner(Ownership(each, 1, 1, BatchFailures(0)), None) for each in known)
     return replace(World(log, (one, two)), **bounds)
 
@@ -198,18 +237,23 @@ def problems(world: World) -> Iterator[str]:
             step = increment.positions["in"] - last.positions["in"]
             if step != increment.record_count:
                 yield f"batch {increment.batch} at {offset}: {step} records, says {increment.record_count}"
+            if increment.positions.keys() != last.positions.keys() and not increment.changes_inputs:
+                yield f"batch {increment.batch} at {offset} has other inputs than batch {last.batch}"
         before = increment, offset
     if before is not None:
         yield from _lost(world, *before)
 
 
 def _decided(last: Increment, increment: Increment, offset: int) -> Iterator[str]:
-    """Say what is wrong with the version of an increment: only an upgrade has another one, and upgrades once."""
+    """Say what is wrong with the version and the state of an increment: only an upgrade has another version, and
+    upgrades once; only a correction corrects, and only what it was meant for."""
     before, now = last.origin.schema_version, increment.origin.schema_version
-    if now != before and not (increment.begins_anew and now > before):
+    finding, corrects = (increment.decision or {}).get("finding", ""), State.of(last).patches == 0
+    if now != before and not (finding.startswith(UPGRADED_KIND) and now > before):
         yield f"batch {increment.batch} at {offset} of schema {now} follows one of schema {before}"
-    if increment.digest != upgraded(now - 1):
-        yield f"batch {increment.batch} at {offset} of schema {now} is of a state {increment.digest}"
+    patches = State.of(last).patches + finding.startswith(PATCHED_KIND)
+    if State.of(increment) != (now - 1, patches) or (finding.startswith(PATCHED_KIND) and not corrects):
+        yield f"batch {increment.batch} at {offset} of schema {now} is of a state {State.of(increment)}"
 
 
 def _unlinked(world: World) -> Iterator[str]:
@@ -232,7 +276,7 @@ def _lost(world: World, last: Increment, last_offset: int) -> Iterator[str]:
     for pointer in last.pointers:
         offset = pointer.manifest_offset
         there = world.snapshots[offset] if offset < len(world.snapshots) else None
-        if there is None or (there.batch, upgraded(there.upgrades)) != (pointer.batch, pointer.digest):
+        if there is None or (there.batch, there.state.digest) != (pointer.batch, pointer.digest):
             yield f"a pointer to a snapshot of batch {pointer.batch} that does not exist"
 
 
