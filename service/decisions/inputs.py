@@ -175,10 +175,11 @@ async def _change(context: Context, reader: Reader, wish: Wish, last: FoundIncre
     ids = await context.cluster.topic_ids((*new, *retired))
     added = {name: await _begin(context, reader, name, wish, increment, ids.get(name, "")) for name in new}
     left = {name: await _end(context, reader, name, wish, increment, ids.get(name)) for name in retired}
-    lean = await _batch_without_changes(context, reader, last) if retired else None
+    lean = await _batch_without_changes(context, reader, last, retired) if retired else None
     if lean is not None:
+        batch, topic = lean
         raise NotRetirable(
-            f"partition {context.partition}: batch {lean} can be restored only by a replay of {', '.join(retired)}",
+            f"partition {context.partition}: batch {batch} can be restored only by a replay of {topic}",
             hint="start the version before, stop it gracefully (it writes a snapshot), and run the command again",
         )
     if not new and len(retired) == len(increment.positions):
@@ -189,15 +190,20 @@ async def _change(context: Context, reader: Reader, wish: Wish, last: FoundIncre
     return InputChange(added, left, topic_ids, [name for name in left if name in ids])
 
 
-async def _batch_without_changes(context: Context, reader: Reader, last: FoundIncrement) -> int | None:
-    """Return a batch after the newest snapshot that only a replay restores."""
+async def _batch_without_changes(
+    context: Context, reader: Reader, last: FoundIncrement, topics: Collection[str]
+) -> tuple[int, str] | None:
+    """Return a batch after the newest snapshot that only a replay of one of these topics restores, and the topic."""
     pointers = last.increment.pointers
     begin = pointers[0].increment_offset + 1 if pointers else (await reader.bounds(context.increments)).start_offset
     async for records in reader.read(context.increments, begin, last.offset + 1):
         for value in (record.value or b"" for record in records):
             entry = decode(value) if kind_of(value) is RecordKind.INCREMENT else None
-            if isinstance(entry, Increment) and not entry.is_empty and entry.changes is None:
-                return entry.batch
+            if not isinstance(entry, Increment) or entry.changes is not None:
+                continue
+            needed = next((part.topic for part in entry.ranges if part.topic in topics and part.record_count), None)
+            if needed is not None:
+                return entry.batch, needed
     return None
 
 

@@ -98,6 +98,8 @@ class Replay:
     def _taken(self, part: InputRange) -> Reading[list[InputRecord]]:
         if part.topic not in self._inputs:
             end_offset = self._end_positions.get(part.topic)
+            if end_offset is None and not part.record_count:
+                return []
             if end_offset is None:
                 raise InputRetired(
                     f"offsets {part.start_offset} to {part.end_offset} of {part.topic} were processed, and this input"

@@ -280,6 +280,7 @@ TO_TOPICS: dict[str, Callable[[World, str, float], bool]] = {
     "upgrade": lambda world, how, seconds: world.decisions.upgrade(how, seconds),
     "older": lambda world, how, seconds: world.decisions.older(how, seconds),
     "draft": draft,
+    "inputs": lambda world, how, seconds: world.rewiring.change(how, seconds),
     "patch": lambda world, how, seconds: world.decisions.patch(how, seconds),
 }
 """What has no process at its end; each says whether it could happen now."""

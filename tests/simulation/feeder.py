@@ -53,6 +53,19 @@ class Feeder:
     def add(self, partition: TopicPartition, count: int) -> None:
         self._left[partition] += count
 
+    def end(self, topic: str) -> None:
+        """Write nothing more to it."""
+        self.closed.add(topic)
+        self._left |= {each: 0 for each in self._left if each.topic == topic}
+
+    def begin(self, topic: str, *, at_once: bool) -> None:
+        """Write as much as at the beginning; `at_once`: nobody calls `finish` any more."""
+        self.closed.discard(topic)
+        for each in [each for each in self._left if each.topic == topic]:
+            self.add(each, self._scenario.records)
+            if at_once:
+                self.write(each, self._left[each])
+
     def write(self, partition: TopicPartition, count: int) -> None:
         """Now, about as many."""
         while count > 0 and self._left[partition] > 0 and partition.topic not in self.closed:

@@ -30,6 +30,8 @@ class History:
     positions: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     pointed: set[str] = field(default_factory=set)
+    retired: dict[str, int] = field(default_factory=dict)
+    """Former input → where it was retired."""
     begun: tuple[str, str] | None = None  # input and topic id of the record whose turn has begun
     last: Increment | None = None
     last_offset: int = -1

@@ -25,15 +25,18 @@ from tests.simulation.deciding import Line
 from tests.simulation.history import Batch, History, Violation, require
 from tests.simulation.log import Log, Written
 from tests.simulation.program import INCREMENTS, SNAPSHOTS, Produced
+from tests.simulation.rewiring import Wish
 from tests.simulation.scenario import Scenario
 
 
 class Oracle:
     """Judges one partition at a time; every refusal names partition, batch and offset."""
 
-    def __init__(self, broker: Broker, scenario: Scenario, tried: Mapping[str, Sequence[Line]]) -> None:
-        """Take `tried`, the corrections by their reasons."""
-        self._broker, self._scenario, self._tried = broker, scenario, tried
+    def __init__(
+        self, broker: Broker, scenario: Scenario, tried: Mapping[str, Sequence[Line]], wishes: Mapping[str, Wish]
+    ) -> None:
+        """Take `tried`, the corrections, and `wishes`, the changes of inputs, both by their reasons."""
+        self._broker, self._scenario, self._tried, self._wishes = broker, scenario, tried, wishes
 
     def history(self, number: int) -> History:
         """Follow the chain from its genesis. Raises Violation."""
@@ -52,7 +55,7 @@ class Oracle:
                 orphan = entry.topic_ids[INCREMENTS] != topic_id
                 claimed = entry.owner_epoch if orphan else owner
                 self._branch(story, entry, claim)
-                self._follow(story, entry, written.record.offset, claimed)
+                self._follow(story, entry, written, claimed)
                 self._decide(story, entry)
                 require(written.transaction is not None, f"{number}: batch without a transaction")
                 made_by = written.transaction and written.transaction.identity
@@ -76,8 +79,9 @@ class Oracle:
         require(last is not None, f"{where}: no increment")
         if last is None:
             return
+        require(last.positions.keys() == targets.keys(), f"{where}: inputs {last.positions}, not {targets}")
         for topic, target in targets.items():
-            at = last.positions.get(topic, -1)
+            at = last.positions[topic]
             require(at >= target, f"{where}: {topic} consumed up to {at} of {target}")
         starts = self._broker.log(INCREMENTS, story.number).start, self._broker.log(SNAPSHOTS, story.number).start
         for pointer in last.pointers:
@@ -108,13 +112,16 @@ class Oracle:
                 same = now == then or log.is_where_it_was(offset, then)
                 require(same, f"{where} was {then}, and nobody says that it is lost")
 
-    def _follow(self, story: History, increment: Increment, offset: int, owner: int) -> None:
+    def _follow(self, story: History, increment: Increment, written: Written, owner: int) -> None:
         """The link to the batch before, and the fence."""
+        offset = written.record.offset
         where = f"partition {story.number} offset {offset}: batch {increment.batch}"
         if increment.begins_anew:
             self._begin_anew(story, increment, where, owner)
         else:
             self._check_link(story, increment, where, owner)
+        if increment.changes_inputs:
+            self._change_inputs(story, increment, where, written.serial)
         story.topic_ids = dict(increment.topic_ids)
         story.last, story.last_offset = increment, offset
 
@@ -155,22 +162,35 @@ class Oracle:
         if story.last is None:
             story.positions = dict(increment.genesis.start_offsets)
             story.topic_ids = dict(increment.topic_ids)
-        for topic in story.positions:
+        for topic in story.positions.keys() & increment.positions.keys():
             self._check_same_input(story, topic, increment)
-        if increment.changes_inputs:
-            self._take_in(story, increment, where)
 
-    def _take_in(self, story: History, increment: Increment, where: str) -> None:
-        """Check that only a topic that appeared is another input, from its beginning: nothing before it is there."""
-        finding = (increment.decision or {}).get("finding", "")
-        new = increment.positions.keys() - story.positions.keys()
-        require(bool(new) and finding.startswith(INPUTS_KIND), f"{where}: {finding} in a chain, new inputs {new}")
+    def _change_inputs(self, story: History, increment: Increment, where: str, serial: int) -> None:
+        """Add and retire what was asked for, or what appeared under a pattern; nothing else in a chain is decided."""
+        decision = increment.decision or {}
+        new, gone = (increment.positions.keys() - story.positions.keys()), story.positions.keys() - increment.positions
+        said = f"{where}: {decision.get('finding')} in a chain, new {new}, retired {gone}"
+        require(decision.get("finding", "").startswith(INPUTS_KIND) and bool(new or gone), said)
+        wish = self._wishes.get(decision["reason"])
+        appears = self._scenario.appears_at is not None
+        require(bool(new) == (wish.start != "" if wish else appears), f"{said}; wanted was {wish}")
         for topic in new:
             log = self._broker.by_id[increment.topic_ids[topic]][story.number]
-            at = increment.positions[topic]
-            require(at <= log.start, f"{where}: {topic} is taken in from {at}, and begins at {log.start}")
+            at, known = increment.positions[topic], log.end if wish and wish.start == "latest" else log.start
+            if wish and wish.start == "resume":
+                require(at == story.retired[topic], f"{where}: {topic} goes on at {at}, retired: {story.retired}")
+            else:
+                require(at <= known, f"{where}: {topic} is read from {at} on, {wish}: {known}")
             story.positions[topic] = at
-            story.met["input taken in"] += 1
+            story.met[f"input added: {wish.start}" if wish else "input taken in"] += 1
+        for topic in gone:
+            story.retired[topic] = at = story.positions.pop(topic)
+            log = self._broker.by_id[story.topic_ids[topic]][story.number]
+            behind = [o for o in range(at, log.end) if log.places[o].serial < serial]
+            left = [offset for offset in behind if log.visible(offset, committed_only=True)]
+            leaves = wish is not None and wish.leave_records
+            require(leaves or not left, f"{where}: {topic} is retired at {at}, and has records at {left}")
+            story.met["input retired, records left" if left else "input retired"] += 1
 
     def _begin_anew(self, story: History, increment: Increment, where: str, owner: int) -> None:
         """Begin anew where the log was lost: with all that was committed before, and nothing else. An empty batch
@@ -291,7 +311,7 @@ class Oracle:
         if story.begun is not None:
             topic, topic_id = story.begun
             follows, lost = first or increment.begun_input, self._broker.log(topic, story.number).was_cut
-            kept = follows == topic or increment.topic_ids[topic] != topic_id or lost
+            kept = follows == topic or increment.topic_ids.get(topic) != topic_id or lost
             where = f"partition {story.number} batch {increment.batch}"
             require(kept, f"{where}: {follows} comes before {topic}, whose turn has begun")
             story.met["turn went on in another batch"] += not increment.is_empty

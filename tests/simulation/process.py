@@ -12,7 +12,7 @@ from snapreplay.errors import NotBegun, RetryableError, UsageError
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.status import StatusBoard
-from snapreplay.service.core.refusals import DuplicateInstance
+from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
 from snapreplay.service.decisions.first_start import begun
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
@@ -128,7 +128,7 @@ class Process(Host, Owner):
         while True:
             try:
                 return await begun(self.app, self.settings, self.cluster, "wait", self._waits)
-            except (RetryableError, UsageError):  # an input is missing: somebody starts it again
+            except (RetryableError, UsageError, WrongLog):  # an input is missing: somebody starts it again
                 await asyncio.sleep(0.5)
 
     def _waits(self, _: NotBegun) -> None:
@@ -136,6 +136,8 @@ class Process(Host, Owner):
 
     def _failed(self, _: int, error: BaseException) -> None:
         """Step down as `Service` does: all partitions at once, until the other one is gone."""
+        if isinstance(error, WrongLog):
+            self._home.group.leave(self)
         if self.stepped_down or not isinstance(error, DuplicateInstance):
             return
         self._network.met("stepped down for a younger process of the same name")

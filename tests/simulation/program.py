@@ -183,16 +183,16 @@ def shown(view: Any) -> dict[str, dict[str, str]]:
     return {name: dict(store) for name, store in stores.items() if store}
 
 
-def inputs_of(count: int, *, by_pattern: bool) -> list[Topic[str, str]]:
+def inputs_of(names: tuple[str, ...], *, by_pattern: bool) -> list[Topic[str, str]]:
     if by_pattern:
-        return [Topic.matching("|".join(INPUTS[:count]), value=utf8)]
-    return [Topic(name, value=utf8) for name in INPUTS[:count]]
+        return [Topic.matching("|".join(names), value=utf8)]
+    return [Topic(name, value=utf8) for name in names]
 
 
 @lru_cache(maxsize=32)
 def app_of(
     version: int,
-    input_count: int,
+    input_names: tuple[str, ...],
     *,
     fat: bool,
     named: bool,
@@ -210,7 +210,7 @@ def app_of(
         schema: of what it stores; it upgrades what all earlier ones have stored.
         by_pattern: it does not name its inputs.
     """
-    inputs = inputs_of(input_count, by_pattern=by_pattern)
+    inputs = inputs_of(input_names, by_pattern=by_pattern)
     output = Topic(OUTPUT, value=utf8)
     app: App[Any] = App(
         APP_ID,

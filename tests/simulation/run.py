@@ -17,6 +17,7 @@ from tests.simulation.drafting import GIVEN_AWAY
 from tests.simulation.faults import fault_kinds
 from tests.simulation.history import Violation
 from tests.simulation.loop import VirtualLoop
+from tests.simulation.rewiring import COMMANDS
 from tests.simulation.seeding import seeded
 from tests.simulation.world import World
 
@@ -73,6 +74,15 @@ events, phases, modes, and what else is rare."""
 
 WANTED_DECISIONS = (
     *DECISIONS,
+    *COMMANDS,
+    *(f"input added: {start}" for start in ("earliest", "latest", "resume")),
+    "input retired",
+    "input retired, records left",
+    "other inputs refused",
+    "inputs: made",
+    "inputs: killed",
+    "inputs: NotDrained",
+    "inputs: NotRetirable",
     "state upgraded",
     *(f"draft given away {how}" for how in GIVEN_AWAY),
     "draft taken over",

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from snapreplay.service.config.settings import Settings
 from tests.simulation.deciding import draw_kinds
 from tests.simulation.losing import Loss, draw_losses
+from tests.simulation.rewiring import draw_commands
 
 EPOCH_SECONDS = 1_700_000_000.0
 """What the clocks show when a history begins."""
@@ -98,6 +99,8 @@ class Scenario:
     """Fetched beside what is asked for."""
     appears_at: float | None = None
     """When the last input is created, of an app whose inputs are a pattern."""
+    inputs_at_first: int | None = None
+    """How many of them the app has, if commands change that."""
 
     @property
     def variant(self) -> dict[str, Any]:
@@ -165,8 +168,17 @@ def deciding(scenario: Scenario, rng: random.Random) -> Scenario:
         for kind in draw_kinds(rng, changes=scenario.changes)
     ]
     appears_at = seconds * rng.random() if scenario.inputs > 1 else None
-    events = tuple(sorted([*kept, *drawn], key=lambda event: event.at))
-    return replace(scenario, events=events, appears_at=appears_at)
+    decided = replace(scenario, events=_in_order(*kept, *drawn), appears_at=appears_at)
+    apart = _apart(rng)
+    return decided if scenario.losses or apart.random() < 0.6 else rewired(decided, apart)
+
+
+def rewired(scenario: Scenario, rng: random.Random) -> Scenario:
+    """The same, but commands change its inputs, and no input is exchanged."""
+    kept = [each for each in scenario.events if not each.kind.startswith("replace")]
+    drawn = [Event(scenario.chaos_seconds * rng.random(), kind, 0.0) for kind in draw_commands(rng)]
+    events, at_first = _in_order(*kept, *drawn), rng.choice((1, 2))
+    return replace(scenario, inputs=2, events=events, appears_at=None, inputs_at_first=at_first)
 
 
 def begun_late(scenario: Scenario) -> Scenario:
@@ -196,7 +208,11 @@ def _events(rng: random.Random, chaos_seconds: float) -> tuple[Event, ...]:
         Event(chaos_seconds * rng.random(), rng.choice(EVENTS), rng.choice((0.1, 0.5, 1.5, 4.0)) * (0.5 + rng.random()))
         for _ in range(count)
     ]
-    return tuple(sorted(drawn, key=lambda event: event.at))
+    return _in_order(*drawn)
+
+
+def _in_order(*events: Event) -> tuple[Event, ...]:
+    return tuple(sorted(events, key=lambda event: event.at))
 
 
 @lru_cache(maxsize=4096)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -18,8 +19,10 @@ from tests.simulation.test_regressions import QUIET, Script
 BLOCK = 25
 BLOCKS = [range(start, start + BLOCK) for start in range(0, 1000, BLOCK)]
 BY_DEFAULT = BLOCKS[:1]
-AT = 1.0
+AT, WITH_ENTRIES = 1.0, 1.9
+CLIENTS = ("patch", "inputs")
 DECIDING = replace(QUIET, epilogue="none", records=20, chaos_seconds=2.0)
+REWIRED = replace(DECIDING, inputs=2, inputs_at_first=2)
 
 
 @pytest.mark.parametrize(
@@ -42,24 +45,30 @@ SWEPT = {"connect": 1, "admin": 1, "fence": 1, "fill": 2, "bounds": 3, "read": 1
 """Site → how many requests a decision makes there, or as many of them as differ."""
 
 
-MADE = [("upgrade all", "state upgraded"), ("draft good", "state upgraded"), ("patch once", "state corrected")]
+MADE = {
+    "upgrade all": "state upgraded",
+    "draft good": "state upgraded",
+    "patch once": "state corrected",
+    "inputs once": "input retired",
+}
 
 
-@pytest.mark.parametrize(("kind", "made"), MADE)
-@pytest.mark.parametrize("site", SWEPT)
-def test_a_decision_survives_each_fault_of_each_request(
-    kind: str, made: str, site: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("kind", "site"), [(kind, site) for kind in MADE for site in SWEPT if (kind, site) != ("inputs once", "append")]
+)
+def test_a_decision_survives_each_fault_of_each_request(kind: str, site: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever makes it is killed before and after the request, stands still, gets no answer, is fenced: the decision is
     made once, or by the next one, or not at all."""
     plan: dict[int, str] = {}
+    history, made = REWIRED if kind.startswith("inputs") else DECIDING, MADE[kind]
+    event = Event(WITH_ENTRIES if kind.startswith("draft") else AT, kind, 0.01)
     monkeypatch.setattr(Link, "draw", lambda link, at: drawn(plan, link.owner) if at == site else None)
     met: Counter[str] = Counter()
     for fault in MENU[site]:
         for nth in range(SWEPT[site]):
             plan.clear()
             plan[nth] = fault
-            script = Script({}, replace(DECIDING, events=(Event(AT, kind, 0.01),)))
+            script = Script({}, replace(history, events=(event,)))
             problem = script.run()
             assert problem is None, f"{fault} at {nth}: {problem}"
             met.update({fault: not plan, made: script.world.network.faults.counts[made]})
@@ -69,7 +78,7 @@ def test_a_decision_survives_each_fault_of_each_request(
 
 def drawn(plan: dict[int, str], owner: Owner) -> str | None:
     """Return the fault of the next request of whoever decides: the newer version, or the client."""
-    if not isinstance(owner, Process) or (owner.app.schema_version == 1 and not owner.name.startswith("patch")):
+    if not isinstance(owner, Process) or (owner.app.schema_version == 1 and not owner.name.startswith(CLIENTS)):
         return None
     now, later = plan.pop(0, None), {nth - 1: fault for nth, fault in plan.items()}
     plan.clear()
@@ -93,6 +102,17 @@ def test_older_code_is_refused_by_name() -> None:
     assert script.run() is None
     counts = world.network.faults.counts
     assert (counts["state upgraded"], counts["older code refused"]) == (1, 1)
+
+
+@pytest.mark.parametrize("mode", ["changes", "replay"])
+def test_an_input_is_retired_and_taken_in_again(mode: Literal["changes", "replay"]) -> None:
+    """From where it was retired, or from its beginning; each version finds the other one's inputs refused."""
+    events = tuple(Event(at, "inputs once", 0.0) for at in (1.0, 3.0, 5.0, 7.0))
+    script = Script({"end": {}}, replace(REWIRED, mode=mode, chaos_seconds=8.0, epilogue="restart", events=events))
+    assert script.run() is None
+    counts = script.world.network.faults.counts
+    added = sum(counts[f"input added: {start}"] for start in ("earliest", "latest", "resume"))
+    assert (counts["inputs: made"], counts["input retired"] + counts["input retired, records left"], added) == (4, 2, 2)
 
 
 @pytest.mark.parametrize(("kind", "seconds", "came"), [("good", 0.0, "taken over"), ("older", 1.0, "brought forward")])

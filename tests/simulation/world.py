@@ -25,6 +25,7 @@ from tests.simulation.network import NOWHERE, Network
 from tests.simulation.oracle import Oracle
 from tests.simulation.process import Process
 from tests.simulation.replacing import LEADS_NOWHERE, REFUSED, Replacement, create_own, fill
+from tests.simulation.rewiring import Rewiring
 from tests.simulation.scenario import Scenario
 from tests.simulation.watch import Watch
 
@@ -47,7 +48,8 @@ class World:
         self.group = Group(self.network, rng, scenario.partitions)
         self.broker.members = self.group.members
         self.decisions: Decisions = Decisions(self)
-        self.oracle = Oracle(self.broker, scenario, self.decisions.tried)
+        self.rewiring: Rewiring = Rewiring(self)
+        self.oracle = Oracle(self.broker, scenario, self.decisions.tried, self.rewiring.tried)
         self.processes: list[Process] = []
         self.healing = False
         self.epilogue = False
@@ -89,8 +91,8 @@ class World:
         if kind == "NotInitialised" and self.inits_cut > 1:
             self.network.met("init was cut short twice")
             return  # see `beginning.begin`
-        if self.decisions.refuses(process, status.partition, kind):
-            self.network.met("older code refused")
+        if why := self._other_version(process, status.partition, kind):
+            self.network.met(why)
             return
         if why := self._refusal(status.partition, kind):
             self.network.met(f"{why}: {kind}")
@@ -108,6 +110,12 @@ class World:
         for each in list(self.processes):
             if each.app is not self.deployed():
                 self.loop.call_later(0.2, each.crash)
+
+    def _other_version(self, process: Process, number: int, kind: str) -> str:
+        """Say what makes a version that a log refuses another one than the log has; empty: it must not be refused."""
+        if self.decisions.refuses(process, number, kind):
+            return "older code refused"
+        return "other inputs refused" if self.rewiring.refuses(process, number, kind) else ""
 
     def _refusal(self, number: int, kind: str) -> str:
         """Say why a partition may be FAILED by this for good; empty: it must not be."""
@@ -132,10 +140,10 @@ class World:
         process.begin()
         return process
 
-    def deployed(self, version: int | None = None, schema: int | None = None) -> App[Any]:
-        drawn, version = self.scenario, version or self.version
+    def deployed(self, version: int | None = None, schema: int | None = None, inputs: tuple[str, ...] = ()) -> App[Any]:
+        drawn, version, inputs = self.scenario, version or self.version, inputs or self.rewiring.declared
         by_pattern, schema = drawn.appears_at is not None, schema or self.decisions.schema
-        return program.app_of(version, drawn.inputs, **drawn.variant, schema=schema, by_pattern=by_pattern)
+        return program.app_of(version, inputs, **drawn.variant, schema=schema, by_pattern=by_pattern)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -177,6 +185,7 @@ class World:
         if late is not None:
             await late
         await self.decisions.settle()
+        await self.rewiring.settle()
         await self._until_healed()
         if scenario.losses:
             await self._prove()
@@ -237,6 +246,8 @@ class World:
         """Input topic → offset after its last record."""
         found = {}
         for topic in self.inputs:
+            if topic not in self.rewiring.declared:
+                continue
             records = self.broker.log(topic, number).committed()
             found[topic] = records[-1].offset + 1 if records else 0
         return found

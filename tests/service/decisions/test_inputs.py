@@ -20,7 +20,8 @@ from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.partition import audit_partition
 from snapreplay.snapshots.proof.replay import SegmentReport, prove
 from tests.support.accepting import finding_in
-from tests.support.stage import Stage, phase, processed
+from tests.support.in_memory import virtual
+from tests.support.stage import Stage, phase, processed, until
 from tests.support.tampering import delete, tamper, trim, with_fields
 
 pytestmark = pytest.mark.kafka
@@ -187,6 +188,24 @@ async def test_what_only_a_replay_restores_is_not_retired(broker, unique):
         await carry_out(late)
     await story.change(three)
     assert await story.run(three, {"b": 5}) == folded((1, 2), (100, 1))
+
+
+@virtual
+async def test_a_batch_that_passed_markers_only_needs_no_replay(bench):
+    """A snapshot has everything before it, and no other is taken behind it: nothing has changed."""
+    two, one = sums("lean", "a", "b"), sums("lean", "b")
+    await bench.prepare(two, changelog={"enabled": False})
+    async with bench.live() as owner:
+        await bench.send([("k0", 1)], "a-lean")
+        await owner.position(1, "a-lean")
+        await owner.snapshot()
+        epoch = bench.open_transaction("other", "a-lean", b"2")
+        bench.broker.end_transaction("other", epoch, commit=False)
+        await until(lambda: bench.batches()[-1].positions["a-lean"] == 3, "the marker is passed", 60.0)
+    (proposed,) = await propose(one, bench.settings(), bench.cluster, Wish())
+    await carry_out(proposed)
+    async with bench.live(one) as owner:
+        assert (owner.view(), owner.status.restore.mode) == ({"k0": 1}, "replay")
 
 
 async def test_an_increment_that_only_points_does_not_ask_for_a_replay(story):

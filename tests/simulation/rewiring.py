@@ -1,0 +1,151 @@
+"""Changes of the inputs by command: the last input is retired and added, again and again, while its app runs.
+
+Whoever writes to an input stops before it is retired, unless records may be left. A command that was refused, or killed
+between two partitions, is repeated until every partition is changed; then the version with these inputs is deployed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.decisions import inputs as product
+from snapreplay.snapshots.format.records import Increment
+from tests.simulation import program, told
+from tests.simulation.history import require
+from tests.simulation.network import NOWHERE
+from tests.simulation.process import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+COMMANDS = ("inputs once", "inputs twice", "inputs killed")
+AGAIN_SECONDS = 0.3
+KILLED_SECONDS = 0.25
+"""Virtual: within this all partitions are changed, unless something else happens."""
+CHANGED_SECONDS = 150.0
+"""Virtual: in a healed cluster a change ends by then."""
+TRY_AGAIN = (
+    *("Unreachable", "ReadStalled", "CommitInDoubt", "Fenced", "Superseded", "LogWentOn", "killed"),
+    *("NotDrained", "NotRetirable", "OffsetTrimmed", "NotInitialised"),
+)
+
+
+def draw_commands(rng: random.Random) -> list[str]:
+    return [rng.choice(COMMANDS) for _ in range(rng.choice((1, 2, 3, 5)))]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What an operator wants: to add the input, or to retire it. `start`: of an added one."""
+
+    start: str = ""
+    leave_records: bool = False
+
+
+class Rewiring:
+    """The changes of a history.
+
+    Attributes:
+        declared: the inputs of the newest version.
+        tried: reason → the wish.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        drawn = world.scenario
+        self.declared = program.INPUTS[: drawn.inputs if drawn.inputs_at_first is None else drawn.inputs_at_first]
+        self.tried: dict[str, Wish] = {}
+        self._was_retired = False
+        self._running: asyncio.Task[None] | None = None
+
+    def change(self, how: str, _: float) -> bool:
+        """Begin to retire the last input or, where it is none, to add it."""
+        world = self._world
+        if world.scenario.inputs_at_first is None or (self._running and not self._running.done()):
+            return False
+        self._running = world.loop.create_task(self._change(how), context=NOWHERE)
+        return True
+
+    async def settle(self) -> None:
+        """Wait for the change under way. Raises Violation: it does not end."""
+        if self._running is not None:
+            await asyncio.wait([self._running], timeout=CHANGED_SECONDS)
+            require(self._running.done(), f"a change of the inputs did not end in {CHANGED_SECONDS} s")
+            self._running.result()
+
+    def refuses(self, process: Process, number: int, kind: str) -> bool:
+        """Say whether a version with other inputs than the log has is refused, as it must be."""
+        log = self._world.broker.log(program.INCREMENTS, number)
+        last = next((each for _, each in told.newest(log, Increment, log.stable)), None)
+        return kind == "WrongLog" and last is not None and last.positions.keys() != {*process.app.input_names}
+
+    async def _change(self, how: str) -> None:
+        world, topic, wish = self._world, program.INPUTS[-1], self._draw()
+        after = program.INPUTS[:-1] if topic in self.declared else program.INPUTS
+        if not wish.start and not wish.leave_records:
+            world.feeder.end(topic)
+        said = await self._carried_out(after, wish, how)
+        while "made" not in said:
+            if "NotRetirable" in said:
+                self._ask_for_snapshots()
+            await asyncio.sleep(AGAIN_SECONDS)
+            said = await self._carried_out(after, wish, "once")
+        self.declared, self._was_retired = after, self._was_retired or not wish.start
+        if wish.start:
+            world.feeder.begin(topic, at_once=world.healing)
+        else:
+            world.feeder.end(topic)
+        for process in list(world.processes):
+            world.loop.call_later(world.rng.random() / 2, self._exchange, process)
+
+    def _draw(self) -> Wish:
+        rng, adds = self._world.rng, program.INPUTS[-1] not in self.declared
+        if not adds:
+            return Wish(leave_records=rng.random() < 0.3)
+        return Wish(rng.choice(("earliest", "latest", "resume") if self._was_retired else ("earliest", "latest")))
+
+    def _exchange(self, process: Process) -> None:
+        """Crash it: it is started again, as the version of then."""
+        if process in self._world.processes and process.app.input_names != self.declared:
+            process.crash()
+
+    def _ask_for_snapshots(self) -> None:
+        for process in self._world.processes:
+            for runner in process.supervisor.runners.values() if process.supervisor else ():
+                process.soon(runner.request_snapshot, "trigger", lambda *_: None)
+
+    async def _carried_out(self, after: tuple[str, ...], wish: Wish, how: str) -> list[str]:
+        clients = [self._client(after) for _ in range(2 if how == "twice" else 1)]
+        if how == "killed":
+            self._world.loop.call_later(KILLED_SECONDS * self._world.rng.random(), clients[0].crash)
+        return await asyncio.gather(*(self._ended(each, wish) for each in clients))
+
+    def _client(self, after: tuple[str, ...]) -> Process:
+        world, name = self._world, f"inputs.{len(self.tried)}"
+        app = world.deployed(inputs=after)
+        return Process(world, name, app, world.scenario.settings("inputs"), 5000)
+
+    async def _ended(self, client: Process, wish: Wish) -> str:
+        """Return what came of it: "made", an error, or "killed"."""
+        reason = f"{client.name}.{len(self.tried)} at {self._world.loop.time():.3f}"
+        self.tried[reason] = wish
+        work = client.spawn(_changed(client, product.Wish(wish.start, (), wish.leave_records, reason)))
+        await asyncio.wait([work])
+        error = None if work.cancelled() else work.exception()
+        said = "killed" if work.cancelled() else "made" if error is None else type(error).__name__
+        self._world.network.trace(client.name, f"{wish}: {said} {error or ''}")
+        self._world.network.met(f"inputs: {said}")
+        if said not in ("made", *TRY_AGAIN):
+            what = f"{error}" if isinstance(error, SnapreplayError) else repr(error)
+            self._world.network.misused(f"{client.name}: {said}: {what}")
+        return said
+
+
+async def _changed(client: Process, wish: product.Wish) -> None:
+    for each in await product.propose(client.app, client.settings, client.cluster, wish):
+        if each.change:
+            await product.carry_out(each)
