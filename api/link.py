@@ -70,8 +70,8 @@ class ServiceLink:
         line.register(self._writer.get_extra_info("socket"), 0)
         return self._reader.at_eof() and not line.poll(0)
 
-    def suspect(self, process_id: str, why: str) -> None:
-        self._writer.write(wire.frame(wire.Suspected(process_id, why)))
+    def suspect(self, process_id: str, why: str, is_silent: bool) -> None:  # noqa: FBT001 - as a callback
+        self._writer.write(wire.frame(wire.Suspected(process_id, why, is_silent)))
 
     async def counted(self) -> Sequence[Family]:
         families = await self._counted.new()

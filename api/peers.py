@@ -60,7 +60,9 @@ class Elsewhere(Exception):
 class Follower:
     """Follows one peer."""
 
-    def __init__(self, own: StatusDocument, peer: Peer, suspect_seconds: float, suspect: Callable[[str], None]) -> None:
+    def __init__(
+        self, own: StatusDocument, peer: Peer, suspect_seconds: float, suspect: Callable[[str, bool], None]
+    ) -> None:
         self.peer = peer
         self.life = Life(time.monotonic(), suspect_seconds)
         self.document: StatusDocument | None = None
@@ -101,7 +103,7 @@ class Follower:
         """Judge whether it has been silent for too long."""
         self.life.overslept(overslept_seconds)
         if (why := self.life.due(now)) is not None:
-            self._suspect(why)
+            self._suspect(why, True)
 
     async def _follow(self, headers: Mapping[str, str], deadline: asyncio.Timeout) -> None:
         """Follow until the stream ends, one way or the other."""
@@ -153,7 +155,7 @@ class Follower:
         match error:
             case ConnectionsRefused():
                 if (why := self.life.refused(now, str(error))) is not None:
-                    self._suspect(why)
+                    self._suspect(why, False)
             case NoAnswer() | TooLarge():
                 self.life.lost(now, str(error))
             case TimeoutError():
@@ -180,8 +182,11 @@ def _check_status(answer: Answer) -> None:
 class Peers:
     """Follows all peers of a process, and remembers those that have left the group."""
 
-    def __init__(self, suspect_seconds: float = 3.0, suspect: Callable[[str, str], None] = lambda *_: None) -> None:
-        """Take `suspect`, which is told of a peer that seems to be dead: its process id, and why."""
+    def __init__(
+        self, suspect_seconds: float = 3.0, suspect: Callable[[str, str, bool], None] = lambda *_: None
+    ) -> None:
+        """Take `suspect`, which is told of a peer that seems to be dead: its process id, why, and whether it is only
+        silent."""
         self._suspect_seconds = suspect_seconds
         self._suspect = suspect
         self._followers: dict[str, Follower] = {}

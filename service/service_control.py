@@ -108,12 +108,11 @@ class ServiceControl:
                 return self.retry(partition)
 
     def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:
-        """Only a process that the group hears takes over: else it may be the one that is cut off."""
         membership = self._membership
         if self._loop is None or self._supervisor is None or membership is None:
             return
         trouble = membership.trouble or membership.aside
-        if trouble is None:
+        if trouble is None:  # else this process may be the one that is cut off
             self._loop.call_soon_threadsafe(partial(self._supervisor.take_over, process_id, why, is_silent=is_silent))
         else:
             log.warning("process %s seems to be dead (%s), but nothing is taken over: %s", process_id, why, trouble)

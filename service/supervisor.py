@@ -58,21 +58,15 @@ class Supervisor:
         on_failed: Callable[[int, BaseException], None],
     ) -> None:
         """Take `on_failed`, which hears what made a partition FAILED, or a DuplicateInstance."""
-        self._app = app
-        self._settings = settings
-        self._cluster = cluster
-        self._view = view
-        self._identity = identity
-        self._board = board
-        self._on_failed = on_failed
+        self._app, self._settings, self._cluster = app, settings, cluster
+        self._view, self._identity, self._board, self._on_failed = view, identity, board, on_failed
         self.group: ConsumerGroup | None = None
         """Whom to ask after a fence; to be set before the first assignment."""
         self.pulse = Pulse()
         """Of the runners' loop: tells them about standstills; to be set before the first assignment."""
         self._restores = asyncio.Semaphore(settings.restore.concurrency)
         self._copies = asyncio.Semaphore(1)  # a takeover does not wait for copies that are loaded
-        self._witnesses = Witnesses()
-        self._turns = StartTurns()
+        self._witnesses, self._turns = Witnesses(), StartTurns()
         self._increments = names.increments_topic(app.app_id)
         self._committer = cluster.offset_committer(names.witness_group(app.app_id))
         self._runners: dict[int, PartitionRunner] = {}
@@ -86,18 +80,22 @@ class Supervisor:
         self._refused: SnapreplayError | None = None
         self._standbys = Standbys(self._copying, board, lambda number: number in (*self._runners, *self._ending))
         self._given: tuple[set[int], Share] = set(), Share()  # the last assignment
-        patience_seconds = settings.group.session_timeout_ms / 1000
         self._takeovers = Takeovers(
-            app.app_id, self._standbys, board, patience_seconds, self._start, self._again, self._rejoin
+            app.app_id,
+            self._standbys,
+            board,
+            settings.group.session_timeout_ms / 1000,
+            self._start,
+            self._again,
+            self._rejoin,
         )
         self._replicas = replicas_of(app, settings)
         self._retries: set[asyncio.Task[None]] = set()
         self._unsaved_before: list[SnapreplayError] = []
         self.unsaved: list[SnapreplayError] = []
         """After `stop`: the states that were nowhere else and could not be written in time."""
-        loop = asyncio.get_running_loop()
         self._watches = [
-            loop.create_task(watch)
+            asyncio.get_running_loop().create_task(watch)
             for watch in (self._watch_cluster(), self._watch_topics(), self._witnesses.keep_writing(self._committer))
         ]
 
@@ -300,7 +298,7 @@ class Supervisor:
             del self._ending[number]
         if number not in self._runners:
             self._board.forget(number)
-            self._standbys.freed(number)
+            self._standbys.freed(number, runner.leave if runner is not None and not died else lambda: None)
 
     async def _retry(self, runner: PartitionRunner, done: OnDone) -> None:
         try:

@@ -1,5 +1,5 @@
-"""When a suspicion that another process is dead is acted on, and what ends a takeover that the group has not heard of.
-Pure.
+"""Decides whether a suspicion that another process is dead is acted on, and what ends a takeover that the group has
+not heard of. Pure.
 
 The fence makes every mistake safe: a process that lives is fenced and stands back. So mistakes are counted and become
 rare, and nothing else is done about them.

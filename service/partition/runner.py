@@ -104,6 +104,10 @@ class PartitionRunner:
         """Begin with the warm copy of a standby; call it before `run`."""
         self._memory.take(store, copy)
 
+    def leave(self) -> tuple[Store, WarmCopy] | None:
+        """Give up the state for a standby, after `run`; None if there is none that is whole and in the log."""
+        return self._memory.leave() if self._left else None
+
     def refuse(self, error: SnapreplayError) -> None:
         """End processing, or the recovery under way. The partition stays, FAILED; for a DuplicateInstance FENCED,
         until the group gives it to us again. Who refuses it logs the hint: it is the same for all partitions."""

@@ -19,6 +19,7 @@ from snapreplay.service.core.owners import Limits
 from snapreplay.service.core.phase import CopyState
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.warm_copy import WarmCopy
+from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.recovery.examine import Examiner, LogEndsBefore
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import problem_of
@@ -42,11 +43,13 @@ class Standby:
     wrong, it starts over: the log has all that it holds. `start` it once, then `end` it, or hand over its copy.
     """
 
-    def __init__(self, context: Context, on_status: OnStatus) -> None:
-        """Take a context whose `restores` limits how many copies are loaded at once."""
+    def __init__(self, context: Context, on_status: OnStatus, left: tuple[Store, WarmCopy] | None = None) -> None:
+        """Take a context whose `restores` limits how many copies are loaded at once, and what an owner in this process
+        has left, if there is something to begin with."""
         self._context = context
         self._on_status = on_status
-        self._store: Store = context.app.new_store()
+        self._left = left
+        self._store: Store = left[0] if left is not None else context.app.new_store()
         self._copy: WarmCopy | None = None
         self._lag_offsets = 0
         self._asked = asyncio.Event()  # to hand over
@@ -104,13 +107,19 @@ class Standby:
 
     async def _copied(self) -> None:
         """Restore, then follow until asked to hand over."""
-        self._copy = None
-        if self._store.keeps_changes:
-            self._store.clear()  # never two of them in memory
-        self._store = self._context.app.new_store()
-        examiner = Examiner(self._context, self._store)
+        left, self._left = self._left, None
+        self._copy = left[1] if left is not None else None
+        if left is None:
+            if self._store.keeps_changes:
+                self._store.clear()  # never two of them in memory
+            self._store = self._context.app.new_store()
+        examiner = Examiner(self._context, self._store, copy=self._copy)
         try:
             refusal = await examiner.examine()
+            if left is not None and isinstance(refusal, IncrementsBehind):
+                self._left = left
+                self._keep(CopyState.AHEAD, refusal)
+                return
             if refusal is not None:
                 raise refusal
             examiner.refuse_older()
@@ -156,7 +165,7 @@ class Standby:
             error=None,
         )
 
-    def _keep(self, state: CopyState, error: RetryableError) -> None:
+    def _keep(self, state: CopyState, error: SnapreplayError) -> None:
         """Keep the copy: if the log has lost its end, nobody else may have that batch."""
         self._warn(f"the standby keeps its copy: {error}")
         self._update(state=state, error=problem_of(error))
@@ -216,10 +225,10 @@ class Standbys:
         for number in sorted(partitions):
             self.freed(number)
 
-    def freed(self, number: int) -> None:
-        """Begin a copy, if one is to be held and the partition's runner has ended."""
+    def freed(self, number: int, leave: Callable[[], tuple[Store, WarmCopy] | None] = lambda: None) -> None:
+        """Begin a copy, if one is to be held and the partition's runner has ended; from what that can `leave`."""
         if number in self._wanted and number not in self._held and not self._is_busy(number):
-            standby = self._held[number] = Standby(self._context_of(number), self._seen)
+            standby = self._held[number] = Standby(self._context_of(number), self._seen, leave())
             standby.start()
 
     def taken(self, number: int) -> Standby | None:

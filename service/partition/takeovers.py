@@ -68,15 +68,16 @@ class Takeovers:
         """
         now = asyncio.get_running_loop().time()
         peer = next((each for each in self._share.peers if each.process_id == process_id), None)
-        if peer is None or process_id in self._listening:
+        if peer is None:
             return
+        if (listening := self._listening.pop(process_id, None)) is not None:
+            listening.cancel()
         until = self._alarms.get(process_id, FalseAlarms()).until
         if now < until:
             log.warning("%s; that is ignored for %.0f s, as it was false before", _said(peer, why), until - now)
         elif is_silent:
             listening = asyncio.get_running_loop().create_task(self._when_quiet(peer, why, now))
-            self._listening[process_id] = watched(listening, "waiting for a sign of life")
-            listening.add_done_callback(lambda _: self._listening.pop(process_id, None))
+            self._listening[process_id] = watched(listening, "the wait for a sign of life")
         else:
             self._begin(peer, why, now)
 
@@ -97,6 +98,7 @@ class Takeovers:
             if peer.process_id in judged:
                 self._false_alarm(peer, now)
         self._alarms = {name: each for name, each in self._alarms.items() if not each.is_over(now)}
+        self._listening = {name: each for name, each in self._listening.items() if not each.done()}
         return self.partitions
 
     def end(self) -> None:
@@ -109,13 +111,11 @@ class Takeovers:
 
     async def _when_quiet(self, peer: Peer, why: str, since: float) -> None:
         """Take over unless a copy sees a commit of this owner."""
-        loop = asyncio.get_running_loop()
-        while (seconds := QUIET_SECONDS - (loop.time() - self._standbys.seen_at(peer.owned))) > 0:
-            await asyncio.sleep(seconds)
+        await asyncio.sleep(max(0.0, self._standbys.seen_at(peer.owned) + QUIET_SECONDS - since))
         if self._standbys.seen_at(peer.owned) > since:
             log.info("%s; but it has committed since", _said(peer, why))
         else:
-            self._begin(peer, why, loop.time())
+            self._begin(peer, why, asyncio.get_running_loop().time())
 
     def _begin(self, peer: Peer, why: str, now: float) -> None:
         wanted = sorted(set(peer.owned) & set(self._share.first) & self._standbys.warm)

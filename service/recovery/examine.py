@@ -13,6 +13,7 @@ from snapreplay.service.core import effects, events
 from snapreplay.service.core.phase import Phase, RestoreMode
 from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.ports import Bounds
 from snapreplay.service.recovery import inputs
 from snapreplay.service.recovery.acceptable_failures import with_way_out
@@ -85,8 +86,11 @@ class Examiner:
         store: the state it came to.
     """
 
-    def __init__(self, context: Context, store: Store, on_news: OnNews = lambda _: None) -> None:
-        """Take `on_news`, which hears what is being looked at, and how far that is every few seconds."""
+    def __init__(
+        self, context: Context, store: Store, on_news: OnNews = lambda _: None, copy: WarmCopy | None = None
+    ) -> None:
+        """Take `on_news`, which hears what is being looked at, and how far that is every few seconds, and the warm copy
+        that `store` holds, if it does."""
         self._context = context
         self._log = context.increments
         self._teller = _Teller(context.partition, on_news)
@@ -94,7 +98,7 @@ class Examiner:
         self.store = store
         self.end_offset = NO_OFFSET
         self._followed_ids: Mapping[str, str] | None = None
-        self._recovery = Recovery(context.expected, preferred_mode(context, store))
+        self._recovery = Recovery(context.expected, preferred_mode(context, store), copy=copy)
         self._advanced = False
         self._looked_to = NO_OFFSET
 

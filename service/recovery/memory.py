@@ -70,6 +70,17 @@ class Memory:
         """Begin with the state of a standby: the next recovery goes on from it."""
         self.store, self.copy = store, copy
 
+    def leave(self) -> tuple[Store, WarmCopy] | None:
+        """Give the state up as a warm copy, when the ownership is over; None if the log may not have all of it."""
+        store, kept = self.store, self.kept
+        if store is None or kept is None or kept.doubtful is not None or not store.keeps_changes:
+            return None
+        if not self._was_proven(kept):
+            return None
+        self.store = self.kept = None
+        last, since = FoundIncrement(kept.last, kept.last_offset), kept.unpointed.records
+        return store, WarmCopy(last, is_sealed=self._context.seals.writes, records_since_snapshot=since)
+
     def own(self) -> Store:
         """Return the store for the next recovery, with what was kept or copied, or empty."""
         self.last = None

@@ -68,6 +68,7 @@ async def suspected(control: FakeControl, process_id: str, times: int = 1) -> st
 
     await until(is_so, f"suspected: {process_id}")
     assert [name for name, _ in control.suspected] == [process_id] * times
+    assert control.silent == [why.startswith("silent") for _, why in control.suspected]
     return control.suspected[-1][1]
 
 

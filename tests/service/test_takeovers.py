@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from snapreplay.service.control.metrics import FALSE_ALARMS
+from snapreplay.service.control.protocol import Check
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps, inside
 from tests.support.child import Load
@@ -57,7 +58,7 @@ class Pair:
 
 @asynccontextmanager
 async def pair(stage, unique, children, partitions=1, owner="one", here_as="two"):
-    """With a load on the inputs; at the end everything was exactly once."""
+    """Start both under a load; at the end everything was exactly once."""
     here = await stage(apps.ledger(unique("take")), partitions=partitions)
     group = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 200}
     # The other one holds no copies before it owns something: all partitions stay with the first.
@@ -89,7 +90,7 @@ async def test_a_killed_owner_is_taken_over_from_before_its_session_ends(stage, 
         assert (both.taken_over, both.assigned) == ({0}, set()), "the group has not said so"
         (status,) = both.service.restore_status()
         assert (status.restore.warm, status.restore.snapshot) == ("copied", None)
-        epochs, claims, unready = both.epochs(), await both.claims(), []
+        epochs, claims, unready = both.epochs(), await both.claims(), list[Check]()
         assert [check for check in both.service.control.ready_checks() if not check.ok] == []
 
         def confirmed():

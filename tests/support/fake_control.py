@@ -141,6 +141,7 @@ class FakeControl:
         self.service_facts = FACTS
         self.checks: list[Check] = [Check("loop", ok=True), Check("progress", ok=True, detail="0.1 s")]
         self.suspected: list[tuple[str, str]] = []
+        self.silent: list[bool] = []
         self.peers: tuple[Peer, ...] = ()
         self._operations = OperationRegistry()
 
@@ -172,6 +173,7 @@ class FakeControl:
                 return self._operations.create("retry", "", [partition])
 
     def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:
+        self.silent.append(is_silent)
         self.suspected.append((process_id, why))
 
     def partitions(self) -> Sequence[PartitionStatus]:

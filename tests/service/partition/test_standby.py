@@ -22,9 +22,9 @@ from tests.support.stage import until
 class Copied:
     """A standby of the bench's partition, with every status that it has told."""
 
-    def __init__(self, context):
+    def __init__(self, context, left=None):
         self.told: list[Any] = []
-        self.standby = Standby(context, self.told.append)
+        self.standby = Standby(context, self.told.append, left)
         self.standby.start()
 
     @property
@@ -171,6 +171,22 @@ async def test_a_copy_that_is_ahead_of_the_log_is_kept(bench):
     assert "but batch" in copied.status.error.message
     ((_, copy),) = await copied.handed_over()
     assert copy.last.increment.batch == copied.status.batch
+
+
+@virtual
+async def test_what_an_owner_left_is_kept_although_the_log_has_lost_its_end(bench):
+    """It may be the only copy of that batch. It is looked at again and again."""
+    one, copied = await followed(bench)
+    (left,) = await copied.handed_over()
+    await one.end()
+    records = (await bench.read(bench.increments))[0]
+    bench.recreate(bench.increments, records[:-3])
+    again = Copied(await bench.context("two"), left)
+    await until(lambda: [each.state for each in again.told] == ["ahead"] * 3, "three looks")
+    ((store, copy),) = await again.handed_over()
+    assert store is left[0]
+    assert copy is left[1]
+    assert store.digest == copy.last.increment.digest
 
 
 @pytest.mark.parametrize(

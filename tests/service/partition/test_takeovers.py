@@ -9,8 +9,10 @@ import pytest
 from snapreplay.service.control.metrics import FALSE_ALARMS, TAKEOVERS
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.assignment import Share
+from snapreplay.service.core.effects import Load
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.suspicion import PAUSE_SECONDS_MIN, QUIET_SECONDS
+from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.supervisor import Supervisor
 from tests.support import apps, reference
 from tests.support.in_memory import virtual
@@ -257,3 +259,36 @@ async def test_a_stop_in_the_middle_of_a_takeover_loses_nothing(bench):
         assert other.status.snapshot.state == "pointed"
         other.suspects(one)
     assert (await bench.restored()).warm is None
+
+
+class Loads:
+    """Notes each load of a snapshot, or of the genesis."""
+
+    def __init__(self, monkeypatch):
+        self.count, perform = 0, RecoveryExecutor.perform
+
+        async def noted(executor, effect):
+            self.count += isinstance(effect, Load)
+            return await perform(executor, effect)
+
+        monkeypatch.setattr(RecoveryExecutor, "perform", noted)
+
+
+@virtual
+async def test_a_partition_that_moves_away_stays_as_a_copy(bench, monkeypatch):
+    """Nothing is loaded anew. It is compared with the log like every other copy."""
+    async with two(bench) as (one, other):
+        loads, copied = Loads(monkeypatch), other.copies(one, other)
+        await bench.feed(10)
+        await one.position(20)
+        batch = one.status.batch
+        one.supervisor.assigned(set(), one.copies(other, one))
+        await one.warm(batch)
+        other.supervisor.assigned({0}, Share((0,), peers=copied.peers))
+        await other.phase("live")
+        await bench.feed(10)
+        await other.position(30)
+        await one.warm(other.status.batch)
+        digest = other.supervisor.runners[0].store.digest
+        assert one.board.standbys()[0].digest == str(digest)
+        assert loads.count == 0

@@ -198,3 +198,20 @@ async def test_whom_the_group_does_not_give_the_partition_fences_nobody(bench):
     await require_given(context)
     with pytest.raises(NotAssigned, match="partition 0"):
         await require_given(replace(context, group=Nobodys()))
+
+
+@virtual
+async def test_only_what_is_whole_and_in_the_log_is_left_as_a_copy(bench):
+    """Nothing is in doubt, and no state is in memory twice. One that is to be held is not given away."""
+    memory, _ = await held(bench)
+    kept, store = memory.kept, memory.store
+    for other in (replace(kept, doubtful=increment(batch=1)), replace(kept, replaced=True)):
+        memory.kept = other
+        assert memory.leave() is None
+        assert (memory.kept, memory.store) == (other, store)
+    memory.kept = kept
+    left, copy = memory.leave()
+    assert left is store
+    assert (copy.last.increment, copy.last.offset) == (kept.last, kept.last_offset)
+    assert (memory.kept, memory.store) == (None, None)
+    assert memory.leave() is None
