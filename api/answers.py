@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay.api import events, page
 from snapreplay.api.events import Events
+from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.peers import Peers
 from snapreplay.service.control.protocol import Look, StatusDocument, StatusSource
 
@@ -84,6 +85,7 @@ class ApiContext(NamedTuple):
     look: Look
     events: Events
     peers: Peers
+    forwarder: Forwarder
     now: Callable[[], datetime]
 
     @property

@@ -15,6 +15,7 @@ from snapreplay import __version__
 from snapreplay.api import examples, page, problems, views
 from snapreplay.api.answers import Answers
 from snapreplay.api.events import Events
+from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import Guard, Hosts
 from snapreplay.api.peers import Peers
 from snapreplay.api.routes import ROUTERS
@@ -39,6 +40,7 @@ def create_app(
     *,
     events: Events | None = None,
     peers: Peers | None = None,
+    forwarder: Forwarder | None = None,
     now: Callable[[], datetime] = wall_time,
 ) -> FastAPI:
     """Make an ASGI application; it keeps no state of its own, so one `source` may serve several. `events` and `peers`
@@ -52,7 +54,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.context = (source, events or Events(), peers or Peers(), now)
+    app.state.context = (source, events or Events(), peers or Peers(), forwarder or Forwarder(), now)
     problems.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(Answers, source=source)

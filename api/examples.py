@@ -10,6 +10,7 @@ import msgspec
 
 from snapreplay.api import fleet_views, views
 from snapreplay.api.liveness import State
+from snapreplay.api.operation_views import joined
 from snapreplay.api.peers import Known
 from snapreplay.service.control.protocol import Check, Look, Operation, OperationPart, ServiceFacts, StatusDocument
 from snapreplay.service.control.status import (
@@ -135,7 +136,7 @@ _FACTS = ServiceFacts(
 )
 _PEER = Peer("b81d6a0e22c94f13", "ledger-1", "ledger-1", "http://10.0.3.17:8080", (1,))
 _FLEET = fleet_views.fleet(
-    Look(StatusDocument(_FACTS, (_LIVE,), peers=(_PEER,)), 0.1),
+    Look(StatusDocument(_FACTS, (_LIVE,), snapshots=(_SNAPSHOT,), peers=(_PEER,)), 0.1),
     [
         Known(
             _PEER,
@@ -153,16 +154,18 @@ _FLEET = fleet_views.fleet(
     NOW,
     0.8,
 )
-_PARTITION = views.partition(_LIVE, NOW)
+_COVERED = fleet_views.Covered(_FLEET, fleet_views.Scope.APP)
+_SHOWN_OPERATION = joined([(_FLEET[0].process, _OPERATION)])
+_PARTITION = views.partition(fleet_views.Held(0, _FLEET[0].process, _LIVE), NOW)
 _SHOWN = (
     _FACTS,
-    _OPERATION,
-    views.Operations((_OPERATION,)),
+    _SHOWN_OPERATION,
+    views.Operations((_SHOWN_OPERATION,)),
     _PARTITION,
     views.Partitions((_PARTITION,)),
-    views.restore_status(_FLEET, fleet_views.Scope.APP),
+    views.restore_status(_COVERED),
     views.Processes(tuple(each.process for each in _FLEET)),
-    views.Snapshots((_SNAPSHOT,)),
+    views.snapshots(_FLEET),
 )
 
 BY_SCHEMA: dict[str, Any] = {type(each).__name__: msgspec.to_builtins(each) for each in _SHOWN}

@@ -5,41 +5,42 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
 from snapreplay.api import event_stream, events, fleet_views, problems, views
 from snapreplay.api.answers import ApiContext, Here
-from snapreplay.api.fleet_views import Says, Scope
+from snapreplay.api.fleet_views import Covered, Says, Scope
 from snapreplay.api.limits import connections_max
 from snapreplay.service.clock import boot_seconds
 
 ROUTER = APIRouter(tags=["fleet"], generate_unique_id_function=attrgetter("name"))
 
-AskedScope = Annotated[
-    Scope | None,
-    Query(
-        description="`app`: all processes of the app; `local`: this one alone. Default: app, if it knows of other ones."
-    ),
-]
+
+async def _covered(
+    here: Here,
+    scope: Annotated[
+        Scope | None,
+        Query(description="`app`: all processes; `local`: this one alone. Default: app, if it knows of other ones."),
+    ] = None,
+) -> Covered:
+    says = _fleet(here)
+    found = scope or (Scope.APP if len(says) > 1 else Scope.LOCAL)
+    return Covered(says if found is Scope.APP else says[:1], found)
 
 
-def fleet(here: ApiContext) -> list[Says]:
-    """List this process, and what is known of its peers."""
+Covers = Annotated[Covered, Depends(_covered)]
+
+
+def _fleet(here: ApiContext) -> list[Says]:
     return fleet_views.fleet(here.look, here.peers.known(here.status), here.now(), boot_seconds())
-
-
-def scope_of(asked: Scope | None, says: list[Says]) -> Scope:
-    if asked is not None:
-        return asked
-    return Scope.APP if len(says) > 1 else Scope.LOCAL
 
 
 @ROUTER.get("/api/v1/processes", responses=views.answered(views.Processes))
 async def list_processes(here: Here) -> Response:
     """List the processes of the app: this one, the others of its group as of the last assignment, then those that
     died within the last quarter of an hour."""
-    return views.answer(views.Processes(tuple(each.process for each in fleet(here))))
+    return views.answer(views.Processes(tuple(each.process for each in _fleet(here))))
 
 
 @ROUTER.get(

@@ -78,6 +78,12 @@ class Held(NamedTuple):
     status: PartitionStatus | None
 
     @property
+    def holder(self) -> Process | None:
+        """The process that must be asked to do something with it; None: nobody has it."""
+        has_let_go = self.status is not None and self.status.phase in _HOLDS_NOTHING
+        return None if has_let_go else self.process
+
+    @property
     def phase_now(self) -> str:
         """The phase, or `unknown`: nothing is said of it, or by a process that cannot be asked now."""
         is_known = self.status is not None and self.process is not None and self.process.can_be_asked
@@ -143,13 +149,25 @@ def origin(process: Process | None) -> dict[str, object]:
     }
 
 
-def held(says: Sequence[Says], scope: Scope) -> list[Held]:
+class Covered(NamedTuple):
+    """The processes that a request is about; this one comes first."""
+
+    says: Sequence[Says]
+    scope: Scope
+
+    @property
+    def own(self) -> StatusDocument:
+        """What the process says that answers."""
+        document = self.says[0].document
+        assert document is not None  # noqa: S101 - it knows
+        return document
+
+
+def held(covered: Covered) -> list[Held]:
     """List the partitions of this process, or of the app, by number."""
-    this, own = says[0]
-    assert own is not None  # noqa: S101 - the process that answers knows what it says
-    if scope is Scope.LOCAL:
-        return [Held(each.partition, this, each) for each in own.partitions]
-    return _held_by_any(says, own.facts.partition_count)
+    if covered.scope is Scope.LOCAL:
+        return [Held(each.partition, covered.says[0].process, each) for each in covered.own.partitions]
+    return _held_by_any(covered.says, covered.own.facts.partition_count)
 
 
 def _held_by_any(says: Sequence[Says], partition_count: int | None) -> list[Held]:

@@ -6,16 +6,18 @@ to do. The text of an unexpected exception never leaves the process, but it is l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple
 
+import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
+from snapreplay.api.fleet_views import Process
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.protocol import Busy, NotFailed, Silent, TooManyCommands
 
@@ -52,6 +54,8 @@ SILENT = ProblemKind("service-silent", 503, "The service process does not answer
 BUSY_LINE = ProblemKind("too-many-requests", 503, "Too many requests wait")
 TOO_MANY_STREAMS = ProblemKind("too-many-streams", 503, "Too many streams of events")
 NOT_REACHED = ProblemKind("cluster-not-reached", 503, "The Kafka cluster has not been reached yet")
+OWNER_AWAY = ProblemKind("owner-unreachable", 503, "The owner of the partition cannot be asked")
+PARTLY = ProblemKind("partly-begun", 409, "Not begun for all partitions")
 INTERNAL = ProblemKind("internal", 500, "Internal error")
 
 
@@ -125,7 +129,7 @@ def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
         known = {"description": HTTPStatus(kind.status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
         found = responses.setdefault(kind.status, known)
         found["description"] += f"{', ' if ':' in found['description'] else ': '}{kind.name}"
-        if kind in (NOT_REACHED, SILENT, TOO_MANY_STREAMS):
+        if kind in (NOT_REACHED, SILENT, TOO_MANY_STREAMS, OWNER_AWAY):
             found["headers"] = RETRY_AFTER
     return responses
 
@@ -143,6 +147,56 @@ def not_reached() -> ProblemError:
     )
 
 
+def owner_away(process: Process, why: str) -> ProblemError:
+    """Make the error for a request that its partition's owner cannot be asked."""
+    return ProblemError(
+        OWNER_AWAY,
+        f"process {process.process_id} on {process.host} ({process.state}) would have to do it: {why}",
+        headers={"Retry-After": "5"},
+        hint="GET /api/v1/processes says which processes can be asked",
+    )
+
+
+def passed_back(process: Process, status: int, document: bytes) -> ProblemError:
+    """Make the error of another process that has refused a request."""
+    try:
+        told = msgspec.json.decode(document, type=_Told)
+    except msgspec.MsgspecError:
+        told = _Told()
+    if status not in _PASSED_BACK or not told.type:
+        return owner_away(process, f"it answers {status}")
+    kind = ProblemKind(told.type.removeprefix(URN), status, told.title)
+    return ProblemError(
+        kind,
+        f"process {process.process_id} on {process.host}: {told.detail}",
+        hint=told.hint,
+        partition=told.partition,
+        operation_id=told.operation_id,
+    )
+
+
+_PASSED_BACK = (404, 409)
+
+
+class _Told(msgspec.Struct):
+    type: str = ""
+    title: str = ""
+    detail: str = ""
+    hint: str | None = None
+    partition: int | None = None
+    operation_id: str | None = None
+
+
+def partly(operation_id: str, refused: Sequence[ProblemError]) -> ProblemError:
+    """Make the error for a request that some processes have begun and others have refused."""
+    return ProblemError(
+        PARTLY,
+        f"begun as operation {operation_id}, but not everywhere: {'; '.join(each.detail for each in refused)}",
+        operation_id=operation_id,
+        hint=f"GET /api/v1/operations/{operation_id} shows what has begun",
+    )
+
+
 def too_many_streams(readers: int) -> ProblemError:
     """Make the error for a reader of events for whom there is no place."""
     return ProblemError(
@@ -150,6 +204,15 @@ def too_many_streams(readers: int) -> ProblemError:
         f"{readers} readers of events are connected already",
         headers={"Retry-After": "10"},
         hint="GET /restore-status answers without a stream",
+    )
+
+
+def nothing_live() -> ProblemError:
+    """Make the error for a snapshot of all live partitions, of which there are none."""
+    return ProblemError(
+        NOTHING_LIVE,
+        "no partition is live: there is nothing to write",
+        hint="GET /restore-status says what they are doing",
     )
 
 
@@ -205,7 +268,7 @@ def _as_problem(request: Request, error: Exception) -> ProblemError:
                 NOT_OWNED,
                 f"partition {error.partition}: {error.detail}",
                 partition=error.partition,
-                hint="GET /restore-status shows the partitions of this process; ask the process that owns it",
+                hint="GET /restore-status shows which process has it, and its phase",
             )
         case NotFailed() | Busy() | Silent() | TooManyCommands():
             return _not_now(error)

@@ -16,20 +16,23 @@ from pydantic import BeforeValidator, Field
 
 from snapreplay.api import problems, views
 from snapreplay.api.answers import ApiContext, Here
-from snapreplay.api.fleet_routes import ROUTER, AskedScope, fleet, scope_of
+from snapreplay.api.fleet_routes import ROUTER, Covers
+from snapreplay.api.fleet_views import Covered, held
+from snapreplay.api.forwarding import Begun
+from snapreplay.api.operation_views import Operation, find, joined, operations
+from snapreplay.api.owners import elsewhere, find_partition, shares
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.metrics import DocumentCollector
 from snapreplay.service.control.protocol import (
     UNREADY_SECONDS,
     Adopt,
     Check,
+    Command,
     Look,
-    Operation,
     Retry,
     ServiceFacts,
     TriggerSnapshot,
 )
-from snapreplay.service.core.phase import Phase
 
 _partitions, _snapshots, _process = (
     APIRouter(tags=[tag], generate_unique_id_function=attrgetter("name"))
@@ -42,6 +45,9 @@ ROUTERS = (_partitions, _snapshots, ROUTER, _process)
 PARTITION_MAX = 2**31 - 1  # Kafka's partition numbers are int32
 OFFSET_MAX = 2**53 - 1
 """JSON has no larger integer that every client reads exactly; no log is that long."""
+
+OPERATION_ID_MAX = 37 * 128
+"""Of one that joins those of as many processes as are followed."""
 
 PartitionNumber = Annotated[
     int, Field(ge=0, le=PARTITION_MAX, description="Number of a state partition.", examples=[0])
@@ -70,7 +76,7 @@ class SnapshotRequest(problems.Model):
 
     partitions: Annotated[
         list[Annotated[PartitionNumber, BeforeValidator(_whole)]] | None,
-        Field(min_length=1, max_length=10_000, description="If left out: all live partitions of this process."),
+        Field(min_length=1, max_length=10_000, description="If left out: all live partitions."),
     ] = None
     reason: Annotated[str, Field(max_length=500, description="Kept with the operation and the snapshot.")] = ""
 
@@ -85,7 +91,7 @@ class Proposal(problems.Model):
 
 _PROPOSED = {"one": {"summary": "The offset that the job has printed", "value": {"manifest_offset": 1042}}}
 _REQUESTS = {
-    "all": {"summary": "All live partitions of this process", "value": {}},
+    "all": {"summary": "All live partitions", "value": {}},
     "some": {"summary": "Two partitions, with a reason", "value": {"partitions": [0, 2], "reason": "before deploy 42"}},
 }
 
@@ -93,19 +99,17 @@ _REQUESTS = {
 
 
 @_partitions.get("/restore-status", responses=views.answered(views.RestoreStatus, problems.INVALID))
-async def restore_status(here: Here, scope: AskedScope = None) -> Response:
+async def restore_status(covered: Covers) -> Response:
     """Tell the running or last recovery of every partition: phase, snapshot, mode, progress, seconds per phase,
     proof. It also answers before any partition is assigned."""
-    says = fleet(here)
-    return views.answer(views.restore_status(says, scope_of(scope, says)))
+    return views.answer(views.restore_status(covered))
 
 
-@_partitions.get("/api/v1/partitions", responses=views.answered(views.Partitions))
-async def list_partitions(here: Here) -> Response:
-    """List the partitions that this process owns or recently owned, ordered by number."""
+@_partitions.get("/api/v1/partitions", responses=views.answered(views.Partitions, problems.INVALID))
+async def list_partitions(here: Here, covered: Covers) -> Response:
+    """List all partitions, or those that this process owns or recently owned, ordered by number."""
     now = here.now()
-    shown = tuple(views.partition(each, now) for each in here.status.partitions)
-    return views.answer(views.Partitions(shown))
+    return views.answer(views.Partitions(tuple(views.partition(each, now) for each in held(covered))))
 
 
 @_partitions.get(
@@ -114,12 +118,20 @@ async def list_partitions(here: Here) -> Response:
         views.Partition, problems.UNKNOWN_PARTITION, problems.NOT_HERE, problems.INVALID, problems.NOT_REACHED
     ),
 )
-async def get_partition(here: Here, partition: PathPartition) -> Response:
-    """Describe one partition of this process."""
-    for status in here.status.partitions:
-        if status.partition == partition:
-            return views.answer(views.partition(status, here.now()))
-    raise _missing(here, partition)
+async def get_partition(here: Here, covered: Covers, partition: PathPartition) -> Response:
+    """Describe one partition."""
+    found = find_partition(covered, partition)
+    if found is None:
+        raise _missing(here, partition)
+    return views.answer(views.partition(found, here.now()))
+
+
+async def _begun(here: ApiContext, covered: Covered, command: Command) -> Begun:
+    """Let this process begin, and tell the others at once: they may be asked what became of it."""
+    operation = await here.source.perform(command)
+    await here.source.look()
+    here.events.tell(at_once=True)
+    return covered.says[0].process, operation
 
 
 @_partitions.post(
@@ -133,18 +145,20 @@ async def get_partition(here: Here, partition: PathPartition) -> Response:
         problems.RETRYING,
         problems.INVALID,
         problems.NOT_REACHED,
+        problems.OWNER_AWAY,
     ),
 )
-async def retry_partition(here: Here, partition: PathPartition) -> Response:
+async def retry_partition(here: Here, covered: Covers, partition: PathPartition) -> Response:
     """Let a failed partition recover again, after the cause was repaired or accepted. The topics are checked again,
-    then the partition recovers from the fence on; the other partitions of this process continue. The operation
+    then the partition recovers from the fence on; the other partitions of its process continue. The operation
     succeeds when the partition is live and has committed a batch, or found nothing to commit for a second; it fails
     when the partition fails again."""
+    if (owner := elsewhere(covered, partition)) is not None:
+        return views.accepted(joined([await here.forwarder.ask(owner, f"/api/v1/partitions/{partition}/retry")]))
     try:
-        operation = await here.source.perform(Retry(partition))
+        return views.accepted(joined([await _begun(here, covered, Retry(partition))]))
     except (UnknownPartition, PartitionNotLive):
         raise _missing(here, partition) from None
-    return views.accepted(operation)
 
 
 @_partitions.post(
@@ -159,10 +173,14 @@ async def retry_partition(here: Here, partition: PathPartition) -> Response:
         problems.TOO_LARGE,
         problems.INVALID,
         problems.NOT_REACHED,
+        problems.OWNER_AWAY,
     ),
 )
 async def adopt_snapshot(
-    here: Here, partition: PathPartition, proposal: Annotated[Proposal, Body(openapi_examples=_PROPOSED)]
+    here: Here,
+    covered: Covers,
+    partition: PathPartition,
+    proposal: Annotated[Proposal, Body(openapi_examples=_PROPOSED)],
 ) -> Response:
     """Let the owner judge the snapshot whose manifest lies at this offset: it reads the manifest, the increment of
     its batch and every chunk, and hashes every entry. Processing continues meanwhile. The operation succeeds when
@@ -170,8 +188,10 @@ async def adopt_snapshot(
     happens."""
     if here.status.facts.partition_count is None:
         raise problems.not_reached()
-    operation = await here.source.perform(Adopt(partition, proposal.manifest_offset))
-    return views.accepted(operation)
+    if (owner := elsewhere(covered, partition)) is not None:
+        path = f"/api/v1/partitions/{partition}/adopt"
+        return views.accepted(joined([await here.forwarder.ask(owner, path, proposal.model_dump())]))
+    return views.accepted(joined([await _begun(here, covered, Adopt(partition, proposal.manifest_offset))]))
 
 
 def _missing(here: ApiContext, partition: int) -> problems.ProblemError:
@@ -201,60 +221,60 @@ def _missing(here: ApiContext, partition: int) -> problems.ProblemError:
         problems.NOT_OWNED,
         problems.NOTHING_LIVE,
         problems.BUSY,
+        problems.PARTLY,
         problems.TOO_LARGE,
         problems.INVALID,
         problems.NOT_REACHED,
+        problems.OWNER_AWAY,
     ),
 )
 async def trigger_snapshot(
-    here: Here, request: Annotated[SnapshotRequest | None, Body(openapi_examples=_REQUESTS)] = None
+    here: Here, covered: Covers, request: Annotated[SnapshotRequest | None, Body(openapi_examples=_REQUESTS)] = None
 ) -> Response:
     """Request a full snapshot of each of these partitions, or without a body of all live ones. Processing continues
-    meanwhile. If one partition is refused, no snapshot is started."""
+    meanwhile. If one partition is refused, no snapshot is started; only if its process refuses it after others have
+    begun, the answer says what has begun."""
     wanted = request or SnapshotRequest()
-    partitions = _checked(here, wanted.partitions)
-    operation = await here.source.perform(TriggerSnapshot(partitions, wanted.reason))
-    return views.accepted(operation)
+    here_too, others = shares(covered, wanted.partitions)
+    begun: list[Begun] = []
+    if here_too is None or here_too:
+        begun.append(await _begun(here, covered, TriggerSnapshot(here_too, wanted.reason)))
+    bodies = [(who, {"partitions": numbers, "reason": wanted.reason}) for who, numbers in others]
+    more, refused = await here.forwarder.ask_all(bodies, "/trigger-snapshot")
+    begun += more
+    if refused and begun:
+        raise problems.partly(joined(begun).id, refused)
+    if refused:
+        raise refused[0]
+    return views.accepted(joined(begun))
 
 
-def _checked(here: ApiContext, partitions: list[int] | None) -> tuple[int, ...] | None:
-    if here.status.facts.partition_count is None:
-        raise problems.not_reached()
-    if partitions is not None:
-        return tuple(sorted(set(partitions)))
-    if not any(each.phase is Phase.LIVE for each in here.status.partitions):
-        raise problems.ProblemError(
-            problems.NOTHING_LIVE,
-            "no partition of this process is live: there is nothing to write",
-            hint="GET /restore-status says what they are doing",
-        )
-    return None
+@_snapshots.get("/api/v1/snapshots", responses=views.answered(views.Snapshots, problems.INVALID))
+async def list_snapshots(covered: Covers) -> Response:
+    """List the full snapshots that this process, or any one, wrote or used, newest first, at most 500."""
+    return views.answer(views.snapshots(covered.says))
 
 
-@_snapshots.get("/api/v1/snapshots", responses=views.answered(views.Snapshots))
-async def list_snapshots(here: Here) -> Response:
-    """List the full snapshots that this process wrote or used, newest first, at most 500."""
-    return views.answer(views.Snapshots(here.status.snapshots))
-
-
-@_snapshots.get("/api/v1/operations", responses=views.answered(views.Operations))
-async def list_operations(here: Here) -> Response:
+@_snapshots.get("/api/v1/operations", responses=views.answered(views.Operations, problems.INVALID))
+async def list_operations(covered: Covers) -> Response:
     """List the last 1,000 operations at most, newest first."""
-    return views.answer(views.Operations(here.status.operations))
+    return views.answer(views.Operations(operations(covered.says)))
 
 
 @_snapshots.get(
     "/api/v1/operations/{operation_id}",
     responses=views.answered(Operation, problems.UNKNOWN_OPERATION, problems.INVALID),
 )
-async def get_operation(here: Here, operation_id: Annotated[str, Path(max_length=200)]) -> Response:
-    """Tell what became of an operation: ask again while `state` is `running`."""
-    for operation in here.status.operations:
-        if operation.id == operation_id:
-            return views.answer(operation)
+async def get_operation(
+    here: Here, covered: Covers, operation_id: Annotated[str, Path(max_length=OPERATION_ID_MAX)]
+) -> Response:
+    """Tell what became of an operation: ask again while `state` is `running`. Any process may be asked."""
+    found = find(operation_id, covered.says, here.forwarder.begun)
+    if found is not None:
+        return views.answer(found)
     raise problems.ProblemError(
         problems.UNKNOWN_OPERATION,
-        f"operation {operation_id!r} is not known: this process keeps its last 1,000 operations,"
+        f"operation {operation_id!r} is not known: a process keeps its last 1,000 operations,"
         " and none from before its start",
         hint="GET /api/v1/operations lists them",
     )

@@ -11,9 +11,23 @@ import msgspec
 from fastapi import Response
 
 from snapreplay.api import problems
-from snapreplay.api.fleet_views import Age, Held, Host, Process, ProcessId, ProcessState, Says, Scope, held, origin
-from snapreplay.service.control.protocol import Check, Operation, ServiceFacts
+from snapreplay.api.fleet_views import (
+    Age,
+    Covered,
+    Held,
+    Host,
+    Process,
+    ProcessId,
+    ProcessState,
+    Says,
+    Scope,
+    held,
+    origin,
+)
+from snapreplay.api.operation_views import Operation
+from snapreplay.service.control.protocol import Check, ServiceFacts
 from snapreplay.service.control.status import (
+    LONG_AGO,
     Count,
     PartitionError,
     PartitionStatus,
@@ -93,8 +107,13 @@ class RestoreStatus(msgspec.Struct, frozen=True):
 
 
 class Partition(PartitionStatus, frozen=True, kw_only=True):
-    """A partition that this process owns, or recently owned (`phase` is then `closed`)."""
+    """A partition, as the process that owns it, or recently owned it (`phase` is then `closed`), says."""
 
+    process_id: ProcessId
+    host: Host
+    process_state: ProcessState
+    age_seconds: Age
+    phase: Annotated[Phase | None, said("Null: nothing is known of it.")]  # type: ignore[assignment]
     unaudited_batches: Annotated[
         Count | None, said("Committed after the furthest proof; null where `audited` is null.")
     ]
@@ -105,19 +124,30 @@ class Partition(PartitionStatus, frozen=True, kw_only=True):
             " the first record."
         ),
     ]
-    progress_age_seconds: Annotated[Seconds, said("Since the last progress.")]
+    progress_age_seconds: Annotated[
+        Seconds | None, said("Since the last progress, by the clocks of both processes; null: not known.")
+    ]
 
 
 class Partitions(msgspec.Struct, frozen=True):
-    """The partitions of this process, by number."""
+    """The partitions of this process or of the app, by number."""
 
     items: tuple[Partition, ...]
 
 
-class Snapshots(msgspec.Struct, frozen=True):
-    """The full snapshots that this process wrote or used, newest first, at most 500."""
+class Snapshot(SnapshotStatus, frozen=True, kw_only=True):
+    """A full snapshot. It exists when its state is `pointed`."""
 
-    items: tuple[SnapshotStatus, ...]
+    process_id: ProcessId
+    host: Host
+    process_state: ProcessState
+    age_seconds: Age
+
+
+class Snapshots(msgspec.Struct, frozen=True):
+    """The full snapshots that this process wrote or used, or those of the app, newest first, at most 500."""
+
+    items: tuple[Snapshot, ...]
 
 
 class Operations(msgspec.Struct, frozen=True):
@@ -143,22 +173,20 @@ SHOWN = (ServiceFacts, RestoreStatus, Processes, Partitions, Snapshots, Operatio
 """Every answer is one of these, or part of one."""
 
 
-def restore_status(says: Sequence[Says], scope: Scope) -> RestoreStatus:
+def restore_status(covered: Covered) -> RestoreStatus:
     """Return one restore per partition, also of those that were handed over by this process, and the standbys."""
-    own = says[0].document
-    assert own is not None  # noqa: S101 - the process that answers knows what it says
-    covered = says if scope is Scope.APP else says[:1]
-    found = held(covered, scope)
-    standbys = [_with(each, Standby, **origin(who)) for who, told in covered if told for each in told.standbys]
+    facts, found = covered.own.facts, held(covered)
+    standbys = [_with(each, Standby, **origin(who)) for who, told in covered.says if told for each in told.standbys]
+    is_whole = covered.scope is Scope.APP
     return RestoreStatus(
-        app_id=own.facts.app_id,
-        instance_id=own.facts.instance_id,
-        scope=scope,
-        waiting_for=own.facts.waiting_for,
-        summary=_summary([each for each in found if scope is Scope.APP or each.phase_now != Phase.CLOSED]),
+        app_id=facts.app_id,
+        instance_id=facts.instance_id,
+        scope=covered.scope,
+        waiting_for=facts.waiting_for,
+        summary=_summary([each for each in found if is_whole or each.phase_now != Phase.CLOSED]),
         partitions=tuple(_restore(each) for each in found),
         standbys=tuple(sorted(standbys, key=lambda each: each.partition)),
-        processes=tuple(each.process for each in covered),
+        processes=tuple(each.process for each in covered.says),
     )
 
 
@@ -190,17 +218,34 @@ def _restore(found: Held) -> Restore:
     )
 
 
-def partition(status: PartitionStatus, now: datetime) -> Partition:
+def partition(found: Held, now: datetime) -> Partition:
     """Return the partition as it is shown at `now`. The age is 0 if the clock was set back."""
+    status = found.status or PartitionStatus(found.partition, Phase.ASSIGNED)
     stream_time_ms = status.stream_time_ms
-    lag = None if stream_time_ms is None else now.timestamp() - stream_time_ms / 1000
+    age_seconds = max(0.0, (now - status.updated_at).total_seconds())
     return _with(
         status,
         Partition,
+        **origin(found.process),
+        phase=found.status.phase if found.status else None,
         unaudited_batches=status.unaudited_batches,
-        stream_time_lag_seconds=lag,
-        progress_age_seconds=max(0.0, (now - status.updated_at).total_seconds()),
+        stream_time_lag_seconds=None if stream_time_ms is None else now.timestamp() - stream_time_ms / 1000,
+        progress_age_seconds=None if status.updated_at == LONG_AGO else age_seconds,
     )
+
+
+SNAPSHOTS_MAX = 500
+
+
+def snapshots(says: Sequence[Says]) -> Snapshots:
+    """Return each snapshot once: as the process that wrote it says, which knows why it did."""
+    found: dict[str, Snapshot] = {}
+    for who, told in says:
+        for each in told.snapshots if told else ():
+            if each.snapshot_id not in found or each.reason != "restored":
+                found[each.snapshot_id] = _with(each, Snapshot, **origin(who))
+    newest = sorted(found.values(), key=lambda each: each.started_at, reverse=True) if len(says) > 1 else found.values()
+    return Snapshots(tuple(newest)[:SNAPSHOTS_MAX])
 
 
 def _with(base: msgspec.Struct, shown: type[_Shown], **more: object) -> _Shown:

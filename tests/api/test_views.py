@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapreplay.api import views
-from snapreplay.api.fleet_views import Scope
+from snapreplay.api.fleet_views import Held
 from snapreplay.service.control.status import PartitionStatus, Progress, Recovery
 from snapreplay.service.core.phase import Phase
 from tests.support.fake_control import LIVE, NOW, ago, alone
@@ -37,7 +37,7 @@ statuses = st.builds(
 @given(st.lists(statuses, max_size=5))
 def test_every_status_can_be_shown(given_statuses):
     """Whatever the runners publish, the summary is consistent and percents are 0 to 100."""
-    shown = views.restore_status(alone(given_statuses), Scope.LOCAL)
+    shown = views.restore_status(alone(given_statuses))
     assert [each.partition for each in shown.partitions] == [s.partition for s in given_statuses]
     assert all(0 <= (each.percent or 0) <= 100 for each in shown.partitions)
     held = [each for each in shown.partitions if each.phase is not Phase.CLOSED]
@@ -50,12 +50,12 @@ def test_every_status_can_be_shown(given_statuses):
 
 def test_age_is_never_negative():
     """A clock that was set back gives age 0, not an invalid answer."""
-    assert views.partition(LIVE, ago(1000)).progress_age_seconds == 0
-    assert views.partition(LIVE, NOW).progress_age_seconds == 0.5
+    assert views.partition(Held(0, None, LIVE), ago(1000)).progress_age_seconds == 0
+    assert views.partition(Held(0, None, LIVE), NOW).progress_age_seconds == 0.5
 
 
 def test_stream_time_is_behind_or_ahead():
     """A record of tomorrow shows as less than 0; without a record nothing is known."""
     for at_ms, lag in ((None, None), (NOW_MS - 500, 0.5), (NOW_MS + 86_400_000, -86_400)):
         status = msgspec.structs.replace(LIVE, stream_time_ms=at_ms)
-        assert views.partition(status, NOW).stream_time_lag_seconds == lag
+        assert views.partition(Held(0, None, status), NOW).stream_time_lag_seconds == lag

@@ -76,7 +76,7 @@ def test_without_a_stream_the_status_is_asked_for():
     assert ask(http, refused.json()["hint"]) == 200
 
 
-@carries_out("api/routes.py::_checked")
+@carries_out("api/problems.py::nothing_live")
 def test_without_a_live_partition_the_status_says_what_they_do():
     """Nothing to write; `/restore-status` answers all the same."""
     http = TestClient(create_app(Local(FakeControl((LOADING, FAILED))), now=lambda: NOW))

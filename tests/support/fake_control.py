@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from snapreplay.api.fleet_views import Says, fleet
+from snapreplay.api.fleet_views import Covered, Scope, fleet
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of
 from snapreplay.service.control.metrics import EVENTS, counted
@@ -128,9 +128,9 @@ FACTS = ServiceFacts(
 )
 
 
-def alone(statuses: Sequence[PartitionStatus]) -> list[Says]:
+def alone(statuses: Sequence[PartitionStatus]) -> Covered:
     """Return what one process says that has these partitions, and knows of no other process."""
-    return fleet(Look(StatusDocument(FACTS, tuple(statuses)), 0.0), (), NOW, 0.0)
+    return Covered(fleet(Look(StatusDocument(FACTS, tuple(statuses)), 0.0), (), NOW, 0.0), Scope.LOCAL)
 
 
 class FakeControl:

@@ -128,7 +128,7 @@ def test_wait_follows_to_the_end(invoke, url, control, asked, state, code):
     [
         ("trigger-snapshot", "6", 2, "partition 6 does not exist: there are 6 (0 to 5)"),
         ("trigger-snapshot", "5", 1, "another process owns it"),
-        ("trigger-snapshot", "5", 1, "hint: GET /restore-status shows the partitions of this process"),
+        ("trigger-snapshot", "5", 1, "hint: GET /restore-status shows which process has it"),
         ("trigger-snapshot", "1", 1, "it is loading"),
         ("trigger-snapshot", "-1", 2, "--partition"),
         ("trigger-snapshot", "false", 2, "--partition"),

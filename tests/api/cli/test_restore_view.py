@@ -17,7 +17,6 @@ from snapreplay.api.cli import restore_view
 from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.output import Format
-from snapreplay.api.fleet_views import Scope
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.core.phase import Phase
 from tests.support.fake_control import ASSIGNED, FAILED, LIVE, LOADING, FakeControl, alone
@@ -25,7 +24,7 @@ from tests.support.fake_control import ASSIGNED, FAILED, LIVE, LOADING, FakeCont
 
 def shown(*statuses: Any) -> Json:
     """Show statuses as the service sends them."""
-    sent: Json = json.loads(msgspec.json.encode(views.restore_status(alone(statuses), Scope.LOCAL)))
+    sent: Json = json.loads(msgspec.json.encode(views.restore_status(alone(statuses))))
     return sent
 
 

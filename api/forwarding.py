@@ -1,0 +1,79 @@
+"""Passes requests on to the processes that own the partitions. A request that is passed on says that it is for that
+process alone, so nobody passes it on again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from snapreplay.api import problems
+from snapreplay.api.fleet_views import Process
+from snapreplay.api.peer_client import NoAnswer, asked, whole
+from snapreplay.service.control.protocol import Operation
+
+FORWARD_SECONDS = 5.0
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+BEGUN_MAX = 1000
+Begun = tuple[Process, Operation]
+
+
+class Forwarder:
+    """Asks other processes to begin operations, and remembers those until their events tell them."""
+
+    def __init__(self, headers: Callable[[], Mapping[str, str]] = dict) -> None:
+        """Take `headers`, which makes those that all processes of the app ask for."""
+        self._headers = headers
+        self.begun: OrderedDict[str, tuple[str, Operation]] = OrderedDict()
+
+    async def ask(self, process: Process, path: str, body: Mapping[str, object] | None = None) -> Begun:
+        """Let this process begin an operation.
+
+        Raises:
+            ProblemError: it refuses, with its own reason; or it does not answer.
+        """
+        sent = json.dumps(body).encode() if body else b""
+        headers = {"Content-Type": "application/json"} if sent else {}
+        try:
+            async with (
+                asyncio.timeout(FORWARD_SECONDS),
+                asked(process.url or "", "POST", f"{path}?scope=local", {**headers, **self._headers()}, sent) as answer,
+            ):
+                document = await whole(answer, ANSWER_BYTES_MAX)
+        except TimeoutError:
+            why = f"it has not answered for {FORWARD_SECONDS:.0f} s; whether it was done is not known"
+            raise problems.owner_away(process, why) from None
+        except NoAnswer as error:
+            raise problems.owner_away(process, str(error)) from error
+        if answer.status != 202:
+            raise problems.passed_back(process, answer.status, document)
+        try:
+            operation = msgspec.json.decode(document, type=Operation)
+        except msgspec.MsgspecError as error:
+            raise problems.owner_away(process, f"its answer cannot be read: {error}") from error
+        self.begun[operation.id] = (process.process_id, operation)
+        while len(self.begun) > BEGUN_MAX:
+            self.begun.popitem(last=False)
+        return process, operation
+
+    async def ask_all(
+        self, wanted: Sequence[tuple[Process, Mapping[str, object]]], path: str
+    ) -> tuple[list[Begun], list[problems.ProblemError]]:
+        """Let each of these processes begin an operation, all at once."""
+
+        async def one(process: Process, body: Mapping[str, object]) -> Begun | problems.ProblemError:
+            try:
+                return await self.ask(process, path, body)
+            except problems.ProblemError as refused:
+                return refused
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(*each)) for each in wanted]
+        results: list[Any] = [each.result() for each in tasks]
+        refused = [each for each in results if isinstance(each, problems.ProblemError)]
+        return [each for each in results if not isinstance(each, problems.ProblemError)], refused

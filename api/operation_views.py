@@ -1,0 +1,99 @@
+"""Puts together what all processes of an app say of operations. Pure.
+
+An operation on partitions of several processes has an id that joins those that it has in each of them. So any process
+can tell what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
+
+from snapreplay.api.fleet_views import Age, Host, Process, ProcessId, Says
+from snapreplay.api.liveness import State
+from snapreplay.service.control import protocol
+from snapreplay.service.control.protocol import OperationState
+from snapreplay.service.control.status import said
+
+OPERATIONS_MAX = 1000
+JOIN = "+"
+_ENDED = (OperationState.SUCCEEDED, OperationState.SKIPPED, OperationState.FAILED)
+_LEFT_UNDONE = (State.DEAD, State.ENDED)
+
+
+class OperationPart(protocol.OperationPart, frozen=True, kw_only=True):
+    """One partition's share of an operation."""
+
+    process_id: Annotated[str, said("Of the process that carries it out.")]
+    host: Annotated[str, said("Of that process.")]
+
+
+class Operation(protocol.Operation, frozen=True, kw_only=True):
+    """An asynchronous request and its result."""
+
+    parts: tuple[OperationPart, ...]
+    process_id: Annotated[ProcessId, said("Of the process that carries it out; null: several do, each a part.")]
+    host: Host
+    age_seconds: Age
+
+
+def operations(says: Sequence[Says]) -> tuple[Operation, ...]:
+    """List the operations of these processes, newest first."""
+    found = [joined([(who, each)]) for who, told in says if told for each in told.operations]
+    if len(says) > 1:
+        found.sort(key=lambda each: each.id, reverse=True)
+    return tuple(found[:OPERATIONS_MAX])
+
+
+def find(
+    operation_id: str, says: Sequence[Says], begun: Mapping[str, tuple[str, protocol.Operation]]
+) -> Operation | None:
+    """Find an operation of one or several processes; `begun` are those that were begun so lately that their processes
+    may not have told them yet: by whom, and how they began."""
+    told = {each.id: (who, each) for who, document in says if document for each in document.operations}
+    processes = {who.process_id: who for who, _ in says}
+    found: list[tuple[Process, protocol.Operation]] = []
+    for each in operation_id.split(JOIN):
+        by, began = begun.get(each, ("", None))
+        if each in told:
+            found.append(told[each])
+        elif began is not None and by in processes:
+            found.append((processes[by], began))
+        else:
+            return None
+    return joined(found)
+
+
+def joined(found: Sequence[tuple[Process, protocol.Operation]]) -> Operation:
+    """Return the operations of several processes as one. What a process left undone when it died has failed."""
+    one = found[0][0] if len(found) == 1 else None
+    first = found[0][1]
+    parts = sorted((_part(part, by) for by, each in found for part in each.parts), key=lambda part: part.partition)
+    ends = [each.finished_at for _, each in found if each.finished_at is not None]
+    ages = [by.age_seconds for by, _ in found if by.age_seconds is not None]
+    return Operation(
+        JOIN.join(each.id for _, each in found),
+        first.kind,
+        _state(part.state for part in parts),
+        first.reason,
+        created_at=min(each.created_at for _, each in found),
+        finished_at=max(ends) if len(ends) == len(found) else None,
+        parts=tuple(parts),
+        process_id=one.process_id if one else None,
+        host=one.host if one else None,
+        age_seconds=max(ages, default=None),
+    )
+
+
+def _part(part: protocol.OperationPart, by: Process) -> OperationPart:
+    state, detail = part.state, part.detail
+    if by.state in _LEFT_UNDONE and state not in _ENDED:
+        state, detail = OperationState.FAILED, f"process {by.process_id} on {by.host} is {by.state}: {by.last_error}"
+    return OperationPart(part.partition, state, part.snapshot_id, detail, process_id=by.process_id, host=by.host)
+
+
+def _state(parts: Iterable[str]) -> OperationState:
+    states = set(parts)
+    if not states <= set(_ENDED):
+        return OperationState.RUNNING
+    return OperationState.FAILED if OperationState.FAILED in states else OperationState.SUCCEEDED

@@ -1,0 +1,225 @@
+"""Requests that are passed on to the processes that own the partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import httpx2
+import msgspec
+import pytest
+
+from snapreplay.api import fleet_views
+from snapreplay.api.fleet_views import Covered, Scope
+from snapreplay.api.liveness import State
+from snapreplay.api.owners import elsewhere, shares
+from snapreplay.api.peers import Known
+from snapreplay.api.problems import ProblemError
+from snapreplay.errors import PartitionNotLive
+from snapreplay.service.control.protocol import Look, StatusDocument
+from snapreplay.service.control.status import PartitionStatus
+from snapreplay.service.core.phase import Phase
+from tests.support.deadlines import scaled, within
+from tests.support.fake_control import FACTS, FAILED, LIVE, NOW, FakeControl
+from tests.support.served import control_of, peer, served
+
+
+def partition(number: int, phase: Phase = Phase.LIVE, epoch: int | None = 1) -> PartitionStatus:
+    return PartitionStatus(number, phase, owner_epoch=epoch)
+
+
+def app(own: list[PartitionStatus], **others: tuple[State, list[PartitionStatus] | None]) -> Covered:
+    """Process p1, and others by name; None: it has told nothing, and the group gave it partition 5."""
+    peers = tuple(peer(name, f"http://{name}", 5) for name in others)
+    known = [
+        Known(each, state, 1.0, "why", None if told is None else StatusDocument(FACTS, tuple(told)))
+        for each, (state, told) in zip(peers, others.values(), strict=True)
+    ]
+    document = StatusDocument(msgspec.structs.replace(FACTS, process_id="p1"), tuple(own), peers=peers)
+    return Covered(fleet_views.fleet(Look(document, 0.0), known, NOW, 0.0), Scope.APP)
+
+
+def who(covered: Covered) -> dict[int, tuple[str | None, str]]:
+    """Say for each partition whose it is, and its phase now."""
+    found = fleet_views.held(covered)
+    return {each.partition: (each.process.process_id if each.process else None, each.phase_now) for each in found}
+
+
+def test_each_partition_has_one_row_of_the_process_that_most_likely_has_it():
+    """The newest claim of those that can be asked; then what was last known; then the group's word; then nobody."""
+    covered = app(
+        [partition(0), partition(1, Phase.CLOSED), partition(2, Phase.FENCED, 8), partition(3, Phase.ASSIGNED, None)],
+        p2=(State.REACHABLE, [partition(0, Phase.LIVE, 7), partition(1), partition(2)]),
+        p3=(State.DEAD, [partition(3, Phase.LIVE, 9), partition(2, Phase.LIVE, 9), partition(4)]),
+        p4=(State.UNREACHABLE, None),
+    )
+    assert who(covered) == {
+        0: ("p2", "live"),
+        1: ("p2", "live"),
+        2: ("p2", "live"),
+        3: ("p1", "assigned"),
+        4: ("p3", "unknown"),
+        5: ("p4", "unknown"),
+    }
+    assert who(app([], p2=(State.REACHABLE, []))) == dict.fromkeys(range(6), (None, "unknown"))
+
+
+def test_what_this_process_has_is_its_own_matter():
+    """So is what nobody has: it says best why it refuses."""
+    covered = app([partition(0), partition(1)], p2=(State.REACHABLE, [partition(2)]))
+    assert shares(covered, [0, 1, 3]) == ((0, 1, 3), [])
+    assert elsewhere(covered, 1) is None
+    assert elsewhere(covered, 9) is None
+
+
+def test_what_others_have_is_theirs():
+    """All that are live: those of each process, of this one without numbers."""
+    covered = app(
+        [partition(0)],
+        p2=(State.REACHABLE, [partition(2), partition(1, Phase.LOADING)]),
+        p3=(State.DEAD, [partition(4)]),
+    )
+    own, ((other, numbers),) = shares(covered, None)
+    assert (own, other.process_id, numbers) == (None, "p2", [2])
+    found = elsewhere(covered, 2)
+    assert found is not None
+    assert found.process_id == "p2"
+    own, others = shares(covered, [2])
+    assert (own, [numbers for _, numbers in others]) == ((), [[2]])
+
+
+def test_what_cannot_be_done_is_refused_before_anything_is_begun():
+    """A process that cannot be asked, a partition that is not live there, none that is live at all."""
+    covered = app([partition(0)], p2=(State.DEAD, [partition(2)]), p3=(State.REACHABLE, [partition(3, Phase.LOADING)]))
+    with pytest.raises(ProblemError, match=r"process p2 on host-p2 \(dead\) would have to do it: why"):
+        shares(covered, [0, 2])
+    with pytest.raises(ProblemError, match="process p2"):
+        elsewhere(covered, 2)
+    with pytest.raises(PartitionNotLive, match="it is loading, not live, in process p3"):
+        shares(covered, [0, 3])
+    with pytest.raises(ProblemError, match="no partition is live"):
+        shares(app([], p2=(State.DEAD, [partition(2)])), None)
+
+
+# ---- two real ones
+
+
+class Two(NamedTuple):
+    """Two processes that follow each other; `ask` asks the first one."""
+
+    one: FakeControl
+    two: FakeControl
+    ask: httpx2.AsyncClient
+    ask_two: httpx2.AsyncClient
+
+
+@pytest.fixture
+async def both() -> AsyncIterator[Two]:
+    """The first has partition 0, the second 4, which is live, and 5, which has failed."""
+    one, two = control_of("p1"), control_of("p2")
+    one.statuses = {0: LIVE}
+    two.statuses = {4: msgspec.structs.replace(LIVE, partition=4), 5: msgspec.structs.replace(FAILED, partition=5)}
+    async with served(one) as url, served(two) as other, asked(url) as ask, asked(other) as ask_two:
+        one.peers, two.peers = (peer("p2", other),), (peer("p1", url),)
+        async with within(30):
+            for client in (ask, ask_two):
+                while [each["state"] for each in await items(client, "/api/v1/processes")] != ["self", "reachable"]:  # noqa: ASYNC110 - what is waited for knows no events
+                    await asyncio.sleep(0.02)  # between two questions
+        yield Two(one, two, ask, ask_two)
+
+
+@asynccontextmanager
+async def asked(url: str) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=scaled(10)) as client:
+        yield client
+
+
+async def items(client: httpx2.AsyncClient, path: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await client.get(path)).json()["items"]
+    return found
+
+
+async def ended(both: Two, operation: dict[str, Any], state: str) -> dict[str, Any]:
+    """Ask both processes until both say that the operation has ended so."""
+    shown: dict[str, Any] = {}
+    async with within(30):
+        for client in (both.ask, both.ask_two):
+            while shown.get("state") != state:
+                shown = (await client.get(f"/api/v1/operations/{operation['id']}")).json()
+    return shown
+
+
+async def test_any_process_answers_for_all(both):
+    """Each row says whose it is and how old; of itself alone a process says what it said before."""
+    for client in (both.ask, both.ask_two):
+        rows = await items(client, "/api/v1/partitions")
+        assert [(each["partition"], each["process_id"]) for each in rows] == [
+            (0, "p1"),
+            *((number, None) for number in (1, 2, 3)),
+            (4, "p2"),
+            (5, "p2"),
+        ]
+        assert rows[4]["host"] == "host-p2"
+        assert 0 <= rows[4]["age_seconds"] < scaled(5)
+        status = (await client.get("/restore-status")).json()
+        assert status["summary"]["partitions_by_phase"] == {"live": 2, "failed": 1, "unknown": 3}
+        (snapshot,) = await items(client, "/api/v1/snapshots")
+        assert snapshot["snapshot_id"] == "77aa"
+        assert (await client.get("/api/v1/partitions/4")).json()["process_id"] == "p2"
+        assert (await client.get("/api/v1/partitions/3")).json()["phase"] is None
+        assert (await client.get("/api/v1/partitions/6")).status_code == 404
+        assert (await client.get("/restore-status?scope=nobody")).status_code == 422
+    own = await items(both.ask, "/api/v1/partitions?scope=local")
+    assert [(each["partition"], each["process_id"]) for each in own] == [(0, "p1")]
+    assert (await both.ask.get("/api/v1/partitions/4?scope=local")).status_code == 404
+
+
+async def test_a_snapshot_of_all_is_one_operation_of_both(both):
+    """Each process writes its own; either tells what became of all."""
+    begun = await both.ask.post("/trigger-snapshot", json={"reason": "before deploy 42"})
+    assert begun.status_code == 202
+    operation = begun.json()
+    parts = [(part["partition"], part["process_id"], part["state"]) for part in operation["parts"]]
+    assert parts == [(0, "p1", "pending"), (4, "p2", "pending")]
+    assert (operation["reason"], operation["state"]) == ("before deploy 42", "running")
+    assert (await both.ask.get(begun.headers["location"])).json()["state"] == "running"
+    both.one.finish(both.one.operations()[0], "succeeded")
+    both.two.finish(both.two.operations()[0], "skipped")
+    shown = await ended(both, operation, "succeeded")
+    assert [part["state"] for part in shown["parts"]] == ["succeeded", "skipped"]
+    assert len(await items(both.ask, "/api/v1/operations")) == 2
+
+
+async def test_what_is_asked_of_a_partition_elsewhere_is_done_there(both):
+    """By its owner, which alone has an operation then; its refusal comes back with its own type."""
+    adopted = await both.ask.post("/api/v1/partitions/4/adopt", json={"manifest_offset": 42})
+    retried = await both.ask.post("/api/v1/partitions/5/retry")
+    assert [adopted.status_code, retried.status_code] == [202, 202]
+    assert [each.kind for each in both.two.operations()] == ["retry", "adopt"]
+    assert both.one.operations() == []
+    again = await both.ask.post("/api/v1/partitions/5/retry")
+    assert again.status_code == 409
+    assert again.json()["type"] == "urn:snapreplay:problem:retry-running"
+    assert again.json()["detail"].startswith("process p2 on host-p2: a retry of partition 5")
+    assert again.json()["operation_id"] == retried.json()["id"]
+
+
+async def test_a_request_for_one_process_alone_is_not_passed_on(both):
+    """So no request goes round."""
+    assert (await both.ask.post("/api/v1/partitions/5/retry?scope=local")).status_code == 404
+    assert (await both.ask.post("/trigger-snapshot?scope=local", json={"partitions": [4]})).status_code == 409
+    begun = await both.ask.post("/trigger-snapshot?scope=local")
+    assert [part["partition"] for part in begun.json()["parts"]] == [0]
+    assert both.two.operations() == []
+
+
+async def test_what_begins_in_one_process_only_is_told(both):
+    """The other one refuses after the first has begun: what has begun can be followed."""
+    await both.ask_two.post("/trigger-snapshot?scope=local")
+    refused = await both.ask.post("/trigger-snapshot", json={"partitions": [0, 4]})
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:snapreplay:problem:partly-begun")
+    assert "process p2 on host-p2: a snapshot of partition 4 is already running" in refused.json()["detail"]
+    (begun,) = both.one.operations()
+    assert refused.json()["operation_id"] == begun.id
