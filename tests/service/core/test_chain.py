@@ -147,13 +147,6 @@ def test_a_fallback_is_recorded_once():
     assert after.next_increment(None, None, 0).fallback_from is None
 
 
-def test_what_an_operator_decided_is_not_repeated():
-    """A decision belongs to the increment that carried it."""
-    last = increment(4, decision={"finding": "x"})
-    made = Chain(ORIGIN, 7, last, 40, 3).next_increment(None, None, 0)
-    assert made.decision is None
-
-
 def test_genesis_is_batch_zero_of_an_empty_state():
     """It has no predecessor and starts where init said."""
     made = genesis_increment(ORIGIN, 2, GENESIS, EMPTY, 5, {"payments": "id-1"})

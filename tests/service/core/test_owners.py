@@ -29,11 +29,6 @@ def test_gone_once_may_be_a_restart():
     assert (aside.over, aside.gone, aside.pause_seconds) == (False, False, 4)
 
 
-def test_gone_twice_is_gone():
-    """Looked for again after the time that a restart may take."""
-    assert SteppedDown(10.0).looked(there=False).looked(there=False).over
-
-
 def test_no_answer_is_not_gone():
     """Neither as the first nor as the second look."""
     aside = SteppedDown(10.0).looked(there=False).looked(there=None)

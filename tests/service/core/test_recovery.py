@@ -143,12 +143,6 @@ def test_empty_windows_grow_back_to_the_log_start():
     assert isinstance(effect.error, NotInitialised)
 
 
-def test_a_trimmed_log_is_searched_from_its_start():
-    """The last window begins where the log does."""
-    _, effect = drive(*CLAIMED, events.ClaimSeen(29, None))
-    assert effect == effects.ReadWindow(SearchWindow(29, 30))
-
-
 # ---- the state is still in memory --------------------------------------------------------------
 
 MERGED = FoundIncrement(increment(10, previous_offset=LAST.offset), 33)

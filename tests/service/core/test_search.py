@@ -3,18 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from snapreplay.service.core.search import SearchWindow, first_window, windows
-
-
-def test_the_first_window_is_the_two_offsets_before_the_claim():
-    """Without aborted tails the last increment and its marker are there."""
-    assert first_window(100, 0) == SearchWindow(98, 100)
-
-
-def test_an_empty_log_has_no_window():
-    """A claim at the log's start has nothing before it."""
-    assert first_window(0, 0) is None
-    assert first_window(40, 40) is None
+from snapreplay.service.core.search import windows
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9))
