@@ -20,7 +20,7 @@ export function partitions(all, nowMs, page) {
       <option value="wrong" ?selected=${only === "wrong"}>not healthy (${all.partitions.filter((each) => each.level !== "good").length})</option></select></label></div>
     ${shown.length ? html`<div class="scroll"><table class="partitions"><thead><tr>${HEADS.map(([name, kind]) => html`<th scope="col" class=${kind}>${name}</th>`)}</tr></thead>
     <tbody>${repeat(shown, (each) => `${each.process_id} ${each.partition}`, (each) => row(each, nowMs, open.has(each.partition), toggle, acts, all))}</tbody></table></div>`
-    : html`<p class="empty">${all.partitions.length ? "All are healthy." : "No partition is assigned to this process."}</p>`}</section>`;
+    : html`<p class="empty">${all.partitions.length ? "All are healthy." : "No process has a partition."}</p>`}</section>`;
 }
 
 function row(each, nowMs, isOpen, toggle, acts, all) {

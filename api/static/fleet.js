@@ -13,12 +13,12 @@ const STATES = {
 
 const LEGEND = [["good", "live"], ["busy", "being restored"], ["warn", "live, needs attention"], ["bad", "down"]];
 
-export function map({ lanes, missing, isWhole }, nowMs, { isFresh }, open) {
+export function map({ lanes, missing }, nowMs, { isFresh }, open) {
   return html`<section id="map" aria-labelledby="map-title"><h2 id="map-title">Who has what</h2>
     <ul class="legend">${LEGEND.map(([level, word]) => html`<li><span class="cell ${level}">${sign(level)}</span> ${word}</li>`)}
       <li><span class="cell copy">≈</span> warm copy (standby)</li></ul>
     <div class="lanes">${repeat(lanes, (each) => each.process.process_id, (each) => lane(each, nowMs, isFresh, open))}
-      ${missing.length ? nobody(missing, isWhole) : nothing}</div></section>`;
+      ${missing.length ? nobody(missing) : nothing}</div></section>`;
 }
 
 function lane({ process, owned, copies }, nowMs, isFresh, open) {
@@ -38,10 +38,9 @@ function lane({ process, owned, copies }, nowMs, isFresh, open) {
 const copyTitle = (each) =>
   `copy of partition ${each.partition}: ${each.state}, ${counted(each.lag_offsets, "offset")} behind${each.error ? `, ${each.error.message}` : ""}`;
 
-function nobody(missing, isWhole) {
-  return html`<div class="lane"><div class="who"><strong>${isWhole ? "Nobody" : "Other processes"}</strong>
-      <small>${isWhole ? "these partitions have no owner" : "not seen from this process"}</small></div>
-    <ul class="cells" aria-label="Partitions of nobody here">${missing.map((each) => html`<li><span class="cell ${isWhole ? "bad" : "unknown"}">${sign(isWhole ? "bad" : "unknown")}${each}</span></li>`)}</ul></div>`;
+function nobody(missing) {
+  return html`<div class="lane"><div class="who"><strong>Nobody</strong> <small>these partitions have no owner</small></div>
+    <ul class="cells" aria-label="Partitions of nobody">${missing.map((each) => html`<li><span class="cell bad">${sign("bad")}${each}</span></li>`)}</ul></div>`;
 }
 
 // ---- restores

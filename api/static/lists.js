@@ -38,11 +38,10 @@ function snapshots({ told, facts }, nowMs, page) {
 function operations({ told }, nowMs, page) {
   const [items, more] = few(told.operations.items, "operations", page);
   const rows = items.map((each) => [
-    each.kind, badge(LEVELS[each.state] ?? "unknown", each.state),
+    html`${each.kind}<br>${moment(each.created_at, nowMs)}`, badge(LEVELS[each.state] ?? "unknown", each.state),
     html`${each.reason ? html`${each.reason}<br>` : nothing}<small>${outcomes(each.parts)}</small>`,
-    moment(each.created_at, nowMs),
   ]);
-  return section("operations", "Operations", nothing, html`${table("Operations", ["What", "State", "Of", "Begun"], rows, "Nobody has asked for anything since the process started.")}${more}`);
+  return section("operations", "Operations", nothing, html`${table("Operations", ["What", "State", "Of"], rows, "Nobody has asked for anything since the process started.")}${more}`);
 }
 
 // Partitions by what became of them, with the first detail.

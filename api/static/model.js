@@ -38,7 +38,7 @@ export function connection(state, nowMs) {
   return { kind: age > STALE_SECONDS ? "stale" : "fresh", age, why: "" };
 }
 
-// What is not told of a partition of another process.
+// What may not be told of a partition of another process.
 const UNTOLD = {
   inputs: [], stores: [], decisions: [], rejected_proposals: [], blocked_by_open_transaction: [], audited: null, batch: null,
   state_entries: null, state_bytes: null, records_total: null, recoverable: null, last_pointed_snapshot_at: null,
@@ -47,31 +47,28 @@ const UNTOLD = {
 // One picture out of all answers. `nowMs`: by the clock of the process.
 export function picture(told, nowMs) {
   const { facts } = told;
-  const isWhole = told.restores.scope === "app";
   const details = new Map(told.partitions.items.map((each) => [keyOf(each, facts), each]));
   const partitions = told.restores.partitions
-    .filter((each) => each.phase && each.phase !== "closed")
-    .map((each) => ({ ...UNTOLD, ...each, restore: each, ...details.get(keyOf(each, facts)), ...shown(each, details.get(keyOf(each, facts)), facts) }))
+    .filter((each) => each.process_id !== null && each.phase !== "closed")
+    .map((each) => [each, details.get(keyOf(each, facts))])
+    .map(([each, detail]) => ({ ...UNTOLD, ...each, restore: each, ...detail, ...shown(each, detail) }))
     .sort((a, b) => a.partition - b.partition);
-  const standbys = told.restores.standbys.map((each) => ({ ...each, process_id: each.process_id ?? facts.process_id }));
-  const processes = told.processes?.items ?? [{ ...facts, state: "self" }];
+  const { standbys } = told.restores;
   const owned = new Set(partitions.map((each) => each.partition));
   const missing = [...Array(facts.partition_count ?? 0).keys()].filter((number) => !owned.has(number));
-  const lanes = processes.map((process) => lane(process, partitions, standbys));
+  const lanes = told.restores.processes.map((process) => lane(process, partitions, standbys));
   for (const { process, owned: theirs } of lanes) for (const each of theirs) each.owner = process.instance_id || process.process_id;
-  const all = { facts, partitions, standbys, lanes, missing, isWhole, told };
+  const all = { facts, partitions, standbys, lanes, missing, told };
   return { ...all, problems: problems(all, nowMs) };
 }
 
 const keyOf = (row, facts) => `${row.process_id ?? facts.process_id} ${row.partition}`;
 
-function shown(restore, detail, facts) {
-  const both = { ...UNTOLD, ...restore, ...detail };
+function shown(restore, detail) {
+  const isKnown = restore.phase !== null && ANSWERING.includes(restore.process_state);
   return {
-    process_id: restore.process_id ?? facts.process_id,
-    host: restore.host ?? facts.host,
-    level: ANSWERING.includes(restore.process_state ?? "self") ? levelOf(both) : "unknown", isTold: detail !== undefined, owner: "",
-    percent: restore.percent, proof: restore.proof, since: since(restore),
+    level: isKnown ? levelOf({ ...UNTOLD, ...restore, ...detail }) : "unknown",
+    percent: restore.percent, proof: restore.proof, since: since(restore), isTold: detail !== undefined,
     lag: detail && restore.phase === "live" ? detail.inputs.reduce((sum, each) => sum + (each.lag ?? 0), 0) : null,
   };
 }
@@ -98,7 +95,7 @@ function problems(all, nowMs) {
   return [
     ...notBegun(all),
     ...down(all),
-    ...nobodys(all),
+    ...nobodys(all, nowMs),
     ...awayProcesses(all),
     ...underWay(all, nowMs),
     ...atRisk(all),
@@ -179,10 +176,11 @@ function lostBy({ error, phase }) {
   return { level: "warn", text: "Perhaps: the message says what is missing or differs. Nothing is written until you decide." };
 }
 
-function nobodys({ isWhole, missing, facts }) {
-  if (!isWhole || !missing.length) return [];
+function nobodys({ missing, facts, lanes }, nowMs) {
+  if (!missing.length) return [];
+  const starts = lanes.every(({ process }) => process.started_at && ageSeconds(process.started_at, nowMs) < START_SECONDS);
   return [{
-    key: "unowned", level: "bad", what: `${named(missing)} ${missing.length === 1 ? "has" : "have"} no owner`,
+    key: "unowned", level: starts ? "busy" : "bad", what: `${named(missing)} ${missing.length === 1 ? "has" : "have"} no owner`,
     partitions: missing, since: null, retry: [],
     until: "Another process takes over, within a session timeout and a restore.",
     lost: { level: "good", text: "No. What was committed is in Kafka." },
@@ -254,12 +252,12 @@ function blocked({ partitions }) {
       until: "That transaction ends.", lost: { level: "good", text: "No. The records wait." },
       todo: "`kafka-transactions.sh find-hanging` finds it.",
     })),
-    ...doubts.map((each) => ({
-      key: `doubt ${each.partition}`, level: "warn", partitions: [each.partition],
-      what: `Partition ${each.partition} may have another owner by now`, message: each.ownership_doubt, since: null, retry: [],
+    ...(doubts.length ? [{
+      key: "doubt", level: "warn", partitions: numbers(doubts),
+      what: `${named(numbers(doubts))} may have another owner by now`, message: doubts[0].ownership_doubt, since: null, retry: [],
       until: "Its next commit, or the log, decides it within a second.", lost: { level: "good", text: "No. A stale owner cannot commit." },
       todo: "Nothing. It is decided by itself.",
-    })),
+    }] : []),
   ];
 }
 
@@ -293,24 +291,25 @@ export function verdict(all) {
   return { level, headline: headline(all, level), summary: summary(all) };
 }
 
-function headline({ facts, partitions, missing, isWhole, problems }, level) {
+function headline({ facts, partitions, missing, problems }, level) {
   if (level === "good") return "Healthy";
   const worst = problems.filter((each) => each.level === level);
-  const away = partitions.filter((each) => each.level === level).length + (isWhole && level === "bad" ? missing.length : 0);
+  const away = partitions.filter((each) => each.level === level).length + (level === "bad" ? missing.length : 0);
   if (level === "warn" || !away) return worst.length > 1 ? `${worst[0].what}, and ${worst.length - 1} more` : worst[0].what;
-  const held = isWhole ? facts.partition_count : partitions.length;
+  const held = facts.partition_count;
   if (held === 1) return worst[0].what;
   return `${away} of ${counted(held, "partition")} ${away === 1 ? "is" : "are"} ${LEVELS[level]}`;
 }
 
-function summary({ facts, partitions, missing, isWhole }) {
-  const held = isWhole ? (facts.partition_count ?? 0) : partitions.length;
+function summary({ facts, partitions, lanes }) {
+  const held = facts.partition_count;
+  if (held === null) return "The app's topics have not been seen yet.";
   const live = partitions.filter((each) => each.phase === "live" && each.level !== "unknown").length;
   const unknown = partitions.filter((each) => each.level === "unknown").length;
-  const others = isWhole || !missing.length ? "" : ` Other processes have the other ${missing.length}, which are not seen from here.`;
-  if (!held) return `This process has no partition.${others}`;
-  if (held === 1) return `Its only partition is ${live ? "" : "not "}live.${others}`;
-  return `${live === held ? "All" : live || "None"}${live === held ? "" : " of"} ${held} partitions ${live === 1 ? "is" : "are"} live.${unknown ? ` ${unknown} ${unknown === 1 ? "is" : "are"} not known.` : ""}${others}`;
+  const among = lanes.filter(({ process }) => ANSWERING.includes(process.state)).length;
+  const many = live === held ? "All" : `${live || "None"} of`;
+  const words = held === 1 ? `Its only partition is ${live ? "" : "not "}live` : `${many} ${held} partitions ${live === 1 ? "is" : "are"} live`;
+  return `${words}, in ${counted(among, "process", "processes")} that ${among === 1 ? "answers" : "answer"}.${unknown ? ` ${unknown} ${unknown === 1 ? "is" : "are"} not known.` : ""}`;
 }
 
 // Whether anything is lost, of all that is live: the proofs of the restores, and decisions.

@@ -206,7 +206,8 @@ function login() {
   const enter = (event) => {
     event.preventDefault();
     const value = new FormData(event.target).get("token").trim();
-    if (value) { token.set(value); askNow(); }
+    token.set(value);
+    location.reload(); // and with it the stream of events
   };
   return html`<form class="login" @submit=${enter}>
     ${state.tokenWas === "refused" ? html`<p class="message" role="alert">The token was refused.</p>` : nothing}

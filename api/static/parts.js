@@ -36,7 +36,7 @@ export function table(label, heads, rows, empty) {
 }
 
 // What a process that does not answer said last is no knowledge.
-export const phaseOf = (each) => (each.level === "unknown" ? `was ${each.phase}` : each.phase);
+export const phaseOf = ({ level, phase }) => (level !== "unknown" ? phase : phase ? `was ${phase}` : "not known");
 
 export function linkToOwner(process, number) {
   const name = `process ${process.instance_id || process.process_id} on ${process.host}`;

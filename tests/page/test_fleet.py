@@ -1,0 +1,50 @@
+"""The page of one process of several, in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.page.looking import looked_at, says
+from tests.support import apps
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children: Any, page: Page) -> None:
+    """Owners and warm copies are one picture. What only another process can do is asked on its page, and the death of
+    that process is seen, with what becomes of its partitions."""
+    here = await stage(apps.ledger(unique("fleet")), partitions=4)
+    await here.feed(40)
+    both = {
+        name: children.start("poisoned", here.app.app_id, instance_id=name, standby__replicas=1)
+        for name in ("one", "two")
+    }
+    one, two = both.values()
+    for child in both.values():
+        await asyncio.to_thread(child.wait_http)
+    await page.goto(one.url)
+    await says(page, re.compile("Healthy"))
+    await expect(page.locator(".band")).to_contain_text("All 4 partitions are live, in 2 processes that answer.")
+    lane = page.get_by_role("list", name="Partitions of two")
+    await expect(lane.locator("button")).to_have_count(2)
+    await expect(lane.get_by_text(re.compile("copy of partition .: warm"))).to_have_count(2)
+
+    failing = re.sub(r"\D", "", await lane.locator("button").first.inner_text())
+    await here.send([(f"{failing}:k", {"amount": 1, "poison": True})])
+    card = page.get_by_role("article", name=f"Partition {failing} is down")
+    await expect(card).to_be_visible()
+    await looked_at(page, "fleet")
+    await card.get_by_role("link", name="Act on the page of process two").click()
+    await expect(page).to_have_url(f"{two.url}/#partition-{failing}")
+    await expect(page.locator(f"#partition-{failing}-detail").get_by_role("button", name="Retry")).to_be_enabled()
+
+    await page.goto(one.url)
+    two.kill()
+    await expect(page.locator(".lane").filter(has_text="two")).to_contain_text("dead")
+    await expect(page.get_by_role("list", name="Partitions of one").locator("button")).to_have_count(4)
+    await expect(card.get_by_role("button", name=f"Retry partition {failing}")).to_be_enabled()
