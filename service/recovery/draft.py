@@ -137,7 +137,8 @@ class _Draft:
         """Return what the touched entries have become, and compare some others with the draft."""
         if touched and (draft is None or not draft.keeps_places):
             raise DraftRefused("batches were committed since, and entries move to other keys by this upgrade")
-        if touched and (found.has(TIMERS_STORE) or any(name == TIMERS_STORE for name, _ in self._store.stored())):
+        timers = any(entries for name, entries in self._store.stored() if name == TIMERS_STORE)
+        if touched and (timers or found.has(TIMERS_STORE)):
             raise DraftRefused("batches were committed since, and the state has timers of keys")
         wanted = {name: dict(keys) for name, keys in touched.items()}
         for name, entries in self._store.stored():

@@ -21,8 +21,8 @@ TTL_MS = 400
 RELEASE, RELEASED = "release", "released"
 
 
-def make(app_id: str, ttl_ms: int = TTL_MS) -> App[Any]:
-    """`ttl_ms`: another one is another app than the checker's."""
+def make(app_id: str, ttl_ms: int = TTL_MS, schema_version: int = 1) -> App[Any]:
+    """`ttl_ms`: another one is another app than the checker's. Each later `schema_version` keeps the entries."""
     payments, refunds = Topic(f"payments-{app_id}"), Topic(f"refunds-{app_id}")
     accounts = Topic(f"accounts-{app_id}")
     made: App[Any] = App(
@@ -34,7 +34,10 @@ def make(app_id: str, ttl_ms: int = TTL_MS) -> App[Any]:
             holds=MapState(str, int, ttl_ms=ttl_ms),
             counts=MapState(str, int, default=lambda: 0),
         ),
+        schema_version=schema_version,
     )
+    for schema in range(1, schema_version):
+        made.upgrade(schema, dict, store="default")(lambda key, old: (key, old))
 
     @made.handler(payments)
     def on_payment(record: Any, state: Any, out: Any) -> None:

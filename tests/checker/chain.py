@@ -59,6 +59,7 @@ class Chain:
         problems = [
             *((Check.FENCE, what) for what in self._of_owner(offset, found)),
             *((Check.CHAIN, what) for what in self._of_link(found)),
+            *((Check.CHAIN, what) for what in self._of_schema(found)),
             *((Check.CHAIN, what) for what in self._of_ranges(found)),
             *((Check.CHAIN, what) for what in self._of_pointers(offset, found)),
             *((Check.CHAIN, what) for what in self._of_changes(found)),
@@ -106,6 +107,12 @@ class Chain:
         if found.previous_offset != self.last_offset:
             yield f"its predecessor is at {found.previous_offset}, the one before it at {self.last_offset}: a fork"
         yield from self._of_genesis(last, found)
+
+    def _of_schema(self, found: wire.Increment) -> Iterator[str]:
+        before = found.origin.schema_version if self.last is None else self.last.origin.schema_version
+        now = found.origin.schema_version
+        if (now <= before) if found.upgrades and self.last is not None else (now != before):
+            yield f"its schema_version is {now}, before it was {before}, and its decision is {found.decision}"
 
     def _of_genesis(self, last: wire.Increment, found: wire.Increment) -> Iterator[str]:
         if found.changes_inputs:

@@ -48,7 +48,7 @@ class Fold:
 
     def begin_anew(self, first: wire.Increment, image: Image | None, where: str) -> None:
         """Begin anew: what was is not judged by what comes."""
-        who = "its owner" if first.begun_by_owner else "an operator's decision"
+        who = "its owner" if first.begun_by_owner or first.upgrades else "an operator's decision"
         self._begin_later(first, image, f"{where}: {who} begins the chain anew")
 
     def batch(self, found: wire.Increment, image: Image | None, where: str) -> None:

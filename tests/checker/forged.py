@@ -50,6 +50,7 @@ class Fault:
 
     Attributes:
         draft, manifest: change what is to be written; `values` the packed records of the log, or the chunks.
+        drafted: makes a job's draft of the manifest that is to be written, and it is written before that.
         aborted: which records of the stage are in a transaction that is aborted: "outputs", "log".
         journal: changes what the services of this partition were told.
         after: trims.
@@ -59,6 +60,7 @@ class Fault:
     draft: Callable[[Draft], object] = lambda draft: None
     values: Callable[[list[bytes]], list[bytes]] = lambda values: values
     manifest: Callable[[Body], object] = lambda manifest: None
+    drafted: Callable[[Owner, Body], Body] | None = None
     aborted: frozenset[str] = frozenset()
     journal: Callable[[list[Body]], list[Body]] = lambda lines: lines
     after: Callable[[Forgery, Owner], object] = lambda forgery, owner: None
@@ -81,6 +83,8 @@ class Owner:
     journal: list[Body] = field(default_factory=list)
     offsets: dict[str, int] = field(default_factory=dict)
     """Stage → offset of its last record."""
+    manifests: dict[str, Body] = field(default_factory=dict)
+    """Stage → manifest of its snapshot."""
 
     def __post_init__(self) -> None:
         self.positions = {f"{name}-{self.app_id}": 0 for name in PER_BATCH}
@@ -295,9 +299,12 @@ class Forgery:
                     zip(offsets[owner.number], packed[owner.number], strict=False)
                 )
             ]
-            manifest = owner.manifest(stage, refs)
-            _at(owner, stage).manifest(manifest)
-            self._append(self._plain, "snapshots", owner, [pack(MANIFEST, manifest)], offsets)
+            manifest = owner.manifests[stage] = owner.manifest(stage, refs)
+            fault = _at(owner, stage)
+            drafted = [fault.drafted(owner, manifest)] if fault.drafted is not None else []
+            fault.manifest(manifest)
+            packed_manifests = [pack(MANIFEST, each) for each in (*drafted, manifest)]
+            self._append(self._plain, "snapshots", owner, packed_manifests, offsets)
         assert self._plain.flush(ANSWER_S) == 0
         for owner in self.owners:
             written = offsets[owner.number]

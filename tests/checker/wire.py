@@ -125,6 +125,7 @@ class ChangesRef(Struct, frozen=True):
 
 class Origin(Struct, frozen=True):
     app_id: str
+    schema_version: int = 1
 
 
 class Genesis(Struct, frozen=True):
@@ -172,8 +173,14 @@ class Increment(Struct, frozen=True):
         return not self.begins_anew and finding.startswith("inputs-changed-")
 
     @property
+    def upgrades(self) -> bool:
+        """Whether the owner has made other entries of the stored ones."""
+        finding = (self.decision or {}).get("finding", "")
+        return self.begins_anew and finding.startswith("state-upgraded-")
+
+    @property
     def begun_by_owner(self) -> bool:
-        """Its log was replaced or cut under it. Otherwise an operator has accepted the state."""
+        """Its log was replaced or cut under it. Otherwise an operator has accepted the state, or it was upgraded."""
         finding = (self.decision or {}).get("finding", "")
         return self.begins_anew and finding.startswith("increments-replaced-")
 
@@ -201,6 +208,13 @@ class ChunkRef(Struct, frozen=True, array_like=True):
     crc32: int
 
 
+class DraftOf(Struct, frozen=True):
+    """The state that a draft is an upgrade of."""
+
+    schema_version: int
+    digest: Digest
+
+
 class Manifest(Struct, frozen=True):
     snapshot_id: str
     batch: int
@@ -212,6 +226,7 @@ class Manifest(Struct, frozen=True):
     entries_digest: Digest
     topic_ids: dict[str, str] = {}
     store_digests: dict[str, Digest] = {}
+    draft_of: DraftOf | None = None
 
 
 Entry = Claim | Changes | Increment | Chunk | Manifest

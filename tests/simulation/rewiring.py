@@ -30,7 +30,8 @@ CHANGED_SECONDS = 150.0
 """Virtual: in a healed cluster a change ends by then."""
 TRY_AGAIN = (
     *("Unreachable", "ReadStalled", "CommitInDoubt", "Fenced", "Superseded", "LogWentOn", "killed"),
-    *("NotDrained", "NotRetirable", "OffsetTrimmed", "NotInitialised"),
+    *("NotDrained", "NotRetirable"),
+    *("OffsetTrimmed", "NotInitialised", "UsageError"),  # as a broker shows it that lags behind, or a pinned log
 )
 
 
@@ -79,8 +80,7 @@ class Rewiring:
 
     def refuses(self, process: Process, number: int, kind: str) -> bool:
         """Say whether a version with other inputs than the log has is refused, as it must be."""
-        log = self._world.broker.log(program.INCREMENTS, number)
-        last = next((each for _, each in told.newest(log, Increment, log.stable)), None)
+        last = self._last(number)
         return kind == "WrongLog" and last is not None and last.positions.keys() != {*process.app.input_names}
 
     async def _change(self, how: str) -> None:
@@ -89,7 +89,7 @@ class Rewiring:
         if not wish.start and not wish.leave_records:
             world.feeder.end(topic)
         said = await self._carried_out(after, wish, how)
-        while "made" not in said:
+        while "made" not in said or not self._is_done(after):
             if "NotRetirable" in said:
                 self._ask_for_snapshots()
             await asyncio.sleep(AGAIN_SECONDS)
@@ -101,6 +101,16 @@ class Rewiring:
             world.feeder.end(topic)
         for process in list(world.processes):
             world.loop.call_later(world.rng.random() / 2, self._exchange, process)
+
+    def _is_done(self, after: tuple[str, ...]) -> bool:
+        """Say whether each partition has these inputs. A broker that lags behind may have shown that, and it is not
+        so."""
+        found = (self._last(number) for number in range(self._world.scenario.partitions))
+        return all(each is not None and each.positions.keys() == {*after} for each in found)
+
+    def _last(self, number: int) -> Increment | None:
+        log = self._world.broker.log(program.INCREMENTS, number)
+        return next((each for _, each in told.newest(log, Increment, log.stable)), None)
 
     def _draw(self) -> Wish:
         rng, adds = self._world.rng, program.INPUTS[-1] not in self.declared
