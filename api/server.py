@@ -46,8 +46,10 @@ class HttpServer:
         """Take the port; `serve` is to follow, or `close`. Port 0 picks a free one.
 
         Raises:
-            UsageError: the port is taken or not allowed, or the host is no address of this machine.
+            UsageError: the port is taken or not allowed, the host is no address of this machine, or the program has no
+                Python interpreter.
         """
+        _check_interpreter()
         self._listener = bind(settings.host, settings.port)
         return Address(*self._listener.getsockname()[:2])
 
@@ -55,10 +57,8 @@ class HttpServer:
         """Answer; returns once requests are answered. Binds, unless `bind` was called.
 
         Raises:
-            UsageError: the port is taken or not allowed, the host is no address of this machine, or the program has no
-                Python interpreter.
+            UsageError: as `bind`.
         """
-        _check_interpreter()
         if self._listener is None:
             self.bind(settings)
         listener, self._listener = self._listener, None

@@ -136,6 +136,7 @@ def _restart(servers: str, port: int, both: tuple[list[str], list[str]], log: Pa
     with harness.child(log, *arguments) as process:
         first_output = harness.wait_until(lambda: end() > before, f"the first output ({log})") - began
         used = process.cpu_times()
+        harness.wait_until(lambda: harness.get(port, "/healthz") is not None, f"HTTP ({log})")
         status: Any = harness.get(port, "/restore-status")
         end.close()
     restore = status["partitions"][0]

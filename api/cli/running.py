@@ -1,5 +1,5 @@
-"""`snapreplay run` as it is called nearly always: without the command tree, whose library takes longer to import than a
-partition takes from its fence to LIVE. What is not plain here, also each wrong option and `--help`, is the tree's."""
+"""The short way of `snapreplay run`, past the command tree: to import its library takes longer than the recovery of a
+small state. Whatever is not plain here, also a wrong option and `--help`, is left to the tree."""
 
 from __future__ import annotations
 

@@ -116,8 +116,8 @@ _OTHER_NAMES = {
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
 _PORT_MAX = 65_535
 
-_BOOLS = {"true": True, "1": True, "yes": True, "on": True}
-_BOOLS |= {"false": False, "0": False, "no": False, "off": False}
+BOOLS = {"true": True, "1": True, "yes": True, "on": True}
+BOOLS |= {"false": False, "0": False, "no": False, "off": False}
 
 
 class PropertyRefused(ValueError):
@@ -161,7 +161,7 @@ def _parse(kind: PropertyKind, value: object) -> Value | None:
         value = ",".join(str(item) for item in value)
     text = str(value).strip()
     if kind == "bool":
-        return _BOOLS.get(text.lower())
+        return BOOLS.get(text.lower())
     if kind == "int":
         return int(text) if text.isdecimal() else None
     return text

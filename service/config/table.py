@@ -8,13 +8,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Self, dataclass_transform, get_args, get_origin
 
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from snapreplay.errors import UsageError
-from snapreplay.service.config.kafka_properties import PROPERTIES
+from snapreplay.service.config.kafka_properties import BOOLS, PROPERTIES
 from snapreplay.service.config.sources import environment_name
 
 _NAME = re.compile(r"[\w.]+")
@@ -38,10 +38,11 @@ class _NamesProblems(msgspec.StructMeta):
         return made
 
 
-if TYPE_CHECKING:  # a checker must not refuse a dict where a table is made of it
+if TYPE_CHECKING:  # a metaclass that takes anything would hide names and types from a checker
 
+    @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
     class _Frozen:
-        def __init__(self, **given: Any) -> None: ...
+        pass
 else:
 
     class _Frozen(msgspec.Struct, frozen=True, kw_only=True, dict=True, metaclass=_NamesProblems):
@@ -111,9 +112,12 @@ def is_table(kind: object) -> bool:
 
 
 def _converted(name: str, kind: Any, value: object) -> object:
-    """Take "1" and "true" from the environment, too."""
+    """Take what a setting is in the environment, too: text."""
+    text = value.strip() if isinstance(value, str) else value
+    if kind is bool and isinstance(text, str):
+        text = BOOLS.get(text.lower(), text)
     try:
-        return msgspec.convert(value.strip() if isinstance(value, str) else value, kind, strict=False)
+        return msgspec.convert(text, kind, strict=False)
     except msgspec.ValidationError as error:
         why = str(error)
     if get_origin(kind) is Literal:

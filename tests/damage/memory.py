@@ -15,6 +15,7 @@ from snapreplay.app.app import App
 from snapreplay.app.fold import Fold
 from snapreplay.app.record import RawRecord
 from snapreplay.errors import SnapreplayError
+from snapreplay.service.config.groups import ChangelogSettings, SnapshotSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.status import Recovery, StatusBoard
 from snapreplay.service.core.chain import Chain, genesis_increment
@@ -118,8 +119,10 @@ def world(*, app: App[Any] | None = None, changes: bool = True, mode: str = "cha
     """Batches 1 and 2, a snapshot, 4 and 5, a snapshot, 7 and 8 (3 and 6 point). Without `app` it is `padded`; every
     app is called "memory"."""
     app = app or padded("memory")
-    restore = {"retry_backoff_ms": 10} | ({"mode": mode} if changes else {})
-    settings = Settings(restore=restore, snapshot={"chunk_bytes_max": 10_000}, changelog={"enabled": changes})
+    restore: Any = {"retry_backoff_ms": 10} | ({"mode": mode} if changes else {})
+    settings = Settings(
+        restore=restore, snapshot=SnapshotSettings(chunk_bytes_max=10_000), changelog=ChangelogSettings(enabled=changes)
+    )
     made = World(app, settings, Broker(random.Random(1), slow_markers=False))
     for topic in (*(t.name for t in (*app.inputs, *app.outputs)), *OWN):
         made.broker.create(topic, 1)

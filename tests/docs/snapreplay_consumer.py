@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from snapreplay import App, MapState, Out, Record, Service, Settings, Topic, nullable, raw, running
+from snapreplay.service.config.groups import BatchSettings
 
 RECORDS, BATCH, DIES_AT = 150, 50, 80
 bootstrap_servers, name, *dies = sys.argv[1:]
@@ -32,7 +33,7 @@ def done(service: Service[Any]) -> bool:
 
 async def main() -> None:
     kafka: dict[str, Any] = {"bootstrap.servers": bootstrap_servers}
-    settings = Settings(kafka=kafka, batch={"records_max": BATCH})
+    settings = Settings(kafka=kafka, batch=BatchSettings(records_max=BATCH))
     async with running(app, settings) as service, asyncio.timeout(120):
         while not done(service):  # noqa: ASYNC110 - a status has no event
             await asyncio.sleep(0.01)

@@ -21,6 +21,7 @@ import pytest
 
 from snapreplay import ensure_topics, load_settings
 from snapreplay.app.names import OWN_SUFFIXES
+from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import Settings
 from tests.support.deadlines import scaled, within
 from tests.support.stage import Stage
@@ -98,7 +99,7 @@ def parameters(function: object) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("module", ["docs/writing-apps.md"], indirect=True)
 async def test_the_embedded_service_runs(module: ModuleType, broker: Any) -> None:
     """`serve` of docs/writing-apps.md goes live on a real broker, shows its state and writes a snapshot."""
-    settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}, http={"port": 0})
+    settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}, http=HttpSettings(port=0))
     try:
         async with within(60):
             await module.serve(settings)

@@ -3,6 +3,7 @@
 import pytest
 
 from snapreplay.errors import StopError, UsageError
+from snapreplay.service.config.groups import ErrorSettings, SealSettings, TimeoutSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka.cluster import KafkaCluster
@@ -13,7 +14,7 @@ from tests.support.healthy import healthy_topics, topic
 from tests.support.stage import settings_for
 
 APP = apps.ledger("x")
-DEAD_LETTERS = Settings(errors={"policy": "dead_letter"})
+DEAD_LETTERS = Settings(errors=ErrorSettings(policy="dead_letter"))
 
 
 @pytest.mark.kafka
@@ -55,7 +56,7 @@ async def test_the_keys_of_the_seal_are_read_once(tmp_path):
     """A file that is half written, or not there for a while, refuses no partition that runs."""
     file = tmp_path / "keys"
     file.write_text(f"a {'11' * 32}\n", "utf-8")
-    settings = Settings(seal={"key_file": str(file)})
+    settings = Settings(seal=SealSettings(key_file=str(file)))
     view = await inspect(APP, settings, healthy_topics())
     file.write_text("a", "utf-8")
     with pytest.raises(UsageError, match="line 1"):
@@ -115,7 +116,7 @@ async def test_dead_letters_need_a_state_that_can_roll_back():
 async def test_a_transaction_timeout_above_the_brokers_is_refused():
     """Both values are named: the broker would refuse every producer."""
     with pytest.raises(UsageError, match=r"900001.*900000"):
-        await inspect(APP, Settings(timeouts={"transaction_ms": 900_001}), healthy_topics())
+        await inspect(APP, Settings(timeouts=TimeoutSettings(transaction_ms=900_001)), healthy_topics())
 
 
 async def test_an_absent_broker_is_no_refusal(free_port):

@@ -246,6 +246,28 @@ async def test_a_process_tells_the_others_its_url(stage, unique, http, advertise
         assert (other.instance_id, other.url) == ("two", "")
 
 
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+async def test_http_starts_when_partitions_are_live_or_a_moment_later(stage, unique, monkeypatch, seconds):
+    """To start it takes the CPU that they need; but a long recovery is shown."""
+    monkeypatch.setattr(module, "HTTP_WAITS_SECONDS", seconds)
+    ready = []
+
+    class Http:
+        def bind(self, settings):
+            return Address(settings.host, 1)
+
+        async def serve(self, control, settings):
+            ready.append(control.ready())
+            return settings.host, 1
+
+        async def close(self, within_seconds):
+            pass
+
+    here = await stage(apps.ledger(unique("order")))
+    async with here.started(http=Http()):
+        assert ready == [seconds > 0]
+
+
 # ---- stopping ----------------------------------------------------------------------------------
 
 

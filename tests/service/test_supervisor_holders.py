@@ -9,6 +9,7 @@ import pytest
 
 from snapreplay.errors import StopError
 from snapreplay.service import supervisor as module
+from snapreplay.service.config.groups import TimeoutSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.kafka_errors import Unreachable
@@ -129,7 +130,7 @@ async def supervisor(monkeypatch):
     MADE.clear()
     monkeypatch.setattr(module, "PartitionRunner", Runner)
     monkeypatch.setattr(module, "TOPIC_WATCH_SECONDS", 0.01)
-    settings = Settings(kafka={"bootstrap.servers": "127.0.0.1:1"}, timeouts={"revoke_ms": 100})
+    settings = Settings(kafka={"bootstrap.servers": "127.0.0.1:1"}, timeouts=TimeoutSettings(revoke_ms=100))
     nothing: Any = None
     made = Supervisor(apps.ledger("held"), settings, CLUSTER, A_VIEW, nothing, StatusBoard(), lambda *_: None)
     yield made

@@ -218,16 +218,14 @@ def _in_order(*events: Event) -> tuple[Event, ...]:
 @lru_cache(maxsize=4096)
 def _settings(instance_id: str, **knobs: Any) -> Settings:
     """Checking them takes longer than a small history."""
-    return Settings(
-        kafka={"request.timeout.ms": 200},
-        instance_id=instance_id,
-        changelog={"enabled": knobs["changes"]},
-        batch={"records_max": knobs["records_max"], "linger_ms": knobs["linger_ms"]},
-        stream_time={"idle_advance_ms": knobs["idle_advance_ms"]},
-        snapshot={"every_records": knobs["every_records"], "every_seconds": 0, "chunk_bytes_max": 10_000},
-        restore={"mode": knobs["mode"], "retry_backoff_ms": 20, "retry_backoff_max_ms": 1000},
-        errors={"policy": "dead_letter" if knobs["dead_letter"] else "fail", "dead_letters_percent_max": 100},
-        timeouts={
+    tables: dict[str, Any] = {
+        "changelog": {"enabled": knobs["changes"]},
+        "batch": {"records_max": knobs["records_max"], "linger_ms": knobs["linger_ms"]},
+        "stream_time": {"idle_advance_ms": knobs["idle_advance_ms"]},
+        "snapshot": {"every_records": knobs["every_records"], "every_seconds": 0, "chunk_bytes_max": 10_000},
+        "restore": {"mode": knobs["mode"], "retry_backoff_ms": 20, "retry_backoff_max_ms": 1000},
+        "errors": {"policy": "dead_letter" if knobs["dead_letter"] else "fail", "dead_letters_percent_max": 100},
+        "timeouts": {
             "metadata_ms": 2000,
             "progress_ms": 2000,
             "fence_ms": 1000,
@@ -237,5 +235,6 @@ def _settings(instance_id: str, **knobs: Any) -> Settings:
             "revoke_ms": 2000,
             "shutdown_ms": 25_000,
         },
-        retention={"snapshots_kept": knobs["kept"]},
-    )
+        "retention": {"snapshots_kept": knobs["kept"]},
+    }
+    return Settings(kafka={"request.timeout.ms": 200}, instance_id=instance_id, **tables)

@@ -73,7 +73,8 @@ SHORT = {"transaction_ms": 1000, "commit_ms": 500}
 def settings_for(name: str, bootstrap_servers: str) -> Settings:
     short = name == "timed out"
     kafka = {"bootstrap.servers": bootstrap_servers, "request.timeout.ms": 400 if short else 5000}
-    return Settings(kafka=kafka, timeouts=SHORT if short else {})
+    tables: Any = {"timeouts": SHORT} if short else {}
+    return Settings(kafka=kafka, **tables)
 
 
 class Losing(MemoryStage):

@@ -3,10 +3,11 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
+from snapreplay.service.config.groups import TimeoutSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.producer import KafkaProducer
@@ -18,7 +19,8 @@ T = TypeVar("T")
 
 def hasty(bootstrap_servers: str, request_ms: int, **timeouts: int) -> Settings:
     """Give up a request after this time, in milliseconds."""
-    return Settings(kafka={"bootstrap.servers": bootstrap_servers, "request.timeout.ms": request_ms}, timeouts=timeouts)
+    kafka: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "request.timeout.ms": request_ms}
+    return Settings(kafka=kafka, timeouts=TimeoutSettings(**timeouts))
 
 
 async def values_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> list[bytes | None]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_args, get_origin
 import pytest
 
 from snapreplay.errors import UsageError
+from snapreplay.service.config.groups import HttpSettings, SealSettings
 from snapreplay.service.config.kafka_properties import PROPERTIES
 from snapreplay.service.config.settings import Settings, load_settings, seals_of
 from snapreplay.service.config.table import fields_of, is_table
@@ -154,6 +155,8 @@ def test_all_mistakes_come_at_once():
     found = problems({"http.prot": 1, "batch.records_max": 0, "kafka.acks": 1, "kafka.linger.ms": 1})
     assert len(found) == 4
     dotted: Any = {"http": {"port": -1}, "batch.x": 1}
+    with pytest.raises(UsageError, match="port='x': expected"):
+        HttpSettings(port="x")  # type: ignore[arg-type]  # a checker sees it, too
     with pytest.raises(UsageError, match=r"2 settings are wrong(.|\n)*http.port=-1: ") as refused:
         Settings(**dotted)
     assert "in Python a table is a dict: `batch={'x': 1}`; `load_settings` takes dotted names" in refused.value.message
@@ -188,7 +191,7 @@ def test_the_keys_are_those_of_the_file(tmp_path):
     """With the policy of the settings; messages name the file."""
     file = tmp_path / "keys"
     file.write_text(f"a {'11' * 32}\n", "utf-8")
-    found = seals_of(Settings(seal={"key_file": str(file)}))
+    found = seals_of(Settings(seal=SealSettings(key_file=str(file))))
     assert (list(found.keys), found.policy, found.source) == (["a"], SealPolicy.REQUIRED, str(file))
 
 
@@ -204,4 +207,4 @@ def test_a_file_that_cannot_be_read_is_refused_at_start(tmp_path, content):
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(UsageError, match=f"seal.key_file={file} cannot be read"):
-        seals_of(Settings(seal={"key_file": str(file)}))
+        seals_of(Settings(seal=SealSettings(key_file=str(file))))

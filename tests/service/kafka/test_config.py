@@ -2,6 +2,7 @@
 
 import inspect
 import ssl
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -119,7 +120,7 @@ def test_an_encrypted_key_without_a_password_is_refused_and_nobody_asked(tmp_pat
         raise ssl.SSLError("bad decrypt")
 
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load)
-    certificate = {"security.protocol": "SSL", "ssl.certfile": str(tmp_path / "cert.pem")}
+    certificate: dict[str, Any] = {"security.protocol": "SSL", "ssl.certfile": str(tmp_path / "cert.pem")}
     with pytest.raises(UsageError, match="bad decrypt") as refused:
         client_arguments(Settings(kafka=certificate))
     assert given == [""]

@@ -1,6 +1,7 @@
 """Tests that who is not let in learns why, on a real broker with SASL and TLS; and what the hint says lets him in."""
 
 import re
+from typing import Any
 
 import pytest
 from aiokafka.errors import SaslAuthenticationFailed
@@ -102,7 +103,7 @@ def known_only(given):
 
 async def test_who_is_let_in_and_who_finds_nobody_is_not_refused(here, free_port):
     """With each of the right credentials; with an address where nobody listens, and a name that nobody has."""
-    for given in (
+    known: tuple[dict[str, Any], ...] = (
         here.as_user(),
         here.as_user(mechanism="PLAIN"),
         here.by_certificate(),
@@ -110,7 +111,8 @@ async def test_who_is_let_in_and_who_finds_nobody_is_not_refused(here, free_port
         {"bootstrap.servers": f"127.0.0.1:{free_port}"},
         {"bootstrap.servers": "no.such.host.invalid:9092"},
         here.as_user("wrong") | {"bootstrap.servers": f"127.0.0.1:{free_port}"},
-    ):
+    )
+    for given in known:
         assert await refusal(Settings(kafka=given)) is None, given
 
 

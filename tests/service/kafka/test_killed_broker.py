@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError
 
 from snapreplay.app.record import Output
 from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.service.config.groups import TimeoutSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import CommitInDoubt, Unreachable
 from snapreplay.service.kafka import shutdown
@@ -39,7 +40,7 @@ def mortal(broker_of_our_own):
 
 def settings_for(mortal, **timeouts):
     kafka = {"bootstrap.servers": mortal.bootstrap_servers, "request.timeout.ms": 500}
-    return Settings(kafka=kafka, timeouts=timeouts)
+    return Settings(kafka=kafka, timeouts=TimeoutSettings(**timeouts))
 
 
 @pytest.mark.whole

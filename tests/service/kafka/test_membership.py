@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from snapreplay.service.config.groups import GroupSettings, TimeoutSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core import owners
 from snapreplay.service.core.assignment import Holding
@@ -28,8 +29,8 @@ class Member:
         settings = Settings(
             kafka={"bootstrap.servers": bootstrap_servers},
             instance_id=instance,
-            group=group,
-            timeouts={"revoke_ms": 1500},
+            group=GroupSettings(**group),
+            timeouts=TimeoutSettings(revoke_ms=1500),
         )
         self.told = []
         self.holding = Holding()

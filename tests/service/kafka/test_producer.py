@@ -9,6 +9,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.partitioner import DefaultPartitioner
 
 from snapreplay.app.record import Output
+from snapreplay.service.config.groups import TimeoutSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import Fenced, RefusedRecord
 from snapreplay.service.ports import LogRecord, TopicPartition
@@ -101,7 +102,7 @@ async def test_a_transaction_that_times_out_looks_like_a_fence(cluster, broker, 
     topic = await new_topic()
     settings = Settings(
         kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 400},
-        timeouts={"transaction_ms": 1000, "commit_ms": 500},
+        timeouts=TimeoutSettings(transaction_ms=1000, commit_ms=500),
     )
     patient = settings.timeouts.replaced(commit_ms=30_000)  # else our own deadline always comes first
     settings = settings.replaced(timeouts=patient)

@@ -7,6 +7,7 @@ import pytest
 
 from snapreplay.app.record import Output
 from snapreplay.errors import StopError
+from snapreplay.service.config.groups import TimeoutSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import CommitInDoubt, Unreachable
 from snapreplay.service.kafka import producer as module
@@ -123,6 +124,8 @@ async def test_a_fence_that_cannot_be_had_is_left_at_the_deadline(broker, unique
 
 async def test_a_transaction_timeout_above_the_brokers_is_a_setting_to_correct(broker, unique):
     """No retry would help, so it is a STOP with the setting's name."""
-    settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}, timeouts={"transaction_ms": 2_000_000})
+    settings = Settings(
+        kafka={"bootstrap.servers": broker.bootstrap_servers}, timeouts=TimeoutSettings(transaction_ms=2_000_000)
+    )
     with pytest.raises(StopError, match=r"timeouts\.transaction_ms"):
         await KafkaCluster(settings).fence(unique("app"))

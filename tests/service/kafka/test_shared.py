@@ -42,6 +42,19 @@ async def test_what_a_client_gives_back_the_next_one_takes(alone, broker, new_to
     assert len(client_tasks()) == len(tasks)
 
 
+async def test_what_is_held_stays_open_between_one_client_and_the_next(alone, broker):
+    """As long as it is held: a service asks one question after the other, each with a client of its own."""
+    before = len(sockets_to(broker.bootstrap_servers))
+    alone.hold()
+    await alone.facts()
+    held = len(sockets_to(broker.bootstrap_servers)) - before
+    assert held
+    await alone.facts()
+    assert len(sockets_to(broker.bootstrap_servers)) - before == held
+    await alone.let_go()
+    await until(lambda: len(sockets_to(broker.bootstrap_servers)) == before)
+
+
 def test_a_connection_that_was_lost_while_nobody_used_it_is_closed():
     """It holds a socket for as long as nobody does. The next one that is whole is taken."""
 

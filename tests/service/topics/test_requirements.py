@@ -7,6 +7,7 @@ import pytest
 from snapreplay import App, Topic
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES
 from snapreplay.errors import StopError, UsageError
+from snapreplay.service.config.groups import ErrorSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
@@ -42,7 +43,7 @@ async def test_all_absent_topics_are_created_as_they_must_be():
 
 async def test_dead_letters_have_a_topic_where_the_policy_writes_them():
     """And nowhere else."""
-    settings = Settings(errors={"policy": "dead_letter"})
+    settings = Settings(errors=ErrorSettings(policy="dead_letter"))
     lines = await ensure_topics(APP, settings, healthy_topics())
     assert lines[-1] == "created x-dead-letters (2 partitions)"
 
