@@ -1,7 +1,8 @@
-"""The log of a service that runs in the foreground: standard error, one line per event, UTC."""
+"""The log of a service that runs in the foreground: standard error, one line per event, UTC, as text or as JSON."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import select
@@ -9,10 +10,14 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from enum import StrEnum
+from types import TracebackType
 from typing import TextIO
 
 from snapreplay.counted import counted
+
+log = logging.getLogger("snapreplay")
 
 LINE_BYTES_MAX = 32 * 1024
 QUEUE_BYTES_MAX = 4 * 1024 * 1024
@@ -31,10 +36,23 @@ _CONTROLS = {each: f"\\x{each:02x}" for each in (*range(0x20), *range(0x7F, 0xA0
 
 def one_line(text: str) -> str:
     """Escape line breaks and control characters, and cut the text off where it is too long."""
+    return _bounded(text, _escaped, lambda line: len(line.encode()))
+
+
+def _escaped(text: str) -> str:
+    return _characters(text.translate(_CONTROLS))
+
+
+def _characters(text: str) -> str:
+    """Escape what is no character, such as half of a surrogate pair: there are readers that refuse it."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _bounded(text: str, shown: Callable[[str], str], bytes_of: Callable[[str], int]) -> str:
     kept = text[:LINE_BYTES_MAX]
-    while len(line := kept.translate(_CONTROLS).encode("utf-8", "backslashreplace")) > LINE_BYTES_MAX:
+    while bytes_of(line := shown(kept)) > LINE_BYTES_MAX:
         kept = kept[: len(kept) // 2]
-    return line.decode() + _left_out(text[len(kept) :])
+    return line + _left_out(text[len(kept) :])
 
 
 def _left_out(text: str) -> str:
@@ -58,10 +76,45 @@ class LineFormatter(logging.Formatter):
         return f"\n{CONTINUED}".join(lines)
 
 
-def _told(dropped: int) -> bytes:
-    now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
-    lines = counted(dropped, "line")
-    return f"{now}.000Z WARNING snapreplay.log: {lines} dropped, because nobody read this log\n".encode()
+class JsonFormatter(logging.Formatter):
+    """One JSON object per event, on one line of ASCII, whatever a text holds."""
+
+    def __init__(self, app_id: str) -> None:
+        super().__init__()
+        self._app_id = app_id
+
+    def format(self, record: logging.LogRecord) -> str:
+        said: dict[str, object] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "app": self._app_id,
+            "message": _text(record.getMessage()),
+        }
+        if (partition := _partition_of(record)) is not None:
+            said["partition"] = partition
+        if record.exc_info:
+            said["exception"] = _text(self.formatException(record.exc_info))
+        return json.dumps(said)
+
+
+def _text(text: str) -> str:
+    """Cut it off where its JSON is too long."""
+    return _bounded(text, _characters, lambda line: len(json.dumps(line)))
+
+
+def _partition_of(record: logging.LogRecord) -> int | None:
+    """Return the state partition that the record is about. Every message that names one has it in its template."""
+    before, found, _ = str(record.msg).partition("partition %d")
+    if not found or not isinstance(record.args, tuple):
+        return None
+    value = record.args[before.count("%")]
+    return value if isinstance(value, int) else None
+
+
+def _told(dropped: int) -> logging.LogRecord:
+    text = f"{counted(dropped, 'line')} dropped, because nobody read this log"
+    return logging.LogRecord("snapreplay.log", logging.WARNING, "", 0, text, None, None)
 
 
 def _write_some(file: int, line: bytes) -> int:
@@ -97,7 +150,7 @@ class Writer(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            line = f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
+            line = self._line(record)
         except Exception:  # noqa: BLE001 - as every handler does with a message and arguments that do not fit
             self.handleError(record)
             return
@@ -112,6 +165,9 @@ class Writer(logging.Handler):
             self._queued_bytes += len(line)
             self.is_idle = False
             self._changed.notify_all()
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
 
     def flush(self) -> None:
         """Wait until everything is written, for at most a second."""
@@ -136,7 +192,7 @@ class Writer(logging.Handler):
                 is_read = written and self._queued_bytes < QUEUE_BYTES_MAX // 2
                 dropped = self.dropped if is_read else 0
             # Without the lock: nobody may read again, and whoever logs would wait for it.
-            told = dropped > 0 and self._write_whole(_told(dropped))
+            told = dropped > 0 and self._write_whole(self._line(_told(dropped)))
             with self._changed:
                 self.dropped -= dropped if told else 0
                 self.is_idle = not self._lines
@@ -177,14 +233,36 @@ class Verbosity(StrEnum):
     ERROR = "error"
 
 
-def configure(level: Verbosity) -> None:
+class LogFormat(StrEnum):
+    """The form of the log: lines for people, or JSON for programs."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def configure(level: Verbosity, form: LogFormat = LogFormat.TEXT, app_id: str = "") -> None:
     """Set up the root logger; libraries stay at warning unless `level` is debug."""
-    formatter = LineFormatter("%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s")
-    formatter.converter = time.gmtime
-    formatter.datefmt = "%Y-%m-%dT%H:%M:%S"
+    formatter: logging.Formatter
+    if form is LogFormat.JSON:
+        formatter = JsonFormatter(app_id)
+        sys.excepthook = _log_defect
+        logging.captureWarnings(True)
+    else:
+        formatter = LineFormatter("%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s")
+        formatter.converter = time.gmtime
+        formatter.datefmt = "%Y-%m-%dT%H:%M:%S"
     handler = Writer(sys.stderr)
     handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if level is not Verbosity.DEBUG:
         for name in _QUIET:
             logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _log_defect(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    log.critical("ended by a defect", exc_info=(kind, error, trace))
+
+
+def is_json() -> bool:
+    """Say whether standard error is a log of JSON objects, into which no other line belongs."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)

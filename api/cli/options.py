@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from snapreplay.api.cli.logs import Verbosity
+from snapreplay.api.cli.logs import LogFormat, Verbosity
 from snapreplay.api.cli.output import Format
 from snapreplay.api.cli.running import settings_from
 from snapreplay.errors import UsageError
@@ -45,6 +45,9 @@ HttpPort = Annotated[
     int | None, typer.Option("--http-port", metavar="PORT", help="Port of the HTTP API; 0 picks a free one.")
 ]
 LogLevel = Annotated[Verbosity, typer.Option("--log-level", help="The lowest level in the log on standard error.")]
+LogForm = Annotated[
+    LogFormat, typer.Option("--log-format", help="The form of the log: text, or JSON, one object a line.")
+]
 Output = Annotated[Format, typer.Option("--output", "-o", help="How to print the result.")]
 Url = Annotated[
     str | None,

@@ -6,6 +6,7 @@ rich itself respects NO_COLOR and non-terminals; piped tables get more than 80 c
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, TYPE_CHECKING
 
+from snapreplay.api.cli.logs import is_json
 from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -95,8 +97,12 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def print_error(message: str, hint: str) -> None:
-    """Print one block on standard error: what is wrong, and what to do."""
+    """Print one block on standard error: what is wrong, and what to do. In a log of JSON it is one more record."""
     from rich.text import Text
+
+    if is_json():
+        logging.getLogger("snapreplay").critical("%s (%s)", message, hint)
+        return
 
     out = console(stderr=True)
     out.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)

@@ -3,6 +3,7 @@ small state. Whatever is not plain here, also a wrong option and `--help`, is le
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -12,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from snapreplay.api.cli.logs import Verbosity, configure
+from snapreplay.api.cli.logs import LogFormat, Verbosity, configure, is_json
 from snapreplay.errors import SnapreplayError, UsageError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def plain_run(arguments: Sequence[str]) -> Namespace | None:
     parser.add_argument("--config", type=Path)
     parser.add_argument("--set", dest="overrides", action="append")
     parser.add_argument("--log-level", type=Verbosity, default=Verbosity.INFO)
+    parser.add_argument("--log-format", type=LogFormat, default=LogFormat.TEXT)
     try:
         return parser.parse_args(arguments[1:])
     except _NotPlain:
@@ -61,7 +63,8 @@ def run_plainly(given: Namespace) -> int:
 
         app = load_app(given.app)
         settings = settings_from(given.config, given.overrides, given.bootstrap_servers, given.http_port)
-        return run_app(app, settings, given.log_level, init=given.init, start=given.start, wait=given.wait)
+        log = (given.log_level, given.log_format)
+        return run_app(app, settings, *log, init=given.init, start=given.start, wait=given.wait)
     except SnapreplayError as error:
         from snapreplay.api.cli.exits import code_of, hint_of
         from snapreplay.api.cli.output import print_error
@@ -73,11 +76,20 @@ def run_plainly(given: Namespace) -> int:
         return 1
 
 
-def run_app(app: App[Any], settings: Settings, log_level: Verbosity, *, init: bool, start: Any, wait: bool) -> int:
+def run_app(
+    app: App[Any],
+    settings: Settings,
+    log_level: Verbosity,
+    log_format: LogFormat,
+    *,
+    init: bool,
+    start: Any,
+    wait: bool,
+) -> int:
     from snapreplay.service.program import run
 
     first_start = _first_start(init=init, start=start, wait=wait)
-    configure(log_level)
+    configure(log_level, log_format, app.app_id)
     return run(app, settings, http=announced_http(), first_start=first_start)
 
 
@@ -128,6 +140,9 @@ def _announce(address: Address) -> None:
     wait for that. Not by `sys.stderr`: its lock, held by a thread that waits, would end the interpreter with a
     crash."""
     line = f"HTTP API: {address.url}  (/restore-status, /metrics, /openapi.json)\n"
+    if is_json():
+        logging.getLogger("snapreplay.http").info("%s", line.rstrip())
+        return
     written = threading.Thread(target=_written, args=(line.encode(),), daemon=True)
     written.start()
 

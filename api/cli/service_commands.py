@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from snapreplay.api.cli.logs import Verbosity
-from snapreplay.api.cli.options import Loaded, LogLevel, OfCluster, OfService, Output
+from snapreplay.api.cli.logs import LogFormat, Verbosity
+from snapreplay.api.cli.options import Loaded, LogForm, LogLevel, OfCluster, OfService, Output
 from snapreplay.api.cli.output import Format, print_json
 from snapreplay.api.cli.running import run_app
 from snapreplay.errors import UsageError
@@ -33,9 +33,10 @@ def run(
     ] = True,
     settings: OfService,
     log_level: LogLevel = Verbosity.INFO,
+    log_format: LogForm = LogFormat.TEXT,
 ) -> None:
     """Run an app against a Kafka cluster until SIGTERM or Ctrl-C. This is what the container runs."""
-    raise typer.Exit(run_app(app, settings, log_level, init=init, start=start, wait=wait))
+    raise typer.Exit(run_app(app, settings, log_level, log_format, init=init, start=start, wait=wait))
 
 
 StateOf = Annotated[

@@ -20,7 +20,7 @@ TARGETS = [target for panel in PANELS for target in panel.get("targets", ())]
 
 
 def filled(expression: str, app: str) -> str:
-    """As Grafana sends it, for one app."""
+    """The expression as Grafana sends it, for one app."""
     return expression.replace("$__rate_interval", "2m").replace("$app", app).replace("$partition", ".*")
 
 

@@ -17,10 +17,13 @@ from datetime import datetime
 from pathlib import Path
 
 import httpx2
+import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from snapreplay.api.cli import logs
-from snapreplay.api.cli.logs import LINE_BYTES_MAX, LineFormatter, Verbosity, Writer, configure
+from snapreplay.api.cli.logs import LINE_BYTES_MAX, JsonFormatter, LineFormatter, Verbosity, Writer, configure
 from tests.support.deadlines import eventually, scaled
 
 
@@ -118,6 +121,42 @@ def test_a_line_is_bounded(letter):
     assert text.endswith(" more bytes")
 
 
+@given(st.text(st.characters()))
+@example("half a pair: \ud800")
+@example(f"cannot decode 'a\n\u2028\x85{FORGED}'")
+def test_json_is_one_line_that_every_reader_takes(text):
+    """Also where a message or an exception holds what is no character. The strict reader refuses those."""
+    line = JsonFormatter("ledger").format(record(text, ValueError(text)))
+    assert line.isascii()
+    assert line.splitlines() == [line]
+    said = msgspec.json.decode(line)
+    escaped = text.encode("utf-8", "backslashreplace").decode()
+    assert said["message"] == escaped
+    assert escaped in said["exception"]
+    assert (said["app"], said["level"], said["logger"]) == ("ledger", "ERROR", "snapreplay")
+    assert abs(datetime.fromisoformat(said["time"]).timestamp() - time.time()) < 60
+
+
+def test_json_names_the_partition():
+    """By the template of the message, never by what is quoted in it."""
+
+    def partition(template, *values):
+        made = logging.LogRecord("snapreplay", logging.INFO, "", 0, template, values, None)
+        return msgspec.json.decode(JsonFormatter("ledger").format(made)).get("partition")
+
+    assert partition("partition %d: %s", 7, "x") == 7
+    assert partition("%s: the standby of partition %d failed", "x", 3) == 3
+    assert partition("%s", "partition 5") is None
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "\n", "\ud800"])
+def test_json_is_bounded(letter):
+    """And says how much it left out."""
+    line = JsonFormatter("ledger").format(record(letter * 10_000_000))
+    assert len(line) < LINE_BYTES_MAX + 300
+    assert msgspec.json.decode(line)["message"].endswith(" more bytes")
+
+
 @pytest.fixture
 def pipe(request: pytest.FixtureRequest) -> Iterator[tuple[int, Writer]]:
     """The end to read, and a writer to the other end, which blocks unless the test says otherwise."""
@@ -157,7 +196,7 @@ def test_whoever_logs_never_waits_for_a_reader(pipe, monkeypatch):
         read += drained(reading)
         lines = read.decode().splitlines()
         kept = [int(line[:5]) for line in lines if " xxx" in line]
-        told = [line.split()[3] for line in lines if line.endswith("because nobody read this log")]
+        told = [line.split()[-8] for line in lines if line.endswith("because nobody read this log")]
         assert kept == sorted(kept)
         return bool(told) and len(kept) + sum(int(each.replace(",", "")) for each in told) == 5_000
 
@@ -173,10 +212,11 @@ def held_bytes(reading: int) -> int:
 def test_whoever_logs_never_waits_while_the_count_is_told(pipe, monkeypatch):
     """The reader may stop again at that moment."""
     reading, writer = pipe
-    monkeypatch.setattr(logs, "_told", lambda _: b"x" * (1 << 20))
+    fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, 8192)
+    monkeypatch.setattr(logs, "_told", lambda _: record("x" * 32_000))
     writer.dropped = 1
     writer.emit(record("before"))
-    eventually(lambda: held_bytes(reading) > 60_000, "the pipe is full")
+    eventually(lambda: held_bytes(reading) > 4000, "the pipe is full")
     whoever_logs = threading.Thread(target=writer.emit, args=(record("meanwhile"),), daemon=True)
     whoever_logs.start()
     whoever_logs.join(scaled(5))
@@ -275,3 +315,21 @@ def test_a_service_whose_log_nobody_reads_goes_on_and_stops(unused_tcp_port):
     assert held_bytes(reading) == 4096
     os.close(reading)
     goes_on_and_stops(os.open("/dev/full", os.O_WRONLY), unused_tcp_port)
+
+
+def test_every_line_of_a_service_is_json(unused_tcp_port):
+    """Announcement, log and the error at the end: a service without a broker, and one whose port is taken."""
+    command = [sys.executable, "-m", "snapreplay.api.cli", "run", "examples/flights.py", "--log-format", "json"]
+    command += ["--bootstrap-servers", "127.0.0.1:1", "--http-port", str(unused_tcp_port)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=ROOT) as process:
+        eventually(lambda: answers(unused_tcp_port), "it answers")
+        refused = subprocess.run(command, stderr=subprocess.PIPE, cwd=ROOT, timeout=scaled(40), check=False)
+        process.terminate()
+        _, written = process.communicate(timeout=scaled(40))
+    said = [msgspec.json.decode(line) for line in written.splitlines()]
+    assert {each["app"] for each in said} == {"flights"}
+    assert any(each["message"].startswith("HTTP API: ") for each in said)
+    assert said[-1]["message"] == "stopped"
+    (error,) = [msgspec.json.decode(line) for line in refused.stderr.splitlines()]
+    assert str(unused_tcp_port) in error["message"]
+    assert refused.returncode == 2
