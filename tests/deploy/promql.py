@@ -5,10 +5,20 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from snapreplay.service.control.metrics import _PARTITIONS, EVENTS, DocumentCollector, PartitionMetrics, Result, counted
-from snapreplay.service.control.status import AUDIT_LEVELS
+import msgspec
+
+from snapreplay.service.control.metrics import (
+    _PARTITIONS,
+    EVENTS,
+    DocumentCollector,
+    PartitionMetrics,
+    Result,
+    TakeoverMetrics,
+    counted,
+)
+from snapreplay.service.control.status import AUDIT_LEVELS, StandbyStatus
 from snapreplay.service.core.adoption import Reason
-from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.phase import CopyState, Phase, RestoreMode
 from tests.support.fake_control import FakeControl
 
 TARGET = {"instance", "job"}
@@ -18,7 +28,8 @@ WORDS = {
     "result": {*Result, *Reason, "adopted", "missed"},
     "level": set(AUDIT_LEVELS),
     "kind": {"CommitInDoubt"},
-    "mode": {"changes", "replay", "warm", "none"},
+    "mode": {*RestoreMode, "warm", "none"},
+    "state": set(CopyState),
 }
 
 
@@ -31,8 +42,10 @@ def metrics() -> dict[str, set[str]]:
     every.proposal_ended("adopted")
     every.restore_ended(Result.SUCCEEDED, None)
     every.failed("CommitInDoubt", "retry")
+    TakeoverMetrics("promql")
     found = {each.name: {"app", "partition", *filter(None, [each.label])} for each in _PARTITIONS}
-    for family in DocumentCollector(FakeControl([]).document(), counted(EVENTS)).collect():
+    document = msgspec.structs.replace(FakeControl([]).document(), standbys=(StandbyStatus(0),))
+    for family in DocumentCollector(document, counted(EVENTS)).collect():
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
     return {**found, "up": set()}

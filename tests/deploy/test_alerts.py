@@ -84,7 +84,7 @@ def test_each_alert_fires_for_what_is_broken_and_for_nothing_else(tmp_path: Path
     promtool("test", "rules", tmp_path / CASES.name)
 
 
-RARE = ("snapreplay_restore_progress_ratio", "snapreplay_proposals_total", 'mode="warm"')
+RARE = ("restore_progress_ratio", "proposals_total", "standby_lag_offsets", 'mode="warm"')
 """In the queries of the dashboard that have no answer: nothing of the kind has happened."""
 
 

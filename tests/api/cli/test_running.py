@@ -20,7 +20,7 @@ PLAIN = [
     ["a.py", "--no-wait"],
     ["a.py", "--no-wait", "--wait"],
     ["a.py", "--set", "batch.records_max=7", "--set=kafka.client.id=a=b", "--http-port", "1", "--http-port=2"],
-    ["a.py", "--log-level", "warning", "--bootstrap-servers", "k:1", "--config", "own.toml"],
+    ["a.py", "--log-format", "json", "--log-level", "warning", "--bootstrap-servers", "k:1", "--config", "own.toml"],
 ]
 FOR_THE_TREE = [
     ["run"],
