@@ -1,0 +1,51 @@
+"""deploy/snapreplay@.service: what can be known of it without systemd running."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from snapreplay.api.cli.exits import ExitCode
+from snapreplay.api.cli.running import plain_run
+from snapreplay.service.config.settings import load_settings
+from tests.deploy.dockerfile import ROOT
+
+UNIT = (ROOT / "deploy/snapreplay@.service").read_text(encoding="utf-8").replace("%i", "ledger").replace("%H", "host-a")
+
+
+def given(name: str) -> str:
+    """The value of a directive that is there once."""
+    (value,) = re.findall(rf"^{name}=(.*)$", UNIT, re.MULTILINE)
+    return str(value)
+
+
+def test_systemd_knows_every_directive(tmp_path: Path) -> None:
+    """It only warns of those that it does not know. The program is not installed here: another one stands for it."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is missing: `apt-get install systemd`")
+    unit = tmp_path / "snapreplay@ledger.service"
+    unit.write_text(UNIT.replace("/opt/snapreplay/bin/snapreplay", "/bin/true"))
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_it_calls_what_exists() -> None:
+    """The command with its options, and the variables; a stop is given its time."""
+    program, *words = shlex.split(given("ExecStart"))
+    assert program == "/opt/snapreplay/bin/snapreplay"
+    called = plain_run(words)
+    assert called is not None
+    assert (called.app, str(called.config)) == ("ledger.py", "ledger.toml")
+    variables = dict(each.split("=") for each in given("Environment").split())
+    assert load_settings(environment=variables).instance_id == "host-a-ledger"
+    assert 1000 * int(given("TimeoutStopSec")) > load_settings(environment={}).timeouts.shutdown_ms
+
+
+def test_what_no_restart_repairs_is_not_restarted() -> None:
+    """The exit codes that mean so."""
+    assert {int(each) for each in given("RestartPreventExitStatus").split()} == {ExitCode.REFUSED, ExitCode.OPERATOR}
