@@ -6,6 +6,9 @@ import { named } from "./model.js";
 import { badge, moment, table } from "./parts.js";
 
 const FEW = 8;
+
+const from = (each, lanes) => (each.host && lanes.length > 1 ? html` <small>${each.host}</small>` : nothing);
+
 const LEVELS = { pointed: "good", succeeded: "good", running: "busy", writing: "busy", written: "busy", pending: "busy", skipped: "unknown", failed: "bad" };
 
 export function lists(all, nowMs, page) {
@@ -24,10 +27,10 @@ function few(rows, name, page) {
   return [isWhole ? rows : rows.slice(0, FEW), button];
 }
 
-function snapshots({ told, facts }, nowMs, page) {
+function snapshots({ told, facts, lanes }, nowMs, page) {
   const [items, more] = few(told.snapshots.items, "snapshots", page);
   const rows = items.map((each) => [
-    each.partition, badge(LEVELS[each.state] ?? "unknown", each.state), html`${each.reason}${each.error ? html`<br><span class="message">${each.error}</span>` : nothing}`,
+    html`${each.partition}${from(each, lanes)}`, badge(LEVELS[each.state] ?? "unknown", each.state), html`${each.reason}${each.error ? html`<br><span class="message">${each.error}</span>` : nothing}`,
     html`${count(each.entries)} <small>${bytes(each.size_bytes)}</small>`, moment(each.started_at, nowMs),
     each.finished_at ? seconds((new Date(each.finished_at) - new Date(each.started_at)) / 1000) : "–",
   ]);
@@ -35,10 +38,10 @@ function snapshots({ told, facts }, nowMs, page) {
   return section("snapshots", "Snapshots", act, html`${table("Snapshots", ["Partition", "State", "Why", ["Entries", "medium"], "Begun", ["Took", "medium"]], rows, `None was written or used since ${facts.host} started.`)}${more}`);
 }
 
-function operations({ told }, nowMs, page) {
+function operations({ told, lanes }, nowMs, page) {
   const [items, more] = few(told.operations.items, "operations", page);
   const rows = items.map((each) => [
-    html`${each.kind}<br>${moment(each.created_at, nowMs)}`, badge(LEVELS[each.state] ?? "unknown", each.state),
+    html`${each.kind}${from(each, lanes)}<br>${moment(each.created_at, nowMs)}`, badge(LEVELS[each.state] ?? "unknown", each.state),
     html`${each.reason ? html`${each.reason}<br>` : nothing}<small>${outcomes(each.parts)}</small>`,
   ]);
   return section("operations", "Operations", nothing, html`${table("Operations", ["What", "State", "Of"], rows, "Nobody has asked for anything since the process started.")}${more}`);

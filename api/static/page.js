@@ -32,7 +32,7 @@ const serverNow = () => Date.now() + state.offsetMs;
 const askNow = follow(({ told, refused = null, lost = null, offsetMs = state.offsetMs }) => {
   Object.assign(state, { refused, lost, offsetMs });
   if (refused?.status === 401) {
-    state.tokenWas = token.get() ? "refused" : "asked";
+    state.tokenWas = token.get() ? "refused" : state.tokenWas || "asked";
     token.forget();
   }
   if (told && !refused) {

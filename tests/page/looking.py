@@ -1,17 +1,24 @@
-"""What is asked of the page in each of its states."""
+"""Looks at the page in each of its states: its verdict, its accessibility, its width, its picture."""
 
 from __future__ import annotations
 
 import os
 import re
 from pathlib import Path
+from typing import Literal, get_args
 
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, ViewportSize, expect
 
+Theme = Literal["light", "dark"]
+WIDE: ViewportSize = {"width": 1440, "height": 900}
 PICTURES = os.environ.get("SNAPREPLAY_TEST_PICTURES")
-"""A folder for pictures of the page, such as docs/pictures; without it none is taken."""
-WIDTHS = (360, 800, 1440)
+"""A folder for the pictures of the page that the documents show: docs/pictures. Without it none is taken."""
+SHOWN: dict[str, list[tuple[Theme, int, int]]] = {
+    "failed": [("light", 1280, 840), ("dark", 360, 760)],
+    "fleet": [("dark", 1280, 840)],
+}
+"""Name of a state → theme, width and height of its pictures."""
 
 
 async def says(page: Page, headline: str | re.Pattern[str]) -> None:
@@ -20,20 +27,23 @@ async def says(page: Page, headline: str | re.Pattern[str]) -> None:
 
 
 async def looked_at(page: Page, name: str) -> None:
-    """Let axe look at the page in both themes and at three widths, and take pictures if somebody wants them."""
-    for theme in ("light", "dark"):
-        await page.emulate_media(color_scheme=theme)
-        found = await Axe().run(page)
-        assert not found.violations_count, found.generate_report()
-        for width in WIDTHS if PICTURES else ():
-            await page.set_viewport_size({"width": width, "height": 900})
-            await page.screenshot(path=Path(PICTURES or "") / f"page-{name}-{theme}-{width}.png", full_page=True)
-    await page.set_viewport_size({"width": 1440, "height": 900})
+    """Let axe look at the page, in both themes where colours matter, and take the pictures of this state if somebody
+    wants them."""
     await fits(page)
+    for theme in get_args(Theme):
+        await page.emulate_media(color_scheme=theme)
+        found = await Axe().run(page, options={} if theme == "light" else {"runOnly": ["color-contrast"]})
+        assert not found.violations_count, found.generate_report()
+    for theme, width, height in SHOWN.get(name, []) if PICTURES else []:
+        await page.emulate_media(color_scheme=theme)
+        await page.set_viewport_size({"width": width, "height": height})
+        await page.evaluate("scrollTo(0, 0)")
+        await page.screenshot(path=Path(PICTURES or "") / f"page-{name}-{theme}-{width}.png")
+    await page.set_viewport_size(WIDE)
 
 
 async def fits(page: Page) -> None:
     """Nothing is wider than the narrowest screen."""
     await page.set_viewport_size({"width": 360, "height": 900})
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360
-    await page.set_viewport_size({"width": 1440, "height": 900})
+    await page.set_viewport_size(WIDE)

@@ -40,6 +40,8 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     await expect(page.locator("#partition-1-detail")).to_contain_text(here.input)
     await looked_at(page, "healthy")
 
+    await page.get_by_role("button", name="Close this message").click()
+
     await here.send([("0:k", {"amount": 1, "poison": True})])
     await says(page, re.compile("1 of 3 partitions is down"))
     card = page.get_by_role("article", name="Partition 0 is down")
