@@ -3,8 +3,7 @@
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { bytes, count, counted, sentence } from "./format.js";
-import { badge, instructions, linkToOwner, moment, phaseOf, table } from "./parts.js";
-import { elsewhere } from "./model.js";
+import { badge, instructions, moment, phaseOf, table } from "./parts.js";
 import { stages } from "./fleet.js";
 
 const HEADS = [
@@ -29,13 +28,13 @@ function row(each, nowMs, isOpen, toggle, acts, all) {
       <td><button type="button" class="toggle" aria-expanded=${isOpen} aria-controls="${id}-detail" aria-label="Details of partition ${each.partition}" @click=${() => toggle(each.partition)}><span aria-hidden="true">${isOpen ? "▾" : "▸"}</span> ${each.partition}</button></td>
       <td>${badge(each.level, phaseOf(each))}</td><td class="medium">${each.owner} <small>${each.host}</small></td><td class="medium">${moment(each.since, nowMs)}</td>
       <td class="number">${count(each.lag)}</td><td class="number wide">${count(each.state_entries)}</td><td class="number wide">${bytes(each.state_bytes)}</td>
-      <td class="number wide">${count(each.batch)}</td><td class="medium">${each.last_pointed_snapshot_at ? moment(each.last_pointed_snapshot_at, nowMs) : each.isTold ? "none yet" : "–"}</td></tr>
+      <td class="number wide">${count(each.batch)}</td><td class="medium">${each.last_pointed_snapshot_at ? moment(each.last_pointed_snapshot_at, nowMs) : each.phase ? "none yet" : "–"}</td></tr>
     <tr class="detail" id="${id}-detail" ?hidden=${!isOpen}><td colspan=${HEADS.length}>${isOpen ? detail(each, nowMs, acts, all) : nothing}</td></tr>`;
 }
 
 function detail(each, nowMs, acts, all) {
   return html`<div class="facts">
-    ${buttons(each, acts, all)}
+    ${buttons(each, acts)}
     ${restored(each, nowMs)}
     ${each.error ? html`<div class="wide"><h3>Error</h3><p class="message">${each.error.kind}: ${each.error.message}</p><p>${instructions(sentence(each.error.hint))}</p></div>` : nothing}
     <div><h3>Inputs</h3>${table(`Inputs of partition ${each.partition}`, ["Topic", "Position", "End", "Lag"], each.inputs.map((input) => [input.topic, count(input.position), count(input.end_offset), count(input.lag)]), "Not known yet.")}</div>
@@ -46,9 +45,7 @@ function detail(each, nowMs, acts, all) {
   </div>`;
 }
 
-function buttons(each, acts, all) {
-  const owner = elsewhere(all, each);
-  if (owner) return html`<p class="wide">${linkToOwner(owner, each.partition)}</p>`;
+function buttons(each, acts) {
   const isLive = each.phase === "live";
   return html`<div class="wide buttons">
     ${each.phase === "failed" ? html`<button type="button" class="act" ?disabled=${!acts.isFresh} @click=${() => acts.retry([each.partition])}>Retry …</button>` : nothing}

@@ -24,7 +24,7 @@ export function map({ lanes, missing }, nowMs, { isFresh }, open) {
 function lane({ process, owned, copies }, nowMs, isFresh, open) {
   const [level, word] = isFresh ? (STATES[process.state] ?? ["unknown", process.state]) : ["unknown", "not known now"];
   const old = process.age_seconds > 2 ? html` · ${seconds(process.age_seconds)} old` : nothing;
-  return html`<div class="lane"><div class="who"><strong>${process.instance_id || process.process_id}</strong> ${badge(level, word)}
+  return html`<div class="lane"><div class="who">${named(process)} ${badge(level, word)}
       <small>${process.host}${process.version ? html` · snapreplay ${process.version}` : nothing}${process.app_version ? html` · app ${process.app_version}` : nothing}${isFresh && process.started_at && level === "good" ? html` · up ${seconds((nowMs - new Date(process.started_at)) / 1000)}` : nothing}${old}</small></div>
     <ul class="cells" aria-label="Partitions of ${process.instance_id || process.process_id}">
       ${repeat(owned, (each) => each.partition, (each) => html`<li><button type="button" class="cell ${each.level}" @click=${() => open(each.partition)}
@@ -33,6 +33,12 @@ function lane({ process, owned, copies }, nowMs, isFresh, open) {
       ${repeat(copies, (each) => `copy ${each.partition}`, (each) => html`<li><span class="cell copy ${each.error ? "warn" : ""}"
         title=${copyTitle(each)}><span aria-hidden="true">${each.state === "warm" ? "≈" : "…"}</span>${each.partition}<span class="hidden"> ${copyTitle(each)}</span></span></li>`)}
       ${owned.length + copies.length ? nothing : html`<li class="empty">no partition</li>`}</ul></div>`;
+}
+
+// The other pages say the same; the link is for when this one cannot be trusted.
+function named(process) {
+  const name = html`<strong>${process.instance_id || process.process_id}</strong>`;
+  return process.url && process.state === "reachable" ? html`<a href=${process.url}>${name}</a>` : name;
 }
 
 const copyTitle = (each) =>

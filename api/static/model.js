@@ -38,21 +38,13 @@ export function connection(state, nowMs) {
   return { kind: age > STALE_SECONDS ? "stale" : "fresh", age, why: "" };
 }
 
-// What may not be told of a partition of another process.
-const UNTOLD = {
-  inputs: [], stores: [], decisions: [], rejected_proposals: [], blocked_by_open_transaction: [], audited: null, batch: null,
-  state_entries: null, state_bytes: null, records_total: null, recoverable: null, last_pointed_snapshot_at: null,
-};
-
 // One picture out of all answers. `nowMs`: by the clock of the process.
 export function picture(told, nowMs) {
   const { facts } = told;
-  const details = new Map(told.partitions.items.map((each) => [keyOf(each, facts), each]));
-  const partitions = told.restores.partitions
+  const restores = new Map(told.restores.partitions.map((each) => [each.partition, each]));
+  const partitions = told.partitions.items
     .filter((each) => each.process_id !== null && each.phase !== "closed")
-    .map((each) => [each, details.get(keyOf(each, facts))])
-    .map(([each, detail]) => ({ ...UNTOLD, ...each, restore: each, ...detail, ...shown(each, detail) }))
-    .sort((a, b) => a.partition - b.partition);
+    .map((each) => ({ ...each, ...shown(each, restores.get(each.partition)) }));
   const { standbys } = told.restores;
   const owned = new Set(partitions.map((each) => each.partition));
   const missing = [...Array(facts.partition_count ?? 0).keys()].filter((number) => !owned.has(number));
@@ -62,31 +54,27 @@ export function picture(told, nowMs) {
   return { ...all, problems: problems(all, nowMs) };
 }
 
-const keyOf = (row, facts) => `${row.process_id ?? facts.process_id} ${row.partition}`;
-
-function shown(restore, detail) {
-  const isKnown = restore.phase !== null && ANSWERING.includes(restore.process_state);
+// The two answers may be a moment apart: a restore of another owner says nothing of this one.
+function shown(partition, restore) {
+  const isKnown = partition.phase !== null && ANSWERING.includes(partition.process_state);
+  const isSame = restore?.process_id === partition.process_id;
   return {
-    level: isKnown ? levelOf({ ...UNTOLD, ...restore, ...detail }) : "unknown",
-    percent: restore.percent, proof: restore.proof, since: since(restore), isTold: detail !== undefined,
-    lag: detail && restore.phase === "live" ? detail.inputs.reduce((sum, each) => sum + (each.lag ?? 0), 0) : null,
+    level: isKnown ? levelOf(partition) : "unknown",
+    percent: isSame ? restore.percent : null,
+    proof: isSame ? restore.proof : null,
+    since: since(partition),
+    lag: partition.phase === "live" ? partition.inputs.reduce((sum, each) => sum + (each.lag ?? 0), 0) : null,
   };
 }
 
-function since({ phase, started_at, finished_at, error }) {
-  if (phase === "live") return finished_at;
-  return ON_THE_WAY.includes(phase) ? started_at : (error?.at ?? null);
+function since({ phase, restore, error }) {
+  if (phase === "live") return restore?.finished_at ?? null;
+  return ON_THE_WAY.includes(phase) ? (restore?.started_at ?? null) : (error?.at ?? null);
 }
 
 function lane(process, partitions, standbys) {
   const of = (each) => each.process_id === process.process_id;
   return { process, owned: partitions.filter(of), copies: standbys.filter(of) };
-}
-
-// The process that has it, if that is not the one that answers here: it does only what its own page asks.
-export function elsewhere({ lanes, facts }, partition) {
-  if (partition.process_id === facts.process_id) return null;
-  return lanes.find((each) => each.process.process_id === partition.process_id)?.process ?? null;
 }
 
 // ---- what is wrong
@@ -137,7 +125,7 @@ export function named(list) {
 
 const is = (list) => (list.length === 1 ? "is" : "are");
 
-function down({ partitions, lanes, facts }) {
+function down({ partitions }) {
   const groups = new Map();
   for (const each of partitions.filter((p) => p.level === "bad")) {
     const key = `${each.process_id} ${each.phase} ${each.error?.kind ?? ""}`;
@@ -150,7 +138,7 @@ function down({ partitions, lanes, facts }) {
     return {
       key, level: "bad", partitions: numbers(group), kind: `${first.phase}${error ? `: ${error.kind}` : ""}`,
       what: `${named(numbers(group))} ${is(group)} down`,
-      where: `${first.owner} on ${first.host}`, owner: elsewhere({ lanes, facts }, first),
+      where: `${first.owner} on ${first.host}`,
       message: error ? among + error.message : "",
       since: group.map((each) => each.since).filter(Boolean).sort()[0] ?? null,
       until: first.phase === "fenced" ? "A newer owner has it, or this process comes back by itself." : "You act. It does not go on by itself.",

@@ -3,7 +3,7 @@
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { counted, seconds, sentence } from "./format.js";
-import { badge, instructions, linkToOwner, moment, sign } from "./parts.js";
+import { badge, instructions, moment, sign } from "./parts.js";
 import { LEVELS, safety, verdict } from "./model.js";
 
 const QUIET = {
@@ -59,12 +59,11 @@ export function problemCards(all, nowMs, { retry, isFresh, seenAt }) {
       <div><dt>Until</dt><dd>${each.until}</dd></div>
       <div><dt>Is anything lost?</dt><dd class="lost ${each.lost.level}">${each.lost.text}</dd></div>
       ${each.where ? html`<div><dt>Where</dt><dd>${each.where}</dd></div>` : nothing}
-      <div class="wide"><dt>What to do</dt><dd><span class="lines">${instructions(sentence(each.todo))}</span>${each.retry.length ? then(each, retry, isFresh) : nothing}</dd></div>
+      <div class="wide"><dt>What to do</dt><dd><span class="lines">${instructions(sentence(each.todo))}</span>${each.retry.length ? then(each.retry, retry, isFresh) : nothing}</dd></div>
     </dl></article>`);
 }
 
-function then({ owner, retry: numbers }, retry, isFresh) {
-  if (owner) return html`<p class="then">${linkToOwner(owner, numbers[0])}</p>`;
+function then(numbers, retry, isFresh) {
   return html`<p class="then"><button type="button" class="act" ?disabled=${!isFresh} @click=${() => retry(numbers)}>Retry
     ${numbers.length === 1 ? `partition ${numbers[0]}` : counted(numbers.length, "partition")} …</button> when the cause is gone.</p>`;
 }

@@ -80,7 +80,7 @@ const acts = {
   seenAt: (key) => state.seen.get(key),
   snapshot: (partition) => ask({
     title: partition === null ? "Write snapshots?" : `Write a snapshot of partition ${partition}?`,
-    text: `A full snapshot of ${partition === null ? "each live partition of this process" : "it"} is written to Kafka. Processing goes on meanwhile.`,
+    text: `A full snapshot of ${partition === null ? "each live partition of the app" : "it"} is written to Kafka. Processing goes on meanwhile.`,
     label: partition === null ? "Write snapshots" : "Write the snapshot", reason: true,
     go: ({ reason }) => doing("Snapshot", () => act("trigger-snapshot", { ...(partition === null ? {} : { partitions: [partition] }), reason })),
   }),
@@ -192,9 +192,11 @@ const plotted = () => html`<section aria-labelledby="plots-title"><h2 id="plots-
 
 function notice(all) {
   const { what, id, state: was } = state.notice;
-  const found = all.told.operations.items.find((each) => each.id === id);
-  const now = found?.state ?? was;
-  const details = (found?.parts ?? []).map((each) => each.detail).filter(Boolean);
+  // One id joins those that several processes have of it.
+  const found = id.split("+").map((one) => all.told.operations.items.find((each) => each.id === one));
+  const states = found.map((each) => each?.state ?? was);
+  const now = ["running", "failed"].find((each) => states.includes(each)) ?? states[0];
+  const details = found.flatMap((each) => each?.parts ?? []).map((each) => each.detail).filter(Boolean);
   const level = { succeeded: "good", failed: "bad" }[now] ?? "busy";
   if (level === "good") state.notice.endedAt ??= Date.now();
   if (level === "good" && Date.now() - state.notice.endedAt > NOTICE_MS) return nothing;

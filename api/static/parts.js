@@ -38,11 +38,5 @@ export function table(label, heads, rows, empty) {
 // What a process that does not answer said last is no knowledge.
 export const phaseOf = ({ level, phase }) => (level !== "unknown" ? phase : phase ? `was ${phase}` : "not known");
 
-export function linkToOwner(process, number) {
-  const name = `process ${process.instance_id || process.process_id} on ${process.host}`;
-  if (!process.url) return html`Its owner is ${name}: act on the page of that process.`;
-  return html`<a href="${process.url.replace(/\/$/, "")}/#partition-${number}">Act on the page of ${name}</a>`;
-}
-
 export const bar = (percent, label) =>
   html`<progress max="100" .value=${percent} aria-label=${label}>${Math.round(percent)} %</progress>`;

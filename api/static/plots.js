@@ -18,7 +18,7 @@ export class Plots {
 
   // Take one answer; a partition that moved counts from its next answer on.
   add(all, nowMs) {
-    const partitions = all.filter((each) => each.records_total !== null);
+    const partitions = all.filter((each) => each.level !== "unknown");
     const totals = new Map(partitions.map((each) => [`${each.process_id} ${each.partition}`, each.records_total]));
     const at = nowMs / 1000;
     const before = this.#before;

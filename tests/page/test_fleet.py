@@ -16,8 +16,8 @@ pytestmark = pytest.mark.kafka
 
 
 async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children: Any, page: Page) -> None:
-    """Owners and warm copies are one picture. What only another process can do is asked on its page, and the death of
-    that process is seen, with what becomes of its partitions."""
+    """Owners and warm copies are one picture. What another process has to do is asked here, and its death is seen, with
+    what becomes of its partitions."""
     here = await stage(apps.ledger(unique("fleet")), partitions=4)
     await here.feed(40)
     both = {
@@ -39,11 +39,14 @@ async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children
     card = page.get_by_role("article", name=f"Partition {failing} is down")
     await expect(card).to_be_visible()
     await looked_at(page, "fleet")
-    await card.get_by_role("link", name="Act on the page of process two").click()
-    await expect(page).to_have_url(f"{two.url}/#partition-{failing}")
-    await expect(page.locator(f"#partition-{failing}-detail").get_by_role("button", name="Retry")).to_be_enabled()
+    await card.get_by_role("button", name=f"Retry partition {failing}").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Retry").click()
+    await expect(page.locator(".notice")).to_contain_text(f"Retry of partition {failing}: failed")
+    await page.get_by_role("button", name="Write snapshots").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Write snapshots").click()
+    await expect(page.locator(".notice")).to_contain_text("Snapshot: succeeded")
+    await expect(page.get_by_role("region", name="Snapshots", exact=True).get_by_text("trigger")).to_have_count(3)
 
-    await page.goto(one.url)
     two.kill()
     await expect(page.locator(".lane").filter(has_text="two")).to_contain_text("dead")
     await expect(page.get_by_role("list", name="Partitions of one").locator("button")).to_have_count(4)
