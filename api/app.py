@@ -21,6 +21,7 @@ from snapreplay.api.peers import Peers
 from snapreplay.api.routes import ROUTERS
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import StatusSource
+from snapreplay.service.control.state_reads import StateSource
 
 _DESCRIPTION = """\
 What an app is doing, and full snapshots on demand. Any process answers for all processes of the app that it can
@@ -28,6 +29,7 @@ reach. Errors are RFC 9457 problem documents; `type` is stable.
 """
 _TAGS = [
     {"name": "partitions", "description": "Recovery, position and state of each partition."},
+    {"name": "state", "description": "Entries of the state, by key and in ranges."},
     {"name": "snapshots", "description": "Full snapshots and the operations that write them."},
     {"name": "fleet", "description": "All processes of the app, and what each tells the others."},
     {"name": "process", "description": "Probes, metrics, facts."},
@@ -41,10 +43,11 @@ def create_app(
     events: Events | None = None,
     peers: Peers | None = None,
     forwarder: Forwarder | None = None,
+    states: StateSource | None = None,
     now: Callable[[], datetime] = wall_time,
 ) -> FastAPI:
     """Make an ASGI application; it keeps no state of its own, so one `source` may serve several. `events` and `peers`
-    that do not run know nothing but the source."""
+    that do not run know nothing but the source. `states`: None answers no reads."""
     app = _Api(
         title="snapreplay",
         version=__version__,
@@ -55,6 +58,7 @@ def create_app(
         redoc_url=None,
     )
     app.state.context = (source, events or Events(), peers or Peers(), forwarder or Forwarder(), now)
+    app.state.states = states
     problems.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(Answers, source=source)

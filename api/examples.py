@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
-from snapreplay.api import fleet_views, views
+from snapreplay.api import fleet_views, state_views, views
 from snapreplay.api.liveness import State
 from snapreplay.api.operation_views import joined
 from snapreplay.api.peers import Known
 from snapreplay.service.control.protocol import Check, Look, Operation, OperationPart, ServiceFacts, StatusDocument
+from snapreplay.service.control.state_reads import NotRead, PartRead, ReadAt, Role
 from snapreplay.service.control.status import (
     AuditProof,
     Decision,
@@ -157,6 +158,11 @@ _FLEET = fleet_views.fleet(
 _COVERED = fleet_views.Covered(_FLEET, fleet_views.Scope.APP)
 _SHOWN_OPERATION = joined([(_FLEET[0].process, _OPERATION)])
 _PARTITION = views.partition(fleet_views.Held(0, _FLEET[0].process, _LIVE), NOW)
+_READ = PartRead(
+    ReadAt(0, 4120, {"payments": 880_412}, 9120, Role.OWNER, 0.0, "", _FACTS.process_id, _FACTS.host),
+    (("ada", msgspec.msgpack.encode({"balance": 5})),),
+)
+_NOT_READ = NotRead(1, "loading", "it is loading here")
 _SHOWN = (
     _FACTS,
     _SHOWN_OPERATION,
@@ -166,6 +172,8 @@ _SHOWN = (
     views.restore_status(_COVERED),
     views.Processes(tuple(each.process for each in _FLEET)),
     views.snapshots(_FLEET),
+    state_views.values("default", [_READ], [_NOT_READ]),
+    state_views.entries("default", msgspec.structs.replace(_READ, next_after="ada"), 2),
 )
 
 BY_SCHEMA: dict[str, Any] = {type(each).__name__: msgspec.to_builtins(each) for each in _SHOWN}

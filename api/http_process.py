@@ -23,6 +23,7 @@ class Arguments(NamedTuple):
     parent: int
     listener: int
     line: int
+    states: int
     bound: str
     allowed: str
     suspect_after_ms: int

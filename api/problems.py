@@ -88,6 +88,7 @@ class Problem(Model):
     partition: int | None = None
     partition_count: int | None = None
     operation_id: str | None = None
+    phase: str | None = None
     errors: tuple[FieldError, ...] | None = None
 
 

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Body, Path, Request, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 from pydantic import BeforeValidator, Field
 
-from snapreplay.api import problems, views
+from snapreplay.api import problems, state_routes, views
 from snapreplay.api.answers import ApiContext, Here
 from snapreplay.api.fleet_routes import ROUTER, Covers
 from snapreplay.api.fleet_views import Covered, held
@@ -38,7 +38,7 @@ _partitions, _snapshots, _process = (
     APIRouter(tags=[tag], generate_unique_id_function=attrgetter("name"))
     for tag in ("partitions", "snapshots", "process")
 )
-ROUTERS = (_partitions, _snapshots, ROUTER, _process)
+ROUTERS = (_partitions, state_routes.ROUTER, _snapshots, ROUTER, _process)
 
 # ---- what is taken
 

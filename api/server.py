@@ -17,6 +17,7 @@ from pathlib import Path
 
 import snapreplay
 from snapreplay.api.http_process import Arguments
+from snapreplay.api.state_line import StateLine
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.sources import ENV_PREFIX
@@ -41,6 +42,7 @@ class HttpServer:
         self._on_bound = on_bound
         self._listener: socket.socket | None = None
         self._keeper: Keeper | None = None
+        self._states: StateLine | None = None
 
     def bind(self, settings: HttpSettings) -> Address:
         """Take the port; `serve` is to follow, or `close`. Port 0 picks a free one.
@@ -64,7 +66,8 @@ class HttpServer:
         listener, self._listener = self._listener, None
         assert listener is not None  # noqa: S101 - it is bound
         address = Address(*listener.getsockname()[:2])
-        self._keeper = Keeper(control, listener, settings)
+        self._states = StateLine(control)
+        self._keeper = Keeper(control, listener, settings, self._states.attach)
         self._keeper.start()
         if not await asyncio.to_thread(self._keeper.heard.wait, START_SECONDS):
             log.warning("the HTTP process has not started within %.0f s; requests wait for it", START_SECONDS)
@@ -80,6 +83,8 @@ class HttpServer:
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             await asyncio.to_thread(keeper.stop, min(within_seconds, END_SECONDS))
+        if self._states is not None:
+            await self._states.close()
 
 
 def _check_interpreter() -> None:
@@ -118,10 +123,17 @@ class Keeper(threading.Thread):
     """A thread of its own that nothing else waits for: neither the process that it feeds nor a full socket delays the
     service. Daemon: the end of the program does not wait for it either, and the kernel ends the process with it."""
 
-    def __init__(self, control: Control, listener: socket.socket, settings: HttpSettings) -> None:
-        """Take `listener` over."""
+    def __init__(
+        self,
+        control: Control,
+        listener: socket.socket,
+        settings: HttpSettings,
+        attach: Callable[[socket.socket], None] = socket.socket.close,
+    ) -> None:
+        """Take `listener` over. `attach` gets our end of each process's line for reads of states."""
         super().__init__(name="snapreplay-http", daemon=True)
         self._control = control
+        self._attach = attach
         self._listener: socket.socket | None = listener
         self._bound = listener.getsockname()[:2]
         self._settings = settings
@@ -175,11 +187,13 @@ class Keeper(threading.Thread):
     def _live(self) -> str:
         """Live through one process, from its start to its end. Returns how it ended."""
         ours, theirs = socket.socketpair()
+        states, their_states = socket.socketpair()
         with ours:
-            # Both are the process's alone then: what a handler forks cannot keep the port.
+            self._attach(states)
+            # All are the process's alone then: what a handler forks cannot keep the port.
             taken, self._listener = self._listener, None
-            with theirs, taken or bind(*self._bound) as listener:
-                process = self._start(listener, theirs)
+            with theirs, their_states, taken or bind(*self._bound) as listener:
+                process = self._start(listener, theirs, their_states)
             ours.settimeout(SILENT_SECONDS)
             self._line, self._process = ours, process
             if self._stopping.is_set():
@@ -192,11 +206,12 @@ class Keeper(threading.Thread):
                 code = _ended(process)
         return why or f"exit code {code}"
 
-    def _start(self, listener: socket.socket, line: socket.socket) -> subprocess.Popen[bytes]:
+    def _start(self, listener: socket.socket, line: socket.socket, states: socket.socket) -> subprocess.Popen[bytes]:
         arguments = Arguments(
             os.getpid(),
             listener.fileno(),
             line.fileno(),
+            states.fileno(),
             self._bound[0],
             self._settings.allowed_hosts,
             self._settings.suspect_after_ms,
@@ -210,7 +225,7 @@ class Keeper(threading.Thread):
             [sys.executable, "-P", "-m", "snapreplay.api.http_process", arguments.encoded()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            pass_fds=(listener.fileno(), line.fileno()),
+            pass_fds=(listener.fileno(), line.fileno(), states.fileno()),
             env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             start_new_session=True,
         )

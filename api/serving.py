@@ -20,21 +20,24 @@ from snapreplay.api.http_process import Arguments
 from snapreplay.api.limits import connections_max
 from snapreplay.api.link import ServiceLink
 from snapreplay.api.peers import Peers
+from snapreplay.api.state_link import StateLink
 
 
 async def serve(arguments: Arguments) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=arguments.line))
     link = ServiceLink(reader, writer)
+    states = StateLink(*await asyncio.open_connection(sock=socket.socket(fileno=arguments.states)))
     logging.basicConfig(level=logging.WARNING, handlers=[_ToService(link)], force=True)
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a bad request is the client's matter
     told = events.Events(link.last)
     peers = Peers(arguments.suspect_after_ms / 1000, link.suspect)
-    app = create_app(link, Hosts(arguments.bound, allowed_hosts(arguments.allowed)), events=told, peers=peers)
+    hosts = Hosts(arguments.bound, allowed_hosts(arguments.allowed))
+    app = create_app(link, hosts, events=told, peers=peers, states=states)
     server = Server(app)
     app.openapi()
     gc.freeze()
     serving = asyncio.create_task(server.serve([tuned(socket.socket(fileno=arguments.listener))]))
-    others = (link.run(), told.run(), peers.run(lambda: link.last().document, {}))
+    others = (link.run(), states.run(), told.run(), peers.run(lambda: link.last().document, {}))
     ended, _ = await asyncio.wait([serving, *map(asyncio.create_task, others)], return_when=asyncio.FIRST_COMPLETED)
     told.end(in_good_order=link.has_hung_up)
     server.should_exit = True

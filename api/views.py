@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from fastapi import Response
 
-from snapreplay.api import problems
+from snapreplay.api import problems, state_views
 from snapreplay.api.fleet_views import (
     Age,
     Covered,
@@ -169,7 +169,10 @@ class Processes(msgspec.Struct, frozen=True):
     items: tuple[Process, ...]
 
 
-SHOWN = (ServiceFacts, RestoreStatus, Processes, Partitions, Snapshots, Operations, Probe)
+SHOWN = (
+    *(ServiceFacts, RestoreStatus, Processes, Partitions, Snapshots, Operations, Probe),
+    *(state_views.StateValues, state_views.StateEntries),
+)
 """Every answer is one of these, or part of one."""
 
 

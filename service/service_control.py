@@ -31,6 +31,7 @@ from snapreplay.service.control.protocol import (
     StatusDocument,
     TriggerSnapshot,
 )
+from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, SnapshotState, SnapshotStatus, SnapshotUsed, StatusBoard
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
@@ -38,6 +39,7 @@ from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
+from snapreplay.service.state_reads import StateReads
 from snapreplay.service.supervisor import Supervisor
 
 log = logging.getLogger("snapreplay")
@@ -72,6 +74,7 @@ class ServiceControl:
         self._supervisor: Supervisor | None = None
         self._membership: Membership | None = None
         self._operations = OperationRegistry()
+        self._reads = StateReads(app, identity)
         self._lock = threading.Lock()
         self._snapshots: OrderedDict[str, SnapshotStatus] = OrderedDict()
         self._view: ClusterView | None = None
@@ -106,6 +109,12 @@ class ServiceControl:
                 return self.adopt(partition, manifest_offset)
             case Retry(partition):
                 return self.retry(partition)
+
+    def read(self, read: StateRead) -> StateAnswer:
+        view, supervisor = self._view, self._supervisor
+        if view is None or supervisor is None:
+            raise UnknownPartition(read.partition or 0, None)
+        return self._reads.read(read, supervisor, view.partition_count)
 
     def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:
         membership = self._membership

@@ -78,11 +78,12 @@ class Supervisor:
         self._held: dict[asyncio.Task[None], PartitionRunner] = {}
         self._undo: dict[asyncio.Task[None], Callable[[], None]] = {}  # of their release
         self._refused: SnapreplayError | None = None
-        self._standbys = Standbys(self._copying, board, lambda number: number in (*self._runners, *self._ending))
+        self.standbys = Standbys(self._copying, board, lambda number: number in (*self._runners, *self._ending))
+        """The warm copies of others' partitions."""
         self._given: tuple[set[int], Share] = set(), Share()  # the last assignment
         self._takeovers = Takeovers(
             app.app_id,
-            self._standbys,
+            self.standbys,
             board,
             settings.group.session_timeout_ms / 1000,
             self._start,
@@ -105,7 +106,7 @@ class Supervisor:
         statuses = [status for number in tuple(self._runners) if (status := self._board.get(number)) is not None]
         owned = [status for status in statuses if status.phase is not Phase.FENCED]
         epochs = {status.partition: status.owner_epoch for status in owned if status.owner_epoch is not None}
-        return Holding(frozenset(s.partition for s in owned), self._standbys.warm, self._replicas, epochs)
+        return Holding(frozenset(s.partition for s in owned), self.standbys.warm, self._replicas, epochs)
 
     @property
     def taken_over(self) -> frozenset[int]:
@@ -136,7 +137,7 @@ class Supervisor:
             if not self._taken_back(number):
                 self._start(number)
         if share.owned or share.copies:  # else the topic may be gone, and is given back
-            self._standbys.hold(set(share.copies), frozenset(share.next), self._rejoin)
+            self.standbys.hold(set(share.copies), frozenset(share.next), self._rejoin)
 
     def take_over(self, process_id: str, why: str, *, is_silent: bool) -> None:
         """Take over what another process owned that seems to be dead. The group hears of it when we have claimed."""
@@ -168,7 +169,7 @@ class Supervisor:
         done by the deadline is cut off: the log is complete without it."""
         self._stopped = True
         self._takeovers.end()
-        copies = asyncio.get_running_loop().create_task(self._standbys.end())
+        copies = asyncio.get_running_loop().create_task(self.standbys.end())
         for retry in self._retries:
             retry.cancel()
         if self._shrinking is not None:
@@ -250,7 +251,7 @@ class Supervisor:
             runner.refuse(self._refused)
         earlier = self._ending.get(number)
         task = self._tasks[number] = asyncio.get_running_loop().create_task(
-            _after(earlier, self._standbys.taken(number), runner), name=f"partition-{number}"
+            _after(earlier, self.standbys.taken(number), runner), name=f"partition-{number}"
         )
         task.add_done_callback(partial(tell_defect, runner))
 
@@ -298,7 +299,7 @@ class Supervisor:
             del self._ending[number]
         if number not in self._runners:
             self._board.forget(number)
-            self._standbys.freed(number, runner.leave if runner is not None and not died else lambda: None)
+            self.standbys.freed(number, runner.leave if runner is not None and not died else lambda: None)
 
     async def _retry(self, runner: PartitionRunner, done: OnDone) -> None:
         try:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import httpx2
 
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
-from snapreplay.errors import RetryableError
+from snapreplay.errors import RetryableError, UsageError
 
 NOT_FOUND, NO_TYPE = 404, "about:blank"  # together: an unknown path
 TIMEOUT_S = 5.0  # the API answers within 100 ms, also during a restore
@@ -56,6 +56,16 @@ class Client:
     def operation(self, operation_id: str) -> Json:
         return self._ask("GET", f"/api/v1/operations/{operation_id}", "parts")
 
+    def state_key(
+        self, store: str, key: str, *, partition: int | None = None, stale: bool = False, min_batch: int = 0
+    ) -> Json:
+        asked = {"partition": partition, "stale": stale or None, "min_batch": min_batch or None}
+        return self._ask("GET", f"/api/v1/state/{_segment(store)}/{_segment(key)}{_query(asked)}", "items")
+
+    def state_entries(self, store: str, partition: int, asked: Json) -> Json:
+        path = f"/api/v1/state/{_segment(store)}{_query({'partition': partition, **asked})}"
+        return self._ask("GET", path, "items")
+
     def probe(self, path: str) -> Json:
         """Ask a probe for its document, whether it says ok or failing."""
         return self._ask("GET", path, "checks")
@@ -91,6 +101,20 @@ class Client:
         return OperationRefused(
             f"the service at {self.url} knows no {path} behind this address", hint=hint, code=ExitCode.REFUSED
         )
+
+
+def _segment(text: str) -> str:
+    """Return a text as one segment of a path. Raises UsageError: it is no text."""
+    try:
+        quoted = quote(text, safe="")
+    except UnicodeEncodeError as error:
+        raise UsageError("the key holds bytes that are not UTF-8", hint="give a key of bytes in base64") from error
+    return quoted.replace(".", "%2E") if quoted.strip(".") == "" else quoted  # else it would be a step in the path
+
+
+def _query(asked: Json) -> str:
+    given = {name: str(value).lower() if value is True else value for name, value in asked.items() if value is not None}
+    return f"?{urlencode(given)}" if given else ""
 
 
 def _document(response: httpx2.Response) -> Json:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from snapreplay.api.json_values import builtins_of, document_of_bytes, shown_key, shown_value
 from snapreplay.app.app import App
 from snapreplay.app.codecs import Codec, unencoded
 from snapreplay.app.failure import PREFIX
@@ -29,12 +30,9 @@ from snapreplay.errors import SnapreplayError, UsageError
 from snapreplay.snapshots.format.envelope import MAGIC, decode
 from snapreplay.snapshots.format.records import ChangesRecord, Chunk
 from snapreplay.state.contract import PERIODS_STORE, TIMERS_STORE
-from snapreplay.state.keys import stored_key
-from snapreplay.state.stamp import bare
 from snapreplay.state.timers import TimerKey
 
 SHOWN_LINES = 10
-_BASE64 = "base64"
 Document = dict[str, Any]
 _TEXT_MAX = 2000
 
@@ -135,40 +133,11 @@ def document_of(codec: Codec[Any], data: bytes | None) -> Any:
     return document_of_bytes(data) if _is_raw(codec) else builtins_of(codec.decode(data))
 
 
-def document_of_bytes(data: bytes) -> Any:
-    """Show text where it is UTF-8, else {"base64": "…"}."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {_BASE64: base64.b64encode(data).decode()}
-
-
-def builtins_of(value: object) -> Any:
-    """Show any value that msgspec knows as JSON has it; the keys of dicts become text."""
-    plain = msgspec.to_builtins(value, builtin_types=(bytes,))
-    return _json(plain)
-
-
 def headers_of(headers: Sequence[tuple[str, bytes]]) -> Any:
     """Return an object, or pairs if a name occurs twice."""
     pairs = [(name, document_of_bytes(data)) for name, data in headers]
     found = dict(pairs)
     return found if len(found) == len(pairs) else pairs
-
-
-def _json(plain: object) -> Any:
-    if isinstance(plain, bytes):
-        return document_of_bytes(plain)
-    if isinstance(plain, Mapping):
-        return {_name(key): _json(value) for key, value in plain.items()}
-    if isinstance(plain, list | tuple | set | frozenset):
-        return [_json(each) for each in plain]
-    return plain
-
-
-def _name(key: object) -> str:
-    shown = _json(key)
-    return shown if isinstance(shown, str) else msgspec.json.encode(shown).decode()
 
 
 def _is_raw(codec: Codec[Any]) -> bool:
@@ -257,8 +226,8 @@ def _own(record: InputRecord) -> Document:
 
 def _entries(store: str, entries: dict[bytes, bytes | None] | dict[bytes, bytes]) -> list[list[Any]]:
     """Show pairs, because keys need not be text. A deleted key has null."""
-    key_of = _timer if store in (TIMERS_STORE, PERIODS_STORE) else _key
-    return [[key_of(key), None if value is None else _value(value)] for key, value in entries.items()]
+    key_of = _timer if store in (TIMERS_STORE, PERIODS_STORE) else shown_key
+    return [[key_of(key), None if value is None else shown_value(value)] for key, value in entries.items()]
 
 
 def _timer(data: bytes) -> Any:
@@ -266,23 +235,7 @@ def _timer(data: bytes) -> Any:
         timer = TimerKey.decoded(data)
     except msgspec.MsgspecError:
         return document_of_bytes(data)
-    return [timer.store, timer.name, _key(timer.key) if timer.key else None]
-
-
-def _key(data: bytes) -> Any:
-    """Show the key of a map, or of another state the app's own bytes."""
-    try:
-        return builtins_of(stored_key(data))
-    except (msgspec.MsgspecError, ValueError):
-        return document_of_bytes(data)
-
-
-def _value(data: bytes) -> Any:
-    """Show a value as `_key` does a key, without the time of the last touch."""
-    try:
-        return builtins_of(msgspec.msgpack.decode(bare(data)))
-    except (msgspec.MsgspecError, ValueError):
-        return document_of_bytes(data)
+    return [timer.store, timer.name, shown_key(timer.key) if timer.key else None]
 
 
 def _text(document: Document) -> str:

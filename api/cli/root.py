@@ -18,6 +18,7 @@ from snapreplay.api.cli.remote_commands import ZeroOrOne, adopt, health, restore
 from snapreplay.api.cli.repair_commands import accept, doctor, inputs, patch
 from snapreplay.api.cli.service_commands import ensure, init, run
 from snapreplay.api.cli.spark_commands import audit, compact, draft_upgrade
+from snapreplay.api.cli.state_commands import get, scan
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.kafka.client_log import CLIENT_LOGGER, summarise_client_log
 
@@ -64,7 +65,7 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Develop an app": (new, dev, feed, tail),
     "Run an app on a cluster": (init, run),
     "Operate a running app": (
-        *(restore_status, trigger_snapshot, adopt, retry, health, inputs, accept, patch, redrive, doctor),
+        *(restore_status, get, scan, trigger_snapshot, adopt, retry, health, inputs, accept, patch, redrive, doctor),
     ),
     "Prove and compact with Spark": (audit, compact, draft_upgrade),
     "Other": (version,),

@@ -15,6 +15,7 @@ import msgspec
 
 from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.config.groups import HttpSettings
+from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import Count, PartitionStatus, SnapshotStatus, StandbyStatus, Time, one_of, said
 from snapreplay.service.core.peers import Peer
 
@@ -189,7 +190,7 @@ class Look(NamedTuple):
 
 
 class Control(Protocol):
-    """A running service for HTTP. Every method returns at once and may be called from any thread."""
+    """A running service for HTTP. Every method returns at once and may be called from any thread, `read` excepted."""
 
     def document(self) -> StatusDocument:
         """Return the service as it is now."""
@@ -199,6 +200,13 @@ class Control(Protocol):
 
         Raises:
             UnknownPartition, PartitionNotLive, NotFailed, Busy: nothing was started.
+        """
+
+    def read(self, read: StateRead) -> StateAnswer:
+        """Read entries as of the last committed batch. For the loop in which `Http.serve` was called.
+
+        Raises:
+            UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable, BatchNotReached: it cannot be answered (yet).
         """
 
     def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:

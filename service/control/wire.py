@@ -1,7 +1,8 @@
 """The traffic between a service and the process that serves its HTTP: messages, and how they lie on a socket.
 
 The HTTP process asks, and the service answers in the same order. A message is MessagePack, after its length in four
-bytes.
+bytes. Reads of a state have a line of their own, because the loop of the runners answers them: a handler that blocks it
+delays reads, and neither statuses nor probes. Their answers come in any order, because some wait for a batch.
 """
 
 from __future__ import annotations
@@ -22,6 +23,15 @@ from snapreplay.service.control.protocol import (
     StatusDocument,
     TriggerSnapshot,
 )
+from snapreplay.service.control.state_reads import (
+    BatchNotReached,
+    NoMap,
+    NotReadable,
+    StateAnswer,
+    StateRead,
+    UnknownMap,
+    WrongRead,
+)
 
 LENGTH = struct.Struct(">I")
 DEFECT = "defect"
@@ -30,6 +40,11 @@ _REFUSALS: dict[str, tuple[type[SnapreplayError], tuple[str, ...]]] = {
     "not-live": (PartitionNotLive, ("partition", "detail")),
     "not-failed": (NotFailed, ("partition", "phase")),
     "busy": (Busy, ("partition", "operation_id", "kind")),
+    "unknown-map": (UnknownMap, ("stores",)),
+    "no-map": (NoMap, ()),
+    "wrong-read": (WrongRead, ("where", "why")),
+    "not-readable": (NotReadable, ("partition", "phase", "reason")),
+    "batch-not-reached": (BatchNotReached, ("partition", "batch", "min_batch")),
 }
 
 
@@ -88,6 +103,21 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
         return _REFUSALS[self.error][0](*self.values)
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """A read. `expires_at`: boot seconds, which all processes of a machine share."""
+
+    id: int
+    expires_at: float
+    read: StateRead
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """The answer to the read of this id."""
+
+    id: int
+    answer: StateAnswer | Refused
+
+
 Question = AskStatus | AskCounted | TriggerSnapshot | Adopt | Retry
 News = Logged | Suspected
 Answer = StatusDocument | Counted | Performed | Refused
@@ -96,8 +126,11 @@ _encoder = msgspec.msgpack.Encoder()
 _questions: msgspec.msgpack.Decoder[Question | News] = msgspec.msgpack.Decoder(Question | News)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
+asked = msgspec.msgpack.Decoder(Asked).decode
+answered = msgspec.msgpack.Decoder(Answered).decode
 
-def frame(message: Question | News | Answer) -> bytes:
+
+def frame(message: Question | News | Answer | Asked | Answered) -> bytes:
     """Encode a message as it goes over the socket."""
     try:
         encoded = _encoder.encode(message)

@@ -10,6 +10,7 @@ from typing import assert_never
 
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.protocol import OnDone, OperationState
+from snapreplay.service.control.state_reads import Role
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import ownership as machine
 from snapreplay.service.core.custody import IncrementsReplaced
@@ -21,6 +22,7 @@ from snapreplay.service.live.pipeline import Live
 from snapreplay.service.live.value_check import ValueCheck
 from snapreplay.service.partition.incarnation import Incarnation
 from snapreplay.service.partition.lifecycle import Lifecycle, LookedAt, RetryRequest, TakeoverBackoff
+from snapreplay.service.partition.readable import Readable
 from snapreplay.service.partition.standstill import Suspicion
 from snapreplay.service.recovery.memory import OTHERS_SECONDS, Memory
 from snapreplay.service.runtime.context import ClusterView, Context
@@ -70,6 +72,14 @@ class PartitionRunner:
     def store(self) -> Store | None:
         """The live state; None unless LIVE."""
         return self._memory.store if self._live is not None else None
+
+    @property
+    def readable(self) -> Readable | None:
+        """The state as of the last committed batch; None unless LIVE."""
+        live, store = self._live, self.store
+        if live is None or store is None:
+            return None
+        return Readable(store, live.last, Role.OWNER, live.owner_epoch, doubt=self._reporter.status.ownership_doubt)
 
     @property
     def inputs(self) -> tuple[str, ...]:

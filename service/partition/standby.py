@@ -14,16 +14,19 @@ from snapreplay.app.app import App
 from snapreplay.errors import RetryableError, SnapreplayError
 from snapreplay.service.clock import wall_time
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.state_reads import BatchUnderWay, NotReadable, Role
 from snapreplay.service.control.status import StandbyStatus, StatusBoard
 from snapreplay.service.core.owners import Limits
 from snapreplay.service.core.phase import CopyState
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.core.witness import IncrementsBehind
+from snapreplay.service.partition.readable import Readable
 from snapreplay.service.recovery.examine import Examiner, LogEndsBefore
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import problem_of
 from snapreplay.service.runtime.tasks import cancel_and_wait, within
+from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
@@ -51,6 +54,9 @@ class Standby:
         self._left = left
         self._store: Store = left[0] if left is not None else context.app.new_store()
         self._copy: WarmCopy | None = None
+        self._last: Increment | None = None  # of the batch that the copy has; None: none, or a part of one
+        self._is_followed = False
+        self._newest_at = 0.0
         self._lag_offsets = 0
         self._asked = asyncio.Event()  # to hand over
         self._failures = 0  # in a row
@@ -67,6 +73,21 @@ class Standby:
         """Whether a takeover would have little left to apply."""
         is_following = self._task is not None and not self._task.done()
         return is_following and self._copy is not None and self._lag_offsets <= ACCEPTABLE_LAG_OFFSETS
+
+    def readable(self) -> Readable:
+        """Return the copy as of a whole batch.
+
+        Raises:
+            NotReadable: it is being loaded.
+            BatchUnderWay: a batch is partly applied; a moment later it is not.
+        """
+        number = self._context.partition
+        if self._last is None and self._is_followed:
+            raise BatchUnderWay(number)
+        if self._last is None:
+            raise NotReadable(number, self.status.state, "its warm copy here is being loaded")
+        age_seconds = asyncio.get_running_loop().time() - self._newest_at
+        return Readable(self._store, self._last, Role.STANDBY, self._last.owner_epoch, age_seconds)
 
     def start(self) -> None:
         """Begin to copy."""
@@ -107,6 +128,7 @@ class Standby:
 
     async def _copied(self) -> None:
         """Restore, then follow until asked to hand over."""
+        self._last, self._is_followed, self._newest_at = None, False, asyncio.get_running_loop().time()
         left, self._left = self._left, None
         self._copy = left[1] if left is not None else None
         if left is None:
@@ -133,7 +155,7 @@ class Standby:
 
     async def _follow(self, examiner: Examiner) -> None:
         """Apply what was committed since."""
-        copy = self._copy
+        copy, now = self._copy, asyncio.get_running_loop().time()
         try:
             newer = await examiner.newer()
         except LogEndsBefore as error:
@@ -143,19 +165,22 @@ class Standby:
             await examiner.forget_reader()
             self._keep(CopyState.WARM, error)
             return
+        self._newest_at = now if newer is None else self._newest_at
         if copy is None or newer is None:
             self._update(state=CopyState.WARM, error=None)
             return
         self._lag_offsets = newer.offset - copy.last.offset
         self.seen_at = asyncio.get_running_loop().time()
-        applied = await examiner.follow(newer)
+        applied = await examiner.follow(newer, self._at)
+        self._newest_at = now
         pointed_anew = newer.increment.pointers[:1] != copy.last.increment.pointers[:1]
         since = applied if pointed_anew else copy.records_since_snapshot + applied
         self._failures = 0
         self._warm(WarmCopy(newer, await examiner.is_sealed(), since))
 
     def _warm(self, copy: WarmCopy) -> None:
-        self._copy, self._lag_offsets = copy, 0
+        self._copy, self._last, self._lag_offsets = copy, copy.last.increment, 0
+        self._is_followed = True
         digest = self._store.digest
         self._update(
             state=CopyState.WARM,
@@ -170,8 +195,11 @@ class Standby:
         self._warn(f"the standby keeps its copy: {error}")
         self._update(state=state, error=problem_of(error))
 
+    def _at(self, increment: Increment | None) -> None:
+        self._last = increment
+
     def _failed(self, error: BaseException) -> None:
-        self._copy = None
+        self._copy, self._last, self._is_followed = None, None, False
         self._warn(f"the standby starts over: {error}")
         self._update(state=CopyState.LOADING, error=problem_of(error))
 
@@ -212,6 +240,16 @@ class Standbys:
     def seen_at(self, partitions: Iterable[int]) -> float:
         """Return when the copies of these last saw a commit, by the loop's clock."""
         return max((self._held[number].seen_at for number in partitions if number in self._held), default=-math.inf)
+
+    @property
+    def held(self) -> Set[int]:
+        """The partitions that are copied here."""
+        return self._held.keys()
+
+    def readable(self, number: int) -> Readable | None:
+        """Return a copy to read; None: there is none. Raises NotReadable as `Standby.readable`."""
+        standby = self._held.get(number)
+        return standby.readable() if standby is not None else None
 
     def hold(self, partitions: Set[int], coming: frozenset[int], rejoin: Callable[[], None]) -> None:
         """Hold copies of these partitions, and of no others.

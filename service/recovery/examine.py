@@ -19,6 +19,7 @@ from snapreplay.service.recovery import inputs
 from snapreplay.service.recovery.acceptable_failures import with_way_out
 from snapreplay.service.recovery.driver import preferred_mode
 from snapreplay.service.recovery.executor import RecoveryExecutor, attempt
+from snapreplay.service.recovery.follower import At
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics.increments import last_increment
@@ -215,8 +216,9 @@ class Examiner:
         self._looked_to = bounds.end_offset
         return newer
 
-    async def follow(self, newer: FoundIncrement) -> int:
-        """Bring the state of the last increment to a later one, each digest compared. Returns the records applied.
+    async def follow(self, newer: FoundIncrement, at: At = lambda _: None) -> int:
+        """Bring the state of the last increment to a later one, each digest compared; `at` hears of each batch that the
+        store has. Returns the records applied.
 
         Raises:
             ChangesLost, DamagedError, BrokenChain: they do not lead there.
@@ -225,7 +227,7 @@ class Examiner:
         if last is None or not self._advanced:
             raise AssertionError("the state of the last increment was restored")
         base = Base.of_increment(last.increment, last.offset, is_sealed=await self.is_sealed())
-        tally = await self._executor.follower.advance(base, newer, RestoreMode.CHANGES)
+        tally = await self._executor.follower.advance(base, newer, RestoreMode.CHANGES, at=at)
         self._recovery = replace(self._recovery, last=newer)
         self._followed_ids = newer.increment.topic_ids
         return tally.records

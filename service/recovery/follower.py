@@ -32,6 +32,10 @@ from snapreplay.state.digest import Digest, wrong_stores
 _NOT_ARRIVED = (CodeChanged, DigestMismatch, OutputsDiffer, ReplayFailed, InputDiffers)
 
 
+At = Callable[[Increment | None], None]
+"""Called with the increment whose state the store has, its digest compared; None: a batch is partly applied."""
+
+
 @dataclass
 class Tally:
     """The tally of an advance: digests that were compared, and the records that were applied.
@@ -75,9 +79,15 @@ class Follower:
             await reader.close()
 
     async def advance(
-        self, base: Base, last: FoundIncrement, mode: RestoreMode, topic_ids: Mapping[str, str] = NO_IDS
+        self,
+        base: Base,
+        last: FoundIncrement,
+        mode: RestoreMode,
+        topic_ids: Mapping[str, str] = NO_IDS,
+        at: At = lambda _: None,
     ) -> Tally:
         """Bring the store from the state of `base` to that after `last`. A replay reads the inputs by `topic_ids`.
+        `at` hears of each batch that the store has.
 
         Raises:
             ChangesLost: by changes only; the other mode may lead there.
@@ -85,7 +95,7 @@ class Follower:
             OffsetTrimmed: by replay only; the input is gone.
             OutputsDiffer, DigestMismatch, CodeChanged, InputDiffers, ReplayFailed: STOP.
         """
-        way = _Way(self._context, self._store, self._reporter, base, last, mode)
+        way = _Way(self._context, self._store, self._reporter, base, last, mode, at)
         return await run_cooperatively(way.gone(), self._read(topic_ids))
 
     async def replay(self, base: Base, last: FoundIncrement, topic_ids: Mapping[str, str]) -> None:
@@ -167,11 +177,19 @@ class _Way:
     """One advance by one mode."""
 
     def __init__(
-        self, context: Context, store: Store, reporter: Reporter, base: Base, last: FoundIncrement, mode: RestoreMode
+        self,
+        context: Context,
+        store: Store,
+        reporter: Reporter,
+        base: Base,
+        last: FoundIncrement,
+        mode: RestoreMode,
+        at: At,
     ) -> None:
         self._context = context
         self._store = store
         self._reporter = reporter
+        self._at = at
         self._base = base
         self._last = last
         self._comparison = Comparison(store, mode, context.app.version, context.partition)
@@ -208,12 +226,14 @@ class _Way:
 
     def _applied(self, step: Step) -> Reading[None]:
         tally, store, sent = self._tally, self._store, None
+        self._at(None)
         if self._replay is None:
             yield from apply_changes(step, store)
             store.stream_time_ms = step.increment.stream_time_ms
         else:
             sent = yield from self._replayed(self._replay, step)
         yield from self._comparison.batch(step, sent)
+        self._at(step.increment)
         tally.digests, tally.computed = self._comparison.digests, self._comparison.computed
         tally.records += step.increment.record_count
         tally.damage = tally.damage or next((u.error.message for u in step.unread), None)

@@ -38,7 +38,7 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         self._shards = shards
 
     def __getitem__(self, key: K) -> V:
-        stored = self._stored(key)
+        stored = self.stored(key)
         if stored is None:
             raise KeyError(key)
         return self._value(key, stored)
@@ -78,7 +78,7 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
             return self._values.unpack_past_stamp(key, stored, error)
 
     def __contains__(self, key: object) -> bool:
-        return self._stored(key) is not None
+        return self.stored(key) is not None
 
     def __len__(self) -> int:
         return self._shards.committed_digest.count
@@ -88,8 +88,23 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
             return (key for key, _ in self._found(EVERYTHING))
         return map(self._keys.decode, self._shards.committed_keys())
 
-    def _stored(self, key: object) -> bytes | None:
+    def stored(self, key: object) -> bytes | None:
+        """Return the encoded value; None: there is none. Raises RecordError: a key of another type."""
         return self._shards.committed_value(self._keys.encode(key))
+
+    def stored_entries(self, bounds: Bounds = EVERYTHING, after: Any = None) -> Iterator[tuple[K, bytes]]:
+        """Yield keys with their encoded values, those behind the key `after`: of an ordered map in the order of the
+        keys, otherwise in one that stays the same whatever comes or goes. Not to be continued after a batch.
+
+        Raises:
+            RecordError, UsageError: as `range`.
+        """
+        if self._parts is not None or bounds != EVERYTHING:
+            start = after if bounds.start is None or (after is not None and after > bounds.start) else bounds.start
+            checked = self._keys.bounds(bounds._replace(start=start), is_ordered=self._parts is not None)
+            return ((key, stored) for key, stored in self._found(checked) if key != after)
+        behind = None if after is None else self._keys.encode(after)
+        return ((self._keys.decode(key), stored) for key, stored in self._shards.committed_behind(behind))
 
 
 class CommittedStores:

@@ -45,6 +45,7 @@ class KeyCodec(Generic[K]):
         sorts_encoded: the order of the encoded keys is that of the keys. So it is for tuples; msgpack has short strings
             first.
         own_type: keys of exactly this type are right; if it is None, each needs a `check`.
+        parts: the types of the parts of a tuple; of other keys empty.
         place: the map in messages: "state", or "state.items" in a named store.
     """
 
@@ -60,7 +61,7 @@ class KeyCodec(Generic[K]):
         self.place = "state"
         self.own_type: type | None = None if parts else key_type
         self.sorts_encoded = bool(parts)
-        self._parts: tuple[type, ...] = parts
+        self.parts: tuple[type, ...] = parts
         self.pack: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
         self.unpack: Callable[[bytes], K] = msgspec.msgpack.Decoder(key_type).decode
         if parts:
@@ -73,8 +74,8 @@ class KeyCodec(Generic[K]):
 
     def check(self, key: object) -> None:
         """Raise RecordError if the key has another type (a bool is not an int here)."""
-        if self._parts:
-            if type(key) is tuple and tuple(map(type, key)) == self._parts:
+        if self.parts:
+            if type(key) is tuple and tuple(map(type, key)) == self.parts:
                 return
         elif type(key) is self.type:
             return
@@ -111,13 +112,13 @@ class KeyCodec(Generic[K]):
         if bound is None:
             return None
         try:
-            return tuple_packer(self._parts[: len(bound)])(bound)
+            return tuple_packer(self.parts[: len(bound)])(bound)
         except UNENCODABLE as error:
             raise self.refusal(bound, error) from error
 
     def _check_bound(self, bound: object, *, is_prefix: bool) -> None:
-        if self._parts and type(bound) is tuple:
-            if tuple(map(type, bound)) == self._parts[: len(bound)]:
+        if self.parts and type(bound) is tuple:
+            if tuple(map(type, bound)) == self.parts[: len(bound)]:
                 return
         elif type(bound) is self.own_type and not (is_prefix and self.type is int):
             return
@@ -178,12 +179,12 @@ class KeyCodec(Generic[K]):
         )
 
     def _difference(self, key: object) -> str:
-        if type(key) is tuple and len(key) == len(self._parts):
-            for number, (part, wanted) in enumerate(zip(key, self._parts, strict=True), 1):
+        if type(key) is tuple and len(key) == len(self.parts):
+            for number, (part, wanted) in enumerate(zip(key, self.parts, strict=True), 1):
                 if type(part) is not wanted:
                     return f"has a part of type {type(part).__name__} in place {number}"
-        if type(key) is tuple and self._parts:
-            return f"has {len(key)} of {len(self._parts)} parts"
+        if type(key) is tuple and self.parts:
+            return f"has {len(key)} of {len(self.parts)} parts"
         return f"is of type {type(key).__name__}"
 
     def _unpack_tuple(self, encoded: bytes) -> K:
@@ -191,7 +192,7 @@ class KeyCodec(Generic[K]):
             key: Any = unpack_tuple(encoded)
         except ValueError as error:
             raise msgspec.ValidationError(f"Expected `{self.name}`: {error}") from error
-        if tuple(map(type, key)) != self._parts:
+        if tuple(map(type, key)) != self.parts:
             raise msgspec.ValidationError(f"Expected `{self.name}`")
         made: K = key
         return made

@@ -217,6 +217,23 @@ class Shards:
         keys += [key for key, value in old.items() if value is not None]
         return keys
 
+    def committed_behind(self, after: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the entries as of the last batch that was kept, behind this key, shard by shard and sorted in each.
+        Must not be continued after a write."""
+        undone: dict[int, dict[bytes, bytes | None]] = {}
+        for key, old, index in self.waiting:
+            undone.setdefault(index, {})[key] = old
+        first = 0 if after is None else crc32(after) & self.mask
+        for index in range(first, self.mask + 1):
+            shard, target = self._shards[index], self._targets[index]
+            written = target if target is not shard else {}
+            if not shard and not written and index not in undone:
+                continue
+            entries = {**shard, **written, **undone.get(index, {})}
+            behind = after if index == first else None
+            keys = entries if behind is None else [key for key in entries if key > behind]
+            yield from ((key, value) for key in sorted(keys) if (value := entries[key]) is not None)
+
     def taken(self) -> list[dict[bytes, bytes]]:
         """Return the entries' own dicts and become empty: freeing them takes time. A cursor that is still open keeps
         its image."""

@@ -35,7 +35,8 @@ def control() -> FakeControl:
 def in_process() -> tuple[Current, TestClient]:
     """An unexpected error is answered, not raised into the test."""
     current = Current()
-    app = create_app(Local(current), now=lambda: NOW)
+    source = Local(current)
+    app = create_app(source, states=source, now=lambda: NOW)
     return current, TestClient(app, raise_server_exceptions=False)
 
 

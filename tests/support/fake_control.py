@@ -5,7 +5,7 @@ Nothing of Kafka is faked: the protocol asks for statuses and operations only, t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from snapreplay.api.fleet_views import Covered, Scope, fleet
@@ -28,6 +28,7 @@ from snapreplay.service.control.protocol import (
     StatusDocument,
     TriggerSnapshot,
 )
+from snapreplay.service.control.state_reads import NotReadable, StateAnswer, StateRead
 from snapreplay.service.control.status import (
     DigestProof,
     InputStatus,
@@ -143,6 +144,8 @@ class FakeControl:
         self.suspected: list[tuple[str, str]] = []
         self.silent: list[bool] = []
         self.peers: tuple[Peer, ...] = ()
+        self.reading: Callable[[StateRead], StateAnswer] | None = None
+        self.reads: list[StateRead] = []
         self._operations = OperationRegistry()
 
     def document(self) -> StatusDocument:
@@ -176,6 +179,12 @@ class FakeControl:
         self.silent.append(is_silent)
         self.suspected.append((process_id, why))
 
+    def read(self, read: StateRead) -> StateAnswer:
+        if self.reading is None:
+            raise NotReadable(read.partition or 0, None, "another process owns it, or nobody yet")
+        self.reads.append(read)
+        return self.reading(read)
+
     def partitions(self) -> Sequence[PartitionStatus]:
         return [self.statuses[number] for number in sorted(self.statuses)]
 
@@ -205,7 +214,7 @@ class FakeControl:
 
 
 class Local:
-    """A `StatusSource` that asks `control` directly: handlers are tried without a process of HTTP."""
+    """A `StatusSource` and `StateSource` that asks `control` directly: handlers are tried without a process of HTTP."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
@@ -218,3 +227,6 @@ class Local:
 
     async def perform(self, command: Command) -> Operation:
         return self._control.perform(command)
+
+    async def read(self, read: StateRead) -> StateAnswer:
+        return self._control.read(read)

@@ -1,0 +1,126 @@
+"""Commands that read the state of a running service: get, scan."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snapreplay.api.cli.exits import ExitCode
+from snapreplay.api.cli.options import Output, Running
+from snapreplay.api.cli.output import Format, note, print_json
+
+if TYPE_CHECKING:
+    from snapreplay.api.cli.client import Client, Json
+
+PAGE_ENTRIES = 500
+
+StoreName = Annotated[
+    str, typer.Argument(metavar="STORE", help="Name of a store; `default` where the state is one map.")
+]
+OfPartition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="State partition. Default: all.")]
+Stale = Annotated[
+    bool, typer.Option("--stale", help="Let warm copies answer where the owner is another process; says how old.")
+]
+
+
+def get(
+    store: StoreName,
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY", help="A str as it is, an int in digits, bytes in base64, a tuple as a JSON array."
+        ),
+    ],
+    *,
+    partition: OfPartition = None,
+    stale: Stale = False,
+    min_batch: Annotated[
+        int, typer.Option("--min-batch", min=0, help="Wait a moment for this batch of the partition.")
+    ] = 0,
+    client: Running,
+    output: Output = Format.TABLE,
+) -> None:
+    """Look a key up in the state of a running service, as of the last committed batch.
+
+    Exit code 2: no partition has the key."""
+    with client:
+        found = client.state_key(store, key, partition=partition, stale=stale, min_batch=min_batch)
+    if output is Format.JSON:
+        print_json(found)
+    else:
+        _print_values(found)
+    for each in found["not_read"]:
+        note(f"not read: partition {each['partition']}: {each['reason']}")
+
+
+def _print_values(found: Json) -> None:
+    from snapreplay.api.cli.output import console, table
+
+    rows = [
+        (each["partition"], each["batch"], each["answered_by"], f"{each['age_seconds']:.1f}", _compact(each["value"]))
+        for each in found["items"]
+    ]
+    console().print(
+        table(("partition", "batch", "answered by", "age s", "value"), rows, right="partition batch"), soft_wrap=True
+    )
+
+
+def scan(
+    store: StoreName,
+    *,
+    partition: OfPartition = None,
+    prefix: Annotated[str | None, typer.Option("--prefix", help="Keys that begin with it; ordered maps only.")] = None,
+    start: Annotated[str | None, typer.Option("--from", metavar="KEY", help="From this key on.")] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="KEY", help="Up to this key, without it.")] = None,
+    count: Annotated[int, typer.Option("-n", "--lines", min=0, help="Entries at most; 0: all.")] = 100,
+    stale: Stale = False,
+    client: Running,
+    output: Output = Format.TABLE,
+) -> None:
+    """Print entries of the state of a running service, partition by partition.
+
+    Those of an ordered map come in the order of their keys. Each page of 500 is of one committed batch."""
+    bounds = {"prefix": prefix, "from": start, "to": end, "stale": stale or None}
+    try:
+        with client:
+            is_all = _print_entries(client, store, partition, bounds, count, output)
+    except BrokenPipeError as error:  # `| head` has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(ExitCode.OK) from error
+    if not is_all:
+        note(f"there are more entries than {count}: `-n 0` prints all")
+
+
+def _print_entries(client: Client, store: str, partition: int | None, bounds: Json, count: int, output: Format) -> bool:
+    """Print at most so many entries. Returns whether these are all."""
+    for printed, entry in enumerate(_entries(client, store, partition, bounds)):
+        if count and printed == count:
+            return False
+        if output is Format.JSON:
+            print_json(entry)
+        else:
+            print(f"{entry['partition']}  {_compact(entry['key'])} → {_compact(entry['value'])}")
+    sys.stdout.flush()
+    return True
+
+
+def _entries(client: Client, store: str, partition: int | None, bounds: Json) -> Iterator[Json]:
+    number, after = partition or 0, None
+    while True:
+        page = client.state_entries(store, number, {**bounds, "after": after, "limit": PAGE_ENTRIES})
+        at = {name: page[name] for name in ("partition", "batch", "answered_by", "age_seconds")}
+        yield from ({**at, **entry} for entry in page["items"])
+        after = page["next_after"]
+        if after is None:
+            number += 1
+            if partition is not None or number >= page["partition_count"]:
+                return
+
+
+def _compact(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

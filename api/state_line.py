@@ -1,0 +1,105 @@
+"""The service's end of the line for reads of states, in the loop of the runners, of whose time it takes a share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from contextlib import suppress
+
+from snapreplay.service.clock import boot_seconds
+from snapreplay.service.control import wire
+from snapreplay.service.control.protocol import Control
+from snapreplay.service.control.state_reads import (
+    BATCH_SECONDS,
+    READ_SECONDS,
+    BatchNotReached,
+    BatchUnderWay,
+    StateAnswer,
+)
+
+log = logging.getLogger("snapreplay.http")
+
+IDLE_TIMES = 5  # as long as it has read, so that a flood of reads takes at most a sixth of the loop
+BURST_SECONDS = 0.005
+LOOK_SECONDS = 0.005  # for a batch that is awaited
+
+
+class StateLine:
+    """Answers the reads of one HTTP process after the other. `attach` from any thread, the rest in the loop."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._free_at = 0.0
+
+    def attach(self, line: socket.socket) -> None:
+        """Answer what comes over this socket, until its other end is gone."""
+        self._loop.call_soon_threadsafe(self._begin, line)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _begin(self, line: socket.socket) -> None:
+        self._keep(self._loop.create_task(self._serve(line), name="state-reads"))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, line: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=line)
+        try:
+            with suppress(OSError, asyncio.IncompleteReadError):
+                while True:
+                    (size,) = wire.LENGTH.unpack(await reader.readexactly(wire.LENGTH.size))
+                    asked = wire.asked(await reader.readexactly(size))
+                    answer = self._answer(asked)
+                    if answer is None:
+                        self._keep(self._loop.create_task(self._answer_later(asked, writer)))
+                    else:
+                        writer.write(answer)
+                        await writer.drain()
+                    await self._share()
+        finally:
+            writer.transport.abort()
+
+    def _answer(self, asked: wire.Asked, *, is_last: bool = False) -> bytes | None:
+        """Answer now; None: not yet, or nobody waits any more."""
+        began = self._loop.time()
+        if boot_seconds() > asked.expires_at:
+            return b""
+        try:
+            answer: StateAnswer | wire.Refused = self._control.read(asked.read)
+        except (BatchNotReached, BatchUnderWay) as error:
+            if not is_last:
+                return None
+            answer = wire.Refused.because(error)
+        except Exception as error:  # the other end answers with it
+            answer = wire.Refused.because(error)
+            if answer.error == wire.DEFECT:
+                log.exception("a state could not be read")
+        encoded = wire.frame(wire.Answered(asked.id, answer))
+        now = self._loop.time()
+        self._free_at = max(self._free_at, now) + IDLE_TIMES * (now - began)
+        return encoded
+
+    async def _answer_later(self, asked: wire.Asked, writer: asyncio.StreamWriter) -> None:
+        until = asked.expires_at - READ_SECONDS + BATCH_SECONDS
+        answer = None
+        while answer is None:
+            await asyncio.sleep(LOOK_SECONDS)
+            answer = self._answer(asked, is_last=boot_seconds() > until)
+        with suppress(OSError):
+            writer.write(answer)
+            await writer.drain()
+
+    async def _share(self) -> None:
+        """Leave the loop to others, for as long as was read too much."""
+        ahead_seconds = self._free_at - self._loop.time()
+        if ahead_seconds > BURST_SECONDS:
+            await asyncio.sleep(ahead_seconds)

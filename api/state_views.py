@@ -1,0 +1,81 @@
+"""What HTTP says of the entries of a state."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import msgspec
+
+from snapreplay.api.json_values import shown_value
+from snapreplay.service.control.state_reads import NotRead, PartRead, ReadAt
+from snapreplay.service.control.status import said
+
+Key = Annotated[
+    Any,
+    said("As a URL takes it, but a number for an int and an array for a tuple; bytes are base64.", examples=["ada"]),
+]
+Value = Annotated[Any, said('As JSON; bytes in it are text, or `{"base64": …}`.', examples=[{"amount": 5}])]
+
+
+class StateValue(ReadAt, frozen=True, kw_only=True):
+    """The value of a key in one partition, and the state that it was read from."""
+
+    value: Value
+
+
+class StateValues(msgspec.Struct, frozen=True):
+    """The values of a key: one for each partition that has it."""
+
+    store: str
+    key: Key
+    items: tuple[StateValue, ...]
+    not_read: Annotated[tuple[NotRead, ...], said("Partitions that may have the key, too, and could not be read.")]
+
+
+class StateEntry(msgspec.Struct, frozen=True):
+    """An entry of a state."""
+
+    key: Key
+    value: Value
+
+
+class StateEntries(ReadAt, frozen=True, kw_only=True):
+    """Entries of one partition, all of the same batch."""
+
+    store: str
+    items: tuple[StateEntry, ...]
+    next_after: Annotated[
+        str | None, said("To be given as `after` for the entries that follow; null: there are no more.")
+    ]
+    partition_count: Annotated[int, said("Of the app.")]
+
+
+def values(store: str, parts: Iterable[PartRead], not_read: Iterable[NotRead]) -> StateValues:
+    """Return the values that were found; at least one."""
+    found = [(each.at, key, stored) for each in parts for key, stored in each.items]
+    shown = tuple(StateValue(**_fields(at), value=shown_value(stored)) for at, _, stored in found)
+    return StateValues(store, _key(found[0][1]), shown, tuple(not_read))
+
+
+def entries(store: str, part: PartRead, partition_count: int) -> StateEntries:
+    """Return the entries of one page."""
+    return StateEntries(
+        **_fields(part.at),
+        store=store,
+        items=tuple(StateEntry(_key(key), shown_value(stored)) for key, stored in part.items),
+        next_after=part.next_after,
+        partition_count=partition_count,
+    )
+
+
+def _fields(at: ReadAt) -> dict[str, Any]:
+    return {name: getattr(at, name) for name in at.__struct_fields__}
+
+
+def _key(key: Any) -> Any:
+    """Show a decoded key; a tuple has become a list on its way."""
+    if isinstance(key, bytes):
+        return base64.b64encode(key).decode()
+    return [_key(part) for part in key] if isinstance(key, list | tuple) else key

@@ -1,0 +1,172 @@
+"""Questions about the entries of a state, and their answers, as HTTP knows them.
+
+A key is text in a question (`snapreplay.state.key_text`), and a value is as it is stored: the HTTP process makes JSON
+of it, so that the loop of the runners has less to do.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Protocol
+
+import msgspec
+
+from snapreplay.errors import RetryableError, UsageError
+from snapreplay.service.control.status import Count, Seconds, one_of, said
+
+READ_SECONDS = 2.0
+"""A question that is not answered by then is given up."""
+BATCH_SECONDS = 1.5  # for a batch to come; less, so that the refusal arrives in time
+ENTRIES_MAX = 1000
+BYTES_MAX = 1024 * 1024
+"""Of the keys and values of one answer. Only a single larger entry exceeds it."""
+
+
+class Role(StrEnum):
+    """The process that has answered."""
+
+    OWNER = "owner"
+    STANDBY = "standby"
+
+
+class ReadKey(msgspec.Struct, frozen=True, tag="key"):
+    """Asks for the value of a key, in one partition or in all that are here. A warm copy may answer if
+    `is_stale_allowed`. The answer waits for the batch `min_batch`."""
+
+    store: str
+    key: str
+    partition: int | None = None
+    is_stale_allowed: bool = False
+    min_batch: int = 0
+
+
+class ReadRange(msgspec.Struct, frozen=True, tag="range"):
+    """Asks for entries of one partition, those behind the key `after`. Bounds are as of `MapState.range`, and for an
+    ordered map only. See `ReadKey`."""
+
+    store: str
+    partition: int
+    prefix: str | None = None
+    start: str | None = None
+    end: str | None = None
+    after: str | None = None
+    limit: int = 100
+    is_stale_allowed: bool = False
+    min_batch: int = 0
+
+
+StateRead = ReadKey | ReadRange
+
+
+class ReadAt(msgspec.Struct, frozen=True):
+    """The state that was read: that of a partition after one committed batch, whole."""
+
+    partition: Count
+    batch: Annotated[Count, said("The last one that is in it.")]
+    positions: Annotated[
+        dict[str, Count],
+        said("Input topic → all records before this offset are in it.", examples=[{"payments": 880412}]),
+    ]
+    owner_epoch: Annotated[Count, said("Of the owner that committed the batch.")]
+    answered_by: Annotated[str, one_of(*Role), said("`standby`: a warm copy, with `stale=true` only.")]
+    age_seconds: Annotated[
+        Seconds, said("Of a standby: since it was known to be as new as the log. The owner commits itself: 0.")
+    ]
+    ownership_doubt: Annotated[str, said("Why another process may own the partition by now; empty: no doubt.")]
+    process_id: str
+    host: str
+
+
+class PartRead(msgspec.Struct, frozen=True):
+    """What was found in one partition: decoded keys, and values as they are stored."""
+
+    at: ReadAt
+    items: tuple[tuple[Any, bytes], ...]
+    next_after: str | None = None
+
+
+class NotRead(msgspec.Struct, frozen=True):
+    """A partition that was not read."""
+
+    partition: Count
+    phase: Annotated[str | None, said("Its phase in the process that has it; null: it is not known who has it.")]
+    reason: str
+
+
+class StateAnswer(msgspec.Struct, frozen=True, tag="state"):
+    """Each partition that was asked is in one of both; `partition_count`: of the app."""
+
+    parts: tuple[PartRead, ...]
+    not_read: tuple[NotRead, ...]
+    partition_count: int
+
+
+class UnknownMap(UsageError):
+    """The state has no store of this name. `stores`: those that it has."""
+
+    def __init__(self, stores: tuple[str, ...]) -> None:
+        super().__init__(f"the state has no store of this name; it has {', '.join(stores)}")
+        self.stores = stores
+
+
+class NoMap(UsageError):
+    """The state is no map, so it has no entries to read."""
+
+    def __init__(self) -> None:
+        super().__init__("the state is no map: it has no entries that could be read by key")
+
+
+class WrongRead(UsageError):
+    """A part of the question is wrong. `where`: which, such as "query.prefix"; `why`: what is wrong with it."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"{where}: {why}")
+        self.where = where
+        self.why = why
+
+
+class NotReadable(RetryableError):
+    """The partition cannot be read here now; `phase` is null if nobody here has it."""
+
+    def __init__(self, partition: int, phase: str | None, reason: str) -> None:
+        super().__init__(f"partition {partition} cannot be read: {reason}")
+        self.partition = partition
+        self.phase = phase
+        self.reason = reason
+
+
+class BatchUnderWay(NotReadable):
+    """A warm copy has a part of a batch at the moment, so it shows nothing."""
+
+    def __init__(self, partition: int) -> None:
+        super().__init__(partition, "warm", "its warm copy here is applying a batch")
+
+
+class BatchNotReached(RetryableError):
+    """The batch that was asked for did not come in time."""
+
+    def __init__(self, partition: int, batch: int, min_batch: int) -> None:
+        super().__init__(f"partition {partition} is at batch {batch}: batch {min_batch} did not come in time")
+        self.partition = partition
+        self.batch = batch
+        self.min_batch = min_batch
+
+
+class ReadLate(RetryableError):
+    """Nobody has answered in time: a handler keeps the loop of the partitions to itself, or the process is frozen."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the state was not read within {seconds:.0f} s")
+
+
+class StateSource(Protocol):
+    """The states of a service, as HTTP's handlers ask for them."""
+
+    async def read(self, read: StateRead) -> StateAnswer:
+        """Read entries as of the last committed batch.
+
+        Raises:
+            UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable, BatchNotReached: it cannot be answered.
+            ReadLate: there was no answer in time.
+            TooManyCommands: others are waiting already.
+        """
