@@ -157,7 +157,7 @@ class Covered(NamedTuple):
 
     @property
     def own(self) -> StatusDocument:
-        """What the process says that answers."""
+        """The status of the process that answers."""
         document = self.says[0].document
         assert document is not None  # noqa: S101 - it knows
         return document

@@ -258,7 +258,9 @@ async def test_a_frozen_owner_does_not_undo_what_its_successor_did(stage, unique
     await asyncio.to_thread(delete, here.bootstrap_servers, here.increments)
     await ensure(here)
     first.process.send_signal(signal.SIGCONT)
-    await asyncio.to_thread(first.until, lambda: "StateDisputed" in first.raw("/restore-status"), "disputed")
+    await asyncio.to_thread(
+        first.until, lambda: "StateDisputed" in first.raw("/restore-status?scope=local"), "disputed"
+    )
     outputs = (await here.read(here.output))[0]
     assert len(outputs) == len(set(reference.ids(outputs))) == 1000
 

@@ -82,7 +82,9 @@ async def test_c6_who_starts_beside_a_frozen_owner_fences_nobody(disk, tmp_path,
         await asyncio.to_thread(disk.put_back, increments)
         second = children.start("ledger", here.app.app_id, instance_id="two")
         await asyncio.to_thread(second.wait_http)
-        await asyncio.to_thread(second.until, lambda: "IncrementsBehind" in second.raw("/restore-status"), "refused")
+        await asyncio.to_thread(
+            second.until, lambda: "IncrementsBehind" in second.raw("/restore-status?scope=local"), "refused"
+        )
         first.process.send_signal(signal.SIGCONT)
         await here.feed(10)
         await asyncio.to_thread(first.until, lambda: "live" in {state(first), state(second)}, "live again")

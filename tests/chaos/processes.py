@@ -94,7 +94,7 @@ class Process:
     def trigger_snapshot(self, reason: str) -> bool:
         """Say whether it was accepted: a process without live partitions refuses."""
         try:
-            answer = self.http.post(self.url + "/trigger-snapshot", json={"reason": reason})
+            answer = self.http.post(self.url + "/trigger-snapshot?scope=local", json={"reason": reason})
         except NO_ANSWER:
             return False
         return bool(answer.is_success)

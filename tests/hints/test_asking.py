@@ -21,10 +21,12 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.protocol import Look
 from snapreplay.snapshots.proof.level import Level
 from tests.api.conftest import control, served, url
+from tests.api.test_owners import both
 from tests.hints.registry import carries_out
 from tests.support.fake_control import FAILED, LIVE, LOADING, NOW, FakeControl, Local
+from tests.support.served import peer
 
-__all__ = ["control", "served", "url"]
+__all__ = ["both", "control", "served", "url"]
 
 JSON = {"Content-Type": "application/json"}
 
@@ -74,6 +76,27 @@ def test_without_a_stream_the_status_is_asked_for():
     refused = http.get("/api/v1/events")
     assert refused.status_code == 503
     assert ask(http, refused.json()["hint"]) == 200
+
+
+@carries_out("api/problems.py::owner_away")
+def test_of_an_owner_that_cannot_be_asked_the_processes_tell():
+    """Partition 4 is in a process without an address."""
+    control = FakeControl()
+    control.peers = (peer("p2", "", 4),)
+    http = TestClient(create_app(Local(control), now=lambda: NOW))
+    refused = http.post("/api/v1/partitions/4/retry")
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+    (path,) = re.findall(r"GET (/\S+)", refused.json()["hint"])
+    assert [each["state"] for each in http.get(path).json()["items"]] == ["self", "no_address"]
+
+
+@carries_out("api/problems.py::partly")
+async def test_of_what_was_begun_in_part_the_operation_tells(both):
+    """Its other process has refused."""
+    await both.ask_two.post("/trigger-snapshot?scope=local")
+    refused = await both.ask.post("/trigger-snapshot", json={"partitions": [0, 4]})
+    (path,) = re.findall(r"GET (/\S+)", refused.json()["hint"])
+    assert [part["partition"] for part in (await both.ask.get(path)).json()["parts"]] == [0]
 
 
 @carries_out("api/problems.py::nothing_live")

@@ -166,7 +166,7 @@ class Ground:
 
     def position(self) -> int:
         """Next offset of the input; -1 while nobody says."""
-        items = self._get("/api/v1/partitions") or {"items": []}
+        items = self._get("/api/v1/partitions?scope=local") or {"items": []}
         found = [each["inputs"][0]["position"] for each in items["items"] if each["inputs"]]
         return found[0] if found else -1
 
@@ -195,7 +195,7 @@ class Ground:
 
     def decisions(self) -> str:
         """All that was decided by people or by the service itself, in its words."""
-        items = self._get("/api/v1/partitions") or {"items": []}
+        items = self._get("/api/v1/partitions?scope=local") or {"items": []}
         texts = [str(each.get("decisions", "")) for each in items["items"]]
         return " ".join(texts)
 
@@ -210,17 +210,17 @@ class Ground:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def _status(self) -> list[Any] | None:
-        answer = self._get("/restore-status")
+        answer = self._get("/restore-status?scope=local")
         return None if answer is None else answer["partitions"]
 
     def _waiting(self) -> Seen | None:
         """Tell that it waits for its genesis; with the words for a new app in front."""
-        awaited = (self._get("/restore-status") or {}).get("waiting_for", "")
+        awaited = (self._get("/restore-status?scope=local") or {}).get("waiting_for", "")
         problem, _, hint = awaited.partition(" (")
         return Seen("waiting", problem, "NotBegun", hint) if awaited else None
 
     def _alert(self) -> str:
-        answer = self._get("/restore-status") or {}
+        answer = self._get("/restore-status?scope=local") or {}
         return str(answer.get("detail") or answer.get("reason") or "")
 
     def _get(self, path: str) -> Any:

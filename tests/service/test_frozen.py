@@ -46,7 +46,7 @@ async def test_a_blocked_handler_does_not_outlast_the_deadline_of_a_stop(stage, 
     one = children.start("sleepy", here.app.app_id, timeouts__shutdown_ms=500)
     await asyncio.to_thread(one.wait_live)
     await here.send([("k0", {"amount": 1, "sleep_s": 300.0})])
-    await until(lambda: one.get("/api/v1/partitions")["items"][0]["inputs"][0]["position"] == 20)
+    await until(lambda: one.get("/api/v1/partitions?scope=local")["items"][0]["inputs"][0]["position"] == 20)
 
     def has_begun() -> bool:
         """Ask each time: the record may still be on its way."""

@@ -14,7 +14,11 @@ async def in_thread(call, *arguments):
 
 
 def warm(child):
-    return {each["partition"]: each for each in child.get("/restore-status")["standbys"] if each["state"] == "warm"}
+    return {
+        each["partition"]: each
+        for each in child.get("/restore-status?scope=local")["standbys"]
+        if each["state"] == "warm"
+    }
 
 
 async def shared(children, app_id):

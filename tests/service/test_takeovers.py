@@ -118,7 +118,7 @@ async def test_a_living_owner_is_fenced_once_and_leaves_the_partition_alone(stag
         await until(lambda: both.assigned == {0} and alarms.get() == 1, "the group has heard of it")
 
         def copies():
-            return [each["state"] for each in both.owner.get("/restore-status")["standbys"]]
+            return [each["state"] for each in both.owner.get("/restore-status?scope=local")["standbys"]]
 
         await until(lambda: copies() == ["warm"], "the former owner has a copy")
         assert await both.claims() == [claims + 1]

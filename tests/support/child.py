@@ -84,7 +84,7 @@ class Child:
         return self._http.post(self.url + path, json=body).raise_for_status().json()
 
     def partitions(self) -> dict[int, Any]:
-        return {p["partition"]: p for p in self.get("/restore-status")["partitions"]}
+        return {p["partition"]: p for p in self.get("/restore-status?scope=local")["partitions"]}
 
     def live(self) -> set[int]:
         return {n for n, p in self.partitions().items() if p["phase"] == "live"}
@@ -98,7 +98,7 @@ class Child:
 
     def processed(self) -> int:
         """Input records committed, over all partitions and processes since genesis (one input)."""
-        items = self.get("/api/v1/partitions")["items"]
+        items = self.get("/api/v1/partitions?scope=local")["items"]
         return sum(each["inputs"][0]["position"] for each in items if each["inputs"])
 
     def until(self, holds: Callable[[], object], what: str, seconds: float = DEADLINE_SECONDS) -> None:
