@@ -19,6 +19,7 @@ from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import Guard, Hosts
 from snapreplay.api.peers import Peers
 from snapreplay.api.routes import ROUTERS
+from snapreplay.api.tokens import Tokens
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import StatusSource
 from snapreplay.service.control.state_reads import StateSource
@@ -35,11 +36,14 @@ _TAGS = [
     {"name": "process", "description": "Probes, metrics, facts."},
 ]
 
+_PROBES = ("liveness", "readiness", "startup")
+
 
 def create_app(
     source: StatusSource,
     hosts: Hosts | None = None,
     *,
+    tokens: Tokens | None = None,
     events: Events | None = None,
     peers: Peers | None = None,
     forwarder: Forwarder | None = None,
@@ -62,7 +66,7 @@ def create_app(
     problems.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(Answers, source=source)
-    app.add_middleware(Guard, hosts=hosts or Hosts())
+    app.add_middleware(Guard, hosts=hosts or Hosts(), tokens=tokens or Tokens(""))
     for router in ROUTERS:
         app.include_router(router)
     page.install(app)
@@ -83,10 +87,15 @@ def _document(app: FastAPI) -> dict[str, Any]:
     )
     operations = (operation for methods in document["paths"].values() for operation in methods.values())
     for operation in operations:
+        if operation["operationId"] in _PROBES:
+            operation["security"] = []
+            del operation["responses"][str(problems.NO_TOKEN.status)]
         for status, response in operation["responses"].items():
             _add_example(status, response.get("content", {}).get("application/json", {}))
     problem = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     nested = problem.pop("$defs", {})
+    document["security"] = [{}, {"token": []}]  # which of the two is a setting
+    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["components"]["schemas"].update(views.schemas() | nested | {"Problem": problem})
     return document
 

@@ -1,4 +1,5 @@
-"""The requests that are refused before anybody looks at them: from a page of another site, or with two lengths.
+"""The requests that are refused before anybody looks at them: from a page of another site, with two lengths, without
+a token.
 
 A browser sends what any page tells it to, also to a service on the same machine or behind a firewall. It adds the
 name that the page knows the service by (Host) and the site of the page (Origin).
@@ -14,7 +15,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from snapreplay.api import problems
+from snapreplay.api import page, problems
+from snapreplay.api.tokens import Tokens
 
 _READS = {"GET", "HEAD", "OPTIONS"}
 _OF_THE_SAME_SITE = {"same-origin", "none"}
@@ -94,19 +96,32 @@ def _is_json(media: str) -> bool:
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
-class Guard:
-    """ASGI middleware that answers what `refusal` refuses."""
+WITHOUT_TOKEN = ("/healthz", "/readyz", "/startupz")
+"""A platform's probes have none."""
 
-    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
+
+class Guard:
+    """ASGI middleware that answers what `refusal` refuses, and what comes without a token where one is needed."""
+
+    def __init__(self, app: ASGIApp, hosts: Hosts, tokens: Tokens) -> None:
         self._app = app
         self._hosts = hosts
+        self._tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refused = refusal(scope["method"], Headers(scope=scope), self._hosts)
+        headers = Headers(scope=scope)
+        refused = refusal(scope["method"], headers, self._hosts) or self._without_token(scope["path"], headers)
         if refused is None:
             await self._app(scope, receive, send)
         else:
             await problems.response(refused, scope["path"])(scope, receive, send)
+
+    def _without_token(self, path: str, headers: Headers) -> problems.ProblemError | None:
+        # A browser that opens the page sends no header. The page knows nothing; it asks for the token.
+        if not self._tokens.are_needed or path in WITHOUT_TOKEN or page.owns(path):
+            return None
+        given = headers.get("authorization", "")
+        return None if self._tokens.accept(given) else problems.no_token(given)

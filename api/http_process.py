@@ -26,6 +26,7 @@ class Arguments(NamedTuple):
     states: int
     bound: str
     allowed: str
+    token_file: str
     suspect_after_ms: int
 
     def encoded(self) -> str:

@@ -81,7 +81,7 @@ class Follower:
         error = life.error or self._unreadable
         return Known(self.peer, life.state, time.monotonic() - life.since, error, self.document)
 
-    async def run(self, headers: Mapping[str, str]) -> None:
+    async def run(self, headers: Callable[[], Mapping[str, str]]) -> None:
         attempt = 0
         while True:
             began = time.monotonic()
@@ -105,10 +105,10 @@ class Follower:
         if (why := self.life.due(now)) is not None:
             self._suspect(why, True)
 
-    async def _follow(self, headers: Mapping[str, str], deadline: asyncio.Timeout) -> None:
+    async def _follow(self, headers: Callable[[], Mapping[str, str]], deadline: asyncio.Timeout) -> None:
         """Follow until the stream ends, one way or the other."""
         at = self._endpoint if self.life.is_watched else None  # a name of a dead machine may be gone
-        async with asked(self.peer.url, "GET", self._target, headers, at=at) as answer:
+        async with asked(self.peer.url, "GET", self._target, headers(), at=at) as answer:
             _check_status(answer)
             parser, is_proven = Parser(EVENT_BYTES_MAX), False
             async for part in answer.parts:
@@ -193,7 +193,7 @@ class Peers:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._gone: dict[str, tuple[float, Known]] = {}
 
-    async def run(self, own: Callable[[], StatusDocument | None], headers: Mapping[str, str]) -> None:
+    async def run(self, own: Callable[[], StatusDocument | None], headers: Callable[[], Mapping[str, str]]) -> None:
         """Follow the peers that the `own` status names, until cancelled."""
         last = time.monotonic()
         try:
@@ -228,7 +228,7 @@ class Peers:
         error = "this process follows as many as it may (ulimit -n)" if is_full else "it has not been asked yet"
         return Known(peer, State.UNREACHABLE, 0.0, error, None)
 
-    def _follow(self, document: StatusDocument, headers: Mapping[str, str]) -> None:
+    def _follow(self, document: StatusDocument, headers: Callable[[], Mapping[str, str]]) -> None:
         self._take_leave(document)
         for peer in document.peers:
             name = peer.process_id

@@ -48,6 +48,7 @@ MEDIA = ProblemKind("media-type", 415, "The body is not declared as JSON")
 INVALID = ProblemKind("invalid-request", 422, "The request is not valid")
 TWO_LENGTHS = ProblemKind("two-lengths", 400, "Two lengths")
 MALFORMED_HEADER = ProblemKind("malformed-header", 400, "A header cannot be read")
+NO_TOKEN = ProblemKind("no-token", 401, "A token is needed")
 FOREIGN_HOST = ProblemKind("foreign-host", 403, "Foreign host")
 FOREIGN_ORIGIN = ProblemKind("foreign-origin", 403, "Foreign origin")
 SILENT = ProblemKind("service-silent", 503, "The service process does not answer")
@@ -125,7 +126,7 @@ def install(app: FastAPI) -> None:
 def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
     """Return the `responses=` of a route: its kinds, named by status."""
     responses: dict[int | str, dict[str, Any]] = {}
-    for kind in (*kinds, SILENT, INTERNAL):
+    for kind in (*kinds, NO_TOKEN, SILENT, INTERNAL):
         schema = {"$ref": "#/components/schemas/Problem"}
         known = {"description": HTTPStatus(kind.status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
         found = responses.setdefault(kind.status, known)
@@ -224,6 +225,17 @@ def unknown_partition(partition: int, partition_count: int) -> ProblemError:
         f"partition {partition} does not exist: there are {partition_count} (0 to {partition_count - 1})",
         partition=partition,
         partition_count=partition_count,
+    )
+
+
+def no_token(authorization: str) -> ProblemError:
+    """Make the error for a request without a token, or with another one. What it has is not told."""
+    is_wrong = authorization.partition(" ")[0].lower() == "bearer"
+    return ProblemError(
+        NO_TOKEN,
+        "the token is not one of this service" if is_wrong else "this service asks for a token",
+        headers={"WWW-Authenticate": 'Bearer realm="snapreplay"' + (', error="invalid_token"' if is_wrong else "")},
+        hint="send `Authorization: Bearer TOKEN` with a line of the file http.token_file of the service",
     )
 
 

@@ -14,10 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import snapreplay
 from snapreplay.api.http_process import Arguments
 from snapreplay.api.state_line import StateLine
+from snapreplay.api.tokens import tokens_in
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.sources import ENV_PREFIX
@@ -48,10 +50,12 @@ class HttpServer:
         """Take the port; `serve` is to follow, or `close`. Port 0 picks a free one.
 
         Raises:
-            UsageError: the port is taken or not allowed, the host is no address of this machine, or the program has no
-                Python interpreter.
+            UsageError: the port is taken or not allowed, the host is no address of this machine, the tokens cannot be
+                read, or the program has no Python interpreter.
         """
         _check_interpreter()
+        if settings.token_file:
+            tokens_in(Path(settings.token_file))
         self._listener = bind(settings.host, settings.port)
         return Address(*self._listener.getsockname()[:2])
 
@@ -213,7 +217,8 @@ class Keeper(threading.Thread):
             line.fileno(),
             states.fileno(),
             self._bound[0],
-            self._settings.allowed_hosts,
+            f"{self._settings.allowed_hosts},{urlsplit(self._settings.advertised_url).hostname or ''}",
+            self._settings.token_file and str(Path(self._settings.token_file).resolve()),
             self._settings.suspect_after_ms,
         )
         package = str(Path(snapreplay.__file__).parent.parent)

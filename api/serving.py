@@ -15,12 +15,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from snapreplay.api import events
 from snapreplay.api.app import create_app
+from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import Hosts, allowed_hosts
 from snapreplay.api.http_process import Arguments
 from snapreplay.api.limits import connections_max
 from snapreplay.api.link import ServiceLink
 from snapreplay.api.peers import Peers
 from snapreplay.api.state_link import StateLink
+from snapreplay.api.tokens import Tokens
 
 
 async def serve(arguments: Arguments) -> None:
@@ -30,14 +32,22 @@ async def serve(arguments: Arguments) -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[_ToService(link)], force=True)
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a bad request is the client's matter
     told = events.Events(link.last)
+    tokens = Tokens(arguments.token_file)
     peers = Peers(arguments.suspect_after_ms / 1000, link.suspect)
-    hosts = Hosts(arguments.bound, allowed_hosts(arguments.allowed))
-    app = create_app(link, hosts, events=told, peers=peers, states=states)
+    app = create_app(
+        link,
+        Hosts(arguments.bound, allowed_hosts(arguments.allowed)),
+        tokens=tokens,
+        events=told,
+        peers=peers,
+        forwarder=Forwarder(tokens.headers),
+        states=states,
+    )
     server = Server(app)
     app.openapi()
     gc.freeze()
     serving = asyncio.create_task(server.serve([tuned(socket.socket(fileno=arguments.listener))]))
-    others = (link.run(), states.run(), told.run(), peers.run(lambda: link.last().document, {}))
+    others = (link.run(), states.run(), told.run(), peers.run(lambda: link.last().document, tokens.headers))
     ended, _ = await asyncio.wait([serving, *map(asyncio.create_task, others)], return_when=asyncio.FIRST_COMPLETED)
     told.end(in_good_order=link.has_hung_up)
     server.should_exit = True

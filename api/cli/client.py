@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -27,10 +28,11 @@ class Client:
     problem document).
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
+        """Take `headers`, which are sent with every request."""
         self.url = url
         # No proxy from the environment: the service is on this machine or in this network.
-        self._http = httpx2.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False)
+        self._http = httpx2.Client(base_url=url, headers=headers, timeout=TIMEOUT_S, trust_env=False)
 
     def __enter__(self) -> Self:
         return self
@@ -130,9 +132,12 @@ def _refusal(status: int, problem: Json) -> OperationRefused:
     match status:
         case 503:
             code = ExitCode.UNREACHABLE
-        case 400 | 404 | 415 | 422:
+        case 400 | 401 | 404 | 415 | 422:
             code = ExitCode.REFUSED
         case _:
             code = ExitCode.FINDINGS
     message = str(problem.get("detail") or problem.get("title") or f"HTTP status {status}")
-    return OperationRefused(message, hint=str(problem.get("hint", "")), code=code, problem=problem)
+    hint = str(problem.get("hint", ""))
+    if status == 401:
+        hint = "name a file with the token of the service: `--token-file FILE`, or http.token_file in the settings"
+    return OperationRefused(message, hint=hint, code=code, problem=problem)

@@ -65,6 +65,12 @@ AskedPort = Annotated[
         help="Port of the running service, instead of http.port of the settings.",
     ),
 ]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file", metavar="FILE", help="File with the service's token. Default: http.token_file of the settings."
+    ),
+]
 Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark cluster. Default: this process.")]
 
 
@@ -146,10 +152,19 @@ def _app(app: str | None) -> App[Any] | None:
     return None if app is None else load_app(app)
 
 
-def _client(url: str | None, http_port: int | None, config: Path | None) -> Client:
+def _client(url: str | None, http_port: int | None, config: Path | None, token_file: Path | None) -> Client:
+    from snapreplay.api.cli.client import Client
+    from snapreplay.api.tokens import authorization, tokens_in
+
+    asked = service_url(url, http_port, config)
+    named = token_file or settings_from(config, None).http.token_file
+    return Client(asked, authorization(tokens_in(Path(named))[0]) if named else None)
+
+
+def _prober(url: str | None, http_port: int | None, config: Path | None) -> Client:
     from snapreplay.api.cli.client import Client
 
-    return Client(service_url(url, http_port, config))
+    return Client(service_url(url, http_port, config))  # a probe needs no token
 
 
 _CLUSTER = {"bootstrap_servers": BootstrapServers}
@@ -159,7 +174,8 @@ Loaded = Annotated["App[Any]", Made(_app, required=True, app=AppName)]
 LoadedIfNamed = Annotated["App[Any] | None", Made(_app, app=AppIfNamed)]
 OfCluster = Annotated["Settings", Made(settings_from, **_CLUSTER, **_SETTINGS)]
 OfService = Annotated["Settings", Made(settings_from, **_CLUSTER, http_port=HttpPort, **_SETTINGS)]
-Running = Annotated["Client", Made(_client, url=Url, http_port=AskedPort, config=Config)]
+Probed = Annotated["Client", Made(_prober, url=Url, http_port=AskedPort, config=Config)]
+Running = Annotated["Client", Made(_client, url=Url, http_port=AskedPort, config=Config, token_file=TokenFile)]
 
 
 def as_typed(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
-from snapreplay.api.cli.options import Output, Running
+from snapreplay.api.cli.options import Output, Probed, Running
 from snapreplay.api.cli.output import Format, note, print_json
 from snapreplay.errors import SnapreplayError
 
@@ -180,7 +180,7 @@ def _print_operation(operation: Json, output: Format) -> None:
 
 
 def health(
-    *, ready: Annotated[bool, typer.Option("--ready", help="Ask /readyz instead of /healthz.")] = False, client: Running
+    *, ready: Annotated[bool, typer.Option("--ready", help="Ask /readyz instead of /healthz.")] = False, client: Probed
 ) -> None:
     """Check the health of a running service, for a container.
 

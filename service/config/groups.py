@@ -22,6 +22,8 @@ class HttpSettings(Table):
     """More names that this API is reached by, with commas between them. See below."""
     advertised_url: str = ""
     """URL at which the other processes of the app reach this API; empty: from host and port. See below."""
+    token_file: str = ""
+    """File with the tokens of this API, one a line. Empty: no token is needed, and none is sent. See below."""
     suspect_after_ms: Annotated[int, Meta(ge=2000, le=600_000)] = 3000
     """Another process of the group that is silent for this long seems to be dead (ms). See below."""
 

@@ -14,9 +14,9 @@ import pytest
 
 from snapreplay.api import event_stream
 from snapreplay.service.config.groups import HttpSettings
-from tests.support.deadlines import scaled, within
+from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
-from tests.support.served import Program, control_of, http_processes, peer, program, served
+from tests.support.served import Program, control_of, http_processes, peer, program, served, until
 
 SOON = HttpSettings(port=0, suspect_after_ms=2000)
 LATE = HttpSettings(port=0, suspect_after_ms=600_000)
@@ -36,16 +36,6 @@ async def following(control: FakeControl, settings: HttpSettings = SOON) -> Asyn
             return list(others)
 
         yield rows
-
-
-async def until(holds: Callable[[], Awaitable[object]], what: str) -> None:
-    """Wait for a condition."""
-    try:
-        async with within(30):
-            while not await holds():  # noqa: ASYNC110 - what is waited for knows no events
-                await asyncio.sleep(0.01)  # between two looks
-    except TimeoutError:
-        pytest.fail(f"not within its time: {what}")
 
 
 async def become(shown: Shown, *states: str) -> list[Row]:
@@ -119,9 +109,8 @@ async def test_a_killed_process_is_suspected_by_all_others_at_once(two: Program)
         await become(by_one, "reachable")
         await become(by_three, "reachable")
         two.send(signal.SIGKILL)
-        async with within(10):
-            for each in (one, three):
-                assert "refuses connections" in await suspected(each, "p2")
+        for each in (one, three):
+            assert "refuses connections" in await suspected(each, "p2")
         (row,) = await become(by_one, "dead")
         assert "its stream ended, and 127.0.0.1 port" in row["last_error"]
         assert row["app_version"] == "7"

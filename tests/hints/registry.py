@@ -17,6 +17,9 @@ ROOT = HERE.parents[1]
 T = TypeVar("T", bound=Callable[..., object])
 
 ELSEWHERE = {
+    "api/problems.py::no_token": "test_everything_but_the_probes_needs_a_token",
+    "api/cli/client.py::_refusal": "test_commands_send_the_token_of_their_file",
+    "api/tokens.py::_wrong": "test_a_file_of_no_use_is_refused_at_the_start",
     "service/decisions/patch.py::_refuse_other_fields": "test_"
     "other_fields_than_the_running_version_has_are_not_recorded",
     "service/decisions/patch.py::_went_on": "test_without_recorded_changes_the_owner_must_be_stopped",

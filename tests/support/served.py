@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 import msgspec
 import psutil
+import pytest
 
 from snapreplay.api.server import HttpServer
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.core.peers import Peer
+from tests.support.deadlines import within
 from tests.support.fake_control import FACTS, FakeControl
 
 PROGRAM = """
@@ -94,6 +97,16 @@ async def served(control: FakeControl, settings: HttpSettings | None = None) -> 
         yield address.url
     finally:
         await server.close()
+
+
+async def until(holds: Callable[[], Awaitable[object]], what: str) -> None:
+    """Wait for a condition that has to be asked for."""
+    try:
+        async with within(30):
+            while not await holds():  # noqa: ASYNC110 - what is waited for knows no events
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        pytest.fail(f"not within its time: {what}")
 
 
 def http_processes(of: int) -> set[psutil.Process]:
