@@ -81,14 +81,9 @@ class Supervisor:
         self.standbys = Standbys(self._copying, board, lambda number: number in (*self._runners, *self._ending))
         """The warm copies of others' partitions."""
         self._given: tuple[set[int], Share] = set(), Share()  # the last assignment
+        patience_seconds = settings.group.session_timeout_ms / 1000
         self._takeovers = Takeovers(
-            app.app_id,
-            self.standbys,
-            board,
-            settings.group.session_timeout_ms / 1000,
-            self._start,
-            self._again,
-            self._rejoin,
+            app.app_id, self.standbys, board, patience_seconds, self._start, self._again, self._rejoin
         )
         self._replicas = replicas_of(app, settings)
         self._retries: set[asyncio.Task[None]] = set()

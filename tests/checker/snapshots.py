@@ -114,7 +114,7 @@ class SnapshotLog:
         return None
 
     def draft(self, pointer: wire.Pointer) -> wire.DraftOf | None:
-        """What the draft is of whose chunks are this snapshot; None: they were written for it."""
+        """Return what the draft was of whose chunks are this snapshot; None: they were written for it."""
         taken = self.manifests.get(pointer.manifest_offset)
         for manifest in self.manifests.values():
             if taken is not None and manifest.draft_of is not None and manifest.chunks == taken.chunks:

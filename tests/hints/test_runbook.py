@@ -1,4 +1,4 @@
-"""docs/runbook.md: each command of it, typed as it stands, at an app with a dead letter."""
+"""docs/runbook.md: its commands, typed as they stand, at an app with a dead letter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ELSEWHERE = {
     ),
     "snapreplay retry --url URL --wait": ("hints/test_while_it_runs.py", 'type("retry", "--wait")'),
 }
-"""The first needs Spark, the second a partition that is FAILED and repaired."""
+"""Commands that have a test of their own. That of the first looks at the options only: an audit needs Spark."""
 
 
 def commands() -> list[str]:
