@@ -28,7 +28,8 @@ class InputDiffers(StopError):
 
 
 class InputRetired(DamagedError):
-    """A batch covers an input that was retired since: this version of the app has no handler for its records."""
+    """A batch covers an input that was retired since: this version of the app has no handler for its records, or reads
+    them once more."""
 
 
 class Replay:
@@ -71,7 +72,7 @@ class Replay:
 
         Raises:
             InputDiffers: the input is not what was processed.
-            InputRetired: the app does not have the input any more.
+            InputRetired: the app does not have the input any more, or has gone back in it.
             RecordError: a handler refuses a record that was processed.
             DamagedError: an increment before it cannot be read, and only there its ranges and skips are.
         """
@@ -96,18 +97,18 @@ class Replay:
         return applied
 
     def _taken(self, part: InputRange) -> Reading[list[InputRecord]]:
-        if part.topic not in self._inputs:
-            end_offset = self._end_positions.get(part.topic)
-            if end_offset is None and not part.record_count:
+        end_offset, known = self._end_positions.get(part.topic, -1), self._inputs.get(part.topic)
+        if end_offset < part.end_offset or (known is not None and part.start_offset < known.position):
+            if not part.record_count:
                 return []
-            if end_offset is None:
-                raise InputRetired(
-                    f"offsets {part.start_offset} to {part.end_offset} of {part.topic} were processed, and this input"
-                    " was retired since",
-                    topic=part.topic,
-                )
-            self._inputs[part.topic] = Input(Source(part.topic, part.start_offset, end_offset))
-        return (yield from self._inputs[part.topic].taking(part))
+            raise InputRetired(
+                f"offsets {part.start_offset} to {part.end_offset} of {part.topic} were processed, and this input was"
+                f" retired since{'' if end_offset < 0 else ', and taken in again from an earlier offset'}",
+                topic=part.topic,
+            )
+        if known is None:
+            known = self._inputs[part.topic] = Input(Source(part.topic, part.start_offset, end_offset))
+        return (yield from known.taking(part))
 
 
 def _check_last(increment: Increment, records: Sequence[InputRecord]) -> None:
@@ -125,9 +126,10 @@ def _check_last(increment: Increment, records: Sequence[InputRecord]) -> None:
 
 
 class Input:
-    """One input partition, read forward once."""
+    """One input partition, read forward once. `position`: behind what was taken."""
 
     def __init__(self, source: Source) -> None:
+        self.position = source.start_offset
         self._source = source
         self._slice: Slice = ()
         self._next = 0
@@ -138,6 +140,7 @@ class Input:
         Raises:
             InputDiffers: there are more or fewer than when it was processed.
         """
+        self.position = part.end_offset
         taken: list[InputRecord] = []
         while not taken or taken[-1].offset < part.end_offset - 1:
             if self._next == len(self._slice):

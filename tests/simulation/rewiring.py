@@ -31,7 +31,12 @@ CHANGED_SECONDS = 150.0
 TRY_AGAIN = (
     *("Unreachable", "ReadStalled", "CommitInDoubt", "Fenced", "Superseded", "LogWentOn", "killed"),
     *("NotDrained", "NotRetirable"),
-    *("OffsetTrimmed", "NotInitialised", "UsageError"),  # as a broker shows it that lags behind, or a pinned log
+    *(
+        "OffsetTrimmed",
+        "OffsetBeyondEnd",
+        "NotInitialised",
+        "UsageError",
+    ),  # as a broker shows it that lags behind, or a pinned log
 )
 
 
@@ -53,6 +58,7 @@ class Rewiring:
     Attributes:
         declared: the inputs of the newest version.
         tried: reason → the wish.
+        starts: where an input may be taken in again.
     """
 
     def __init__(self, world: World) -> None:
@@ -60,6 +66,7 @@ class Rewiring:
         drawn = world.scenario
         self.declared = program.INPUTS[: drawn.inputs if drawn.inputs_at_first is None else drawn.inputs_at_first]
         self.tried: dict[str, Wish] = {}
+        self.starts: tuple[str, ...] = ("earliest", "latest", "resume")
         self._was_retired = False
         self._running: asyncio.Task[None] | None = None
 
@@ -116,7 +123,7 @@ class Rewiring:
         rng, adds = self._world.rng, program.INPUTS[-1] not in self.declared
         if not adds:
             return Wish(leave_records=rng.random() < 0.3)
-        return Wish(rng.choice(("earliest", "latest", "resume") if self._was_retired else ("earliest", "latest")))
+        return Wish(rng.choice(self.starts if self._was_retired else ("earliest", "latest")))
 
     def _exchange(self, process: Process) -> None:
         """Crash it: it is started again, as the version of then."""
