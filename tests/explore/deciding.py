@@ -73,7 +73,7 @@ def _claim(world: World, command: Command) -> Iterator[tuple[str, World]]:
 
 
 def _decide(world: World, command: Command) -> Iterator[tuple[str, World]]:
-    """With the last increment of now, if it has still what the command is about."""
+    """Decide with the last increment of now, if it has still what the command is about."""
     last = command.looked or world.found(0, len(world.log))
     assert last is not None
     if _is_done(command, last):
@@ -107,5 +107,5 @@ def _is_done(command: Command, last: FoundIncrement) -> bool:
 
 
 def _again(command: Command, claims: int | None = None) -> Command:
-    """What it does not know is looked up."""
+    """Begin again: what it does not know is looked up."""
     return Command(command.corrects, claims=command.claims if claims is None else claims)

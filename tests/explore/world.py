@@ -37,7 +37,7 @@ def origin_of(schema: int) -> Origin:
 
 
 class State(NamedTuple):
-    """What was decided about the entries, and how many times. What else is in a state is in no digest."""
+    """A state: what was decided about its entries, and how many times. What else is in it is in no digest."""
 
     upgrades: int = 0
     patches: int = 0

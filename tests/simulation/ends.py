@@ -83,8 +83,10 @@ async def _restart(world: World, version: int) -> None:
     while world.loop.time() < deadline:
         await asyncio.sleep(0.2)
         statuses = process.board.all()
-        decided = all(status.phase in DECIDED or world.has_said(status.partition, status) for status in statuses)
-        if decided and len(statuses) == world.scenario.partitions and world.quiet:
+        decided = all(
+            status.phase in DECIDED or world.settling.has_said(status.partition, status) for status in statuses
+        )
+        if decided and len(statuses) == world.scenario.partitions and world.settling.quiet:
             return
     if world.losses.is_waited_for():
         world.refused |= set(range(world.scenario.partitions))

@@ -46,7 +46,7 @@ def draw_commands(rng: random.Random) -> list[str]:
 
 @dataclass(frozen=True)
 class Wish:
-    """What an operator wants: to add the input, or to retire it. `start`: of an added one."""
+    """The wish of an operator: to add the input, or to retire it. `start`: of an added one."""
 
     start: str = ""
     leave_records: bool = False

@@ -9,7 +9,6 @@ from typing import Any
 from snapreplay.app.app import App
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.ports import TopicPartition
 from snapreplay.state.contract import Store
 from tests.simulation import by_time, events, program
 from tests.simulation.broker import Broker
@@ -27,12 +26,9 @@ from tests.simulation.process import Process
 from tests.simulation.replacing import LEADS_NOWHERE, REFUSED, Replacement, create_own, fill
 from tests.simulation.rewiring import Rewiring
 from tests.simulation.scenario import Scenario
+from tests.simulation.settling import Settling
 from tests.simulation.watch import Watch
 
-# Virtual: an owner that lost its partition several times in a row stands back for up to a minute.
-HEALED_SECONDS = 150.0
-# Virtual: who waits for its genesis for so long says so.
-WAITED_SECONDS = 30.0
 # Virtual: by then the last transactions are ended, those that were left open by their timeout.
 MARKERS_SECONDS = 3.0
 
@@ -69,6 +65,7 @@ class World:
         self.forged: set[tuple[int, str]] = set()
         self.feeder = Feeder(self.broker, scenario, rng)
         self.losses = Losses(self)
+        self.settling = Settling(self)
 
     # ---------------------------------------------------------- for the processes
 
@@ -186,9 +183,9 @@ class World:
             await late
         await self.decisions.settle()
         await self.rewiring.settle()
-        await self._until_healed()
+        await self.settling.until_settled()
         if scenario.losses:
-            await self._prove()
+            await self.settling.prove()
         self.look()
         await play(self)
         await self.end()
@@ -292,89 +289,6 @@ class World:
             each.instance_id == process.instance_id and each is not process
             for each in self.processes[self.processes.index(process) + 1 :]
         )
-
-    async def _until_healed(self) -> None:
-        targets = [self.targets(number) for number in range(self.scenario.partitions)]
-        began = self.loop.time()
-        while not (all(self._settled(number, targets[number]) for number in range(len(targets))) and self.quiet):
-            if self.network.violations:
-                raise Violation("; ".join(self.network.violations))
-            if self.loop.time() > began + WAITED_SECONDS and self.losses.is_waited_for():
-                self.refused |= set(range(self.scenario.partitions))
-                return
-            if self.loop.time() > began + HEALED_SECONDS:
-                raise Violation(f"not healed after {HEALED_SECONDS} s: {self._phases()}")
-            await asyncio.sleep(0.05)
-        self.network.trace("world", f"healed after {self.loop.time() - began:.1f} s")
-
-    async def _prove(self) -> None:
-        """One more record for everybody, so that a log that is not what it was is met. Who says so is refused; who has
-        only said so meanwhile, and is LIVE, is not."""
-        self.losses.settle()
-        for topic in self.inputs:
-            for number in range(self.scenario.partitions):
-                self.feeder.add(TopicPartition(topic, number), 1)
-        self.feeder.finish()
-        await self._until_healed()
-        self.refused = {number for number in self.refused if not self._is_live(number)}
-
-    def _is_live(self, number: int) -> bool:
-        owner = self.group.owner(number)
-        status = owner.board.get(number) if owner is not None else None
-        return status is not None and status.phase is Phase.LIVE
-
-    @property
-    def quiet(self) -> bool:
-        """No transaction is open, all markers are written: LSO = HW everywhere."""
-        return all(log.stable == log.end for log in self.broker.logs.values())
-
-    def _settled(self, number: int, targets: dict[str, int]) -> bool:
-        """LIVE exactly where it is assigned, all consumed and in today's log."""
-        owner = self.group.owner(number)
-        if self.own_replaced and not events.is_written(self, number):
-            return False
-        for process in self.processes:
-            status = process.board.get(number)
-            if process is not owner:
-                if status is not None and not self._is_held_apart(number, status):
-                    return False
-                continue
-            if status is not None and self.has_said(number, status):
-                continue
-            if status is None or status.phase is not Phase.LIVE:
-                return False
-            if self.store_of(number) is None:
-                return False
-            positions = {each.topic: each.position for each in status.inputs}
-            if any(positions.get(topic, -1) < target for topic, target in targets.items()):
-                return False
-        return owner is not None and owner in self.processes
-
-    def _is_held_apart(self, number: int, status: PartitionStatus) -> bool:
-        """A process that was replaced, and whose successor's log is lost: it only holds its state, and says so."""
-        kind = status.error.kind if status.error else ""
-        if kind == "Unreachable":
-            return self.losses.blocks(number)
-        held = kind in {"NotAssigned", "StateDisputed"}
-        return held and "increments" in self.losses.parts[number]
-
-    def has_said(self, number: int, status: PartitionStatus) -> bool:
-        """That it cannot go on, and why, as it may."""
-        if status.phase is Phase.FENCING and status.error and self.losses.blocks(number):
-            self.network.met("said of a loss: nobody can fence")
-            self.refused.add(number)
-            return True
-        return status.phase is Phase.FAILED and number in self.refused
-
-    def _phases(self) -> str:
-        found = [
-            f"{process.name}: {status.partition} {status.phase.value} {status.error} {status.inputs}"
-            for process in self.processes
-            for status in process.board.all()
-        ]
-        loud = [f"{log.partition}: {log.view}" for log in self.broker.logs.values() if log.stable < log.end]
-        targets = [self.targets(number) for number in range(self.scenario.partitions)]
-        return f"{self.group.assignment}, {loud}, {targets}, " + "; ".join(found)
 
     def store_of(self, number: int) -> Store | None:
         owner = self.group.owner(number)
