@@ -46,6 +46,8 @@ class Member:
         epochs: the owner epochs of `owned`, as far as it has claimed them: of two owners the later one counts.
         peer: who it is, for the others; None: an earlier version, which does not say it.
         asks: how often it has asked for a new assignment. A coordinator that hears nothing new makes none.
+        generation: of the group, when it said this; -1: it is new. What a dead static member said is older than the
+            last generation of the others: the coordinator keeps it until its session is over.
     """
 
     owned: frozenset[int] = frozenset()
@@ -56,6 +58,7 @@ class Member:
     epochs: dict[int, int] = field(default_factory=dict)
     peer: Peer | None = None
     asks: int = 0
+    generation: int = -1
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Share:
         first: those copies that take over if the owner seems to be dead. Each partition is `first` in one process.
         peers: all processes of the group, this one included, by process id; empty: the leader's version is older.
         claimed: the partitions whose claims by this process were known when the shares were made.
+        absent: the process ids of members that have not joined again.
     """
 
     owned: tuple[int, ...] = ()
@@ -75,6 +79,7 @@ class Share:
     first: tuple[int, ...] = ()
     peers: tuple[Peer, ...] = ()
     claimed: tuple[int, ...] = ()
+    absent: tuple[str, ...] = ()
 
 
 def assigned(members: Mapping[str, Member], partitions: Iterable[int]) -> dict[str, Share]:
@@ -82,7 +87,8 @@ def assigned(members: Mapping[str, Member], partitions: Iterable[int]) -> dict[s
 
     Each partition has one owner. No owner holds a copy of its own partition. A partition has as many copies as the
     largest `replicas` says, if there are as many other processes that hold copies; it has one more while it moves.
-    When every copy is warm, and no one leaves, the numbers of owned partitions differ by one at most.
+    When every copy is warm, and no one leaves or is absent, the numbers of owned partitions differ by one at most. An
+    absent member keeps what nobody has taken over from it, and is given nothing.
     """
     plan = _Plan(members, sorted(partitions))
     plan.balance()
@@ -114,6 +120,8 @@ class _Plan:
     def __post_init__(self) -> None:
         staying = {name for name, member in self.members.items() if not member.is_leaving}
         self.staying = sorted(staying or self.members)
+        self.absent = _absent(self.members)
+        self.present = [name for name in self.staying if name not in self.absent] or self.staying
         self.before: dict[int, str] = {}
         for partition in self.partitions:
             owners = [name for name in sorted(self.members) if partition in self.members[name].owned]
@@ -129,7 +137,7 @@ class _Plan:
                 self._aim(partition, before, room)
         left = [partition for partition in self.partitions if partition not in self.target]
         for partition in sorted(left, key=lambda each: (len(self._warm(each)), each)):
-            free = [name for name in self.staying if room[name] > 0]
+            free = [name for name in self.present if room[name] > 0]
             best = min(free, key=lambda name: (partition not in self.members[name].warm, -room[name], name))
             self._aim(partition, best, room)
 
@@ -151,7 +159,7 @@ class _Plan:
 
     def copy(self) -> None:
         """Spread the copies: over other racks than the owner's first, then where one is warm, then evenly."""
-        holders = [name for name in self.staying if self._holds_copies(name)]
+        holders = [name for name in self.present if self._holds_copies(name)]
         replicas = max((self.members[name].replicas for name in holders), default=0)
         most = -(-len(self.partitions) * min(replicas, max(len(holders) - 1, 0)) // max(len(holders), 1))
         load: Counter[str] = Counter()
@@ -168,6 +176,8 @@ class _Plan:
             self.copies[partition] = chosen
 
     def shares(self) -> dict[str, Share]:
+        absent = tuple(peer.process_id for name in sorted(self.absent) if (peer := self.members[name].peer) is not None)
+
         def of(name: str) -> Share:
             return Share(
                 tuple(each for each in self.partitions if self.owner[each] == name),
@@ -175,6 +185,7 @@ class _Plan:
                 tuple(each for each in self.partitions if self.next.get(each) == name),
                 tuple(each for each in self.partitions if self._first(each) == name),
                 claimed=tuple(sorted(self.members[name].epochs)),
+                absent=absent,
             )
 
         return {name: of(name) for name in self.members}
@@ -187,17 +198,18 @@ class _Plan:
         return name in self.staying, self.members[name].epochs.get(partition, -1)
 
     def _quotas(self) -> dict[str, int]:
-        each, more = divmod(len(self.partitions), len(self.staying))
         known = Counter(self.before[partition] for partition in self.partitions if partition in self.before)
-        fullest = sorted(self.staying, key=lambda name: (-known[name], name))
-        return {name: each + (place < more) for place, name in enumerate(fullest)}
+        kept = {name: known[name] for name in self.staying if name not in self.present}
+        each, more = divmod(len(self.partitions) - sum(kept.values()), len(self.present))
+        fullest = sorted(self.present, key=lambda name: (-known[name], name))
+        return kept | {name: each + (place < more) for place, name in enumerate(fullest)}
 
     def _aim(self, partition: int, name: str, room: dict[str, int]) -> None:
         self.target[partition] = name
         room[name] -= 1
 
     def _warm(self, partition: int) -> list[str]:
-        return [name for name in self.staying if partition in self.members[name].warm]
+        return [name for name in self.present if partition in self.members[name].warm]
 
     def _holds_copies(self, name: str) -> bool:
         return self.members[name].replicas > 0
@@ -208,3 +220,9 @@ class _Plan:
         member = self.members[name]
         is_full = load[name] >= most
         return is_full, member.rack in racks, partition not in member.warm, load[name], name
+
+
+def _absent(members: Mapping[str, Member]) -> frozenset[str]:
+    """Return those that the others have been through a generation without."""
+    latest = max(member.generation for member in members.values())
+    return frozenset(name for name, member in members.items() if 0 <= member.generation < latest)

@@ -33,6 +33,7 @@ class _Copies(msgspec.Struct):
     first: tuple[int, ...] = ()
     peers: bytes = b""  # compressed: each member gets all of them
     claimed: tuple[int, ...] = ()
+    absent: tuple[str, ...] = ()
 
 
 class StandbyAssignor:
@@ -70,11 +71,13 @@ class StandbyAssignor:
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
         given = _read(assignment.user_data, _Copies) or _Copies()
         owned = tuple(sorted(each.partition for each in assignment.partitions()))
-        self.share = Share(owned, given.copies, given.next, given.first, _unpacked(given.peers), given.claimed)
+        peers = _unpacked(given.peers)
+        self.share = Share(owned, given.copies, given.next, given.first, peers, given.claimed, given.absent)
 
     def _encoded(self, share: Share, peers: bytes) -> ConsumerProtocolMemberAssignment:
         given = [(self._topic, list(share.owned))] if share.owned else []
-        user_data = msgspec.msgpack.encode(_Copies(share.copies, share.next, share.first, peers, share.claimed))
+        given_too = _Copies(share.copies, share.next, share.first, peers, share.claimed, share.absent)
+        user_data = msgspec.msgpack.encode(given_too)
         return ConsumerProtocolMemberAssignment(_VERSION, given, user_data)
 
 

@@ -237,6 +237,7 @@ class Membership:
             epochs=dict(held.epochs),
             peer=self._me,
             asks=self._asks,
+            generation=self._coordinator.generation if self._coordinator is not None else -1,
         )
 
     @property

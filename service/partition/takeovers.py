@@ -95,7 +95,7 @@ class Takeovers:
                 if is_known:
                     judged.add(takeover.process_id)
         for peer in share.peers:
-            if peer.process_id in judged:
+            if peer.process_id in judged.difference(share.absent):
                 self._false_alarm(peer, now)
         self._alarms = {name: each for name, each in self._alarms.items() if not each.is_over(now)}
         self._listening = {name: each for name, each in self._listening.items() if not each.done()}

@@ -51,23 +51,29 @@ class Pair:
     async def live(self, count):
         await until(lambda: self.phases() == dict.fromkeys(range(count), "live"), "all live here")
 
+    def copies(self):
+        """The partitions that the owner has warm copies of."""
+        copies = self.owner.get("/restore-status?scope=local")["standbys"]
+        return [each["partition"] for each in copies if each["state"] == "warm"]
+
     async def claims(self):
         records = await self.here.read(self.here.increments)
         return [sum(kind_of(each.value or b"") is RecordKind.CLAIM for each in partition) for partition in records]
 
 
 @asynccontextmanager
-async def pair(stage, unique, children, partitions=1, owner="one", here_as="two"):
+async def pair(stage, unique, children, partitions=1, owner="one", **timeouts):
     """Start both under a load; at the end everything was exactly once."""
     here = await stage(apps.ledger(unique("take")), partitions=partitions)
-    group = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 200}
+    group = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 200, **timeouts}
+    revoke_ms = 1000
     # The other one holds no copies before it owns something: all partitions stay with the first.
-    started = children.start(
-        "ledger", here.app.app_id, instance_id=owner, standby__replicas=1, group__session_timeout_ms=SESSION_MS
-    )
+    in_words = {f"group__{name}": value for name, value in group.items()} | {"timeouts__revoke_ms": revoke_ms}
+    started = children.start("ledger", here.app.app_id, instance_id=owner, standby__replicas=1, **in_words)
     await in_thread(started.wait_live, partitions)
     with Load(here):
-        async with here.started(instance_id=here_as, standby={"replicas": 1}, group=group) as service:
+        tables = {"standby": {"replicas": 1}, "group": group, "timeouts": {"revoke_ms": revoke_ms}}
+        async with here.started(instance_id="two", **tables) as service:
             both = Pair(here, started, service)
             control = service.control
             await until(lambda: {each.state for each in control.document().standbys} == {"warm"}, "warm copies")
@@ -103,6 +109,21 @@ async def test_a_killed_owner_is_taken_over_from_before_its_session_ends(stage, 
         assert alarms.get() == 0
 
 
+async def test_what_was_taken_over_does_not_go_back_to_a_dead_static_member(stage, unique, children):
+    """Its session is longer than a rebalance waits for it: it is in the assignment, and gets nothing, although it has
+    said that it has warm copies."""
+    waits = {"session_timeout_ms": 120_000, "rebalance_timeout_ms": 3000}
+    async with pair(stage, unique, children, partitions=4, **waits) as both:
+        alarms = FALSE_ALARMS.labels(both.here.app.app_id)._value
+        await until(lambda: len(both.assigned) == 2 and len(both.copies()) == 2, "two and two, with copies of the rest")
+        both.owner.kill()
+        both.suspect()
+        await both.live(4)
+        await until(lambda: both.assigned == {0, 1, 2, 3} and not both.taken_over, "the new assignment")
+        assert [peer.owned for peer in both.service.control.document().peers] == [()]
+        assert (both.phases(), alarms.get()) == (dict.fromkeys(range(4), "live"), 0)
+
+
 @pytest.mark.parametrize("is_frozen", [False, True], ids=["alive", "frozen"])
 async def test_a_living_owner_is_fenced_once_and_leaves_the_partition_alone(stage, unique, children, is_frozen):
     """There is one new claim, however often it is suspected: no ping-pong. It holds the copy then."""
@@ -117,10 +138,7 @@ async def test_a_living_owner_is_fenced_once_and_leaves_the_partition_alone(stag
             os.kill(both.owner.pid, signal.SIGCONT)
         await until(lambda: both.assigned == {0} and alarms.get() == 1, "the group has heard of it")
 
-        def copies():
-            return [each["state"] for each in both.owner.get("/restore-status?scope=local")["standbys"]]
-
-        await until(lambda: copies() == ["warm"], "the former owner has a copy")
+        await until(lambda: both.copies() == [0], "the former owner has a copy")
         assert await both.claims() == [claims + 1]
         assert (both.phases(), both.taken_over) == ({0: "live"}, set())
         assert both.owner.get("/readyz")["status"] == "ok"

@@ -20,6 +20,7 @@ MEMBERS = st.dictionaries(
         replicas=st.integers(0, 3),
         rack=st.sampled_from(["", "r1", "r2"]),
         is_leaving=st.booleans(),
+        generation=st.sampled_from([-1, 3, 4]),
     ),
     min_size=1,
 )
@@ -28,6 +29,18 @@ COUNTS = st.integers(1, 10)
 
 def owners(shares):
     return {partition: name for name, share in shares.items() for partition in share.owned}
+
+
+def absent(members):
+    """Those that are dead, and whose sessions are not over: the others have been through a generation without them."""
+    latest = max(member.generation for member in members.values())
+    return {name for name, member in members.items() if 0 <= member.generation < latest}
+
+
+def present(members):
+    """Those that may be given something."""
+    staying = {name: member for name, member in members.items() if not member.is_leaving} or members
+    return {name: member for name, member in staying.items() if name not in absent(members)} or staying
 
 
 def after(members, shares):
@@ -43,9 +56,7 @@ def test_every_partition_has_one_owner_and_its_copies_elsewhere(members, count):
     """Whatever the processes say of themselves."""
     shares = assigned(members, range(count))
     assert Counter(each for share in shares.values() for each in share.owned) == Counter(range(count))
-    holders = {name for name, member in members.items() if member.replicas and not member.is_leaving}
-    if all(member.is_leaving for member in members.values()):
-        holders = {name for name, member in members.items() if member.replicas}
+    holders = {name for name, member in present(members).items() if member.replicas}
     replicas = max((members[name].replicas for name in holders), default=0)
     for partition, owner in owners(shares).items():
         copies = {name for name, share in shares.items() if partition in share.copies}
@@ -80,7 +91,7 @@ def test_what_nobody_processes_goes_to_a_warm_copy(members, count):
 @given(MEMBERS, COUNTS)
 def test_it_becomes_balanced_and_then_nothing_moves(members, count):
     """Two more assignments do, once the copies are warm."""
-    members = {name: replace(member, is_leaving=False) for name, member in members.items()}
+    members = {name: replace(member, is_leaving=False, generation=-1) for name, member in members.items()}
     shares = assigned(members, range(count))
     for _ in range(3):
         members = after(members, shares)
@@ -89,6 +100,28 @@ def test_it_becomes_balanced_and_then_nothing_moves(members, count):
     assert max(counts) - min(counts) <= 1
     assert not any(share.next for share in shares.values())
     assert assigned(after(members, shares), range(count)) == shares
+
+
+@given(MEMBERS, COUNTS)
+def test_who_is_absent_is_given_nothing(members, count):
+    """It keeps what it has, unless another process has taken it over."""
+    shares = assigned(members, range(count))
+    for name in absent(members) - present(members).keys():
+        assert set(shares[name].owned) <= members[name].owned
+        assert not shares[name].copies
+
+
+def test_what_was_taken_over_from_a_dead_static_member_does_not_go_back_to_it():
+    """Nor does what it had copies of, although it says that they are warm. What nobody has taken over stays with it."""
+    dead = Peer("p1", "ledger-0", "host-a", "")
+    members = {
+        "a": Member(frozenset({0, 1}), frozenset({2, 3}), replicas=1, epochs={0: 1, 1: 1}, peer=dead, generation=3),
+        "b": Member(frozenset({0, 2, 3}), replicas=1, epochs={0: 9, 2: 1, 3: 1}, generation=4),
+        "c": Member(replicas=1),
+    }
+    shares = assigned(members, range(4))
+    assert (shares["a"].owned, shares["b"].owned, shares["c"].next) == ((1,), (0, 2, 3), (3,))
+    assert shares["b"].absent == ("p1",)
 
 
 def test_the_dead_owners_partitions_go_to_their_copies_although_that_is_uneven():
