@@ -19,7 +19,7 @@ from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import Guard, Hosts
 from snapreplay.api.peers import Peers
 from snapreplay.api.routes import ROUTERS
-from snapreplay.api.tokens import Tokens
+from snapreplay.api.tokens import NO_TOKENS, Tokens
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import StatusSource
 from snapreplay.service.control.state_reads import StateSource
@@ -43,10 +43,9 @@ def create_app(
     source: StatusSource,
     hosts: Hosts | None = None,
     *,
-    tokens: Tokens | None = None,
+    tokens: Tokens = NO_TOKENS,
     events: Events | None = None,
     peers: Peers | None = None,
-    forwarder: Forwarder | None = None,
     states: StateSource | None = None,
     now: Callable[[], datetime] = wall_time,
 ) -> FastAPI:
@@ -61,12 +60,12 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.context = (source, events or Events(), peers or Peers(), forwarder or Forwarder(), now)
+    app.state.context = (source, events or Events(), peers or Peers(), Forwarder(tokens.headers), now)
     app.state.states = states
     problems.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(Answers, source=source)
-    app.add_middleware(Guard, hosts=hosts or Hosts(), tokens=tokens or Tokens(""))
+    app.add_middleware(Guard, hosts=hosts or Hosts(), tokens=tokens)
     for router in ROUTERS:
         app.include_router(router)
     page.install(app)

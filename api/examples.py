@@ -142,7 +142,7 @@ _FLEET = fleet_views.fleet(
         Known(
             _PEER,
             State.REACHABLE,
-            10.0,
+            _ago(10),
             "",
             StatusDocument(
                 msgspec.structs.replace(
@@ -152,7 +152,6 @@ _FLEET = fleet_views.fleet(
             ),
         )
     ],
-    NOW,
     0.8,
 )
 _COVERED = fleet_views.Covered(_FLEET, fleet_views.Scope.APP)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 
@@ -90,8 +89,8 @@ class Held(NamedTuple):
         return self.status.phase.value if self.status is not None and is_known else "unknown"
 
 
-def fleet(look: Look, known: Iterable[Known], now: datetime, boot_seconds: float) -> list[Says]:
-    """List the process that answers, then its peers. `boot_seconds` are those of `now`."""
+def fleet(look: Look, known: Iterable[Known], boot_seconds: float) -> list[Says]:
+    """List the process that answers, then its peers. `boot_seconds` are those of now."""
     own = look.fresh
     addresses = {peer.process_id: peer.url for each in known if each.document for peer in each.document.peers}
     facts = own.facts
@@ -111,14 +110,14 @@ def fleet(look: Look, known: Iterable[Known], now: datetime, boot_seconds: float
         age_seconds=look.age_seconds,
     )
     members = {each.process_id for each in own.peers}
-    return [Says(this, own), *(_peer(each, members, now, boot_seconds) for each in known)]
+    return [Says(this, own), *(_peer(each, members, boot_seconds) for each in known)]
 
 
 def _holds(document: StatusDocument) -> tuple[int, ...]:
     return tuple(each.partition for each in document.partitions if each.phase not in _HOLDS_NOTHING)
 
 
-def _peer(known: Known, members: set[str], now: datetime, boot_seconds: float) -> Says:
+def _peer(known: Known, members: set[str], boot_seconds: float) -> Says:
     document, peer = known.document, known.peer
     facts = document.facts if document else None
     process = Process(
@@ -127,7 +126,7 @@ def _peer(known: Known, members: set[str], now: datetime, boot_seconds: float) -
         host=peer.host,
         url=peer.url or None,
         state=known.state,
-        since=now - timedelta(seconds=known.state_seconds),
+        since=known.since,
         last_error=known.error,
         is_member=peer.process_id in members,
         partitions=_holds(document) if document else peer.owned,

@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from snapreplay.api.event_stream import Ages, Parser, Told, TooLarge
 from snapreplay.api.limits import connections_max
 from snapreplay.api.liveness import Life, State
 from snapreplay.api.peer_client import Answer, ConnectionsRefused, Endpoint, NoAnswer, asked
-from snapreplay.service.clock import boot_seconds
+from snapreplay.service.clock import boot_seconds, wall_time
 from snapreplay.service.control.protocol import StatusDocument
 from snapreplay.service.core.peers import Peer
 
@@ -40,7 +41,7 @@ class Known(NamedTuple):
 
     peer: Peer
     state: State
-    state_seconds: float
+    since: datetime
     error: str
     document: StatusDocument | None
 
@@ -74,12 +75,14 @@ class Follower:
         self._heard_at: float | None = None
         self._silent_seconds = 0.0
         self._unreadable = ""
+        self._since = (self.life.since, wall_time())
 
     @property
     def known(self) -> Known:
         life = self.life
-        error = life.error or self._unreadable
-        return Known(self.peer, life.state, time.monotonic() - life.since, error, self.document)
+        if life.since != self._since[0]:
+            self._since = (life.since, wall_time() - timedelta(seconds=time.monotonic() - life.since))
+        return Known(self.peer, life.state, self._since[1], life.error or self._unreadable, self.document)
 
     async def run(self, headers: Callable[[], Mapping[str, str]]) -> None:
         attempt = 0
@@ -192,6 +195,7 @@ class Peers:
         self._followers: dict[str, Follower] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._gone: dict[str, tuple[float, Known]] = {}
+        self._named: dict[str, datetime] = {}
 
     async def run(self, own: Callable[[], StatusDocument | None], headers: Callable[[], Mapping[str, str]]) -> None:
         """Follow the peers that the `own` status names, until cancelled."""
@@ -213,20 +217,18 @@ class Peers:
     def known(self, document: StatusDocument) -> list[Known]:
         """List what is known of each peer that `document` names, then of those that died and have left the group."""
         self._take_leave(document)
-        gone = [
-            each._replace(state_seconds=each.state_seconds + time.monotonic() - at) for at, each in self._gone.values()
-        ]
-        return [self._known(each) for each in document.peers] + gone
+        return [self._known(each) for each in document.peers] + [each for _, each in self._gone.values()]
 
     def _known(self, peer: Peer) -> Known:
         follower = self._followers.get(peer.process_id)
         if follower is not None and follower.peer.url == peer.url:
             return follower.known._replace(peer=peer)
+        since = self._named.setdefault(peer.process_id, wall_time())
         if not peer.url:
-            return Known(peer, State.NO_ADDRESS, 0.0, "it advertises no address", None)
+            return Known(peer, State.NO_ADDRESS, since, "it advertises no address", None)
         is_full = len(self._followers) >= connections_max()
         error = "this process follows as many as it may (ulimit -n)" if is_full else "it has not been asked yet"
-        return Known(peer, State.UNREACHABLE, 0.0, error, None)
+        return Known(peer, State.UNREACHABLE, since, error, None)
 
     def _follow(self, document: StatusDocument, headers: Callable[[], Mapping[str, str]]) -> None:
         self._take_leave(document)
@@ -249,6 +251,7 @@ class Peers:
                 del self._followers[name]
                 if follower.life.state in (State.DEAD, State.UNREACHABLE):
                     self._gone[name] = (time.monotonic(), follower.known)
+        self._named = {name: since for name, since in self._named.items() if name in urls}
         here = {each.instance_id for each in document.peers}
         for name, (at, known) in [*self._gone.items()]:
             is_old = time.monotonic() - at > GONE_SECONDS or len(self._gone) > GONE_MAX

@@ -15,7 +15,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from snapreplay.api import events
 from snapreplay.api.app import create_app
-from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import Hosts, allowed_hosts
 from snapreplay.api.http_process import Arguments
 from snapreplay.api.limits import connections_max
@@ -40,7 +39,6 @@ async def serve(arguments: Arguments) -> None:
         tokens=tokens,
         events=told,
         peers=peers,
-        forwarder=Forwarder(tokens.headers),
         states=states,
     )
     server = Server(app)

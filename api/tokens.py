@@ -88,3 +88,6 @@ class Tokens:
             except UsageError as error:
                 log.error("%s; the tokens from before stay", error.message)  # noqa: TRY400 - its text says all
         return self._tokens
+
+
+NO_TOKENS = Tokens("")

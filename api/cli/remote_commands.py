@@ -56,7 +56,7 @@ def restore_status(
     client: Running,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show how far each partition of a running service is on its way to live.
+    """Show how far each partition of a running app is on its way to live. Any process may be asked.
 
     Exit code 0: all are live; 1: a partition failed; 5: not all are live yet, or none is assigned."""
     from snapreplay.api.cli import restore_view
@@ -149,7 +149,7 @@ def _failed(client: Client) -> list[int]:
     failed = [each["partition"] for each in partitions if each["phase"] == "failed"]
     if not failed:
         raise OperationRefused(
-            f"no partition of the process at {client.url} has failed: there is nothing to retry",
+            f"no partition has failed, as the process at {client.url} knows: there is nothing to retry",
             hint="`snapreplay restore-status` shows their phases",
             code=ExitCode.FINDINGS,
         )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _ON_THE_WAY = {phase.value for phase in (Phase.ASSIGNED, *RECOVERING)}
+_ANSWERING = ("self", "reachable")
 _COLUMNS = (
     "partition",
     "phase",
@@ -40,22 +41,54 @@ _COLUMNS = (
 
 
 def print_status(status: Json) -> None:
-    """Print one row per partition, then what is wrong with each, then the summary."""
+    """Print one row per partition, then what is wrong with each, the standbys, the processes that cannot be asked, and
+    the summary."""
     out = console()
+    names = _names(status)
     rows = [_row(each) for each in status["partitions"]]
+    columns: tuple[str, ...] = _COLUMNS
+    if names:
+        columns = (_COLUMNS[0], "process", *_COLUMNS[1:])
+        rows = [[row[0], _process(each, names), *row[1:]] for each, row in zip(status["partitions"], rows, strict=True)]
     if rows:
-        out.print(table(_COLUMNS, rows, right="partition percent progress rate eta attempts seconds"))
-    for each in status["partitions"]:
-        for line in troubles(each):
-            out.print(Text(line), soft_wrap=True)
-    for each in status.get("standbys", ()):
-        out.print(Text(standby(each)), soft_wrap=True)
-    out.print(Text(f"{status['app_id']}: {summary(status)}"), soft_wrap=True)
+        out.print(table(columns, rows, right="partition percent progress rate eta attempts seconds"))
+    lines = [line for each in status["partitions"] for line in troubles(each)]
+    lines += [standby(each, names) for each in status.get("standbys", ())]
+    lines += [away(each) for each in status.get("processes", ()) if each["state"] not in _ANSWERING]
+    for line in (*lines, f"{status['app_id']}: {summary(status)}"):
+        out.print(Text(line), soft_wrap=True)
 
 
-def standby(copy: Json) -> str:
+def _names(status: Json) -> dict[str, str]:
+    """Return the names of the processes by their ids; empty if the status is about one alone."""
+    processes = status.get("processes", ())
+    return {each["process_id"]: _name(each) for each in processes} if status.get("scope") == "app" else {}
+
+
+def _name(process: Json) -> str:
+    return str(process["instance_id"] or process["process_id"])
+
+
+def _process(row: Json, names: dict[str, str]) -> str | None:
+    if row["process_id"] is None:
+        return None
+    name = names.get(row["process_id"], row["process_id"])
+    return name if row["process_state"] in _ANSWERING else f"{name} ({row['process_state']})"
+
+
+def away(process: Json) -> str:
+    """Write one line on a process that cannot be asked, such as "process ledger-1 on host-b: dead since 2026-11-21
+    09:30:12 UTC: silent for 3.0 s"."""
+    since = process["since"][:19].replace("T", " ")
+    return (
+        f"process {_name(process)} on {process['host']}: {process['state']} since {since} UTC: {process['last_error']}"
+    )
+
+
+def standby(copy: Json, names: dict[str, str]) -> str:
     """Write one line, such as "standby of partition 3: warm, batch 1,204, 0 offsets behind"."""
-    line = f"standby of partition {copy['partition']}: {copy['state']}"
+    where = f" in {_process(copy, names)}" if names else ""
+    line = f"standby of partition {copy['partition']}{where}: {copy['state']}"
     if copy["batch"] is not None:
         line += f", batch {copy['batch']:,}, {counted(copy['lag_offsets'], 'offset')} behind"
     return f"{line}; {copy['error']['message']}" if copy["error"] else line
@@ -87,7 +120,7 @@ def _row(partition: Json) -> list[object]:
     progress = partition["progress"] or {}
     return [
         partition["partition"],
-        partition["phase"],
+        partition["phase"] or "unknown",
         percent(partition),
         amount(partition),
         _rate(progress),
@@ -159,7 +192,9 @@ def hint_line(partition: Json) -> str | None:
 
 def line(partition: Json) -> str:
     """Write one partition in one line, for logs and pipes."""
-    parts = [f"partition {partition['partition']} {partition['phase']}"]
+    parts = [f"partition {partition['partition']} {partition['phase'] or 'unknown'}"]
+    if partition.get("process_state", "self") not in (None, *_ANSWERING):
+        parts.append(f"when last heard: its process {partition['process_id']} is {partition['process_state']}")
     if partition["phase"] in ("loading", "advancing"):
         parts += [amount(partition) or "", f"{partition['percent']:.0f} %"]
         parts += [_rate(partition["progress"] or {}) or "", partition["waiting_for"]]

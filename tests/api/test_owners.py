@@ -19,7 +19,7 @@ from snapreplay.api.peers import Known
 from snapreplay.api.problems import ProblemError
 from snapreplay.errors import PartitionNotLive
 from snapreplay.service.control.protocol import Look, StatusDocument
-from snapreplay.service.control.status import PartitionStatus
+from snapreplay.service.control.status import PartitionStatus, StandbyStatus
 from snapreplay.service.core.phase import Phase
 from tests.support.deadlines import scaled, within
 from tests.support.fake_control import FACTS, FAILED, LIVE, NOW, FakeControl
@@ -30,15 +30,20 @@ def partition(number: int, phase: Phase = Phase.LIVE, epoch: int | None = 1) -> 
     return PartitionStatus(number, phase, owner_epoch=epoch)
 
 
-def app(own: list[PartitionStatus], **others: tuple[State, list[PartitionStatus] | None]) -> Covered:
+def app(
+    own: list[PartitionStatus],
+    copies: StandbyStatus | None = None,
+    **others: tuple[State, list[PartitionStatus] | None],
+) -> Covered:
     """Process p1, and others by name; None: it has told nothing, and the group gave it partition 5."""
     peers = tuple(peer(name, f"http://{name}", 5) for name in others)
+    held = (copies,) if copies else ()
     known = [
-        Known(each, state, 1.0, "why", None if told is None else StatusDocument(FACTS, tuple(told)))
+        Known(each, state, NOW, "why", None if told is None else StatusDocument(FACTS, tuple(told), held))
         for each, (state, told) in zip(peers, others.values(), strict=True)
     ]
     document = StatusDocument(msgspec.structs.replace(FACTS, process_id="p1"), tuple(own), peers=peers)
-    return Covered(fleet_views.fleet(Look(document, 0.0), known, NOW, 0.0), Scope.APP)
+    return Covered(fleet_views.fleet(Look(document, 0.0), known, 0.0), Scope.APP)
 
 
 def who(covered: Covered) -> dict[int, tuple[str | None, str]]:

@@ -47,7 +47,7 @@ def bearer(token: str) -> dict[str, str]:
 @pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=" ".join)
 def test_everything_but_the_probes_needs_a_token(guarded, method, path):
     """Any line of the file will do. The refusal is a problem that says what is asked for."""
-    path = path.format(partition="0", operation_id="none")
+    path = re.sub(r"\{.*?\}", "0", path)
     answer = guarded.request(method, path)
     if path in WITHOUT_TOKEN:
         assert answer.status_code in (200, 503)

@@ -131,7 +131,7 @@ FACTS = ServiceFacts(
 
 def alone(statuses: Sequence[PartitionStatus]) -> Covered:
     """Return what one process says that has these partitions, and knows of no other process."""
-    return Covered(fleet(Look(StatusDocument(FACTS, tuple(statuses)), 0.0), (), NOW, 0.0), Scope.LOCAL)
+    return Covered(fleet(Look(StatusDocument(FACTS, tuple(statuses)), 0.0), (), 0.0), Scope.LOCAL)
 
 
 class FakeControl:

@@ -17,8 +17,10 @@ from snapreplay.api.cli import restore_view
 from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.output import Format
-from snapreplay.service.control.status import PartitionStatus
+from snapreplay.api.liveness import State
+from snapreplay.service.control.status import PartitionStatus, StandbyStatus
 from snapreplay.service.core.phase import Phase
+from tests.api.test_owners import app
 from tests.support.fake_control import ASSIGNED, FAILED, LIVE, LOADING, FakeControl, alone
 
 
@@ -79,6 +81,30 @@ def test_what_is_waited_for_and_what_is_doubtful_is_said():
 def test_the_exit_code_says_whether_to_ask_again(statuses, code):
     """All live; a person must act; not yet, or nothing is assigned."""
     assert restore_view.exit_code(shown(*statuses)) is code
+
+
+def test_the_app_is_shown_with_its_processes(capsys):
+    """Whose each partition is, the copies below, and at the end who cannot be asked, since when and why."""
+    live = msgspec.structs.replace(LIVE, owner_epoch=7)
+    copy = StandbyStatus(0, "warm", 60)
+    covered = app(
+        [live], p2=(State.DEAD, [msgspec.structs.replace(live, partition=4)]), p3=(State.NO_ADDRESS, None), copies=copy
+    )
+    status = json.loads(msgspec.json.encode(views.restore_status(covered)))
+    restore_view.print_status(status)
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split()[:4] for line in lines if line[:1].isdigit()]
+    assert rows == [
+        ["0", "host-a", "live", "100.0"],
+        *([str(number), "-", "unknown", "-"] for number in (1, 2, 3)),
+        ["4", "name-p2", "(dead)", "live"],
+        ["5", "name-p3", "(no_address)", "unknown"],
+    ]
+    assert "standby of partition 0 in name-p2 (dead): warm, batch 60, 0 offsets behind" in lines
+    assert "process name-p2 on host-p2: dead since 2026-11-18 11:06:40 UTC: why" in lines
+    assert lines[-1] == "ledger: 1 live, 5 unknown"
+    assert restore_view.exit_code(status) is ExitCode.NOT_YET
+    assert restore_view.line(status["partitions"][4]) == "partition 4 live when last heard: its process p2 is dead"
 
 
 def test_unequal_proof_shows_both_digests(capsys):
