@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 import httpx2
 import msgspec
 import pytest
 
-from snapreplay.api import fleet_views
+from snapreplay.api import event_stream, fleet_views
+from snapreplay.api.event_stream import Ages
 from snapreplay.api.fleet_views import Covered, Scope
 from snapreplay.api.liveness import State
 from snapreplay.api.owners import elsewhere, shares
 from snapreplay.api.peers import Known
 from snapreplay.api.problems import ProblemError
 from snapreplay.errors import PartitionNotLive
+from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.protocol import Look, StatusDocument
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
 from snapreplay.service.core.phase import Phase
 from tests.support.deadlines import scaled, within
 from tests.support.fake_control import FACTS, FAILED, LIVE, NOW, FakeControl
-from tests.support.served import control_of, peer, served
+from tests.support.served import control_of, peer, served, until
 
 
 def partition(number: int, phase: Phase = Phase.LIVE, epoch: int | None = 1) -> PartitionStatus:
@@ -218,6 +220,38 @@ async def test_a_request_for_one_process_alone_is_not_passed_on(both):
     begun = await both.ask.post("/trigger-snapshot?scope=local")
     assert [part["partition"] for part in begun.json()["parts"]] == [0]
     assert both.two.operations() == []
+
+
+async def test_what_is_passed_on_says_that_it_is_for_that_process_alone():
+    """Whatever the other one believes, it asks nobody else; an answer that cannot be read is told."""
+    asked_for: list[str] = []
+    told = event_stream.status(1, event_stream.members(control_of("p2").document())) + event_stream.ages(Ages(0, 0))
+
+    async def owner(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        method, target, _ = (await reader.readuntil(b"\r\n\r\n")).decode().split(" ", 2)
+        if method == "POST":
+            asked_for.append(target)
+            writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}")
+        else:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + told)
+        with suppress(OSError):
+            await reader.read()
+        writer.close()
+
+    one = control_of("p1")
+    one.statuses = {}
+    server = await asyncio.start_server(owner, "127.0.0.1", 0)
+    async with server, served(one, HttpSettings(port=0, suspect_after_ms=600_000)) as url, asked(url) as ask:
+        one.peers = (peer("p2", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"),)
+
+        async def is_reachable() -> bool:
+            return [each["state"] for each in await items(ask, "/api/v1/processes")] == ["self", "reachable"]
+
+        await until(is_reachable, "the other one is followed")
+        refused = await ask.post("/api/v1/partitions/2/retry")
+    assert asked_for == ["/api/v1/partitions/2/retry?scope=local"]
+    assert refused.status_code == 503
+    assert "its answer cannot be read" in refused.json()["detail"]
 
 
 async def test_what_begins_in_one_process_only_is_told(both):

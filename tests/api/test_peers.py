@@ -204,6 +204,11 @@ async def not_found(writer: asyncio.StreamWriter) -> None:
     await writer.drain()
 
 
+async def another_version(writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + chunk(WHOLE.replace(b'"live"', b'"dreaming"') + event_stream.ages(event_stream.Ages(0, 0))))
+    await asyncio.sleep(3600)
+
+
 @pytest.mark.parametrize(
     ("answer", "state", "error"),
     [
@@ -211,6 +216,7 @@ async def not_found(writer: asyncio.StreamWriter) -> None:
         (another_protocol, "unreachable", "the answer is not HTTP"),
         (another_page, "unreachable", "its stream ended"),
         (endless, "unreachable", "an event has more than 33,554,432 bytes"),
+        (another_version, "reachable", "its status cannot be read by this version"),
         (not_found, "wrong_address", "what answers there answers 404"),
     ],
 )

@@ -305,3 +305,17 @@ async def test_a_defect_of_the_status_is_logged_and_not_told(caplog):
             listed = await client.get("/api/v1/operations")
     assert [each["id"] for each in listed.json()["items"]] == [done.json()["id"]]
     assert "ZeroDivisionError: secret" in caplog.text
+
+
+async def test_the_advertised_name_may_be_used_by_the_other_processes():
+    """What they pass on names it as its host; any other foreign name is refused as before."""
+    settings = HttpSettings(port=0, advertised_url="http://ledger-0.ledger.prod:8080")
+    server = HttpServer()
+    address = await server.serve(FakeControl(), settings)
+    async with httpx2.AsyncClient(base_url=address.url, trust_env=False) as client:
+        codes = []
+        for name in ("ledger-0.ledger.prod:8080", "ledger-1.ledger.prod:8080"):
+            answer = await client.post("/api/v1/partitions/2/retry?scope=local", headers={"Host": name})
+            codes.append(answer.status_code)
+    await server.close()
+    assert codes == [202, 403]

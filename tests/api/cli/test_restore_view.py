@@ -93,7 +93,7 @@ def test_the_app_is_shown_with_its_processes(capsys):
     status = json.loads(msgspec.json.encode(views.restore_status(covered)))
     restore_view.print_status(status)
     lines = capsys.readouterr().out.splitlines()
-    rows = [line.split()[:4] for line in lines if line[:1].isdigit()]
+    rows = [line.split()[:4] for line in lines if line.strip()[:1].isdigit()]
     assert rows == [
         ["0", "host-a", "live", "100.0"],
         *([str(number), "-", "unknown", "-"] for number in (1, 2, 3)),

@@ -1,0 +1,29 @@
+"""The HTTP process's end of its line to the service."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from snapreplay.api.link import ServiceLink
+from tests.support.deadlines import within
+
+
+@pytest.mark.parametrize("in_good_order", [True, False])
+async def test_a_service_that_has_hung_up_is_told_from_one_that_died(in_good_order):
+    """Both end the line. One that ends in good order listens on until its HTTP process has ended; of one that was
+    killed nothing is left, and no bye may be said in its name."""
+    service, ours = socket.socketpair()
+    link = ServiceLink(*await asyncio.open_connection(sock=ours))
+    assert not link.has_hung_up
+    if in_good_order:
+        service.shutdown(socket.SHUT_WR)
+    else:
+        service.close()
+    async with within(10):
+        await link._read()
+    assert link.has_hung_up is in_good_order
+    service.close()
+    link._writer.close()
