@@ -1,4 +1,4 @@
-"""What it costs that the processes of an app follow each other, and how soon a death is noticed. Without Kafka.
+"""Measures what it costs that the processes of an app follow each other, and how soon a death is noticed. No Kafka.
 
 Run: `python -m benchmarks.peers [--peers 60] [--partitions 100] [--seconds 15] [--kills 12]`. The HTTP process of one
 service follows so many peers, each with so many partitions that change all the time, at the pace that `api/events.py`
