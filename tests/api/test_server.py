@@ -205,7 +205,9 @@ async def test_connections_wait_until_there_is_another_http_process(monkeypatch)
     monkeypatch.setattr(module, "PAUSE_SECONDS_MIN", 3600.0)
     others = http_processes(os.getpid())
     async with served() as address:
-        http_process(os.getpid(), others).kill()
+        first = http_process(os.getpid(), others)
+        first.kill()
+        await asyncio.to_thread(eventually, lambda: not is_running(first.pid), "it listens no more")
 
         def accepted() -> bool:
             with suppress(ConnectionRefusedError):
