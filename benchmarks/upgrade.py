@@ -1,6 +1,7 @@
-"""Where the CPU time of an owner's upgrade goes, in process and without a broker: `python -m benchmarks.upgrade`.
+"""Measures the CPU time of each step of an owner's upgrade, in process and without a broker.
 
-The entries are those of `benchmarks.restore`. The floor is a plain loop that decodes, calls and encodes.
+`python -m benchmarks.upgrade`. The entries are those of `benchmarks.restore`. The floor is a plain loop that decodes,
+calls and encodes.
 """
 
 from __future__ import annotations

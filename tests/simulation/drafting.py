@@ -50,7 +50,7 @@ def draft(world: World, how: str, seconds: float) -> bool:
     drafted = [_draft(world, how, number, schema) for number in range(world.scenario.partitions)]
     if not any(drafted):
         return False
-    later = seconds * world.rng.random() if how == "older" else 0.0
+    later = seconds * (0.5 + world.rng.random() / 2) if how == "older" else 0.0
     world.loop.call_later(later, world.decisions.upgrade, "all", seconds, context=NOWHERE)
     return True
 

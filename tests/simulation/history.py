@@ -173,6 +173,15 @@ def stored_in(store: Any) -> dict[str, dict[bytes, bytes]]:
     return {name: entries for name, entries in found.items() if entries}
 
 
+def is_half_sealed(store: Any) -> bool:
+    """Say whether a batch is being sealed now, in steps."""
+    for each in store.maps.values():
+        undo = each.shards._undo
+        if undo is not None and undo.places is each._staged_places:
+            return True
+    return False
+
+
 def require(holds: bool, what: str) -> None:
     """Raises Violation."""
     if not holds:

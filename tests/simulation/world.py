@@ -17,7 +17,7 @@ from tests.simulation.ends import begin, begin_late, play
 from tests.simulation.faults import Faults
 from tests.simulation.feeder import Feeder
 from tests.simulation.group import Group
-from tests.simulation.history import History, View, Violation, stored_in
+from tests.simulation.history import History, View, Violation, is_half_sealed, stored_in
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.losing import Losses
 from tests.simulation.network import NOWHERE, Network
@@ -236,7 +236,7 @@ class World:
                     entries = program.shown(store.committed_view())
                     view = View(process.name, number, status.batch, entries, stored_in(store))
                     self.views.append(view)
-                    if _is_half_sealed(store):
+                    if is_half_sealed(store):
                         self.network.met("looked at while it was sealed")
 
     def targets(self, number: int) -> dict[str, int]:
@@ -309,11 +309,3 @@ class World:
                 raise Violation(f"{process.name} left tasks over, or runners failed: {left}")
         await asyncio.sleep(MARKERS_SECONDS)
         self.judge()
-
-
-def _is_half_sealed(store: Any) -> bool:
-    for each in store.maps.values():
-        undo = each.shards._undo
-        if undo is not None and undo.places is each._staged_places:
-            return True
-    return False
