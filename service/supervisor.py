@@ -131,7 +131,7 @@ class Supervisor:
         for number in sorted(partitions - set(self._runners)):
             if not self._taken_back(number):
                 self._start(number)
-        if share.owned or share.copies:  # else the topic may be gone, and is given back
+        if share.owned or share.copies or any(peer.owned for peer in share.peers):  # else the topic may be gone
             self.standbys.hold(set(share.copies), frozenset(share.next), self._rejoin)
 
     def take_over(self, process_id: str, why: str, *, is_silent: bool) -> None:

@@ -130,7 +130,7 @@ async def test_nothing_is_taken_over_by_who_is_not_to(bench, why):
     """Another one is first, or the session timeout decides."""
     async with two(bench, first=() if why == "not first" else (0,)) as (one, other):
         if why == "not warm":
-            other.supervisor._standbys._held[0]._lag_offsets = 1_000_000
+            other.supervisor.standbys._held[0]._lag_offsets = 1_000_000
         other.suspects(other if why == "unknown" else one)
         assert other.status is None
         await asyncio.sleep(5)
@@ -274,6 +274,18 @@ class Loads:
             return await perform(executor, effect)
 
         monkeypatch.setattr(RecoveryExecutor, "perform", noted)
+
+
+@virtual
+async def test_who_is_given_nothing_gives_up_its_copies(bench):
+    """Another process holds them. While the increments topic is gone, nobody is given anything, and they are kept."""
+    async with two(bench) as (one, other):
+        share = other.copies(one, other, first=())
+        other.supervisor.assigned(set(), Share())
+        await other.warm(one.status.batch)
+        other.supervisor.assigned(set(), Share(peers=share.peers))
+        assert other.supervisor.standbys.held == set()
+        assert other.board.standbys() == []
 
 
 @virtual
