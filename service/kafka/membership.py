@@ -347,9 +347,10 @@ class Membership:
 
     def _introduce_once(self) -> None:
         """Ask for a new assignment if the others do not know of this process: a static member that was started again
-        gets its old assignment, which names its predecessor."""
-        peers, me = self._assignor.share.peers, self._me
-        if me is None or not peers or any(peer.process_id == me.process_id for peer in peers):
+        gets its old assignment, which names its predecessor. One whose join came late is taken for absent."""
+        share, me = self._assignor.share, self._me
+        names = {peer.process_id for peer in share.peers}.difference(share.absent)
+        if me is None or not share.peers or me.process_id in names:
             self._is_introduced = False
         elif not self._is_introduced:
             self._is_introduced = True

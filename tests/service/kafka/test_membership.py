@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -156,6 +157,22 @@ async def test_what_is_held_by_now_is_told_although_a_join_is_under_way(group):
     one.holding = Holding(owned=frozenset({0}))
     one.membership.rejoin()
     await until(lambda: one.membership._told_asks > asks + 1 and len(one.owns) == 4)
+
+
+async def test_who_was_taken_for_absent_makes_itself_known(group):
+    """Its request to join came late: the others had been through a generation without it."""
+    one, two = group("one"), group("two")
+    await until(lambda: len(one.owns) == len(two.owns) == 2)
+    assignor, said = one.membership._assignor, one.membership._assignor._me
+
+    def late():
+        assignor._me = said
+        return replace(said(), generation=0)
+
+    assignor._me = late
+    two.membership.rejoin()
+    await until(lambda: one.membership._told_asks > 0 and two.membership.share.absent == ())
+    assert len(one.owns) == len(two.owns) == 2
 
 
 async def test_two_processes_with_one_instance_id_are_noticed(group, caplog):
