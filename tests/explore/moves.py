@@ -13,6 +13,7 @@ from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import Ending, RetainedState
+from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import retention_floors
 from tests.explore.deciding import command_moves
@@ -27,6 +28,7 @@ from tests.explore.world import (
     Move,
     Owner,
     Snapshot,
+    State,
     Turn,
     World,
     ended,
@@ -69,10 +71,22 @@ def _moves_of(turn: Turn) -> Iterator[Move]:
         yield from _ask(turn)
     elif owner.stands_back:
         yield "is given the partition", begin(turn.now(stands_back=False))
+        yield from _copy(turn)
     elif owner.doing is None:
         yield "begins to recover", begin(turn)
+        yield from _copy(turn)
     else:
         yield from perform(turn, owner.doing)
+
+
+def _copy(turn: Turn) -> Iterator[Move]:
+    """Follow the log as a standby, which may have lost what was followed."""
+    copy, last = turn.owner.copy, turn.world.found(0, len(turn.world.log))
+    if not turn.world.copies or turn.owner.kept is not None or last is None:
+        return
+    if copy is None or last.offset > copy.last.offset:
+        state = State.of(last.increment)
+        yield f"copies batch {last.increment.batch}", turn.now(copy=WarmCopy(last), state=state).done()
 
 
 def _ask(turn: Turn) -> Iterator[Move]:

@@ -17,6 +17,7 @@ from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.refusals import SchemaDiffers, WrongLog
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND, UPGRADED_KIND, Increment, Pointer
 from snapreplay.snapshots.log.batches import Base, BrokenChain
 from snapreplay.snapshots.plan import FromSnapshot
@@ -39,12 +40,14 @@ from tests.explore.world import (
     ended,
 )
 
+NOWHERE = State(-1, -1)
+"""What comes of a copy that is not of this log."""
 UNREACHABLE = Unreachable("no answer")
 
 
 def begin(turn: Turn) -> World:
     owner = turn.owner
-    recovery = Recovery(owner.ownership.expected, RestoreMode.CHANGES, kept=owner.kept)
+    recovery = Recovery(owner.ownership.expected, RestoreMode.CHANGES, kept=owner.kept, copy=owner.copy)
     return _happened(turn.now(recovery=recovery, view=None), events.Begin())
 
 
@@ -53,7 +56,7 @@ def _happened(turn: Turn, event: events.Event) -> World:
     assert turn.owner.recovery is not None
     recovery, effect = step(turn.owner.recovery, event)
     recovery = replace(recovery, attempt=min(recovery.attempt, 1))
-    turn = turn.now(recovery=recovery, kept=recovery.kept)
+    turn = turn.now(recovery=recovery, kept=recovery.kept, copy=recovery.copy)
     match effect:
         case effects.GoLive():
             return _go_live(turn, effect)
@@ -90,6 +93,8 @@ def _go_live(turn: Turn, live: effects.GoLive) -> World:
         return turn.done(broken=f"LIVE with {turn.owner.origin} on a state of {last.increment.origin}")
     if last.increment.positions.keys() != turn.owner.ownership.expected.inputs:
         return turn.done(broken=f"LIVE with a log of the inputs {sorted(last.increment.positions)}")
+    if turn.owner.state != State.of(last.increment):
+        return turn.done(broken=f"LIVE with another state than that of batch {last.increment.batch}")
     after = turn.now(recovery=None, doing=None, chain=chain, kept=None, remembers=-1)
     forgot = _forgotten(turn, last.increment)
     if forgot and not turn.is_fenced:
@@ -130,6 +135,8 @@ def perform(turn: Turn, effect: effects.Action) -> Iterator[Move]:
         case effects.BeginAnew() | effects.WriteState():
             words = "writes its state, although nothing was lost"
             yield words, replace(turn.world, broken=words)
+        case effects.Advance(copy=copy) if copy is not None:
+            yield _advance_copy(turn, effect, copy)
         case _:
             words, event = _read(turn.world, turn.owner, effect)
             if isinstance(event, events.StartLoaded):
@@ -288,6 +295,18 @@ def _advance(world: World, owner: Owner, effect: effects.Advance) -> tuple[str, 
     lost: SnapreplayError = Unreachable("trimmed")
     event = events.Advanced() if begins else events.ModeUnavailable(mode, lost)
     return f"advances to batch {last.increment.batch}", event
+
+
+def _advance_copy(turn: Turn, effect: effects.Advance, copy: WarmCopy) -> Move:
+    """Go on from a warm copy, if its increment is still where it was, and the log leads on from there."""
+    world, at = turn.world, copy.last.offset
+    there = at < len(world.log) and world.log[at].increment == copy.last.increment
+    if not there and not world.rules.compares_copies:
+        return "goes on from a copy of nothing", _happened(turn.now(state=NOWHERE), events.Advanced())
+    words, event = _advance(world, turn.owner, effect)
+    if there and isinstance(event, events.Advanced):
+        return f"{words} from its copy", _happened(turn, event)
+    return "cannot use its copy", _happened(turn, events.CopyUnusable())
 
 
 def _load(world: World, pointer: Pointer) -> tuple[str, events.Event]:

@@ -85,6 +85,41 @@ def test_a_lost_end_is_found_out_without_a_rule(broken):
     assert explored.problem
 
 
+COPYING = {**BOUNDS, "batches": 1, "snapshots_left": 0, "fences": 2, "copies": True}
+
+
+LARGER = {"snapshots_left": 1, "batches": 2, "fences": 3}
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"faults": 1},
+        {"faults": 0, "crashes": 1},
+        {"faults": 0, "losses": 1},
+        pytest.param({**LARGER, "faults": 1}, marks=pytest.mark.whole),
+        pytest.param({**LARGER, "faults": 0, "losses": 1, "snapshots_left": 0}, marks=pytest.mark.whole),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("schemas", [(1, 1), (1, 2)], ids=str)
+def test_a_takeover_from_a_warm_copy_breaks_no_chain(schemas, bounds):
+    """Of any batch, also one that the log has lost, and while the other one is alive: LIVE with the state of the last
+    increment, or restored in full, or it says what was lost."""
+    explored = explore(beginning(schemas, **{**COPYING, **bounds}), 3 * STATES_MAX)
+    assert explored.problem == "", "\n".join(explored.story)
+    assert explored.is_whole or "batches" in bounds
+
+
+@pytest.mark.parametrize("broken", [{"compares_copies": False}, {"fences": False}], ids=str)
+def test_a_takeover_without_one_of_its_rules_is_found_out(broken):
+    """A copy of what the log has lost; an owner that is not fenced."""
+    bounds = {**COPYING, "batches": 2, "fences": 3, "faults": 0, "losses": int("compares_copies" in broken)}
+    explored = explore(beginning(**bounds, rules=Rules(**broken)), STATES_MAX)
+    assert explored.problem
+    assert any("cop" in step for step in explored.story) or "fences" in broken
+
+
 @pytest.mark.parametrize(
     ("broken", "steps_max"),
     [

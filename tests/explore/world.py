@@ -18,6 +18,7 @@ from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.refusals import Expected
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.snapshots.format.records import PATCHED_KIND, UPGRADED_KIND, Claim, Genesis, Increment, Origin
 from snapreplay.snapshots.plan import LogStarts, NoUsableSnapshot, plan_start
 from snapreplay.state.digest import DEFAULT_STORE, Digest
@@ -86,6 +87,7 @@ class Owner:
         has_stopped: it says what was lost, or that it is older code, and a person must act.
         waits: it has stopped because the log has other inputs, and is retried when that has changed.
         state: in its memory.
+        copy: a standby's, which its next recovery begins with.
     """
 
     ownership: Ownership
@@ -102,6 +104,7 @@ class Owner:
     has_stopped: bool = False
     waits: bool = False
     state: State = UNTOUCHED
+    copy: WarmCopy | None = None
 
     @property
     def origin(self) -> Origin:
@@ -123,6 +126,7 @@ class Rules:
     waits_for_decision: bool = True
     command_fences: bool = True
     looks_again: bool = True
+    compares_copies: bool = True
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,8 @@ class World:
     fences: int = 4
     losses: int = 0
     was_cut: bool = False
+    copies: bool = False
+    """Whether who is no owner follows the log."""
     command: Command | None = None
     rules: Rules = Rules()
     broken: str = field(default="", compare=False)
