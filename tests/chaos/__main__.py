@@ -45,6 +45,7 @@ def main() -> int:
         say(f"BAD: … and {len(findings) - SHOWN} more")
     say(f"faults: {', '.join(f'{count} {kind}' for kind, count in outcome.by_kind.items())}")
     say(restores_in_short(outcome.restores))
+    say(", ".join(f"{count} {what}" for what, count in outcome.told.items()))
     say(f"report: {folder / 'report.md'}")
     if not outcome.good:
         say(f"logs:   {folder / 'logs'}")

@@ -55,8 +55,13 @@ than group.session_timeout_ms + timeouts.transaction_ms (tests/chaos/schedule.py
 
 def drawn_settings(seed: int) -> dict[str, object]:
     """Return what differs from run to run: an odd seed trims nothing, so that the checker sees every increment
-    there ever was, an even one trims all the time. Two seeds of four restore by changes, two by replay."""
-    return {"retention.snapshots_kept": 100 if seed % 2 else 2, "restore.mode": "changes" if seed % 4 < 2 else "replay"}
+    there ever was, an even one trims all the time. Two seeds of four restore by changes, two by replay. Two seeds of
+    three have standbys."""
+    return {
+        "retention.snapshots_kept": 100 if seed % 2 else 2,
+        "restore.mode": "changes" if seed % 4 < 2 else "replay",
+        "standby.replicas": min(1, seed % 3),
+    }
 
 
 class Process:

@@ -25,6 +25,7 @@ class Outcome:
     injected: Sequence[Injected] = ()
     entries: Sequence[Entry] = ()
     restores: Sequence[Restore] = ()
+    told: Mapping[str, int] = field(default_factory=dict)
     settle_seconds: float | None = None
     problems: Sequence[str] = ()
     violations: Sequence[str] = ()
@@ -61,7 +62,7 @@ def _summary(outcome: Outcome) -> str:
         f"- settings: {', '.join(f'{name}={value}' for name, value in outcome.settings.items())}",
         f"- faults: {len(outcome.injected)} carried out of {len(outcome.planned)} planned",
         f"- settled: {'never' if settled is None else f'after {settled:.1f} s'}",
-        *(f"- {name}: {count:,}" for name, count in outcome.counts.items()),
+        *(f"- {name}: {count:,}" for name, count in (*outcome.told.items(), *outcome.counts.items())),
         f"- violations: {len(outcome.violations)}, problems: {len(outcome.problems)}",
     ]
     return "\n".join(lines)
@@ -77,7 +78,7 @@ def _restores(outcome: Outcome) -> str:
     lines += ["| at s | process | partition | seconds | attempts | mode | from | digest |"]
     lines += ["| --- | --- | --- | --- | --- | --- | --- | --- |"]
     for one in sorted(outcome.restores, key=lambda restore: restore.at_s):
-        origin = "snapshot" if one.from_snapshot else "genesis"
+        origin = "copy" if one.copied else "snapshot" if one.from_snapshot else "genesis"
         proof = {True: "equal", False: "DIFFERS", None: "none"}[one.proof_equal]
         lines.append(
             f"| {one.at_s:.1f} | {one.process} | {one.partition} | {one.seconds:.3f} | {one.attempts}"

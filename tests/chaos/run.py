@@ -105,7 +105,7 @@ def _run(plan: Plan, outcome: report.Outcome, brokers: ThreeBrokers, logs: Path,
         world = World(app_id, plan.partitions, brokers, facts, wires, slots, timeline, topics)
         apart(world, outputs[0])
         with _told(timeline, logs), _started(world), Watch(slots, timeline) as watch:
-            outcome.restores = watch.restores
+            outcome.restores, outcome.told = watch.restores, watch.told
             with Load(servers, app_id, plan.partitions, plan.seed, keys=KEYS, holds=HOLDS):
                 _wait_live(world)
                 timeline.start()

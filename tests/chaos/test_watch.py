@@ -28,6 +28,7 @@ def status(phase: str, epoch: int = 7, proof: Any = EQUAL, error: Any = None) ->
         "attempts": 1,
         "mode": "changes",
         "snapshot": None,
+        "warm": None,
         "fallback_reason": None,
         "proof": proof,
         "error": error,
@@ -101,3 +102,22 @@ def test_settled_is_one_owner_no_lag_and_nothing_open(here, finding):
         assert found == []
     else:
         assert any(finding in one for one in found), found
+
+
+def test_takeovers_and_false_alarms_are_counted_from_what_processes_log(tmp_path):
+    """Each line once, also one that is not whole yet when it is read first."""
+    timeline, log = Timeline(), tmp_path / "log"
+    watch = Watch([], timeline)
+    one: Any = SimpleNamespace(name="p0.0", log_path=log)
+    log.write_text(
+        "process x seems to be dead: refused; 2 partitions taken over: [0, 1]\n"
+        "process x seems to be dead (refused), but nothing is taken over: no broker\nprocess x is a member"
+    )
+    watch.listen(one)
+    assert watch.told == {"takeovers": 1, "false alarms": 0}
+    with log.open("a") as file:
+        file.write(" of the group still: it seemed to be dead\nmore\n")
+    watch.listen(one)
+    watch.listen(one)
+    assert watch.told == {"takeovers": 1, "false alarms": 1}
+    assert len(timeline.entries) == 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 from typing import Any, NamedTuple
@@ -11,6 +13,11 @@ from tests.chaos.processes import Process, Slot
 from tests.chaos.timeline import Timeline
 
 LOOK_S = 0.1
+TOLD = {
+    "takeovers": re.compile(r"seems to be dead: .*; \d+ partitions? taken over: "),
+    "false alarms": re.compile(" is a member of the group still: "),
+}
+"""What is counted → what a process logs then."""
 
 
 class Restore(NamedTuple):
@@ -26,13 +33,16 @@ class Restore(NamedTuple):
     from_snapshot: bool
     fallback: bool
     proof_equal: bool | None
+    copied: bool = False
 
 
 def restores_in_short(restores: Sequence[Restore]) -> str:
     if not restores:
         return "no restore was seen"
     seconds = [one.seconds for one in restores]
-    return f"{len(seconds)} restores, {median(seconds):.2f} s (median), {max(seconds):.2f} s (longest)"
+    copied = sum(one.copied for one in restores)
+    warm = f", {copied} of them from a warm copy" if copied else ""
+    return f"{len(seconds)} restores{warm}, {median(seconds):.2f} s (median), {max(seconds):.2f} s (longest)"
 
 
 class Watch:
@@ -46,7 +56,10 @@ class Watch:
         self._threads = [threading.Thread(target=self._look, args=(slot,)) for slot in slots]
         self._phases: dict[tuple[str, int], str] = {}
         self._known: set[tuple[str, int, int]] = set()
+        self._read_to: dict[str, int] = {}
         self.restores: list[Restore] = []
+        self.told: Counter[str] = Counter(dict.fromkeys(TOLD, 0))
+        """How often processes have taken over from one that seemed to be dead, and how often that was wrong."""
 
     def __enter__(self) -> Watch:
         for thread in self._threads:
@@ -57,12 +70,28 @@ class Watch:
         self._ended.set()
         for thread in self._threads:
             thread.join()
+        for slot in self._slots:
+            for process in slot.lives:
+                self.listen(process)
+
+    def listen(self, process: Process) -> None:
+        """Note what a process has logged of others since."""
+        with process.log_path.open("rb") as file:
+            file.seek(self._read_to.get(process.name, 0))
+            whole = file.read().rpartition(b"\n")[0]
+        self._read_to[process.name] = self._read_to.get(process.name, 0) + len(whole)
+        for line in whole.decode().splitlines():
+            for what, said in TOLD.items():
+                if said.search(line):
+                    self.told[what] += 1
+                    self._timeline.note("process", f"{process.name}: {line}")
 
     def _look(self, slot: Slot) -> None:
         while not self._ended.wait(self._every_s):
             for process in slot.lives[-2:]:  # two while one is replaced by the other
                 if not process.ended:
                     self.read(process)
+                    self.listen(process)
 
     def read(self, process: Process) -> None:
         status = process.get("/restore-status?scope=local")
@@ -99,6 +128,7 @@ class Watch:
             from_snapshot=status["snapshot"] is not None,
             fallback=status["fallback_reason"] is not None,
             proof_equal=proof["equal"] if proof else None,
+            copied=status["warm"] == "copied",
         )
         self.restores.append(restore)
         if restore.proof_equal is False:
