@@ -113,8 +113,8 @@ format: setup ## Format the code and repair what ruff can repair
 SEEDS ?= 10000
 START ?= 0
 .PHONY: sim
-sim: setup ## Simulate histories full of faults, on all cores (SEEDS=100000 START=5000)
-	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(START) --decisions
+sim: setup ## Simulate histories full of faults, on all cores (SEEDS=100000 START=5000 ARGS=--standbys)
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(START) --decisions $(ARGS)
 
 BENCH ?= state stall pipeline restore
 .PHONY: bench

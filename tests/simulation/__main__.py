@@ -19,11 +19,17 @@ def main() -> int:
     """1 when a promise was broken, or (over 2,000 seeds and more) something was never met."""
     options = _options()
     if options.seed is not None:
-        return _one(options.seed, trace=options.trace, losses=options.losses, decisions=options.decisions)
+        return _one(
+            options.seed,
+            trace=options.trace,
+            losses=options.losses,
+            decisions=options.decisions,
+            standbys=options.standbys,
+        )
     total, began = Tally(), time.monotonic()
     end = options.start + options.seeds
     blocks = [range(at, min(at + BLOCK, end)) for at in range(options.start, end, BLOCK)]
-    kind = Kind(losses=options.losses, decisions=options.decisions)
+    kind = Kind(losses=options.losses, decisions=options.decisions, standbys=options.standbys)
     for tally in _results(blocks, options.processes, kind):
         total.add(tally)
         for seed, problem in tally.problems.items():
@@ -40,8 +46,8 @@ def _results(blocks: list[range], processes: int | None, kind: Kind) -> Iterator
         yield from pool.imap_unordered(partial(run_block, **kind), blocks)
 
 
-def _one(seed: int, *, trace: bool, losses: bool, decisions: bool) -> int:
-    outcome = run_seed(seed, trace=True, losses=losses, decisions=decisions)
+def _one(seed: int, *, trace: bool, losses: bool, decisions: bool, standbys: bool) -> int:
+    outcome = run_seed(seed, trace=True, losses=losses, decisions=decisions, standbys=standbys)
     if trace:
         sys.stdout.write("\n".join(outcome.lines) + "\n")
     verdict = outcome.problem or "every promise was kept"
@@ -57,6 +63,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--trace", action="store_true", help="with --seed: one line per event")
     parser.add_argument("--losses", action="store_true", help="brokers lose the end of a log")
     parser.add_argument("--decisions", action="store_true", help="states are upgraded and corrected")
+    parser.add_argument("--standbys", action="store_true", help="processes hold copies, and suspect each other")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="side by side")
     return parser.parse_args()
 

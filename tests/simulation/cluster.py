@@ -40,6 +40,7 @@ class SimCluster:
         return SimReader(self.link, self._waits, read_committed, slices, topic_ids, ahead)
 
     async def fence(self, transactional_id: str) -> SimProducer:
+        self._must_write()
         deadline = now() + self._fence_s
         start = partial(self.broker.init_producer, transactional_id, self._transaction_s)
         while True:
@@ -58,8 +59,15 @@ class SimCluster:
         return await self.link.call("admin", partial(self.broker.last_fence, transactional_id), ADMIN_SECONDS)
 
     async def appender(self) -> SimAppender:
+        self._must_write()
         await self.link.connect(self._commit_s)
         return SimAppender(self.link, self._commit_s)
+
+    def _must_write(self) -> None:
+        """A standby has no business with a producer."""
+        task = asyncio.current_task()
+        if task is not None and task.get_name().startswith("standby-"):
+            self.link.network.misused(f"{self.link.owner.name}: {task.get_name()} is about to write")
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
         await self.link.call("admin", lambda: None, ADMIN_SECONDS)
@@ -148,16 +156,17 @@ class SimTopicWatch:
 
 
 class SimGroup:
-    """A simulated `ports.Group`. `asked` answers for this process at the coordinator."""
+    """A simulated `ports.ConsumerGroup`. `asked` answers for this process at the coordinator, `rejoins` asks it for a
+    new assignment."""
 
-    def __init__(self, link: Link, asked: Callable[[int], bool]) -> None:
-        self.link, self._asked = link, asked
+    def __init__(self, link: Link, asked: Callable[[int], bool], rejoins: Callable[[], None]) -> None:
+        self.link, self._asked, self._rejoins = link, asked, rejoins
 
     async def is_assigned_to_us(self, partition: int) -> bool:
         return await self.link.call("group", partial(self._asked, partition), ADMIN_SECONDS)
 
     def rejoin(self) -> None:
-        """Do nothing: what this group assigns does not depend on what a process holds."""
+        self._rejoins()
 
 
 def undisturbed(loop: VirtualLoop, broker: Broker, settings: Settings) -> SimCluster:

@@ -76,8 +76,8 @@ async def _restart(world: World, version: int) -> None:
     for process in list(world.processes):
         world.processes.remove(process)
         process.crash()
-        world.group.members.pop(process.instance_id, None)
-    world.group.assignment.clear()
+        world.group.forget(process)
+    world.group.reset()
     process = world.start("z")
     deadline = world.loop.time() + STARTED_SECONDS
     while world.loop.time() < deadline:

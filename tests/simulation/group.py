@@ -50,6 +50,25 @@ class Group:
                 if other.instance_id == process.instance_id and other is not process:
                     self._later(HEARTBEAT_SECONDS, other, self._join_again)
 
+    def forget(self, process: Process) -> None:
+        """Let a member go, and tell nobody: the history is at its end."""
+        self.members.pop(process.instance_id, None)
+
+    def reset(self) -> None:
+        """Forget who was given what."""
+        self.assignment.clear()
+
+    def hears(self, process: Process) -> bool:
+        """Say whether the process is a member, as far as it knows."""
+        return self.members.get(process.instance_id) is process and process.name not in self._cut
+
+    def rejoin(self, process: Process) -> None:
+        """Do nothing: what this group assigns does not depend on what a process holds."""
+
+    async def hand_over(self, process: Process) -> bool:
+        """Say whether a process that is about to stop has given its partitions away; here they stay until it leaves."""
+        return False
+
     def rebalance(self) -> None:
         self._due = False
         names = sorted(self.members)

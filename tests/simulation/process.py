@@ -12,6 +12,7 @@ from snapreplay.errors import NotBegun, RetryableError, UsageError
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
 from snapreplay.service.decisions.first_start import begun
 from snapreplay.service.runtime.context import ClusterView, Identity
@@ -25,6 +26,7 @@ from tests.simulation.network import NOWHERE, Link, Owner
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+NOTHING = Share()
 STALL_SECONDS = (0.05, 0.3, 1.2, 2.5, 5.0)
 """Shorter and longer than the commit deadline (1 s), the session (1.5 s) and the transaction timeout (2 s)."""
 
@@ -40,7 +42,7 @@ class Process(Host, Owner):
         self.packets_lost = False
         self.stepped_down = False
         self.stopping = False
-        self.board = StatusBoard()
+        self.board: StatusBoard = StatusBoard()
         self.supervisor: Supervisor | None = None
         self.pulse = Pulse(home.network.loop.time)
         self._beating: asyncio.Task[None] | None = None
@@ -62,9 +64,11 @@ class Process(Host, Owner):
         """Call it as a part of this process: held back while that is stalled."""
         self._network.loop.call_soon(what, *arguments, context=self.context.copy())
 
-    def assigned(self, partitions: set[int]) -> None:
+    def assigned(self, partitions: set[int], share: Share = NOTHING) -> None:
         if self.supervisor is not None and not self.dead and not self.stepped_down:
-            self.supervisor.assigned(partitions)
+            self._home.suspicions.look(self)
+            self.supervisor.assigned(partitions, share)
+            self._home.suspicions.assigned(self, share)
 
     def crash(self) -> None:
         """Crash as by SIGKILL: nothing of it reaches the broker any more, except what was sent already."""
@@ -88,6 +92,7 @@ class Process(Host, Owner):
         self.stalled = True
         self._network.loop.call_later(seconds, self.wake, context=NOWHERE)
         self._home.group.silent(self, seconds)
+        self._home.suspicions.stalled(self, seconds)
 
     def wake(self) -> None:
         if self.stalled:
@@ -100,6 +105,8 @@ class Process(Host, Owner):
         if self._bringing_up is not None:
             await cancel_and_wait(self._bringing_up)
         if self.supervisor is not None:
+            is_given_away = await self._home.group.hand_over(self)
+            final_snapshot = final_snapshot and not is_given_away
             await self.supervisor.stop(final_snapshot=final_snapshot, deadline_seconds=20.0)
         if self._beating is not None:
             await cancel_and_wait(self._beating)
@@ -114,7 +121,9 @@ class Process(Host, Owner):
             self.app, self.settings, self.cluster, view, self.identity, self.board, self._failed
         )
         self.supervisor.pulse = self.pulse
-        self.supervisor.group = SimGroup(self.link, lambda number: self._home.group.gives(self, number))
+        self.supervisor.group = SimGroup(
+            self.link, lambda number: self._home.group.gives(self, number), lambda: self._home.group.rejoin(self)
+        )
         self._home.group.join(self)
 
     @property

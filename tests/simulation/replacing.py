@@ -100,7 +100,7 @@ def _others(world: World, log: Log, end: int) -> None:
 
 # ------------------------------------------------------------------------ an own topic
 
-AFTER = ("stall", "rebalance", "cut", "trigger", "start", "replace")
+AFTER = ("stall", "rebalance", "cut", "trigger", "start", "replace", "suspect", "freeze")
 """Events that may come after it."""
 
 LEADS_NOWHERE = ("BrokenChain", "LogShorter", "LogCut", "NoRestoreMode", "NoUsableSnapshot")

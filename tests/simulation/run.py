@@ -19,6 +19,7 @@ from tests.simulation.history import Violation
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.rewiring import COMMANDS
 from tests.simulation.seeding import seeded
+from tests.simulation.suspecting import SUSPICIONS
 from tests.simulation.world import World
 
 PHASES = ("assigned", "fencing", "claiming", "locating", "loading", "advancing", "live")
@@ -100,6 +101,23 @@ WANTED_DECISIONS = (
 )
 """The same, of histories with decisions."""
 
+WANTED_STANDBYS = (
+    *dict.fromkeys(SUSPICIONS),
+    *(f"suspected: {how}, {whom}" for how in ("refused", "silent") for whom in ("dead", "living")),
+    "partition taken over",
+    "takeover confirmed",
+    "takeover denied",
+    "false alarm",
+    "rebalance that timed out",
+    "copy loading",
+    "copy warm",
+    "copy ahead",
+    "looked at a copy",
+    "live from a copy",
+    "balanced, and all copies are warm",
+)
+"""The same, of histories with standbys."""
+
 RARE = {"refused: InputShorter", "came back after the younger process was gone"}
 """Met by 4 histories in 1,000: which ones is luck, so only a longer run must have met it."""
 
@@ -112,6 +130,7 @@ class Kind(TypedDict, total=False):
 
     losses: bool
     decisions: bool
+    standbys: bool
 
 
 @dataclass(frozen=True)
@@ -129,15 +148,19 @@ class Outcome:
         return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()
 
 
-def run_seed(seed: int, *, trace: bool = False, losses: bool = False, decisions: bool = False) -> Outcome:
+def run_seed(
+    seed: int, *, trace: bool = False, losses: bool = False, decisions: bool = False, standbys: bool = False
+) -> Outcome:
     """One whole history; with `losses` one in which brokers lose the end of a log, with `decisions` one whose state may
-    be upgraded and corrected."""
+    be upgraded and corrected, with `standbys` one whose processes hold copies."""
     rng = random.Random(seed)
     drawn = scenario.draw(rng)
     if losses:
         drawn = scenario.losing(drawn, random.Random(f"losses {seed}"))
     if decisions:
         drawn = scenario.deciding(drawn, random.Random(f"decisions {seed}"))
+    if standbys:
+        drawn = scenario.standing_by(drawn, random.Random(f"standbys {seed}"))
     loop = VirtualLoop()
     world = World(loop, drawn, rng)
     if trace:
@@ -199,7 +222,8 @@ class Tally:
 
 
 def run_block(seeds: range, **kind: Unpack[Kind]) -> Tally:
-    tally = Tally(wanted=(*WANTED, *(WANTED_DECISIONS if kind.get("decisions") else ())))
+    decisions = WANTED_DECISIONS if kind.get("decisions") else ()
+    tally = Tally(wanted=(*WANTED, *decisions, *(WANTED_STANDBYS if kind.get("standbys") else ())))
     gc.collect()
     gc.freeze()  # what is there now is not looked at again and again
     for seed in seeds:

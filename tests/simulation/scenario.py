@@ -11,6 +11,7 @@ from snapreplay.service.config.settings import Settings
 from tests.simulation.deciding import draw_kinds
 from tests.simulation.losing import Loss, draw_losses
 from tests.simulation.rewiring import draw_commands
+from tests.simulation.suspecting import draw_suspicions
 
 EPOCH_SECONDS = 1_700_000_000.0
 """What the clocks show when a history begins."""
@@ -62,7 +63,20 @@ class Event:
     """How long it lasts, where it lasts."""
 
 
-KNOBS = ("changes", "mode", "dead_letter", "every_records", "kept", "records_max", "linger_ms", "idle_advance_ms")
+GROUP = {"session_timeout_ms": 1500, "heartbeat_interval_ms": 500}
+"""As the group is simulated."""
+
+KNOBS = (
+    "changes",
+    "replicas",
+    "mode",
+    "dead_letter",
+    "every_records",
+    "kept",
+    "records_max",
+    "linger_ms",
+    "idle_advance_ms",
+)
 """What differs in the settings of two scenarios."""
 
 
@@ -99,6 +113,8 @@ class Scenario:
     """Fetched beside what is asked for."""
     appears_at: float | None = None
     """When the last input is created, of an app whose inputs are a pattern."""
+    replicas: int = 0
+    """`standby.replicas` of all processes."""
     inputs_at_first: int | None = None
     """How many of them the app has, if commands change that."""
 
@@ -173,6 +189,22 @@ def deciding(scenario: Scenario, rng: random.Random) -> Scenario:
     return decided if scenario.losses or apart.random() < 0.6 else rewired(decided, apart)
 
 
+def standing_by(scenario: Scenario, rng: random.Random) -> Scenario:
+    """The same, with warm copies in other processes, and suspicions of processes that live."""
+    seconds = scenario.chaos_seconds
+    drawn = [
+        Event(seconds * rng.random(), kind, rng.choice((0.1, 0.5, 1.5)) * (0.5 + rng.random()))
+        for kind in draw_suspicions(rng)
+    ]
+    return replace(
+        scenario,
+        processes=rng.choice((2, 2, 3)),
+        changes=True,
+        replicas=rng.choice((1, 1, 2)),
+        events=_in_order(*scenario.events, *drawn),
+    )
+
+
 def rewired(scenario: Scenario, rng: random.Random) -> Scenario:
     """The same, but commands change its inputs, and no input is exchanged."""
     kept = [each for each in scenario.events if not each.kind.startswith("replace")]
@@ -237,4 +269,6 @@ def _settings(instance_id: str, **knobs: Any) -> Settings:
         },
         "retention": {"snapshots_kept": knobs["kept"]},
     }
+    if knobs["replicas"]:
+        tables |= {"standby": {"replicas": knobs["replicas"]}, "group": GROUP}
     return Settings(kafka={"request.timeout.ms": 200}, instance_id=instance_id, **tables)

@@ -12,10 +12,12 @@ from snapreplay.service.core.phase import Phase
 from snapreplay.state.contract import Store
 from tests.simulation import by_time, events, program
 from tests.simulation.broker import Broker
+from tests.simulation.copying import Board, Copies
 from tests.simulation.deciding import Decisions
 from tests.simulation.ends import begin, begin_late, play
 from tests.simulation.faults import Faults
 from tests.simulation.feeder import Feeder
+from tests.simulation.fleet import Fleet
 from tests.simulation.group import Group
 from tests.simulation.history import History, View, Violation, is_half_sealed, stored_in
 from tests.simulation.loop import VirtualLoop
@@ -27,6 +29,7 @@ from tests.simulation.replacing import LEADS_NOWHERE, REFUSED, Replacement, crea
 from tests.simulation.rewiring import Rewiring
 from tests.simulation.scenario import Scenario
 from tests.simulation.settling import Settling
+from tests.simulation.suspecting import Suspicions
 from tests.simulation.watch import Watch
 
 # Virtual: by then the last transactions are ended, those that were left open by their timeout.
@@ -41,7 +44,8 @@ class World:
         self.loop, self.scenario, self.rng = loop, scenario, rng
         self.broker = Broker(rng, slow_markers=scenario.slow_markers)
         self.network = Network(loop, self.broker, Faults(rng, 5, 4), rng)
-        self.group = Group(self.network, rng, scenario.partitions)
+        group = Fleet if scenario.replicas else Group
+        self.group: Group = group(self.network, rng, scenario.partitions)
         self.broker.members = self.group.members
         self.decisions: Decisions = Decisions(self)
         self.rewiring: Rewiring = Rewiring(self)
@@ -66,12 +70,15 @@ class World:
         self.feeder = Feeder(self.broker, scenario, rng)
         self.losses = Losses(self)
         self.settling = Settling(self)
+        self.copies = Copies(self)
+        self.suspicions: Suspicions = Suspicions(self)
 
     # ---------------------------------------------------------- for the processes
 
     def crashed(self, process: Process) -> None:
         """Somebody starts it again, under the same name."""
         self.group.gone(process)
+        self.suspicions.died(process)
         if process in self.processes:
             self.processes.remove(process)
             self.loop.call_later(self.rng.choice((0.05, 0.5, 3.0)), self.replace, process)
@@ -130,7 +137,11 @@ class World:
         settings = scenario.settings(instance_id)
         name = f"{instance_id}.{self._started}"
         process = Process(self, name, app, settings, scenario.slice_records)
+        process.board = Board(self.copies, process)
         self._watch.attach(process)
+        if scenario.replicas:
+            process.board.subscribe(lambda status: self.suspicions.look(process))
+            process.board.subscribe(lambda status: self.copies.live(process, status))
         self.processes.append(process)
         self.everybody.append(process)
         self.network.trace(name, "starts")
@@ -184,6 +195,7 @@ class World:
         await self.decisions.settle()
         await self.rewiring.settle()
         await self.settling.until_settled()
+        await self.copies.rest()
         if scenario.losses:
             await self.settling.prove()
         self.look()
@@ -214,6 +226,7 @@ class World:
         for view in self.views:
             if not stories[view.number].came_back:
                 view.check(stories[view.number])
+        self.copies.judge(stories)
         return stories
 
     def _story(self, number: int) -> History:
@@ -229,15 +242,20 @@ class World:
     def look(self) -> None:
         """Remember the state of every LIVE partition of everybody, to be judged when the log is read."""
         for process in self.processes:
-            runners = process.supervisor.runners if process.supervisor is not None else {}
-            for number, runner in runners.items():
-                store, status = runner.store, process.board.get(number)
-                if store is not None and status is not None and status.phase is Phase.LIVE:
-                    entries = program.shown(store.committed_view())
-                    view = View(process.name, number, status.batch, entries, stored_in(store))
-                    self.views.append(view)
-                    if is_half_sealed(store):
-                        self.network.met("looked at while it was sealed")
+            self.look_at(process)
+        self.copies.look()
+
+    def look_at(self, process: Process) -> None:
+        """Remember the state of its LIVE partitions."""
+        runners = process.supervisor.runners if process.supervisor is not None else {}
+        for number, runner in runners.items():
+            store, status = runner.store, process.board.get(number)
+            if store is not None and status is not None and status.phase is Phase.LIVE:
+                entries = program.shown(store.committed_view())
+                view = View(process.name, number, status.batch, entries, stored_in(store))
+                self.views.append(view)
+                if is_half_sealed(store):
+                    self.network.met("looked at while it was sealed")
 
     def targets(self, number: int) -> dict[str, int]:
         """Input topic → offset after its last record."""
@@ -265,6 +283,7 @@ class World:
     def _heal(self) -> None:
         """No more faults; the network, the group and whoever stood still are back."""
         self.network.trace("world", "heals")
+        self.copies.healed()
         self.healing = True
         self.network.faults.active = False
         self.broker.stale.clear()
@@ -302,7 +321,7 @@ class World:
         for process in list(self.processes):
             stopping = process.spawn(process.stop(final_snapshot=self.scenario.final_snapshot))
             await asyncio.wait([stopping])
-            self.group.members.pop(process.instance_id, None)
+            self.group.forget(process)
             if process in self.processes:  # else a crash that was under way came first
                 self.processes.remove(process)
             if not process.dead and (left := process.left_over or process.broken):

@@ -1,0 +1,77 @@
+"""Histories of processes that hold warm copies of each other's partitions, and suspect each other, rightly or not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.fleet import Fleet
+from tests.simulation.run import replay_command, run_block
+from tests.simulation.scenario import Event
+from tests.simulation.test_regressions import QUIET, Script
+
+BLOCK = 25
+BLOCKS = [range(start, start + BLOCK) for start in range(0, 1000, BLOCK)]
+BY_DEFAULT = BLOCKS[:2]
+STANDING_BY = replace(QUIET, processes=2, replicas=1, epilogue="none", dead_letter=True)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [each if each in BY_DEFAULT else pytest.param(each, marks=pytest.mark.slow) for each in BLOCKS],
+    ids=lambda block: f"{block.start}-{block.stop - 1}",
+)
+@pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["", "losses, decisions"])
+def test_a_takeover_costs_no_record(block: range, others: bool) -> None:
+    """See `copying`, `suspecting` and `fleet` for what must hold beside what holds in every history."""
+    tally = run_block(block, losses=others, decisions=others, standbys=True)
+    broken = [
+        f"seed {seed}: {problem}\n  {replay_command(seed, losses=others, decisions=others, standbys=True)}"
+        for seed, problem in tally.problems.items()
+    ]
+    assert not broken, "\n".join(broken)
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("crash", {"partition taken over": 1, "takeover confirmed": 1}),
+        ("suspect living", {"partition taken over": 1, "takeover confirmed": 1, "false alarm": 1}),
+        ("stop process", {"live from a copy": 1}),
+    ],
+)
+def test_the_copy_goes_on(kind: str, found: dict[str, int]) -> None:
+    """When its owner dies, is taken for dead, or gives the partition away; the copy is the committed state."""
+    script = Script({"end": {}}, STANDING_BY)
+    world = script.world
+    assert isinstance(world.group, Fleet)
+
+    def happen() -> None:
+        owner = world.group.owner(0)
+        other = next(each for each in world.processes if each is not owner)
+        assert owner is not None
+        match kind:
+            case "crash":
+                owner.crash()
+            case "suspect living":
+                world.suspicions.suspect(other, owner)
+            case _:
+                world.processes.remove(owner)
+                owner.spawn(owner.stop(final_snapshot=False))
+
+    world.loop.call_later(2.0, happen)
+    assert script.run() is None
+    counts = world.network.faults.counts
+    assert {name: counts[name] for name in found} == found
+    assert counts["live from a copy"]
+
+
+def test_a_wrong_suspicion_is_not_acted_on_again_at_once() -> None:
+    """However often it is heard: one takeover, and then the pause."""
+    events = tuple(Event(2.0 + at / 10, "suspect living", 0.0) for at in range(15))
+    script = Script({"end": {}}, replace(STANDING_BY, events=events))
+    assert script.run() is None
+    counts = script.world.network.faults.counts
+    assert counts["suspected: refused, living"] == 15
+    assert 1 <= counts["partition taken over"] <= 3
