@@ -9,10 +9,12 @@ import pytest
 from snapreplay.errors import DamagedError
 from snapreplay.service.config.groups import ChangelogSettings, StandbySettings
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.state_reads import BatchUnderWay
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.partition.standby import Standby, replicas_of
+from snapreplay.service.recovery import follower
 from snapreplay.service.recovery.examine import Examiner
 from tests.support import apps
 from tests.support.in_memory import virtual
@@ -91,13 +93,14 @@ async def test_it_leaves_no_trace(bench):
     one = await live(bench)
     await bench.feed(10)
     await one.position(10)
-    before = await bench.read(bench.increments)
+    before, epoch = await bench.read(bench.increments), one.status.owner_epoch
     copied = Copied(await bench.context("two"))
     await copied.warm(one.status.batch)
     assert await bench.read(bench.increments) == before
     await copied.standby.end()
     await bench.feed(10)
     await bench.assert_exactly_once(one)
+    assert one.status.owner_epoch == epoch
 
 
 @virtual
@@ -112,6 +115,27 @@ async def test_what_is_not_committed_is_not_copied(bench):
     await copied.standby.end()
 
 
+@virtual
+async def test_a_batch_that_is_partly_applied_is_not_shown(bench, monkeypatch):
+    """Neither as the state before nor as the one after it."""
+    one, copied = await followed(bench)
+    seen, apply = [], follower.apply_changes
+
+    def half(step, store):
+        with pytest.raises(BatchUnderWay):
+            copied.standby.readable()
+        seen.append(step.increment.batch)
+        return apply(step, store)
+
+    monkeypatch.setattr(follower, "apply_changes", half)
+    await bench.feed(10)
+    await one.position(20)
+    await copied.warm(one.status.batch)
+    assert one.status.batch in seen
+    assert copied.standby.readable().last.batch == one.status.batch
+    await copied.standby.end()
+
+
 @pytest.mark.parametrize("hangs", [True, False])
 @virtual
 async def test_a_copy_is_handed_over_whole_or_not_at_all(bench, monkeypatch, hangs):
@@ -119,10 +143,10 @@ async def test_a_copy_is_handed_over_whole_or_not_at_all(bench, monkeypatch, han
     one, copied = await followed(bench)
     begun, follow = asyncio.Event(), Examiner.follow
 
-    async def slow(self, newer):
+    async def slow(self, *given):
         begun.set()
         await asyncio.sleep(1000 if hangs else 1)
-        return await follow(self, newer)
+        return await follow(self, *given)
 
     monkeypatch.setattr(Examiner, "follow", slow)
     await bench.feed(10)
@@ -143,11 +167,11 @@ async def test_whatever_is_wrong_it_says_why_and_starts_over(bench, monkeypatch)
     await one.position(10)
     follow, refused = Examiner.follow, list[Any]()
 
-    async def first_refused(self, newer):
+    async def first_refused(self, *given):
         if not refused:
-            refused.append(newer)
+            refused.append(given)
             raise DamagedError("increments-0 offset 7: checksum")
-        return await follow(self, newer)
+        return await follow(self, *given)
 
     monkeypatch.setattr(Examiner, "follow", first_refused)
     copied = Copied(await bench.context("two"))
