@@ -161,7 +161,7 @@ async def test_what_is_held_by_now_is_told_although_a_join_is_under_way(group):
 
 async def test_who_was_taken_for_absent_makes_itself_known(group):
     """Its request to join came late: the others had been through a generation without it."""
-    one, two = group("one"), group("two")
+    one, two = (group(name, me=Peer(name, name, "host", "")) for name in ("one", "two"))
     await until(lambda: len(one.owns) == len(two.owns) == 2)
     assignor, said = one.membership._assignor, one.membership._assignor._me
 
