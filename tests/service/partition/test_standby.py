@@ -16,6 +16,7 @@ from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.partition.standby import Standby, replicas_of
 from snapreplay.service.recovery import follower
 from snapreplay.service.recovery.examine import Examiner
+from snapreplay.snapshots.log import by_changes
 from tests.support import apps
 from tests.support.in_memory import virtual
 from tests.support.stage import until
@@ -119,7 +120,7 @@ async def test_what_is_not_committed_is_not_copied(bench):
 async def test_a_batch_that_is_partly_applied_is_not_shown(bench, monkeypatch):
     """Neither as the state before nor as the one after it."""
     one, copied = await followed(bench)
-    seen, apply = [], follower.apply_changes
+    seen, apply = [], by_changes.apply_changes
 
     def half(step, store):
         with pytest.raises(BatchUnderWay):
