@@ -97,10 +97,19 @@ class Table(_Frozen):
         """Say whether it is no default."""
         return name in self.__dict__["given"]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to the tasks of a Spark job; what was checked once is not checked again."""
+        values = {name: getattr(self, name) for name in fields_of(type(self))}
+        return _unpickled, (type(self), values, self.__dict__["given"])
+
 
 def _with_given(table: Any, names: Iterable[str]) -> Any:
     table.__dict__["given"] = frozenset(names)
     return table
+
+
+def _unpickled(table: type[Table], values: dict[str, Any], names: frozenset[str]) -> Any:
+    return _with_given(msgspec.StructMeta.__call__(table, **values), names)
 
 
 def fields_of(table: type[Table]) -> dict[str, FieldInfo]:
