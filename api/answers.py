@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 from fastapi import Depends, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from snapreplay.api import events, page, state_routes
+from snapreplay.api import events, page, state_views
 from snapreplay.api.events import Events
 from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.peers import Peers
@@ -42,7 +42,7 @@ class Answers:
         if not is_kept or page.owns(scope["path"]) or scope["path"] == events.PATH:
             await self._app(scope, receive, send)
             return
-        answer = await (self._made if state_routes.owns(scope["path"]) else self._answer)(scope, receive)
+        answer = await (self._made if scope["path"].startswith(state_views.PATH) else self._answer)(scope, receive)
         await send(answer.start)
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
 
@@ -94,11 +94,12 @@ class ApiContext(NamedTuple):
         return self.look.fresh
 
 
-async def _context(request: Request) -> ApiContext:
+async def context_of(request: Request) -> ApiContext:
+    """Look at the service, and return what a route needs."""
     source, *others = request.app.state.context
     # `Answers` has looked already, to know whether it must ask a handler at all.
     look = request.scope.get(LOOK) or await source.look()
     return ApiContext(source, look, *others)
 
 
-Here = Annotated[ApiContext, Depends(_context)]
+Here = Annotated[ApiContext, Depends(context_of)]

@@ -171,7 +171,7 @@ _SHOWN = (
     views.restore_status(_COVERED),
     views.Processes(tuple(each.process for each in _FLEET)),
     views.snapshots(_FLEET),
-    state_views.values("default", [_READ], [_NOT_READ]),
+    state_views.StateValues("default", "ada", state_views.values([_READ]), (0,), (_NOT_READ,)),
     state_views.entries("default", msgspec.structs.replace(_READ, next_after="ada"), 2),
 )
 

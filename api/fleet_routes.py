@@ -24,6 +24,11 @@ async def _covered(
         Query(description="`app`: all processes; `local`: this one alone. Default: app, if it knows of other ones."),
     ] = None,
 ) -> Covered:
+    return covered_by(here, scope)
+
+
+def covered_by(here: ApiContext, scope: Scope | None) -> Covered:
+    """Return what a request covers that asks for this scope."""
     says = _fleet(here)
     found = scope or (Scope.APP if len(says) > 1 else Scope.LOCAL)
     return Covered(says if found is Scope.APP else says[:1], found)

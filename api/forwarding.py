@@ -20,6 +20,7 @@ from snapreplay.service.control.protocol import Operation
 FORWARD_SECONDS = 5.0
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 BEGUN_MAX = 1000
+READS_MAX = 16  # connections, each with a file
 Begun = tuple[Process, Operation]
 
 
@@ -29,6 +30,7 @@ class Forwarder:
     def __init__(self, headers: Callable[[], Mapping[str, str]] = dict) -> None:
         """Take `headers`, which makes those that all processes of the app ask for."""
         self._headers = headers
+        self._reading = asyncio.Semaphore(READS_MAX)
         self.begun: OrderedDict[str, tuple[str, Operation]] = OrderedDict()
 
     async def ask(self, process: Process, path: str, body: Mapping[str, object] | None = None) -> Begun:
@@ -60,6 +62,24 @@ class Forwarder:
         while len(self.begun) > BEGUN_MAX:
             self.begun.popitem(last=False)
         return process, operation
+
+    async def read(self, process: Process, target: str) -> tuple[int, bytes]:
+        """Ask this process for something; return the status code and the body of its answer.
+
+        Raises:
+            ProblemError: it does not answer.
+        """
+        try:
+            async with (
+                asyncio.timeout(FORWARD_SECONDS),
+                self._reading,
+                asked(process.url or "", "GET", target, self._headers()) as answer,
+            ):
+                return answer.status, await whole(answer, ANSWER_BYTES_MAX)
+        except TimeoutError:
+            raise problems.owner_away(process, f"it has not answered for {FORWARD_SECONDS:.0f} s") from None
+        except NoAnswer as error:
+            raise problems.owner_away(process, str(error)) from error
 
     async def ask_all(
         self, wanted: Sequence[tuple[Process, Mapping[str, object]]], path: str

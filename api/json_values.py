@@ -1,4 +1,4 @@
-"""Stored values as JSON. Bytes that are no text are {"base64": "…"}. Pure."""
+"""Shows stored values as JSON. Bytes that are no text are {"base64": "…"}. Pure."""
 
 from __future__ import annotations
 

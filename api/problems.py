@@ -90,6 +90,7 @@ class Problem(Model):
     partition_count: int | None = None
     operation_id: str | None = None
     phase: str | None = None
+    partitions: tuple[int, ...] | None = None
     errors: tuple[FieldError, ...] | None = None
 
 

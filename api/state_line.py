@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from contextlib import suppress
 
 from snapreplay.service.clock import boot_seconds
@@ -57,20 +58,22 @@ class StateLine:
             with suppress(OSError, asyncio.IncompleteReadError):
                 while True:
                     (size,) = wire.LENGTH.unpack(await reader.readexactly(wire.LENGTH.size))
-                    asked = wire.asked(await reader.readexactly(size))
+                    encoded = await reader.readexactly(size)
+                    began = time.thread_time()  # of this thread alone: by the clock, a busy machine would end all reads
+                    asked = wire.asked(encoded)
                     answer = self._answer(asked)
                     if answer is None:
                         self._keep(self._loop.create_task(self._answer_later(asked, writer)))
                     else:
                         writer.write(answer)
-                        await writer.drain()
+                    self._charge(began)
+                    await writer.drain()
                     await self._share()
         finally:
             writer.transport.abort()
 
     def _answer(self, asked: wire.Asked, *, is_last: bool = False) -> bytes | None:
         """Answer now; None: not yet, or nobody waits any more."""
-        began = self._loop.time()
         if boot_seconds() > asked.expires_at:
             return b""
         try:
@@ -83,17 +86,21 @@ class StateLine:
             answer = wire.Refused.because(error)
             if answer.error == wire.DEFECT:
                 log.exception("a state could not be read")
-        encoded = wire.frame(wire.Answered(asked.id, answer))
-        now = self._loop.time()
-        self._free_at = max(self._free_at, now) + IDLE_TIMES * (now - began)
-        return encoded
+        return wire.frame(wire.Answered(asked.id, answer))
+
+    def _charge(self, began: float) -> None:
+        """Note how long was read."""
+        spent_seconds = time.thread_time() - began
+        self._free_at = max(self._free_at, self._loop.time()) + IDLE_TIMES * spent_seconds
 
     async def _answer_later(self, asked: wire.Asked, writer: asyncio.StreamWriter) -> None:
         until = asked.expires_at - READ_SECONDS + BATCH_SECONDS
         answer = None
         while answer is None:
             await asyncio.sleep(LOOK_SECONDS)
+            began = time.thread_time()
             answer = self._answer(asked, is_last=boot_seconds() > until)
+            self._charge(began)
         with suppress(OSError):
             writer.write(answer)
             await writer.drain()

@@ -1,4 +1,4 @@
-"""What may be wrong with a read of a state, as problem documents."""
+"""Makes problem documents of what is wrong with a read of a state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from snapreplay.service.control.state_reads import (
     NoMap,
     NotRead,
     NotReadable,
-    PartRead,
     ReadLate,
     UnknownMap,
     WrongRead,
@@ -28,7 +27,7 @@ LATE = ProblemKind("read-late", 503, "The state was not read in time")
 
 OF_A_RANGE = (
     *(UNKNOWN_STORE, problems.UNKNOWN_PARTITION, problems.NOT_HERE, NO_MAP, NOT_REACHED, problems.INVALID),
-    *(NOT_READABLE, LATE, problems.BUSY_LINE, problems.NOT_REACHED),
+    *(NOT_READABLE, problems.OWNER_AWAY, LATE, problems.BUSY_LINE, problems.NOT_REACHED),
 )
 """What a read may be answered with."""
 OF_A_KEY = (NO_KEY, *OF_A_RANGE)
@@ -63,18 +62,17 @@ def wrong(where: str, why: str) -> ProblemError:
     return ProblemError(problems.INVALID, f"{where}: {why}", errors=(FieldError(where=where, message=why),))
 
 
-def not_found(parts: Sequence[PartRead], not_read: Sequence[NotRead]) -> ProblemError:
+def not_found(read: Sequence[int], not_read: Sequence[NotRead]) -> ProblemError:
     """Make the error for a key that was not found: it is not there, or that is not known."""
-    asked = ", ".join(f"partition {each.at.partition} at batch {each.at.batch}" for each in parts[:5])
-    more = f" and {len(parts) - 5} more" if len(parts) > 5 else ""
     if not not_read:
-        partition = parts[0].at.partition if len(parts) == 1 else None
-        return ProblemError(NO_KEY, f"the store does not have the key: {asked}{more}", partition=partition)
+        asked = f"{counted(len(read), 'partition')} {'was' if len(read) == 1 else 'were'} read"
+        return ProblemError(NO_KEY, f"the key is not in the store: {asked}", partitions=tuple(read))
     missing = "; ".join(f"partition {each.partition}: {each.reason}" for each in not_read[:5])
     missing += f"; and {len(not_read) - 5} more" if len(not_read) > 5 else ""
     return ProblemError(
         NOT_READABLE,
         f"the key was not found, but {counted(len(not_read), 'partition')} could not be read: {missing}",
+        partitions=tuple(read),
         headers=_SOON,
         hint="GET /restore-status says what they are doing, and which process owns them",
     )
@@ -82,7 +80,7 @@ def not_found(parts: Sequence[PartRead], not_read: Sequence[NotRead]) -> Problem
 
 def _not_readable(error: NotReadable) -> ProblemError:
     if error.phase is None:
-        hint = "GET /restore-status names the process that owns it: ask that one"
+        hint = "GET /restore-status?scope=app names the process that owns it, if one is known"
         return ProblemError(problems.NOT_HERE, error.message, partition=error.partition, hint=hint)
     hint = f"GET /restore-status says how far it is; it is {error.phase}"
     return ProblemError(

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
-from typing import Annotated
+from typing import Annotated, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from snapreplay.api import state_problems, state_views, views
+from snapreplay.api.answers import context_of
+from snapreplay.api.fleet_routes import covered_by
+from snapreplay.api.fleet_views import Scope
+from snapreplay.api.state_forwarding import Asked, first, gather, newest, who_has
+from snapreplay.api.state_views import PATH, StateEntries, StateValues
 from snapreplay.errors import RetryableError, UsageError
-from snapreplay.service.control.state_reads import ENTRIES_MAX, NotRead, ReadKey, ReadRange, StateAnswer, StateRead
+from snapreplay.service.control.state_reads import ENTRIES_MAX, NotReadable, ReadKey, ReadRange, StateAnswer, StateRead
 
+T = TypeVar("T", StateValues, StateEntries)
 ROUTER = APIRouter(tags=["state"], generate_unique_id_function=attrgetter("name"))
-PATH = "/api/v1/state/"
-TEXT_CHARS_MAX = 65_536
 PARTITION_MAX = 2**31 - 1
 BATCH_MAX = 2**53 - 1
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
@@ -25,24 +31,18 @@ Stale = Annotated[bool, Query(description="Whether a warm copy may answer where 
 MinBatch = Annotated[
     int, Query(ge=0, le=BATCH_MAX, description="Wait for this batch of the partition, for at most 1.5 s.")
 ]
+AskedScope = Annotated[
+    Scope | None,
+    Query(description="`local`: this process alone; else a partition that it does not own is read where it is."),
+]
 KeyText = Annotated[
     str,
-    Path(
-        max_length=TEXT_CHARS_MAX,
-        description="A str as it is, an int in digits, bytes in base64, a tuple as a JSON array; percent-encoded.",
-    ),
+    Path(description="A str as it is, an int in digits, bytes in base64, a tuple as a JSON array; percent-encoded."),
 ]
-PrefixText = Annotated[str | None, Query(max_length=TEXT_CHARS_MAX, description="Keys that begin with it.")]
-FromText = Annotated[str | None, Query(alias="from", max_length=TEXT_CHARS_MAX, description="The first key.")]
-ToText = Annotated[str | None, Query(alias="to", max_length=TEXT_CHARS_MAX, description="Keys before this one.")]
-AfterText = Annotated[
-    str | None, Query(max_length=TEXT_CHARS_MAX, description="`next_after` of the entries before: those behind it.")
-]
-
-
-def owns(path: str) -> bool:
-    """Say whether it is a path to entries: its answer is never given again."""
-    return path.startswith(PATH)
+PrefixText = Annotated[str | None, Query(description="Keys that begin with it.")]
+FromText = Annotated[str | None, Query(alias="from", description="The first key.")]
+ToText = Annotated[str | None, Query(alias="to", description="Keys before this one.")]
+AfterText = Annotated[str | None, Query(description="`next_after` of the entries before: those behind it.")]
 
 
 @ROUTER.get(
@@ -54,12 +54,13 @@ async def get_key(
     *,
     request: Request,
     store: Store,  # noqa: ARG001 - read from the bytes of the path, as the key
-    key: KeyText,  # noqa: ARG001
+    key: KeyText,  # noqa: ARG001 - the same
     partition: Annotated[
         int | None, Query(ge=0, le=PARTITION_MAX, description="If left out, all that are here are asked.")
     ] = None,
     stale: Stale = False,
     min_batch: MinBatch = 0,
+    scope: AskedScope = None,
 ) -> Response:
     """Look a key up as of the last committed batch of its partition. Which one that is only the app knows: without
     `partition` all are asked, and the answer has each that has the key."""
@@ -67,11 +68,11 @@ async def get_key(
         why = "it counts the batches of one partition: say which by `partition`"
         raise state_problems.wrong("query.min_batch", why)
     asked_store, asked_key = _raw(request)
-    answer = await _read(request, ReadKey(asked_store, asked_key, partition, stale, min_batch))
-    not_read = [*answer.not_read, *_elsewhere(answer)] if partition is None else []
-    if not any(each.items for each in answer.parts):
-        raise state_problems.not_found(answer.parts, not_read)
-    return views.answer(state_views.values(asked_store, answer.parts, not_read))
+    read = ReadKey(asked_store, asked_key, partition, stale, min_batch)
+    values = await (_everywhere if partition is None else _value)(request, read, scope)
+    if not values.items:
+        raise state_problems.not_found(values.read, values.not_read)
+    return views.answer(values)
 
 
 @ROUTER.get(
@@ -91,6 +92,7 @@ async def list_entries(  # noqa: PLR0913 - a part of the request each
     limit: Annotated[int, Query(ge=1, le=ENTRIES_MAX, description="Entries of this answer, at most.")] = 100,
     stale: Stale = False,
     min_batch: MinBatch = 0,
+    scope: AskedScope = None,
 ) -> Response:
     """List entries of a partition, all of the same committed batch: of an ordered map in the order of their keys, of
     another one in no order. `prefix`, `from` and `to` are for ordered maps. A later page may be of a later batch."""
@@ -101,8 +103,8 @@ async def list_entries(  # noqa: PLR0913 - a part of the request each
     except UnicodeDecodeError:
         raise state_problems.wrong("query", "it is not UTF-8, percent-encoded") from None
     read = ReadRange(asked_store, partition, prefix, start, end, after, limit, stale, min_batch)
-    answer = await _read(request, read)
-    return views.answer(state_views.entries(asked_store, answer.parts[0], answer.partition_count))
+    shown = partial(_entries, asked_store)
+    return views.answer(await _one(request, read, scope, state_views.StateEntries, shown))
 
 
 def _raw(request: Request) -> tuple[str, str]:
@@ -117,6 +119,47 @@ def _raw(request: Request) -> tuple[str, str]:
     return store, key
 
 
+async def _value(request: Request, read: ReadKey, scope: Scope | None) -> StateValues:
+    """Look a key up in one partition."""
+    return await _one(request, read, scope, StateValues, partial(_values, read))
+
+
+async def _everywhere(request: Request, read: ReadKey, scope: Scope | None) -> StateValues:
+    """Look a key up in all partitions of this process, and unless it is asked for itself alone, in all others."""
+    answer = await _read(request, read)
+    here = _values(read, answer)
+    others = [number for number in range(answer.partition_count) if number not in here.read]
+    if scope is Scope.LOCAL:
+        return here
+    own = {each.partition: each for each in answer.not_read}
+    wanted = others if read.is_stale_allowed else [number for number in others if number not in own]
+    found = await gather(await _asked(request, scope), wanted, is_stale_allowed=read.is_stale_allowed)
+    not_read = {each.partition: own.get(each.partition, each) for each in found.not_read}
+    not_read |= {number: each for number, each in own.items() if number not in found.read}
+    items = newest([*here.items, *found.items])
+    all_read = tuple(sorted({*here.read, *found.read}))
+    return StateValues(read.store, read.key, tuple(items), all_read, tuple(not_read[n] for n in sorted(not_read)))
+
+
+async def _one(
+    request: Request, read: StateRead, scope: Scope | None, kind: type[T], shown: Callable[[StateAnswer], T]
+) -> T:
+    """Read one partition: here, or else where it is."""
+    try:
+        return shown(await request.app.state.states.read(read))
+    except NotReadable as error:
+        is_elsewhere = error.phase is None or read.is_stale_allowed
+        if scope is Scope.LOCAL or not is_elsewhere:
+            raise state_problems.of(error) from error
+        asked = await _asked(request, scope)
+        others = who_has(asked.covered, error.partition, is_stale_allowed=read.is_stale_allowed)
+        if not others:
+            raise state_problems.of(error) from error
+        return await first(asked, others, kind)
+    except (UsageError, RetryableError) as error:
+        raise state_problems.of(error) from error
+
+
 async def _read(request: Request, read: StateRead) -> StateAnswer:
     try:
         answer: StateAnswer = await request.app.state.states.read(read)
@@ -125,8 +168,19 @@ async def _read(request: Request, read: StateRead) -> StateAnswer:
     return answer
 
 
-def _elsewhere(answer: StateAnswer) -> list[NotRead]:
-    """List the partitions that are not here."""
-    here = {each.at.partition for each in answer.parts} | {each.partition for each in answer.not_read}
-    others = sorted(set(range(answer.partition_count)) - here)
-    return [NotRead(number, None, "another process owns it, or nobody yet") for number in others]
+async def _asked(request: Request, scope: Scope | None) -> Asked:
+    """Return the request as it is passed on. Only now the status is asked for: a read that is answered here needs
+    none."""
+    here = await context_of(request)
+    given = [each for each in request.scope["query_string"].split(b"&") if each and not each.startswith(b"scope=")]
+    target = request.scope["raw_path"] + b"?" + b"&".join([*given, b"scope=local"])
+    return Asked(here.forwarder, covered_by(here, scope), target.decode())
+
+
+def _values(read: ReadKey, answer: StateAnswer) -> StateValues:
+    numbers = tuple(each.at.partition for each in answer.parts)
+    return StateValues(read.store, read.key, state_views.values(answer.parts), numbers, answer.not_read)
+
+
+def _entries(store: str, answer: StateAnswer) -> StateEntries:
+    return state_views.entries(store, answer.parts[0], answer.partition_count)

@@ -1,4 +1,4 @@
-"""What HTTP says of the entries of a state."""
+"""Makes the answers of HTTP that show entries of a state."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import msgspec
 
 from snapreplay.api.json_values import shown_value
 from snapreplay.service.control.state_reads import NotRead, PartRead, ReadAt
-from snapreplay.service.control.status import said
+from snapreplay.service.control.status import Count, said
 
+PATH = "/api/v1/state/"
 Key = Annotated[
     Any,
     said("As a URL takes it, but a number for an int and an array for a tuple; bytes are base64.", examples=["ada"]),
@@ -29,8 +30,9 @@ class StateValues(msgspec.Struct, frozen=True):
     """The values of a key: one for each partition that has it."""
 
     store: str
-    key: Key
+    key: Annotated[str, said("As it was asked for.", examples=["ada"])]
     items: tuple[StateValue, ...]
+    read: Annotated[tuple[Count, ...], said("Partitions that were read, also those that do not have the key.")]
     not_read: Annotated[tuple[NotRead, ...], said("Partitions that may have the key, too, and could not be read.")]
 
 
@@ -52,11 +54,10 @@ class StateEntries(ReadAt, frozen=True, kw_only=True):
     partition_count: Annotated[int, said("Of the app.")]
 
 
-def values(store: str, parts: Iterable[PartRead], not_read: Iterable[NotRead]) -> StateValues:
-    """Return the values that were found; at least one."""
-    found = [(each.at, key, stored) for each in parts for key, stored in each.items]
-    shown = tuple(StateValue(**_fields(at), value=shown_value(stored)) for at, _, stored in found)
-    return StateValues(store, _key(found[0][1]), shown, tuple(not_read))
+def values(parts: Iterable[PartRead]) -> tuple[StateValue, ...]:
+    """Return the values that were found."""
+    found = [(each.at, stored) for each in parts for _, stored in each.items]
+    return tuple(StateValue(**_fields(at), value=shown_value(stored)) for at, stored in found)
 
 
 def entries(store: str, part: PartRead, partition_count: int) -> StateEntries:

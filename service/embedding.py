@@ -20,13 +20,17 @@ from snapreplay.errors import (
     UnknownPartition,
     UsageError,
 )
+from snapreplay.service.control.state_reads import NotReadable, Role
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.phase import Phase
+from snapreplay.service.partition.readable import Readable
 from snapreplay.service.partition.runner import PartitionRunner
+from snapreplay.service.partition.standby import Standbys
 from snapreplay.service.ports import Cluster, TopicPartition
 from snapreplay.service.service_control import ServiceControl
+from snapreplay.service.state_reads import find_readable
 from snapreplay.service.topics.reading import reading
-from snapreplay.state.view import View, view_of
+from snapreplay.state.view import Position, View, view_of
 
 log = logging.getLogger("snapreplay")
 
@@ -46,34 +50,44 @@ class Views:
         """Take `partition_count`: of the app; None as long as the cluster was not reached."""
         self._partition_count = partition_count
         self._runners: Runners | None = None
+        self._standbys: Callable[[], Standbys | None] = lambda: None
         self._thread = 0
 
-    def open(self, runners: Runners) -> None:
-        self._runners, self._thread = runners, threading.get_ident()
+    def open(self, runners: Runners, standbys: Callable[[], Standbys | None] = lambda: None) -> None:
+        self._runners, self._standbys, self._thread = runners, standbys, threading.get_ident()
 
     def close(self) -> None:
         self._runners = None
 
-    def view(self, partition: int) -> View[Any]:
-        return view_of(partition, partial(self._look, partition))
+    def view(self, partition: int, *, stale: bool) -> View[Any]:
+        return view_of(
+            partition, partial(self._look, partition, stale=stale), partial(self._position, partition, stale=stale)
+        )
 
     def views(self) -> dict[int, View[Any]]:
         live = [number for number, each in self._mine().items() if each.store is not None]
-        return {number: self.view(number) for number in sorted(live)}
+        return {number: self.view(number, stale=False) for number in sorted(live)}
 
-    def _look(self, partition: int) -> Any:
-        runner = self._mine().get(partition)
-        if runner is not None and runner.store is not None:
-            return runner.store.committed_view()
-        count = self._partition_count()
+    def _look(self, partition: int, *, stale: bool) -> Any:
+        return self._found(partition, stale=stale).store.committed_view()
+
+    def _position(self, partition: int, *, stale: bool) -> Position:
+        found = self._found(partition, stale=stale)
+        return Position(found.last.batch, dict(found.last.positions), found.role is Role.STANDBY, found.age_seconds)
+
+    def _found(self, partition: int, *, stale: bool) -> Readable:
+        runners, count = self._mine(), self._partition_count()
         if type(partition) is not int or partition < 0 or (count is not None and partition >= count):
             raise UnknownPartition(partition, count)
-        raise PartitionNotLive(
-            partition,
-            f"it is {runner.phase.value}" if runner else "another process owns it, or nobody yet",
-            hint="`await service.wait_live()` waits until all partitions of this process are;"
-            " `service.views()` has those that are LIVE here now",
-        )
+        try:
+            return find_readable(runners, self._standbys(), partition, is_stale_allowed=stale)
+        except NotReadable as error:
+            raise PartitionNotLive(
+                partition,
+                error.reason,
+                hint="`await service.wait_live()` waits until all partitions of this process are;"
+                " `service.views()` has those that are LIVE here now",
+            ) from None
 
     def check_open(self) -> None:
         """Raise ServiceClosed if it is not started yet, or stopped."""

@@ -106,22 +106,27 @@ class Service(Generic[S]):
         return self._board.all()
 
     @overload
-    def view(self: Service[MapState[K, V]], partition: int) -> MapView[K, V]: ...
+    def view(self: Service[MapState[K, V]], partition: int, *, stale: bool = False) -> MapView[K, V]: ...
     @overload
-    def view(self: Service[ST], partition: int) -> StoresView[ST]: ...
+    def view(self: Service[ST], partition: int, *, stale: bool = False) -> StoresView[ST]: ...
     @overload
-    def view(self, partition: int) -> View[S]: ...
-    def view(self, partition: int) -> View[Any]:
+    def view(self, partition: int, *, stale: bool = False) -> View[S]: ...
+    def view(self, partition: int, *, stale: bool = False) -> View[Any]:
         """Return the state of a LIVE partition, read-only, as of the last committed batch. You may keep it: each
         access shows the newest batch. For the service's loop only.
 
+        Args:
+            stale: where the partition is not LIVE here, read its warm copy (`standby.replicas`), whose owner may be
+                further. `view.position` says how far the copy is, and how old.
+
         Raises:
-            PartitionNotLive: another process owns the partition, or it is not LIVE yet.
+            PartitionNotLive: another process owns the partition, or it is not LIVE yet; with `stale` its copy here is
+                being loaded, or in the middle of a large batch for a moment.
             UnknownPartition: the app has no such partition.
             ServiceClosed: not started yet, or stopped.
             UsageError: the state is no map, or this is another thread.
         """
-        return self._views.view(partition)
+        return self._views.view(partition, stale=stale)
 
     @overload
     def views(self: Service[MapState[K, V]]) -> dict[int, MapView[K, V]]: ...
@@ -157,7 +162,7 @@ class Service(Generic[S]):
         loop = asyncio.get_running_loop()
         self._background.start()
         self._cluster.hold()
-        self._views.open(lambda: self._runners)
+        self._views.open(lambda: self._runners, lambda: self._supervisor.standbys if self._supervisor else None)
         if self._http is not None:  # the others are told the address
             self._bound = self._http.bind(self.settings.http)
         self._bringing_up = loop.create_task(self._bring_up(), name="bring-up")

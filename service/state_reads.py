@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from snapreplay.app.app import App
@@ -24,6 +24,8 @@ from snapreplay.service.control.state_reads import (
     WrongRead,
 )
 from snapreplay.service.partition.readable import Readable
+from snapreplay.service.partition.runner import PartitionRunner
+from snapreplay.service.partition.standby import Standbys
 from snapreplay.service.runtime.context import Identity
 from snapreplay.service.supervisor import Supervisor
 from snapreplay.state.committed import CommittedView
@@ -83,7 +85,8 @@ class StateReads:
         return self._codecs[store]
 
     def _found(self, supervisor: Supervisor, read: StateRead, number: int) -> tuple[int, Readable]:
-        found = _readable(supervisor, number, is_stale_allowed=read.is_stale_allowed)
+        runners, standbys = supervisor.runners, supervisor.standbys
+        found = find_readable(runners, standbys, number, is_stale_allowed=read.is_stale_allowed)
         if found.last.batch < read.min_batch:
             raise BatchNotReached(number, found.last.batch, read.min_batch)
         return number, found
@@ -126,15 +129,22 @@ class StateReads:
         )
 
 
-def _readable(supervisor: Supervisor, number: int, *, is_stale_allowed: bool) -> Readable:
-    """Return the live state, or else a warm copy; raise NotReadable."""
-    runner = supervisor.runners.get(number)
+def find_readable(
+    runners: Mapping[int, PartitionRunner], standbys: Standbys | None, number: int, *, is_stale_allowed: bool
+) -> Readable:
+    """Return the state of a partition that is LIVE here, or else its warm copy.
+
+    Raises:
+        NotReadable: there is neither, or the copy is being loaded.
+        BatchUnderWay: the copy has a part of a batch, for a moment.
+    """
+    runner = runners.get(number)
     if runner is not None and (found := runner.readable) is not None:
         return found
-    if is_stale_allowed and (copy := supervisor.standbys.readable(number)) is not None:
+    if is_stale_allowed and standbys is not None and (copy := standbys.readable(number)) is not None:
         return copy
     if runner is not None:
-        raise NotReadable(number, runner.phase.value, f"it is {runner.phase.value} here")
+        raise NotReadable(number, runner.phase.value, f"it is {runner.phase.value}")
     raise NotReadable(number, None, "another process owns it, or nobody yet")
 
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from snapreplay.state.map import MapState as MapState
     from snapreplay.state.stores import Stores as Stores
     from snapreplay.state.view import MapView as MapView
+    from snapreplay.state.view import Position as Position
     from snapreplay.state.view import StoresView as StoresView
     from snapreplay.state.view import View as View
 
@@ -82,7 +83,7 @@ _NAMES = {
     "state.contract": "State",
     "state.map": "MapState",
     "state.stores": "Stores",
-    "state.view": "MapView StoresView View",
+    "state.view": "MapView Position StoresView View",
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
 

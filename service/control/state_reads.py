@@ -78,7 +78,7 @@ class ReadAt(msgspec.Struct, frozen=True):
 
 
 class PartRead(msgspec.Struct, frozen=True):
-    """What was found in one partition: decoded keys, and values as they are stored."""
+    """The entries found in one partition: decoded keys, and values as they are stored."""
 
     at: ReadAt
     items: tuple[tuple[Any, bytes], ...]

@@ -28,6 +28,7 @@ from snapreplay.snapshots.log.place import seals_of
 from snapreplay.snapshots.log.reading import Reading, Slice, Source
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import Digest, wrong_stores
+from snapreplay.state.steps import Steps, all_of
 
 _NOT_ARRIVED = (CodeChanged, DigestMismatch, OutputsDiffer, ReplayFailed, InputDiffers)
 
@@ -225,14 +226,15 @@ class _Way:
                 self._failure = error
 
     def _applied(self, step: Step) -> Reading[None]:
-        tally, store, sent = self._tally, self._store, None
+        tally, store = self._tally, self._store
         self._at(None)
-        if self._replay is None:
-            yield from apply_changes(step, store)
-            store.stream_time_ms = step.increment.stream_time_ms
-        else:
+        if self._replay is not None:
             sent = yield from self._replayed(self._replay, step)
-        yield from self._comparison.batch(step, sent)
+            yield from self._comparison.batch(step, sent)
+        elif len(step.changes) > 1 or step.unread:
+            yield from self._changed(step)
+        else:
+            all_of(self._changed(step))  # without a pause: who reads the store meanwhile never finds a part of it
         self._at(step.increment)
         tally.digests, tally.computed = self._comparison.digests, self._comparison.computed
         tally.records += step.increment.record_count
@@ -247,6 +249,11 @@ class _Way:
             records_replayed=tally.records if self._replay else 0,
             entries=store.digest.count if store.digest is not None else 0,
         )
+
+    def _changed(self, step: Step) -> Steps[None]:
+        yield from apply_changes(step, self._store)
+        self._store.stream_time_ms = step.increment.stream_time_ms
+        yield from self._comparison.batch(step, None)
 
     def _replayed(self, replay: Replay, step: Step) -> Reading[dict[str, int]]:
         """Replay a batch; a refusal by code of another version than the batch's says that the code changed."""

@@ -4,8 +4,9 @@ batch. Pure."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from snapreplay.errors import UsageError
 from snapreplay.state.keys import K
 from snapreplay.state.map import MapState
 
@@ -17,10 +18,34 @@ Look = Callable[[], Any]
 an object with a mapping for each map of the state."""
 
 
-def view_of(partition: int, look: Look) -> View[Any]:
+class Position(NamedTuple):
+    """The place of a state in the history of its partition.
+
+    Attributes:
+        batch: the last committed one that is in it.
+        offsets: input topic → all records before this offset are in it.
+        is_copy: it is a warm copy, whose owner may be further.
+        age_seconds: of a copy: since it was known to be as new as the log; else 0.
+    """
+
+    batch: int
+    offsets: Mapping[str, int]
+    is_copy: bool
+    age_seconds: float
+
+
+At = Callable[[], Position]
+"""Gives the position at the moment of the call. Raises as `Look`."""
+
+
+def _nowhere() -> Position:
+    raise UsageError("this view has no position: it is of no running service")
+
+
+def view_of(partition: int, look: Look, at: At = _nowhere) -> View[Any]:
     """Make the kind of view that this state has. Raises what `look` raises."""
     kind: type[View[Any]] = MapView if isinstance(look(), Mapping) else StoresView
-    return kind(partition, look)
+    return kind(partition, look, at)
 
 
 class View(Generic[S]):
@@ -30,9 +55,15 @@ class View(Generic[S]):
         partition: whose state it is.
     """
 
-    def __init__(self, partition: int, look: Look) -> None:
+    def __init__(self, partition: int, look: Look, at: At = _nowhere) -> None:
         self.partition = partition
         self._look = look
+        self._at = at
+
+    @property
+    def position(self) -> Position:
+        """The position of the state now. Without an `await` in between, what is read next is of the same batch."""
+        return self._at()
 
 
 class MapView(View[MapState[K, V]], Mapping[K, V]):
@@ -78,7 +109,7 @@ class MapView(View[MapState[K, V]], Mapping[K, V]):
 
 class StoresView(View[S]):
     """A state of several maps: `view.items` is the `MapView` of its map `items`. `view.of(lambda s: s.items)` is the
-    same with the types of that map, also where the map is named `of` or `partition`."""
+    same with the types of that map, also where the map is named `of`, `partition` or `position`."""
 
     def __getattr__(self, name: str) -> MapView[Any, Any]:
         if name.startswith("_"):
@@ -92,7 +123,7 @@ class StoresView(View[S]):
 
     def _map(self, name: str) -> MapView[Any, Any]:
         getattr(self._look(), name)  # or it has none of this name
-        return MapView(self.partition, lambda: getattr(self._look(), name))
+        return MapView(self.partition, lambda: getattr(self._look(), name), self._at)
 
 
 class _Names:

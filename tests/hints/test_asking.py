@@ -19,6 +19,7 @@ from snapreplay.api.guard import Hosts, allowed_hosts
 from snapreplay.api.limits import connections_max
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.protocol import Look
+from snapreplay.service.control.state_reads import NotRead, NotReadable, ReadLate, StateAnswer, StateRead
 from snapreplay.snapshots.proof.level import Level
 from tests.api.conftest import control, served, url
 from tests.api.test_owners import both
@@ -245,3 +246,44 @@ def test_the_command_that_is_named_answers(monkeypatch, control, url, wrong):
     (named,) = re.findall(r"hint: (?:see )?`(snapreplay [a-z -]+)`", refused.stderr)
     answer = typed(named.split()[1:])
     assert answer.exit_code == 0, answer.output
+
+
+REFUSED_READS: dict[str, tuple[StateAnswer | SnapreplayError, str]] = {
+    "being restored": (NotReadable(1, "loading", "it is loading"), "GET /restore-status"),
+    "of another process": (NotReadable(5, None, "another process owns it"), "GET /restore-status?scope=app"),
+    "not known": (StateAnswer((), (NotRead(1, "loading", "it is loading"),), 1), "GET /restore-status"),
+    "late": (ReadLate(2.0), "GET /healthz"),
+}
+
+
+@carries_out("api/state_problems.py::_not_readable", "api/state_problems.py::not_found", "api/state_problems.py::of")
+@pytest.mark.parametrize("name", REFUSED_READS)
+def test_of_what_cannot_be_read_the_path_that_is_named_tells(name):
+    """What the partition does, who owns it, whether the process is frozen. The other hints are facts."""
+    outcome, named = REFUSED_READS[name]
+    control = FakeControl()
+
+    def read(wanted: StateRead) -> StateAnswer:
+        if isinstance(outcome, SnapreplayError):
+            raise outcome
+        return outcome
+
+    control.reading = read
+    source = Local(control)
+    http = TestClient(create_app(source, states=source, now=lambda: NOW))
+    hint = http.get("/api/v1/state/default/ada").json()["hint"]
+    assert named in hint
+    assert ask(http, hint) == 200
+
+
+@carries_out("api/cli/client.py::_segment")
+def test_a_key_of_bytes_is_given_in_base64(control, url):
+    """A command line of bytes that are no text is refused; their base64 is read."""
+    control.reading = lambda read: StateAnswer((), (), 0)
+    with client.Client(url) as asking:
+        with pytest.raises(SnapreplayError, match="not UTF-8") as refused:
+            asking.state_key("default", "\udcff")
+        assert "base64" in refused.value.hint
+        with pytest.raises(SnapreplayError, match="the key is not in the store"):
+            asking.state_key("default", "/w==")
+    assert [each.key for each in control.reads] == ["/w=="]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kafka
 
 
 @carries_out(
-    "service/embedding.py::Views._look", "service/embedding.py::Views._mine", "service/embedding.py::Views.check_open"
+    "service/embedding.py::Views._found", "service/embedding.py::Views._mine", "service/embedding.py::Views.check_open"
 )
 async def test_a_view_is_read_when_it_is_there_in_its_loop(stage, unique):
     """Each refusal says where and when instead: inside of `running`, after `wait_live`, in an `async def`."""

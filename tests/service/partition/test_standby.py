@@ -1,6 +1,8 @@
 """A warm copy of one partition: it follows the owner, and is handed over whole or not at all."""
 
 import asyncio
+from collections import Counter
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -9,14 +11,17 @@ import pytest
 from snapreplay.errors import DamagedError
 from snapreplay.service.config.groups import ChangelogSettings, StandbySettings
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control.state_reads import BatchUnderWay
+from snapreplay.service.control.state_reads import BatchUnderWay, NotReadable
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.warm_copy import WarmCopy
+from snapreplay.service.live import committer
 from snapreplay.service.partition.standby import Standby, replicas_of
 from snapreplay.service.recovery import follower
 from snapreplay.service.recovery.examine import Examiner
 from snapreplay.snapshots.log import by_changes
+from snapreplay.service.runtime import cooperative
+from snapreplay.snapshots.format.changes import split_changes
 from tests.support import apps
 from tests.support.in_memory import virtual
 from tests.support.stage import until
@@ -263,3 +268,54 @@ async def test_a_copy_whose_increment_is_another_one_by_now_is_restored_in_full(
     await two.phase("live")
     assert two.status.restore.warm is None
     await bench.assert_exactly_once(two)
+
+
+@pytest.mark.parametrize("part_bytes", [900_000, 200], ids=["in one record", "in several records"])
+@virtual
+async def test_a_reader_sees_whole_batches_only(bench, monkeypatch, part_bytes):
+    """At each pause while the copy is loaded and follows: what a batch has, or nothing. In the end it is the newest."""
+    monkeypatch.setattr(cooperative, "YIELD_AFTER_SECONDS", -1.0)
+    monkeypatch.setattr(committer, "split_changes", partial(split_changes, record_bytes_max=part_bytes))
+    seen: Counter[str] = Counter()
+
+    def look():
+        try:
+            found = copied.standby.readable()
+        except BatchUnderWay:
+            seen["under way"] += 1
+        except NotReadable:
+            seen["loading"] += 1
+        else:
+            counts = sum(account["n"] for account in found.store.committed_view().values())
+            assert counts == sum(found.last.positions.values()), f"batch {found.last.batch}"
+            seen["whole"] += 1
+
+    async def pause():
+        look()
+        await asyncio.sleep(0)
+
+    one = await live(bench)
+    await bench.feed(40)
+    await one.position(40)
+    copied = Copied(await bench.context("two"))
+    monkeypatch.setattr(cooperative, "pause", pause)
+    await copied.warm(one.status.batch)
+    await bench.feed(40)
+    await one.position(80)
+    await copied.warm(one.status.batch)
+    found = copied.standby.readable()
+    assert (found.last.batch, found.role, found.age_seconds <= 1.0) == (one.status.batch, "standby", True)
+    assert seen["whole"]
+    assert bool(seen["under way"]) == (part_bytes < 10_000), seen
+    await copied.standby.end()
+
+
+@virtual
+async def test_a_copy_that_starts_over_shows_nothing(bench):
+    """Whoever reads it hears that it is being loaded."""
+    _, copied = await followed(bench)
+    copied.standby.readable()
+    copied.standby._failed(DamagedError("a changes record is damaged"))
+    with pytest.raises(NotReadable, match="is being loaded"):
+        copied.standby.readable()
+    await copied.standby.end()

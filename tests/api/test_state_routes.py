@@ -1,0 +1,151 @@
+"""The routes to entries: every answer, and every bad input that they can meet, with a control that has no state."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from snapreplay.api.link import COMMANDS_MAX
+from snapreplay.errors import UnknownPartition
+from snapreplay.service.control.protocol import TooManyCommands
+from snapreplay.service.control.state_reads import (
+    BatchNotReached,
+    NoMap,
+    NotRead,
+    NotReadable,
+    PartRead,
+    ReadAt,
+    ReadKey,
+    ReadLate,
+    ReadRange,
+    Role,
+    StateAnswer,
+    UnknownMap,
+    WrongRead,
+)
+from tests.api.test_routes import problem
+
+AT = ReadAt(0, 60, {"payments": 500}, 130, Role.OWNER, 0.0, "", "p1", "host-a")
+VALUE = msgspec.msgpack.encode({"n": 5, "raw": b"\xff", "text": b"tea"})
+FOUND = PartRead(AT, (("ada", VALUE),))
+
+
+def answering(control, *parts, not_read=(), count=1):
+    control.reading = lambda _: StateAnswer(parts, not_read, count)
+
+
+def refusing(control, error):
+    def refuse(_):
+        raise error
+
+    control.reading = refuse
+
+
+def test_a_value_says_which_state_it_is_from(client, control):
+    """Batch, positions, owner and who answers; bytes are text or base64, as `tail` shows them."""
+    answering(control, FOUND)
+    found = client.get("/api/v1/state/default/ada").json()
+    assert (found["store"], found["key"], found["read"], found["not_read"]) == ("default", "ada", [0], [])
+    (item,) = found["items"]
+    assert item.pop("value") == {"n": 5, "raw": {"base64": "/w=="}, "text": "tea"}
+    assert item == msgspec.to_builtins(AT)
+    assert client.head("/api/v1/state/default/ada").content == b""
+
+
+KEYS = {
+    "a/b": "a/b", "a%2Fb": "a/b", "": "", "a%20b+c": "a b+c", "%00": "\0", "%252F": "%2F", "a%3Fb%23": "a?b#",
+    "%5B%22tea%22,7%5D": '["tea",7]', "dGVh=": "dGVh=", "x/": "x/", "/x": "/x", "k" * 30_000: "k" * 30_000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", KEYS, ids=range(len(KEYS)))
+def test_the_key_is_read_from_the_bytes_of_the_path(client, control, path):
+    """Whatever is in it, encoded or not."""
+    answering(control, FOUND)
+    assert client.get(f"/api/v1/state/default/{path}").status_code == 200
+    assert control.reads == [ReadKey("default", KEYS[path])]
+
+
+@pytest.mark.parametrize("path", ["default/%FF", "default/%ED%A0%80", "default/%zz", "default/%", "%FF/ada", "%FF"])
+def test_a_path_that_is_not_utf8_is_refused(client, control, path):
+    """It would otherwise be read as another key, with replaced characters."""
+    answering(control, FOUND)
+    problem(client.get(f"/api/v1/state/{path}?partition=0"), 422, "invalid-request")
+    assert control.reads == []
+
+
+def test_a_query_that_is_not_utf8_is_refused(client, control):
+    """The same of bounds."""
+    answering(control, FOUND)
+    problem(client.get("/api/v1/state/default?partition=0&prefix=%FF"), 422, "invalid-request")
+    assert control.reads == []
+
+
+WRONG = ["", "?partition=-1", "?partition=x", "?partition=0&limit=0", "?partition=0&limit=1001", "?partition=0&stale=2",
+         "?partition=0&min_batch=-1", "?partition=0&scope=all"]  # fmt: skip
+
+
+@pytest.mark.parametrize("query", WRONG, ids=range(len(WRONG)))
+def test_a_page_with_a_wrong_part_is_refused(client, control, query):
+    """Nothing is read."""
+    answering(control, FOUND)
+    problem(client.get(f"/api/v1/state/default{query}"), 422, "invalid-request")
+    assert control.reads == []
+
+
+def test_a_page_asks_for_what_the_query_says(client, control):
+    """Every part of it; and says where the next page begins."""
+    answering(control, PartRead(AT, (((b"\xff", 7), VALUE), ((b"tea", 8), VALUE)), next_after='["dGVh",8]'), count=4)
+    query = {"partition": 3, "prefix": "[]", "from": "a", "to": "ö&", "after": "+", "limit": 2, "min_batch": 9}
+    found = client.get("/api/v1/state/holds", params={**query, "stale": True}).json()
+    assert control.reads == [ReadRange("holds", 3, "[]", "a", "ö&", "+", 2, True, 9)]
+    assert [each["key"] for each in found["items"]] == [["/w==", 7], ["dGVh", 8]]
+    assert (found["next_after"], found["partition_count"], found["batch"]) == ('["dGVh",8]', 4, 60)
+
+
+def test_a_key_that_nobody_has_is_only_absent_where_all_were_read(client, control):
+    """Else it is not known: 503 names what was not read. Found is found, with what was not."""
+    nothing = PartRead(AT, ())
+    answering(control, nothing)
+    assert problem(client.get("/api/v1/state/default/x"), 404, "key-not-found")["partitions"] == [0]
+    answering(control, nothing, not_read=(NotRead(1, "loading", "it is loading"),), count=3)
+    document = problem(client.get("/api/v1/state/default/x"), 503, "partition-not-readable")
+    assert "partition 1: it is loading; partition 2: nobody is known to own it" in document["detail"]
+    document = problem(client.get("/api/v1/state/default/x?scope=local"), 503, "partition-not-readable")
+    assert "partition 2" not in document["detail"]
+    answering(control, FOUND, not_read=(NotRead(1, "loading", "it is loading"),), count=2)
+    assert client.get("/api/v1/state/default/x").json()["not_read"][0]["phase"] == "loading"
+
+
+REFUSED = {
+    "unknown-store": (404, UnknownMap(("carts", "items"))),
+    "state-not-a-map": (409, NoMap()),
+    "invalid-request": (422, WrongRead("path.key", "the keys of this store are int: write it in digits, such as 7")),
+    "unknown-partition": (404, UnknownPartition(9, 6)),
+    "cluster-not-reached": (503, UnknownPartition(0, None)),
+    "partition-not-here": (404, NotReadable(5, None, "another process owns it, or nobody yet")),
+    "partition-not-readable": (503, NotReadable(1, "loading", "it is loading")),
+    "batch-not-reached": (409, BatchNotReached(0, 60, 61)),
+    "read-late": (503, ReadLate(2.0)),
+    "too-many-requests": (503, TooManyCommands(COMMANDS_MAX)),
+    "internal": (500, RuntimeError("secret")),
+}
+
+
+@pytest.mark.parametrize("path", ["default/ada?partition=1", "default?partition=1"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refusal_is_a_problem(client, control, name, path):
+    """One kind for each; a phase that is known is in it."""
+    status, error = REFUSED[name]
+    refusing(control, error)
+    document = problem(client.get(f"/api/v1/state/{path}"), status, name)
+    assert "secret" not in str(document)
+    assert document.get("phase") == ("loading" if name == "partition-not-readable" else None)
+
+
+def test_a_batch_is_of_one_partition(client, control):
+    """Without saying which, a batch cannot be waited for."""
+    answering(control, FOUND)
+    problem(client.get("/api/v1/state/default/ada?min_batch=3"), 422, "invalid-request")
+    assert client.get("/api/v1/state/default/ada?min_batch=3&partition=0").status_code == 200
+    assert control.reads == [ReadKey("default", "ada", 0, False, 3)]
