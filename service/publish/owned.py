@@ -204,7 +204,7 @@ async def commit_increment(
 
 @asynccontextmanager
 async def owned(context: Context, *, begins: bool = False) -> AsyncIterator[Owned]:
-    """Own the partition for the length of the block. After it what was committed in it can be read.
+    """Own the partition for the length of the block. After it everybody can read what was committed in it.
 
     Args:
         begins: for `init`, whose fence may be the first one.
@@ -221,7 +221,8 @@ async def owned(context: Context, *, begins: bool = False) -> AsyncIterator[Owne
             if seen.newer is not None:
                 raise Superseded(seen.newer, context.partition)
             yield Owned(context, producer, epoch, seen.log_start_offset, reader)
-            await _until_readable(context, reader)
+            if not begins:  # who starts a new app too early waits for its genesis
+                await _until_readable(context, reader)
     finally:
         await producer.discard()
 

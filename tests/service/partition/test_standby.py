@@ -19,9 +19,9 @@ from snapreplay.service.live import committer
 from snapreplay.service.partition.standby import Standby, replicas_of
 from snapreplay.service.recovery import follower
 from snapreplay.service.recovery.examine import Examiner
-from snapreplay.snapshots.log import by_changes
 from snapreplay.service.runtime import cooperative
 from snapreplay.snapshots.format.changes import split_changes
+from snapreplay.snapshots.log import by_changes
 from tests.support import apps
 from tests.support.in_memory import virtual
 from tests.support.stage import until
