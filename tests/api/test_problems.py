@@ -8,13 +8,18 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from snapreplay.api import problems
+from snapreplay.api import problems, state_problems
 from snapreplay.api.app import create_app
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.protocol import Silent, TooManyCommands
 from tests.support.fake_control import FakeControl, Local
 
-KINDS = [each for each in vars(problems).values() if isinstance(each, problems.ProblemKind)]
+KINDS = {
+    each
+    for module in (problems, state_problems)
+    for each in vars(module).values()
+    if isinstance(each, problems.ProblemKind)
+}
 
 
 class Broken(FakeControl):
