@@ -59,14 +59,14 @@ class Views:
     def close(self) -> None:
         self._runners = None
 
-    def view(self, partition: int, *, stale: bool) -> View[Any]:
+    def view(self, partition: int, *, stale: bool = False) -> View[Any]:
         return view_of(
             partition, partial(self._look, partition, stale=stale), partial(self._position, partition, stale=stale)
         )
 
     def views(self) -> dict[int, View[Any]]:
         live = [number for number, each in self._mine().items() if each.store is not None]
-        return {number: self.view(number, stale=False) for number in sorted(live)}
+        return {number: self.view(number) for number in sorted(live)}
 
     def _look(self, partition: int, *, stale: bool) -> Any:
         return self._found(partition, stale=stale).store.committed_view()

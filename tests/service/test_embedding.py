@@ -3,12 +3,16 @@
 import asyncio
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from snapreplay.errors import NotLive, PartitionNotLive, ServiceClosed, UnknownPartition, UsageError
+from snapreplay.service.control.state_reads import NotReadable, Role
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.embedding import FailureNews, Views
+from snapreplay.service.partition.readable import Readable
+from snapreplay.state.view import Position
 from tests.support import apps
 from tests.support.deadlines import scaled
 from tests.support.stage import phase
@@ -17,7 +21,13 @@ from tests.support.stage import phase
 def runner(state=None):
     """LIVE with this state, or on its way."""
     live = None if state is None else SimpleNamespace(committed_view=lambda: state)
-    return SimpleNamespace(store=live, phase=Phase.LIVE if live else Phase.LOADING)
+    found = readable(live, Role.OWNER) if live else None
+    return SimpleNamespace(store=live, readable=found, phase=Phase.LIVE if live else Phase.LOADING)
+
+
+def readable(store, role, age_seconds=0.0):
+    last: Any = SimpleNamespace(batch=7, positions={"payments": 9})
+    return Readable(store, last, role, 4, age_seconds)
 
 
 @pytest.fixture
@@ -50,6 +60,27 @@ def test_a_view_follows_its_partition(views, runners):
 def test_views_are_of_what_is_live(views):
     """By number, without those on their way."""
     assert {number: dict(view) for number, view in views.views().items()} == {0: {"a": 1}, 2: {"b": 2}}
+
+
+def test_a_warm_copy_is_shown_to_who_takes_it(views, runners):
+    """Where the partition is not LIVE here; it says how far it is, and how old. While it is loaded there is none."""
+    copy = SimpleNamespace(committed_view=lambda: {"c": 3})
+    copies = {3: readable(copy, Role.STANDBY, 0.4), 0: readable(copy, Role.STANDBY)}
+    standbys: Any = SimpleNamespace(readable=copies.get)
+    views.open(lambda: runners, lambda: standbys)
+    with pytest.raises(PartitionNotLive):
+        views.view(3)
+    view = views.view(3, stale=True)
+    assert (dict(view), view.position) == ({"c": 3}, Position(7, {"payments": 9}, True, 0.4))
+    own = views.view(0, stale=True)
+    assert (dict(own), own.position) == ({"a": 1}, Position(7, {"payments": 9}, False, 0.0))
+
+    def loading(number):
+        raise NotReadable(number, "loading", "its warm copy here is being loaded")
+
+    standbys.readable = loading
+    with pytest.raises(PartitionNotLive, match="its warm copy here is being loaded"):
+        view["c"]
 
 
 @pytest.mark.parametrize(
