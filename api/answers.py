@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay.api import events, page, state_views
-from snapreplay.api.events import Events
+from snapreplay.api.events import StatusEvents
 from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.peers import Peers
 from snapreplay.service.control.protocol import Look, StatusDocument, StatusSource
@@ -83,7 +83,7 @@ class Answers:
 class ApiContext(NamedTuple):
     source: StatusSource
     look: Look
-    events: Events
+    events: StatusEvents
     peers: Peers
     forwarder: Forwarder
     now: Callable[[], datetime]

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from snapreplay import __version__
 from snapreplay.api import examples, page, problems, views
 from snapreplay.api.answers import Answers
-from snapreplay.api.events import Events
+from snapreplay.api.events import StatusEvents
 from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import Guard, Hosts
 from snapreplay.api.peers import Peers
@@ -44,7 +44,7 @@ def create_app(
     hosts: Hosts | None = None,
     *,
     tokens: Tokens = NO_TOKENS,
-    events: Events | None = None,
+    events: StatusEvents | None = None,
     peers: Peers | None = None,
     states: StateSource | None = None,
     now: Callable[[], datetime] = wall_time,
@@ -60,7 +60,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.context = (source, events or Events(), peers or Peers(), Forwarder(tokens.headers), now)
+    app.state.context = (source, events or StatusEvents(), peers or Peers(), Forwarder(tokens.headers), now)
     app.state.states = states
     problems.install(app)
     app.add_middleware(BodyLimit)

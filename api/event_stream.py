@@ -28,7 +28,7 @@ class Ages(NamedTuple):
     status_seconds: float
 
 
-class Told(NamedTuple):
+class ServerEvent(NamedTuple):
     """An event: its name, and its data."""
 
     event: str
@@ -63,7 +63,7 @@ class Parser:
         self._bytes_max = bytes_max
         self._unread = bytearray()
 
-    def feed(self, piece: bytes) -> Iterator[Ages | Told]:
+    def feed(self, piece: bytes) -> Iterator[Ages | ServerEvent]:
         """Read on.
 
         Raises:
@@ -82,14 +82,14 @@ class Parser:
             raise TooLarge(f"an event has more than {self._bytes_max:,} bytes")
 
 
-def _read(block: bytes) -> Ages | Told | None:
+def _read(block: bytes) -> Ages | ServerEvent | None:
     fields: dict[bytes, bytes] = {}
     for line in block.split(b"\n"):
         name, _, value = line.partition(b":")
         fields[name] = value.removeprefix(b" ")
     if b"" in fields:
         return _read_ages(fields[b""])
-    return Told(fields.get(b"event", b"message").decode("utf-8", "replace"), fields.get(b"data", b""))
+    return ServerEvent(fields.get(b"event", b"message").decode("utf-8", "replace"), fields.get(b"data", b""))
 
 
 def _read_ages(comment: bytes) -> Ages | None:

@@ -17,7 +17,7 @@ PIECE_BYTES = 64 * 1024
 PATH = "/api/v1/events"
 
 
-class Events:
+class StatusEvents:
     """The events of one process, the same for all its readers. While it does not `run`, a reader gets the status
     once."""
 

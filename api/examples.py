@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from snapreplay.api import fleet_views, state_views, views
-from snapreplay.api.liveness import State
+from snapreplay.api.liveness import PeerState
 from snapreplay.api.operation_views import joined
 from snapreplay.api.peers import Known
 from snapreplay.service.control.protocol import Check, Look, Operation, OperationPart, ServiceFacts, StatusDocument
@@ -141,7 +141,7 @@ _FLEET = fleet_views.fleet(
     [
         Known(
             _PEER,
-            State.REACHABLE,
+            PeerState.REACHABLE,
             _ago(10),
             "",
             StatusDocument(

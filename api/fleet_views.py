@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from snapreplay.api.liveness import State
+from snapreplay.api.liveness import PeerState
 from snapreplay.api.peers import Known
 from snapreplay.service.control.protocol import Look, StatusDocument
 from snapreplay.service.control.status import Count, PartitionStatus, Seconds, Time, one_of, said
@@ -40,7 +40,7 @@ class Process(msgspec.Struct, frozen=True):
     url: Annotated[str | None, said("Where the others reach it; null: not known, or it advertises no address.")]
     state: Annotated[
         str,
-        one_of(*State),
+        one_of(*PeerState),
         said(
             "Whether it can be asked. `dead`: it seems to be dead; `ended`: it said bye; `wrong_address`: something"
             " else answers there; `self`: it gives this answer."
@@ -59,7 +59,7 @@ class Process(msgspec.Struct, frozen=True):
 
     @property
     def can_be_asked(self) -> bool:
-        return self.state in (State.SELF, State.REACHABLE)
+        return self.state in (PeerState.SELF, PeerState.REACHABLE)
 
 
 class Says(NamedTuple):
@@ -99,7 +99,7 @@ def fleet(look: Look, known: Iterable[Known], boot_seconds: float) -> list[Says]
         instance_id=facts.instance_id,
         host=facts.host,
         url=addresses.get(facts.process_id),
-        state=State.SELF,
+        state=PeerState.SELF,
         since=facts.started_at,
         last_error="",
         is_member=True,
@@ -158,7 +158,7 @@ class Covered(NamedTuple):
     def own(self) -> StatusDocument:
         """The status of the process that answers."""
         document = self.says[0].document
-        assert document is not None  # noqa: S101 - it knows
+        assert document is not None  # noqa: S101 - without one of its own `Here` has refused
         return document
 
 

@@ -13,7 +13,7 @@ REFUSED_SECONDS = 0.15
 listens again within milliseconds."""
 
 
-class State(StrEnum):
+class PeerState(StrEnum):
     """Says whether a process of the group can be asked."""
 
     SELF = "self"
@@ -30,7 +30,7 @@ class Life:
 
     def __init__(self, now: float, suspect_seconds: float) -> None:
         """Take `suspect_seconds`: a peer that is silent for so long seems to be dead."""
-        self.state = State.UNREACHABLE
+        self.state = PeerState.UNREACHABLE
         self.error = "it has not been reached yet"
         self.since = now
         self._suspect_seconds = suspect_seconds
@@ -47,11 +47,11 @@ class Life:
         self._refused_at = None
         if silent_seconds < self._suspect_seconds:
             self._silent_at = now - silent_seconds + self._suspect_seconds
-            self._become(now, State.REACHABLE, "")
+            self._become(now, PeerState.REACHABLE, "")
         elif self._silent_at is not None:
             self._silent_at = min(self._silent_at, now)
-        elif self.state is not State.DEAD:
-            self._become(now, State.UNREACHABLE, f"its service has been silent for {silent_seconds:.1f} s")
+        elif self.state is not PeerState.DEAD:
+            self._become(now, PeerState.UNREACHABLE, f"its service has been silent for {silent_seconds:.1f} s")
 
     def lost(self, now: float, why: str) -> None:
         """Note that it cannot be reached, for now."""
@@ -72,9 +72,9 @@ class Life:
     def ended(self, now: float) -> None:
         """Hear its bye."""
         self._silent_at = self._refused_at = None
-        self._become(now, State.ENDED, "it has ended in good order")
+        self._become(now, PeerState.ENDED, "it has ended in good order")
 
-    def elsewhere(self, now: float, state: State, why: str) -> None:
+    def elsewhere(self, now: float, state: PeerState, why: str) -> None:
         """Note that something else answers there, or that the peer does not know us: nothing is learned of it."""
         self._silent_at = self._refused_at = None
         self._become(now, state, why)
@@ -93,15 +93,15 @@ class Life:
             self._refused_at += seconds
 
     def _note(self, now: float, why: str) -> None:
-        if self.state is State.REACHABLE or self.state in (State.UNREACHABLE, State.WRONG_ADDRESS):
-            self._become(now, State.UNREACHABLE, why)
+        if self.state in (PeerState.REACHABLE, PeerState.UNREACHABLE, PeerState.WRONG_ADDRESS):
+            self._become(now, PeerState.UNREACHABLE, why)
 
     def _suspect(self, now: float, why: str) -> str:
         self._silent_at = self._refused_at = None
-        self._become(now, State.DEAD, why)
+        self._become(now, PeerState.DEAD, why)
         return why
 
-    def _become(self, now: float, state: State, error: str) -> None:
+    def _become(self, now: float, state: PeerState, error: str) -> None:
         if state is not self.state:
             self.since = now
         self.state, self.error = state, error

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 from snapreplay.api.fleet_views import Age, Host, Process, ProcessId, Says
-from snapreplay.api.liveness import State
+from snapreplay.api.liveness import PeerState
 from snapreplay.service.control import protocol
 from snapreplay.service.control.protocol import OperationState
 from snapreplay.service.control.status import said
@@ -18,7 +18,7 @@ from snapreplay.service.control.status import said
 OPERATIONS_MAX = 1000
 JOIN = "+"
 _ENDED = (OperationState.SUCCEEDED, OperationState.SKIPPED, OperationState.FAILED)
-_LEFT_UNDONE = (State.DEAD, State.ENDED)
+_LEFT_UNDONE = (PeerState.DEAD, PeerState.ENDED)
 
 
 class OperationPart(protocol.OperationPart, frozen=True, kw_only=True):

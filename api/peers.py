@@ -14,9 +14,9 @@ from typing import NamedTuple
 import msgspec
 
 from snapreplay.api import event_stream, events
-from snapreplay.api.event_stream import Ages, Parser, Told, TooLarge
+from snapreplay.api.event_stream import Ages, Parser, ServerEvent, TooLarge
 from snapreplay.api.limits import connections_max
-from snapreplay.api.liveness import Life, State
+from snapreplay.api.liveness import Life, PeerState
 from snapreplay.api.peer_client import Answer, ConnectionsRefused, Endpoint, NoAnswer, asked
 from snapreplay.service.clock import boot_seconds, wall_time
 from snapreplay.service.control.protocol import StatusDocument
@@ -40,25 +40,25 @@ class Known(NamedTuple):
     """The knowledge of one peer. `document.made_at` is by our clock; None: it has told nothing that can be read."""
 
     peer: Peer
-    state: State
+    state: PeerState
     since: datetime
     error: str
     document: StatusDocument | None
 
     @property
     def can_be_asked(self) -> bool:
-        return self.state is State.REACHABLE
+        return self.state is PeerState.REACHABLE
 
 
 class Elsewhere(Exception):
     """The address leads to something else, or to a peer that does not know us."""
 
-    def __init__(self, state: State, why: str) -> None:
+    def __init__(self, state: PeerState, why: str) -> None:
         super().__init__(why)
         self.state = state
 
 
-class Follower:
+class PeerFollower:
     """Follows one peer."""
 
     def __init__(
@@ -120,12 +120,12 @@ class Follower:
                     self.life.heard(time.monotonic(), self._silent_seconds)
                 for read in parser.feed(part):
                     match read:
-                        case Told("status", data):
+                        case ServerEvent("status", data):
                             if not is_proven:
                                 self._prove(data)
                                 is_proven, self.document, self._endpoint = True, None, answer.endpoint
                             self._change(data)
-                        case Told("bye") if is_proven:
+                        case ServerEvent("bye") if is_proven:
                             self.life.ended(time.monotonic())
                             return
                         case Ages() if is_proven:
@@ -135,10 +135,10 @@ class Follower:
     def _prove(self, data: bytes) -> None:
         whose = event_stream.whose(data)
         if whose is None:
-            raise Elsewhere(State.WRONG_ADDRESS, "what answers there does not say which process it is")
+            raise Elsewhere(PeerState.WRONG_ADDRESS, "what answers there does not say which process it is")
         if (whose.app_id, whose.process_id) != (self._app_id, self.peer.process_id):
             raise Elsewhere(
-                State.WRONG_ADDRESS, f"process {whose.process_id[:100]} of app {whose.app_id[:100]!r} answers there"
+                PeerState.WRONG_ADDRESS, f"process {whose.process_id[:100]} of app {whose.app_id[:100]!r} answers there"
             )
 
     def _change(self, data: bytes) -> None:
@@ -175,11 +175,11 @@ def _check_status(answer: Answer) -> None:
         case 200:
             return
         case 401:
-            raise Elsewhere(State.UNREACHABLE, "it answers 401: its token is another one (http.token_file)")
+            raise Elsewhere(PeerState.UNREACHABLE, "it answers 401: its token is another one (http.token_file)")
         case 503:
             raise NoAnswer("it answers 503: its service is silent, or it has too many readers")
         case status:
-            raise Elsewhere(State.WRONG_ADDRESS, f"what answers there answers {status}")
+            raise Elsewhere(PeerState.WRONG_ADDRESS, f"what answers there answers {status}")
 
 
 class Peers:
@@ -192,7 +192,7 @@ class Peers:
         silent."""
         self._suspect_seconds = suspect_seconds
         self._suspect = suspect
-        self._followers: dict[str, Follower] = {}
+        self._followers: dict[str, PeerFollower] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._gone: dict[str, tuple[float, Known]] = {}
         self._named: dict[str, datetime] = {}
@@ -225,10 +225,10 @@ class Peers:
             return follower.known._replace(peer=peer)
         since = self._named.setdefault(peer.process_id, wall_time())
         if not peer.url:
-            return Known(peer, State.NO_ADDRESS, since, "it advertises no address", None)
+            return Known(peer, PeerState.NO_ADDRESS, since, "it advertises no address", None)
         is_full = len(self._followers) >= connections_max()
         error = "this process follows as many as it may (ulimit -n)" if is_full else "it has not been asked yet"
-        return Known(peer, State.UNREACHABLE, since, error, None)
+        return Known(peer, PeerState.UNREACHABLE, since, error, None)
 
     def _follow(self, document: StatusDocument, headers: Callable[[], Mapping[str, str]]) -> None:
         self._take_leave(document)
@@ -237,7 +237,7 @@ class Peers:
             if name in self._followers:
                 self._followers[name].peer = peer
             elif peer.url and len(self._followers) < connections_max():
-                follower = Follower(document, peer, self._suspect_seconds, partial(self._suspect, name))
+                follower = PeerFollower(document, peer, self._suspect_seconds, partial(self._suspect, name))
                 self._followers[name] = follower
                 self._tasks[name] = asyncio.create_task(follower.run(headers))
 
@@ -249,7 +249,7 @@ class Peers:
             if urls.get(name) != follower.peer.url:
                 self._tasks.pop(name).cancel()
                 del self._followers[name]
-                if follower.life.state in (State.DEAD, State.UNREACHABLE):
+                if follower.life.state in (PeerState.DEAD, PeerState.UNREACHABLE):
                     self._gone[name] = (time.monotonic(), follower.known)
         self._named = {name: since for name, since in self._named.items() if name in urls}
         here = {each.instance_id for each in document.peers}

@@ -30,7 +30,7 @@ async def serve(arguments: Arguments) -> None:
     states = StateLink(*await asyncio.open_connection(sock=socket.socket(fileno=arguments.states)))
     logging.basicConfig(level=logging.WARNING, handlers=[_ToService(link)], force=True)
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a bad request is the client's matter
-    told = events.Events(link.last)
+    told = events.StatusEvents(link.last)
     tokens = Tokens(arguments.token_file)
     peers = Peers(arguments.suspect_after_ms / 1000, link.suspect)
     app = create_app(

@@ -21,7 +21,7 @@ from snapreplay.service.core.phase import CopyState
 T = TypeVar("T", StateValues, StateEntries)
 
 
-class Asked(NamedTuple):
+class ForwardedRead(NamedTuple):
     """A request as it is passed on, and to whom it may be; `target` with the query that it came with."""
 
     forwarder: Forwarder
@@ -68,7 +68,7 @@ def _is_warm(standbys: Iterable[StandbyStatus], partition: int) -> bool:
     return any((each.partition, each.state) == (partition, CopyState.WARM) for each in standbys)
 
 
-async def first(asked: Asked, processes: Sequence[Process], kind: type[T]) -> T:
+async def first(asked: ForwardedRead, processes: Sequence[Process], kind: type[T]) -> T:
     """Return the first answer of these processes, asked one after the other.
 
     Raises:
@@ -93,7 +93,7 @@ class Gathered(NamedTuple):
     not_read: tuple[NotRead, ...]
 
 
-async def gather(asked: Asked, partitions: Iterable[int], *, is_stale_allowed: bool) -> Gathered:
+async def gather(asked: ForwardedRead, partitions: Iterable[int], *, is_stale_allowed: bool) -> Gathered:
     """Ask those who have these partitions for a key, all at once."""
     shares: dict[str, tuple[Process, set[int]]] = {}
     not_read: list[NotRead] = []
@@ -115,7 +115,7 @@ async def gather(asked: Asked, partitions: Iterable[int], *, is_stale_allowed: b
     return Gathered(tuple(items), read, tuple(each for each in not_read if each.partition not in read))
 
 
-async def _one(asked: Asked, process: Process, wanted: set[int]) -> Gathered:
+async def _one(asked: ForwardedRead, process: Process, wanted: set[int]) -> Gathered:
     """Ask one process; what it says nothing of, it has no more."""
     try:
         answer = await asked.by(process, StateValues)

@@ -72,8 +72,8 @@ class StateLine:
         finally:
             writer.transport.abort()
 
-    def _answer(self, asked: wire.Asked, *, is_last: bool = False) -> bytes | None:
-        """Answer now; None: not yet, or nobody waits any more."""
+    def _answer(self, asked: wire.AskState, *, is_last: bool = False) -> bytes | None:
+        """Answer now; None: not yet. Empty: nobody waits any more."""
         if boot_seconds() > asked.expires_at:
             return b""
         try:
@@ -93,11 +93,12 @@ class StateLine:
         spent_seconds = time.thread_time() - began
         self._free_at = max(self._free_at, self._loop.time()) + IDLE_TIMES * spent_seconds
 
-    async def _answer_later(self, asked: wire.Asked, writer: asyncio.StreamWriter) -> None:
+    async def _answer_later(self, asked: wire.AskState, writer: asyncio.StreamWriter) -> None:
         until = asked.expires_at - READ_SECONDS + BATCH_SECONDS
         answer = None
         while answer is None:
-            await asyncio.sleep(LOOK_SECONDS)
+            # Any number may wait: together they take no more of the loop than other reads.
+            await asyncio.sleep(max(LOOK_SECONDS, self._free_at - self._loop.time()))
             began = time.thread_time()
             answer = self._answer(asked, is_last=boot_seconds() > until)
             self._charge(began)

@@ -41,7 +41,7 @@ class StateLink:
         awaited: asyncio.Future[StateAnswer | wire.Refused] = asyncio.get_running_loop().create_future()
         self._awaited[number] = awaited
         try:
-            self._writer.write(wire.frame(wire.Asked(number, boot_seconds() + READ_SECONDS, read)))
+            self._writer.write(wire.frame(wire.AskState(number, boot_seconds() + READ_SECONDS, read)))
             async with asyncio.timeout(READ_SECONDS):
                 answer = await awaited
         except TimeoutError:

@@ -15,7 +15,7 @@ from snapreplay.api import state_problems, state_views, views
 from snapreplay.api.answers import context_of
 from snapreplay.api.fleet_routes import covered_by
 from snapreplay.api.fleet_views import Scope
-from snapreplay.api.state_forwarding import Asked, first, gather, newest, who_has
+from snapreplay.api.state_forwarding import ForwardedRead, first, gather, newest, who_has
 from snapreplay.api.state_views import PATH, StateEntries, StateValues
 from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.control.state_reads import ENTRIES_MAX, NotReadable, ReadKey, ReadRange, StateAnswer, StateRead
@@ -168,13 +168,13 @@ async def _read(request: Request, read: StateRead) -> StateAnswer:
     return answer
 
 
-async def _asked(request: Request, scope: Scope | None) -> Asked:
+async def _asked(request: Request, scope: Scope | None) -> ForwardedRead:
     """Return the request as it is passed on. Only now the status is asked for: a read that is answered here needs
     none."""
     here = await context_of(request)
     given = [each for each in request.scope["query_string"].split(b"&") if each and not each.startswith(b"scope=")]
     target = request.scope["raw_path"] + b"?" + b"&".join([*given, b"scope=local"])
-    return Asked(here.forwarder, covered_by(here, scope), target.decode())
+    return ForwardedRead(here.forwarder, covered_by(here, scope), target.decode())
 
 
 def _values(read: ReadKey, answer: StateAnswer) -> StateValues:

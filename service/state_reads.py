@@ -32,7 +32,7 @@ from snapreplay.state.committed import CommittedView
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.key_text import WrongKey, bound_of, key_of, text_of
 from snapreplay.state.keys import KeyCodec
-from snapreplay.state.sorted_entries import Bounds
+from snapreplay.state.sorted_entries import KeyBounds
 from snapreplay.state.stores import maps_of
 
 
@@ -97,7 +97,7 @@ class StateReads:
 
     def _range(self, found: tuple[int, Readable], read: ReadRange, codec: KeyCodec[Any]) -> PartRead:
         texts = {"prefix": read.prefix, "from": read.start, "to": read.end}
-        bounds = Bounds(*(_checked(f"query.{name}", bound_of, text, codec) for name, text in texts.items()))
+        bounds = KeyBounds(*(_checked(f"query.{name}", bound_of, text, codec) for name, text in texts.items()))
         after = _checked("query.after", key_of, read.after, codec)
         try:
             entries = _entries_of(found[1], read.store).stored_entries(bounds, after)

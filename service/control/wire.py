@@ -103,7 +103,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
         return _REFUSALS[self.error][0](*self.values)
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AskState(msgspec.Struct, frozen=True):
     """A read. `expires_at`: boot seconds, which all processes of a machine share."""
 
     id: int
@@ -126,11 +126,11 @@ _encoder = msgspec.msgpack.Encoder()
 _questions: msgspec.msgpack.Decoder[Question | News] = msgspec.msgpack.Decoder(Question | News)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
-asked = msgspec.msgpack.Decoder(Asked).decode
+asked = msgspec.msgpack.Decoder(AskState).decode
 answered = msgspec.msgpack.Decoder(Answered).decode
 
 
-def frame(message: Question | News | Answer | Asked | Answered) -> bytes:
+def frame(message: Question | News | Answer | AskState | Answered) -> bytes:
     """Encode a message as it goes over the socket."""
     try:
         encoded = _encoder.encode(message)

@@ -77,18 +77,18 @@ IN_A_ROW_SECONDS = 60.0  # taken from us again within it: nobody owns the partit
 
 
 @dataclass(frozen=True)
-class Takeovers:
+class TakenAway:
     """The number of times in a row that another process took the partition, and the last time, by the loop's clock."""
 
     times: int = 0
     at: float = -math.inf
 
-    def taken(self, error: Superseded, partition: int, now: float) -> tuple[Takeovers, ReleaseError]:
+    def taken(self, error: Superseded, partition: int, now: float) -> tuple[TakenAway, ReleaseError]:
         """Count a takeover. The second value is what to report: `error`, or that it happens again and again."""
         if now - self.at >= IN_A_ROW_SECONDS:
-            return Takeovers(1, now), error
+            return TakenAway(1, now), error
         newer, times = error.newer, self.times + 1
-        return Takeovers(times, now), TakenAgain(
+        return TakenAway(times, now), TakenAgain(
             f"partition {partition} was taken from us {times} times in a row, the last time by"
             f" process {newer.pid} on host {newer.host} (instance id {newer.instance_id!r})",
             hint="stop one of the two processes: either a second deployment uses the same app id, or one of them is cut"

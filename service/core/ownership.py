@@ -17,7 +17,7 @@ from snapreplay.errors import AccessError, Reaction, ReleaseError, SnapreplayErr
 from snapreplay.service.core.batch_failures import NO_EVENTS, BatchFailures, Events, HalfApplied
 from snapreplay.service.core.custody import DoubtUnresolved, IncrementsMissing, IncrementsReplaced, StateDisputed
 from snapreplay.service.core.kafka_errors import ClockRefused, CommitInDoubt, Fenced, RefusedRecord, RefusedTopic
-from snapreplay.service.core.owners import NotAssigned, RetryPauses, Superseded, Takeovers
+from snapreplay.service.core.owners import NotAssigned, RetryPauses, Superseded, TakenAway
 from snapreplay.service.core.refusals import LEADS_NOWHERE, DuplicateInstance, Expected, duplicate_instance
 from snapreplay.snapshots.format.records import Claim, Increment
 
@@ -184,7 +184,7 @@ class Ownership:
     failed_events: Events = NO_EVENTS
     stop_at: HalfApplied | None = None
     pauses: RetryPauses = field(default_factory=RetryPauses)
-    takeovers: Takeovers = field(default_factory=Takeovers)
+    takeovers: TakenAway = field(default_factory=TakenAway)
 
 
 def step(ownership: Ownership, outcome: Outcome) -> tuple[Ownership, Next]:

@@ -56,7 +56,7 @@ class CannotTakeOver(StopError):
 
 
 @dataclass(frozen=True)
-class Takeover:
+class StateImport:
     """The proven state of one partition. `before` stands for it as if committed; `decision` names its origin."""
 
     store: Store
@@ -96,7 +96,7 @@ def _other_count(source_id: str, app_id: str, count: int, partitions: int) -> No
     )
 
 
-async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> Takeover:
+async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> StateImport:
     """Load the state at the other app's last committed batch and prove it; find out where to go on.
 
     Raises:
@@ -144,7 +144,7 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> Takeo
         "by": by_whom(),
         STATE_OF: source_id,
     }
-    return Takeover(store, before, decision)
+    return StateImport(store, before, decision)
 
 
 def _named(app: App[Any], app_id: str) -> App[Any]:

@@ -53,7 +53,7 @@ async def refusal(settings: Settings) -> NotAuthenticated | None:
     return await Door(settings).refusal_in_time()
 
 
-class Place(NamedTuple):
+class BrokerAddress(NamedTuple):
     host: str
     port: int
 
@@ -66,14 +66,14 @@ class Door:
 
     def __init__(self, settings: Settings) -> None:
         given = client_arguments(settings)
-        self._places = [Place(host, port) for host, port, _ in collect_hosts(given["bootstrap_servers"])]
+        self._places = [BrokerAddress(host, port) for host, port, _ in collect_hosts(given["bootstrap_servers"])]
         self._arguments = {name: given[name] for name in _PARAMETERS & given.keys()}
         self._arguments["request_timeout_ms"] = int(KNOCK_S * 1000)
         self._protocol = str(settings.kafka.get("security.protocol", "PLAINTEXT"))
         self._mechanism = str(settings.kafka.get("sasl.mechanism", "PLAIN"))
         self._user = str(settings.kafka.get("sasl.plain.username", ""))
         self._has_certificate = "ssl.certfile" in settings.kafka
-        self.silent: dict[Place, str] = {}
+        self.silent: dict[BrokerAddress, str] = {}
         """The addresses that were tried, with the reason, as long as none has answered."""
 
     async def refusal_in_time(self) -> NotAuthenticated | None:
@@ -98,7 +98,7 @@ class Door:
             return await self._advertised_refusal(advertised)
         return refused
 
-    async def _advertised_refusal(self, places: Sequence[Place]) -> NotAuthenticated | None:
+    async def _advertised_refusal(self, places: Sequence[BrokerAddress]) -> NotAuthenticated | None:
         for place in places:
             try:
                 await self._knock(place)
@@ -108,16 +108,16 @@ class Door:
                     return refused
         return None
 
-    async def _knock(self, place: Place) -> Sequence[Place]:
+    async def _knock(self, place: BrokerAddress) -> Sequence[BrokerAddress]:
         """Connect and ask for the cluster's brokers: some refusals come only after the first request."""
         connection = await create_conn(*place, **self._arguments)
         try:
             answer = await connection.send(MetadataRequest([]))
         finally:
             connection.close()
-        return [Place(host, port) for _, host, port, *_ in answer.brokers]
+        return [BrokerAddress(host, port) for _, host, port, *_ in answer.brokers]
 
-    async def _judged(self, place: Place, error: BaseException) -> NotAuthenticated | None:
+    async def _judged(self, place: BrokerAddress, error: BaseException) -> NotAuthenticated | None:
         """Judge the error; None when it is no refusal: nobody listens, no such host, no answer."""
         cause = error.__cause__ or error
         match cause:
@@ -141,7 +141,7 @@ class Door:
             case _:
                 return await self._closed(place)
 
-    async def _closed(self, place: Place) -> NotAuthenticated | None:
+    async def _closed(self, place: BrokerAddress) -> NotAuthenticated | None:
         """Judge a connection that the broker closed without an answer: perhaps it uses another protocol."""
         if "SSL" in self._protocol:
             if await self._answers_plainly(place):
@@ -155,7 +155,7 @@ class Door:
                 return self._other_protocol(place, said, sasl=True)
         return None
 
-    def _untrusted(self, place: Place, error: ssl.SSLCertVerificationError) -> NotAuthenticated:
+    def _untrusted(self, place: BrokerAddress, error: ssl.SSLCertVerificationError) -> NotAuthenticated:
         hint = "set kafka.ssl.cafile to the PEM file of the authority that signed the brokers' certificates"
         if error.verify_code in _NAME_DIFFERS:
             hint = (
@@ -164,7 +164,7 @@ class Door:
             )
         return _refused(place, f"its certificate is not trusted: {error.verify_message}", hint)
 
-    def _certificate_refused(self, place: Place, error: ssl.SSLError) -> NotAuthenticated:
+    def _certificate_refused(self, place: BrokerAddress, error: ssl.SSLError) -> NotAuthenticated:
         ours = "our certificate" if self._has_certificate else "a client without a certificate"
         return _refused(
             place,
@@ -173,7 +173,7 @@ class Door:
             " has signed, and its key",
         )
 
-    def bad_login(self, place: Place, error: BaseException) -> NotAuthenticated:
+    def bad_login(self, place: BrokerAddress, error: BaseException) -> NotAuthenticated:
         said = error.args[0] if error.args and error.args[0] else describe(error)
         if self._mechanism == "GSSAPI":  # there is no name or password of ours: a ticket says who we are
             return _refused(
@@ -190,7 +190,7 @@ class Door:
         )
 
     def _other_protocol(
-        self, place: Place, said: str, *, tls: bool | None = None, sasl: bool | None = None
+        self, place: BrokerAddress, said: str, *, tls: bool | None = None, sasl: bool | None = None
     ) -> NotAuthenticated:
         tls = "SSL" in self._protocol if tls is None else tls
         sasl = self._protocol.startswith("SASL") if sasl is None else sasl
@@ -203,7 +203,7 @@ class Door:
             f"--set kafka.security.protocol={wanted}{credentials}",
         )
 
-    async def _mechanisms(self, place: Place) -> Sequence[str]:
+    async def _mechanisms(self, place: BrokerAddress) -> Sequence[str]:
         """Return what the listener offers; empty when it uses no SASL, or does not say."""
         transport = "SSL" if "SSL" in self._protocol else "PLAINTEXT"
         try:
@@ -217,7 +217,7 @@ class Door:
             return ()
         return tuple(answer.enabled_mechanisms)
 
-    async def _answers_plainly(self, place: Place) -> bool:
+    async def _answers_plainly(self, place: BrokerAddress) -> bool:
         bare = {**self._arguments, "security_protocol": "PLAINTEXT", "ssl_context": None}
         connection = AIOKafkaConnection(*place, **bare)
         try:
@@ -242,7 +242,7 @@ def _why(error: BaseException) -> str:
             return describe(cause)
 
 
-async def _speaks_tls(place: Place) -> bool:
+async def _speaks_tls(place: BrokerAddress) -> bool:
     """Say whether a TLS handshake starts. Any certificate will do: nothing is sent."""
     anybody = ssl.create_default_context()
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
@@ -257,5 +257,5 @@ async def _speaks_tls(place: Place) -> bool:
     return True
 
 
-def _refused(place: Place, why: str, hint: str, **facts: object) -> NotAuthenticated:
+def _refused(place: BrokerAddress, why: str, hint: str, **facts: object) -> NotAuthenticated:
     return NotAuthenticated(f"the broker at {place} denies access: {why}", hint=hint, address=str(place), **facts)

@@ -31,7 +31,7 @@ DRAIN_SECONDS = 2.0
 """For an answer that nobody waits for any more; then its connection is closed."""
 
 
-class Place(NamedTuple):
+class BrokerNode(NamedTuple):
     """A broker, and where it listens."""
 
     node_id: int
@@ -112,7 +112,7 @@ class Shared:
         self._metadata: _Metadata | None = None
         self._freshening: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
-        self._idle: dict[Place, list[AIOKafkaConnection]] = {}
+        self._idle: dict[BrokerNode, list[AIOKafkaConnection]] = {}
 
     @property
     def users(self) -> int:
@@ -168,14 +168,14 @@ class Shared:
         for place in list(self._idle):
             self.drop(place)
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: BrokerNode) -> None:
         """Close what nobody uses there: a connection to this broker was lost."""
         for connection in self._idle.pop(place, ()):
             connection.close(CloseReason.SHUTDOWN)
 
     def take(self, node: Any) -> AIOKafkaConnection | None:
         """Return a connection to this broker that nobody uses, the one that was used last."""
-        idle = self._idle.get(Place(*node[:3]), []) if node is not None else []
+        idle = self._idle.get(BrokerNode(*node[:3]), []) if node is not None else []
         for connection in [each for each in idle if not each.connected()]:
             idle.remove(connection)
             connection.close(CloseReason.CONNECTION_BROKEN)  # it holds a socket until then
@@ -186,7 +186,7 @@ class Shared:
 
     def give_back(self, node_id: int, connection: AIOKafkaConnection) -> None:
         connection._on_close_cb = None
-        idle = self._idle.setdefault(Place(node_id, connection.host, connection.port), [])
+        idle = self._idle.setdefault(BrokerNode(node_id, connection.host, connection.port), [])
         if self._metadata is None or not connection.connected() or len(idle) >= IDLE_MAX:
             connection.close(CloseReason.SHUTDOWN)
             return
@@ -302,7 +302,7 @@ class SharingClient(BareClient):
             return
         for (node_id, _), connection in self._conns.items():
             if connection is conn:
-                self.shared.drop(Place(node_id, conn.host, conn.port))
+                self.shared.drop(BrokerNode(node_id, conn.host, conn.port))
         super()._on_connection_closed(conn, reason)
 
     async def _get_conn(

@@ -10,7 +10,7 @@ from msgspec import MsgspecError
 from snapreplay.state.entry_index import StoredPart
 from snapreplay.state.keys import K, KeyCodec
 from snapreplay.state.shards import Shards
-from snapreplay.state.sorted_entries import EVERYTHING, Bounds
+from snapreplay.state.sorted_entries import EVERYTHING, KeyBounds
 from snapreplay.state.values import ValueCodec
 
 V = TypeVar("V")
@@ -52,10 +52,10 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
             RecordError: a bound of another type than the keys, or that cannot be encoded.
             UsageError: the map is not ordered.
         """
-        bounds = self._keys.bounds(Bounds(prefix, start, end), is_ordered=self._parts is not None)
+        bounds = self._keys.bounds(KeyBounds(prefix, start, end), is_ordered=self._parts is not None)
         return ((key, self._value(key, stored)) for key, stored in self._found(bounds, reverse=reverse))
 
-    def _found(self, bounds: Bounds, *, reverse: bool = False) -> Iterator[tuple[K, bytes]]:
+    def _found(self, bounds: KeyBounds, *, reverse: bool = False) -> Iterator[tuple[K, bytes]]:
         parts = iter(()) if self._parts is None else self._parts(bounds, reverse=reverse)
         return self._committed(parts, self._shards.version)
 
@@ -92,7 +92,7 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         """Return the encoded value; None: there is none. Raises RecordError: a key of another type."""
         return self._shards.committed_value(self._keys.encode(key))
 
-    def stored_entries(self, bounds: Bounds = EVERYTHING, after: Any = None) -> Iterator[tuple[K, bytes]]:
+    def stored_entries(self, bounds: KeyBounds = EVERYTHING, after: Any = None) -> Iterator[tuple[K, bytes]]:
         """Yield keys with their encoded values, those behind the key `after`: of an ordered map in the order of the
         keys, otherwise in one that stays the same whatever comes or goes. Not to be continued after a batch.
 

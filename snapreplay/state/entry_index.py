@@ -17,7 +17,7 @@ from typing import Any, Generic
 from msgspec import MsgspecError
 
 from snapreplay.state.keys import K, KeyCodec
-from snapreplay.state.sorted_entries import Bounds, Part, SortedEntries, sorting, with_others
+from snapreplay.state.sorted_entries import KeyBounds, Part, SortedEntries, sorting, with_others
 from snapreplay.state.steps import Steps
 
 BLOCK = 512
@@ -44,7 +44,7 @@ class EntryIndex(Generic[K]):
         self,
         entries: SortedEntries[Any, bytes | None],
         value_of: Callable[[bytes], bytes | None],
-        bounds: Bounds,
+        bounds: KeyBounds,
         *,
         reverse: bool,
     ) -> Iterator[StoredPart]:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, get_args, get_origin
 import msgspec
 
 from snapreplay.errors import RecordError, UsageError
-from snapreplay.state.sorted_entries import Bounds
+from snapreplay.state.sorted_entries import KeyBounds
 from snapreplay.state.tuple_keys import behind_prefix, is_tuple_key, tuple_packer, tuple_unpacker, unpack_tuple
 from snapreplay.state.values import StoredValueUnreadable
 
@@ -81,7 +81,7 @@ class KeyCodec(Generic[K]):
             return
         raise self.refusal(key)
 
-    def bounds(self, bounds: Bounds, *, is_ordered: bool) -> Bounds:
+    def bounds(self, bounds: KeyBounds, *, is_ordered: bool) -> KeyBounds:
         """Check the bounds of a range: each is a key, the first parts of one, or as a prefix a part of a text.
 
         Returns the same range of encoded keys, if they are in order, else these bounds.
@@ -95,18 +95,18 @@ class KeyCodec(Generic[K]):
                 f"{self.place}.range(): the map does not keep its keys in order",
                 hint="declare it: `MapState(…, ordered=True)`",
             )
-        for name, bound in zip(Bounds._fields, bounds, strict=True):
+        for name, bound in zip(KeyBounds._fields, bounds, strict=True):
             if bound is not None:
                 self._check_bound(bound, is_prefix=name == "prefix")
         return self._encoded_bounds(bounds) if self.sorts_encoded else bounds
 
-    def _encoded_bounds(self, bounds: Bounds) -> Bounds:
+    def _encoded_bounds(self, bounds: KeyBounds) -> KeyBounds:
         prefix, start, end = map(self._encoded_bound, bounds)
         if prefix is not None:
             behind = behind_prefix(prefix)
             start = prefix if start is None else max(start, prefix)
             end = behind if end is None else min(end, behind)
-        return Bounds(None, start, end)
+        return KeyBounds(None, start, end)
 
     def _encoded_bound(self, bound: Any) -> bytes | None:
         if bound is None:

@@ -16,7 +16,7 @@ from snapreplay.state.keys import K, KeyCodec, MissingKey
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.round_trip import lost_attribute
 from snapreplay.state.scheduled import ExpiringStore, check_expiry
-from snapreplay.state.sorted_entries import Bounds
+from snapreplay.state.sorted_entries import KeyBounds
 from snapreplay.state.staging import encoded_default
 from snapreplay.state.timers import Scheduler
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
@@ -250,7 +250,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             RecordError: a bound of another type than the keys, or that cannot be encoded.
             UsageError: the map is not ordered.
         """
-        bounds = self._keys.bounds(Bounds(prefix, start, end), is_ordered=self._ordered)
+        bounds = self._keys.bounds(KeyBounds(prefix, start, end), is_ordered=self._ordered)
         return self._store.pairs(bounds, reverse=reverse)
 
     def schedule(self, key: K, at_ms: int, *, timer: str | None = None) -> None:

@@ -21,7 +21,7 @@ from snapreplay.state.gate import OPEN
 from snapreplay.state.keys import UNENCODABLE, K, KeyCodec
 from snapreplay.state.readable import reading_all
 from snapreplay.state.shards import SHARD_COUNT, Shards, Slot
-from snapreplay.state.sorted_entries import EVERYTHING, PART_ENTRIES_MAX, Bounds, Part, SortedEntries
+from snapreplay.state.sorted_entries import EVERYTHING, PART_ENTRIES_MAX, KeyBounds, Part, SortedEntries
 from snapreplay.state.staging import Encoded, Touched, encoding
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
@@ -143,7 +143,7 @@ class MapStore(Generic[K, V]):
         if self._index is not None:
             self._index.went(key, self._pack_key(key))
 
-    def pairs(self, bounds: Bounds = EVERYTHING, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
+    def pairs(self, bounds: KeyBounds = EVERYTHING, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
         """Return the view's entries at the time of the call, in the order of their keys; bounds need an ordered
         map. Values that can be changed in place are added to `live`. Raises as `touch`."""
         return self._pairs(self._parts(bounds, reverse=reverse), self.version)
@@ -172,14 +172,14 @@ class MapStore(Generic[K, V]):
         """Return the view's keys at the time of the call. Some may have been deleted since."""
         return (key for items in self._items(EVERYTHING) for key in self._keys.of_items(items))
 
-    def _parts(self, bounds: Bounds, *, reverse: bool) -> Iterator[StoredPart]:
+    def _parts(self, bounds: KeyBounds, *, reverse: bool) -> Iterator[StoredPart]:
         """Return the items of the index, with their values below `live`."""
         if self._index is not None and not self._staged:
             return self.entries.within(bounds, reverse=reverse)
         found = self._items(bounds, reverse=reverse)
         return (Part(items, self._values_below(items)) for items in found)
 
-    def _items(self, bounds: Bounds, *, reverse: bool = False) -> Iterator[list[Any]]:
+    def _items(self, bounds: KeyBounds, *, reverse: bool = False) -> Iterator[list[Any]]:
         """Return the view's keys as items of an `EntryIndex`, in lists. Sorts all of them, unless the map is
         ordered."""
         if self._index is not None:
@@ -354,7 +354,7 @@ class MapStore(Generic[K, V]):
         if index is None:
             return CommittedView(self._keys, self._values, self.shards)
 
-        def parts(bounds: Bounds, *, reverse: bool = False) -> Iterator[StoredPart]:
+        def parts(bounds: KeyBounds, *, reverse: bool = False) -> Iterator[StoredPart]:
             return index.with_gone(self.entries, self._sealed_value, bounds, reverse=reverse)
 
         return CommittedView(self._keys, self._values, self.shards, parts)

@@ -42,7 +42,7 @@ class Place(NamedTuple):
     at: int
 
 
-class Bounds(NamedTuple):
+class KeyBounds(NamedTuple):
     """The bounds of a range: keys that begin with `prefix`, and with `start <= key < end`. None bounds nothing."""
 
     prefix: Any = None
@@ -50,7 +50,7 @@ class Bounds(NamedTuple):
     end: Any = None
 
 
-EVERYTHING = Bounds()
+EVERYTHING = KeyBounds()
 
 
 class Part(NamedTuple, Generic[K, V]):
@@ -121,7 +121,7 @@ class SortedEntries(Generic[K, V]):
     def _end(self) -> Place:
         return Place(len(self._blocks), 0)
 
-    def within(self, bounds: Bounds = EVERYTHING, *, reverse: bool = False) -> Iterator[Part[K, V]]:
+    def within(self, bounds: KeyBounds = EVERYTHING, *, reverse: bool = False) -> Iterator[Part[K, V]]:
         """Iterate over the keys in these bounds as they are now, whatever comes or goes meanwhile. The values are those
         at the time when their part is read.
         """
@@ -177,7 +177,7 @@ def _block(keys: list[K], values: list[V]) -> Part[K, V]:
 
 
 def with_others(
-    entries: SortedEntries[K, V], others: Iterable[K], value_of: Callable[[K], V], bounds: Bounds, *, reverse: bool
+    entries: SortedEntries[K, V], others: Iterable[K], value_of: Callable[[K], V], bounds: KeyBounds, *, reverse: bool
 ) -> Iterator[Part[K, V]]:
     """Read as `SortedEntries.within`, with a few more keys. A key that is in both comes once. Values may be read one
     part before they are returned."""

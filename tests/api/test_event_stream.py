@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapreplay.api import event_stream
-from snapreplay.api.event_stream import Ages, Parser, Told, TooLarge
+from snapreplay.api.event_stream import Ages, Parser, ServerEvent, TooLarge
 from tests.support.fake_control import FAILED, LIVE, FakeControl
 
 DOCUMENT = FakeControl([LIVE, FAILED]).document()
@@ -30,9 +30,9 @@ def test_a_stream_is_read_as_it_was_written_in_whatever_pieces(cuts):
     parser = Parser(len(STREAM))
     pieces = [STREAM[a:b] for a, b in pairwise(ends)]
     read = [each for piece in pieces for each in parser.feed(piece)]
-    assert read[1:] == [Ages(0.25, 1.5), Told("of a newer version", b"{}"), Told("bye", b"{}")]
+    assert read[1:] == [Ages(0.25, 1.5), ServerEvent("of a newer version", b"{}"), ServerEvent("bye", b"{}")]
     status = read[0]
-    assert isinstance(status, Told)
+    assert isinstance(status, ServerEvent)
     assert msgspec.structs.replace(event_stream.changed(None, status.data), made_at=DOCUMENT.made_at) == DOCUMENT
 
 

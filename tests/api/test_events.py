@@ -13,8 +13,8 @@ from fastapi.testclient import TestClient
 
 from snapreplay.api import event_stream, serving
 from snapreplay.api.app import create_app
-from snapreplay.api.event_stream import Ages, Parser, Told
-from snapreplay.api.events import BYTES_PER_SECOND, STATUS_SECONDS, TURN_SECONDS, Events
+from snapreplay.api.event_stream import Ages, Parser, ServerEvent
+from snapreplay.api.events import BYTES_PER_SECOND, STATUS_SECONDS, TURN_SECONDS, StatusEvents
 from snapreplay.api.limits import connections_max
 from snapreplay.service.clock import boot_seconds
 from snapreplay.service.control.protocol import Look, StatusDocument
@@ -33,9 +33,9 @@ def large(length: int) -> FakeControl:
     return FakeControl([msgspec.structs.replace(LIVE, error=error)])
 
 
-def statuses(read: list[Ages | Told]) -> list[set[str]]:
+def statuses(read: list[Ages | ServerEvent]) -> list[set[str]]:
     """The members of each status."""
-    return [set(json.loads(each.data)) for each in read if isinstance(each, Told) and each.event == "status"]
+    return [set(json.loads(each.data)) for each in read if isinstance(each, ServerEvent) and each.event == "status"]
 
 
 class Changing:
@@ -52,7 +52,7 @@ class Changing:
 
 
 @asynccontextmanager
-async def running(events: Events) -> AsyncIterator[None]:
+async def running(events: StatusEvents) -> AsyncIterator[None]:
     task = asyncio.create_task(events.run())
     await asyncio.sleep(0)
     yield
@@ -60,9 +60,9 @@ async def running(events: Events) -> AsyncIterator[None]:
     task.cancel()
 
 
-async def read(stream: AsyncIterator[bytes], parser: Parser, seconds: float) -> list[Ages | Told]:
+async def read(stream: AsyncIterator[bytes], parser: Parser, seconds: float) -> list[Ages | ServerEvent]:
     """Read what comes within so many seconds."""
-    found: list[Ages | Told] = []
+    found: list[Ages | ServerEvent] = []
     try:
         async with asyncio.timeout(seconds):
             async for piece in stream:
@@ -80,7 +80,7 @@ def test_the_first_event_has_the_whole_status():
         assert answer.headers["content-type"].startswith("text/event-stream")
         assert answer.headers["cache-control"] == "no-store"
         first, ages = Parser(1 << 20).feed(answer.content)
-        assert isinstance(first, Told)
+        assert isinstance(first, ServerEvent)
         told = event_stream.changed(None, first.data)
         assert told == msgspec.structs.replace(control.document(), made_at=0.0)
         assert set(json.loads(first.data)) == set(StatusDocument.__struct_fields__) - {"made_at"}
@@ -90,7 +90,7 @@ def test_the_first_event_has_the_whole_status():
 
 def test_a_place_is_kept_for_each_peer():
     """A page in half a hundred browsers takes it from nobody. Who gets none is told so."""
-    events = Events()
+    events = StatusEvents()
     control = control_of("p1", peer("p2", "http://10.0.0.2:8080"))
     with TestClient(create_app(Local(control), events=events)) as client:
         events.readers = connections_max() // 2
@@ -106,7 +106,7 @@ def test_a_place_is_kept_for_each_peer():
 async def test_changes_are_told_once_a_second_and_ages_twice():
     """Only the members that changed, however often they did."""
     changing = Changing(FakeControl())
-    events = Events(changing)
+    events = StatusEvents(changing)
     async with running(events):
         began = boot_seconds()
         found = await read(events.stream(changing.control.document()), Parser(1 << 20), scaled(3 * STATUS_SECONDS))
@@ -123,7 +123,7 @@ async def test_changes_are_told_once_a_second_and_ages_twice():
 async def test_many_bytes_come_less_often():
     """So that many large processes do not drown each other. What is asked for at once is told at once."""
     changing = Changing(large(BYTES_PER_SECOND))
-    events = Events(changing)
+    events = StatusEvents(changing)
     parser = Parser(1 << 26)
     async with running(events):
         stream = events.stream(changing.control.document())
@@ -138,7 +138,7 @@ async def test_many_bytes_come_less_often():
 async def test_a_slow_reader_gets_all_that_it_has_missed():
     """It would otherwise keep members of long ago."""
     changing = Changing(FakeControl())
-    events = Events(changing)
+    events = StatusEvents(changing)
     async with running(events):
         stream = events.stream(changing.control.document())
         await anext(stream)
@@ -151,7 +151,7 @@ async def test_a_slow_reader_gets_all_that_it_has_missed():
 async def test_an_end_without_order_has_no_bye():
     """Whoever follows must see a death in it."""
     for in_good_order in (True, False):
-        events = Events(lambda: Look(None, 0.0))
+        events = StatusEvents(lambda: Look(None, 0.0))
         task = asyncio.create_task(events.run())
         await asyncio.sleep(0)
         stream = events.stream(FakeControl().document())
@@ -159,7 +159,7 @@ async def test_an_end_without_order_has_no_bye():
         await asyncio.sleep(TURN_SECONDS)
         events.end(in_good_order=in_good_order)
         found = await reading
-        assert (Told("bye", b"{}") in found) is in_good_order
+        assert (ServerEvent("bye", b"{}") in found) is in_good_order
         task.cancel()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snapreplay.api.liveness import REFUSED_SECONDS, Life, State
+from snapreplay.api.liveness import REFUSED_SECONDS, Life, PeerState
 
 WHY = "10.0.3.17 port 8080 refuses connections"
 
@@ -25,19 +25,19 @@ def test_a_peer_that_was_never_heard_is_never_suspected():
     life.lost(11.0, "no route")
     life.heard(12.0, 30.0)
     assert life.due(1000.0) is None
-    assert (life.state, life.error) == (State.UNREACHABLE, "its service has been silent for 30.0 s")
+    assert (life.state, life.error) == (PeerState.UNREACHABLE, "its service has been silent for 30.0 s")
 
 
 def test_silence_counts_from_the_last_answer_of_the_service(life):
     """Half a second had passed when it was heard. It is said once, until the peer is heard again."""
     assert life.due(102.4) is None
     assert life.due(102.5) == "silent for 3.0 s"
-    assert (life.state, life.since) == (State.DEAD, 102.5)
+    assert (life.state, life.since) == (PeerState.DEAD, 102.5)
     assert life.due(103.0) is None
     life.heard(104.0, 4.5)
-    assert life.state is State.DEAD
+    assert life.state is PeerState.DEAD
     life.heard(105.0, 0.1)
-    assert (life.state, life.error, life.since) == (State.REACHABLE, "", 105.0)
+    assert (life.state, life.error, life.since) == (PeerState.REACHABLE, "", 105.0)
     assert life.due(107.9) == "silent for 3.0 s"
 
 
@@ -62,7 +62,7 @@ def test_refused_connections_mean_death_after_a_moment(life):
     assert life.due(200.0) is None
 
 
-@pytest.mark.parametrize("state", [State.WRONG_ADDRESS, State.UNREACHABLE])
+@pytest.mark.parametrize("state", [PeerState.WRONG_ADDRESS, PeerState.UNREACHABLE])
 def test_a_peer_whose_address_leads_elsewhere_is_not_suspected(life, state):
     """Nothing is known of it any more."""
     life.elsewhere(101.0, state, "process p9 answers there")
@@ -76,7 +76,7 @@ def test_a_peer_that_said_bye_is_not_suspected(life):
     life.ended(101.0)
     life.refused(101.0, WHY)
     life.refused(102.0, WHY)
-    assert (life.due(200.0), life.state) == (None, State.ENDED)
+    assert (life.due(200.0), life.state) == (None, PeerState.ENDED)
     life.heard(300.0, 0.0)
     assert life.due(303.0) == "silent for 3.0 s"
 

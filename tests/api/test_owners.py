@@ -14,7 +14,7 @@ import pytest
 from snapreplay.api import event_stream, fleet_views
 from snapreplay.api.event_stream import Ages
 from snapreplay.api.fleet_views import Covered, Scope
-from snapreplay.api.liveness import State
+from snapreplay.api.liveness import PeerState
 from snapreplay.api.owners import elsewhere, shares
 from snapreplay.api.peers import Known
 from snapreplay.api.problems import ProblemError
@@ -35,7 +35,7 @@ def partition(number: int, phase: Phase = Phase.LIVE, epoch: int | None = 1) -> 
 def app(
     own: list[PartitionStatus],
     copies: StandbyStatus | None = None,
-    **others: tuple[State, list[PartitionStatus] | None],
+    **others: tuple[PeerState, list[PartitionStatus] | None],
 ) -> Covered:
     """Process p1, and others by name; None: it has told nothing, and the group gave it partition 5."""
     peers = tuple(peer(name, f"http://{name}", 5) for name in others)
@@ -58,9 +58,9 @@ def test_each_partition_has_one_row_of_the_process_that_most_likely_has_it():
     """The newest claim of those that can be asked; then what was last known; then the group's word; then nobody."""
     covered = app(
         [partition(0), partition(1, Phase.CLOSED), partition(2, Phase.FENCED, 8), partition(3, Phase.ASSIGNED, None)],
-        p2=(State.REACHABLE, [partition(0, Phase.LIVE, 7), partition(1), partition(2)]),
-        p3=(State.DEAD, [partition(3, Phase.LIVE, 9), partition(2, Phase.LIVE, 9), partition(4)]),
-        p4=(State.UNREACHABLE, None),
+        p2=(PeerState.REACHABLE, [partition(0, Phase.LIVE, 7), partition(1), partition(2)]),
+        p3=(PeerState.DEAD, [partition(3, Phase.LIVE, 9), partition(2, Phase.LIVE, 9), partition(4)]),
+        p4=(PeerState.UNREACHABLE, None),
     )
     assert who(covered) == {
         0: ("p2", "live"),
@@ -70,12 +70,12 @@ def test_each_partition_has_one_row_of_the_process_that_most_likely_has_it():
         4: ("p3", "unknown"),
         5: ("p4", "unknown"),
     }
-    assert who(app([], p2=(State.REACHABLE, []))) == dict.fromkeys(range(6), (None, "unknown"))
+    assert who(app([], p2=(PeerState.REACHABLE, []))) == dict.fromkeys(range(6), (None, "unknown"))
 
 
 def test_what_this_process_has_is_its_own_matter():
     """So is what nobody has: it says best why it refuses."""
-    covered = app([partition(0), partition(1)], p2=(State.REACHABLE, [partition(2)]))
+    covered = app([partition(0), partition(1)], p2=(PeerState.REACHABLE, [partition(2)]))
     assert shares(covered, [0, 1, 3]) == ((0, 1, 3), [])
     assert elsewhere(covered, 1) is None
     assert elsewhere(covered, 9) is None
@@ -85,8 +85,8 @@ def test_what_others_have_is_theirs():
     """All that are live: those of each process, of this one without numbers."""
     covered = app(
         [partition(0)],
-        p2=(State.REACHABLE, [partition(2), partition(1, Phase.LOADING)]),
-        p3=(State.DEAD, [partition(4)]),
+        p2=(PeerState.REACHABLE, [partition(2), partition(1, Phase.LOADING)]),
+        p3=(PeerState.DEAD, [partition(4)]),
     )
     own, ((other, numbers),) = shares(covered, None)
     assert (own, other.process_id, numbers) == (None, "p2", [2])
@@ -99,7 +99,9 @@ def test_what_others_have_is_theirs():
 
 def test_what_cannot_be_done_is_refused_before_anything_is_begun():
     """A process that cannot be asked, a partition that is not live there, none that is live at all."""
-    covered = app([partition(0)], p2=(State.DEAD, [partition(2)]), p3=(State.REACHABLE, [partition(3, Phase.LOADING)]))
+    covered = app(
+        [partition(0)], p2=(PeerState.DEAD, [partition(2)]), p3=(PeerState.REACHABLE, [partition(3, Phase.LOADING)])
+    )
     with pytest.raises(ProblemError, match=r"process p2 on host-p2 \(dead\) would have to do it: why"):
         shares(covered, [0, 2])
     with pytest.raises(ProblemError, match="process p2"):
@@ -107,7 +109,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_begun():
     with pytest.raises(PartitionNotLive, match="it is loading, not live, in process p3"):
         shares(covered, [0, 3])
     with pytest.raises(ProblemError, match="no partition is live"):
-        shares(app([], p2=(State.DEAD, [partition(2)])), None)
+        shares(app([], p2=(PeerState.DEAD, [partition(2)])), None)
 
 
 # ---- two real ones

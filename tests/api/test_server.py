@@ -31,6 +31,7 @@ from tests.api.test_connections import HALF, PIPELINED, SLOW_BODY, connected
 from tests.support import apps
 from tests.support.deadlines import eventually, is_running, scaled, within
 from tests.support.fake_control import LIVE, NOW, FakeControl
+from tests.support.served import http_processes
 from tests.support.stage import settings_for
 
 ANY_PORT = HttpSettings(port=0)
@@ -75,15 +76,6 @@ def get(port: int, path: str) -> tuple[int, dict[str, Any]]:
     except httpx2.TransportError:
         return 0, {}
     return response.status_code, response.json()
-
-
-def http_processes(of: int) -> set[psutil.Process]:
-    found = set()
-    for each in psutil.Process(of).children():
-        with suppress(psutil.Error):  # it has just ended
-            if "snapreplay.api.http_process" in each.cmdline():
-                found.add(each)
-    return found
 
 
 def http_process(of: int, others: Set[psutil.Process] = frozenset()) -> psutil.Process:

@@ -14,7 +14,7 @@ from snapreplay.api import server
 from snapreplay.api.app import create_app
 from snapreplay.api.cli import client, options, running, spark_commands
 from snapreplay.api.cli.root import app as commands
-from snapreplay.api.events import Events
+from snapreplay.api.events import StatusEvents
 from snapreplay.api.guard import Hosts, allowed_hosts
 from snapreplay.api.limits import connections_max
 from snapreplay.errors import SnapreplayError
@@ -71,7 +71,7 @@ def test_a_running_snapshot_is_followed(http):
 @carries_out("api/problems.py::too_many_streams")
 def test_without_a_stream_the_status_is_asked_for():
     """Each answer is over at once, so it needs no place for long."""
-    events = Events()
+    events = StatusEvents()
     events.readers = connections_max()
     http = TestClient(create_app(Local(FakeControl()), events=events, now=lambda: NOW))
     refused = http.get("/api/v1/events")

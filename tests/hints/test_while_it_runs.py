@@ -186,7 +186,7 @@ async def test_an_acceptance_that_came_too_late_is_no_longer_needed(operator):
 
 
 @pytest.mark.whole
-@carries_out("service/core/owners.py::Takeovers.taken")
+@carries_out("service/core/owners.py::TakenAway.taken")
 async def test_of_two_that_take_a_partition_from_each_other_one_is_stopped(operator, monkeypatch):
     """TakenAgain, without a group that could decide: when the process that it names is stopped, this one is LIVE."""
     monkeypatch.setattr(lifecycle, "fenced_pause_seconds", lambda *_: 0.05)

@@ -17,7 +17,7 @@ from snapreplay.api.cli import restore_view
 from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.output import Format
-from snapreplay.api.liveness import State
+from snapreplay.api.liveness import PeerState
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
 from snapreplay.service.core.phase import Phase
 from tests.api.test_owners import app
@@ -88,7 +88,10 @@ def test_the_app_is_shown_with_its_processes(capsys):
     live = msgspec.structs.replace(LIVE, owner_epoch=7)
     copy = StandbyStatus(0, "warm", 60)
     covered = app(
-        [live], p2=(State.DEAD, [msgspec.structs.replace(live, partition=4)]), p3=(State.NO_ADDRESS, None), copies=copy
+        [live],
+        p2=(PeerState.DEAD, [msgspec.structs.replace(live, partition=4)]),
+        p3=(PeerState.NO_ADDRESS, None),
+        copies=copy,
     )
     status = json.loads(msgspec.json.encode(views.restore_status(covered)))
     restore_view.print_status(status)

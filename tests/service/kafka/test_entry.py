@@ -11,7 +11,7 @@ from snapreplay.service.core.kafka_errors import NotAuthenticated, Unreachable
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
-from snapreplay.service.kafka.entry import Door, Place, refusal
+from snapreplay.service.kafka.entry import BrokerAddress, Door, refusal
 from snapreplay.service.kafka.feeding import KafkaAppender
 from tests.support.guarded import Guarded, guarded_broker
 
@@ -164,7 +164,7 @@ async def test_a_refused_kerberos_ticket_has_no_user_name_to_correct():
     """What can be wrong is the ticket, or the service's name."""
     sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
     door = Door(Settings(kafka={"bootstrap.servers": "k:9092", **sasl}))
-    refused = door.bad_login(Place("k", 9092), SaslAuthenticationFailed("no"))
+    refused = door.bad_login(BrokerAddress("k", 9092), SaslAuthenticationFailed("no"))
     assert "kafka.sasl.kerberos.service.name" in refused.hint
     assert "username" not in refused.hint
     assert "user" not in refused.message

@@ -4,7 +4,7 @@ import pytest
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.shared import Place, Shared
+from snapreplay.service.kafka.shared import BrokerNode, Shared
 from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.kafka import client_tasks, hasty, sockets_to
 from tests.support.stage import until
@@ -71,7 +71,7 @@ def test_a_connection_that_was_lost_while_nobody_used_it_is_closed():
             self.closed = True
 
     shared, lost, whole = Shared(Settings()), Connection(False), Connection(True)
-    shared._idle[Place(7, "h", 1)] = [whole, lost]
+    shared._idle[BrokerNode(7, "h", 1)] = [whole, lost]
     assert shared.take((7, "h", 1, None)) is whole
     assert (lost.closed, whole.closed) == (True, False)
     assert shared.take((7, "h", 1, None)) is None

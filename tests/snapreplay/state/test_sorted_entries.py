@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state import sorted_entries as module
 from snapreplay.state.map import MapState
-from snapreplay.state.sorted_entries import Bounds, Part, SortedEntries, sorting
+from snapreplay.state.sorted_entries import KeyBounds, Part, SortedEntries, sorting
 from snapreplay.state.steps import all_of
 from tests.support.batches import commit
 
@@ -64,7 +64,7 @@ def test_bounds_are_half_open(given_keys: set[str], prefix: Any, start: Any, end
     """Also where they are not among the keys, outside of each other, or the wrong way round."""
     with patch.object(module, "BLOCK_ENTRIES", 4):
         entries: SortedEntries[str, str] = all_of(sorting([{key: key * 2 for key in given_keys}]))
-        found = entries_of(entries.within(Bounds(prefix, start, end), reverse=reverse))
+        found = entries_of(entries.within(KeyBounds(prefix, start, end), reverse=reverse))
     wanted = (
         key
         for key in given_keys
@@ -148,7 +148,7 @@ def test_a_bound_of_another_type_is_refused(key_type: Any, bounds: Any) -> None:
 
 
 def test_a_bound_that_no_key_can_be_is_refused() -> None:
-    """Bounds are compared as bytes, and it has none; the largest key there can be is a bound."""
+    """KeyBounds are compared as bytes, and it has none; the largest key there can be is a bound."""
     state: MapState[tuple[str, int], int] = MapState(tuple[str, int], int, ordered=True)
     for bounds in ({"end": ("a", 2**63)}, {"prefix": ("\ud800",)}):
         with pytest.raises(RecordError, match="cannot be encoded"):
