@@ -43,7 +43,7 @@ class Asking:
         Raises:
             DemoFailed: a partition is FAILED; with its error and hint.
         """
-        return _none_failed(self.get("/restore-status"), "partitions")
+        return _none_failed(self.get("/restore-status?scope=local"), "partitions")
 
     def partitions(self) -> Json | None:
         """Ask `GET /api/v1/partitions`.
@@ -51,7 +51,7 @@ class Asking:
         Raises:
             DemoFailed: as above.
         """
-        return _none_failed(self.get("/api/v1/partitions"), "items")
+        return _none_failed(self.get("/api/v1/partitions?scope=local"), "items")
 
     def trigger_snapshot(self, reason: str) -> str:
         """Send `POST /trigger-snapshot` for all partitions; return the path of the operation."""

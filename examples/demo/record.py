@@ -78,18 +78,30 @@ class Adoption:
     why: str = ""
 
 
+@dataclass(frozen=True)
+class Takeover:
+    """The act with two processes: the seconds from SIGKILL until the standby was LIVE with all partitions, which ones
+    the killed process had, and which of these are proven by digest."""
+
+    seconds: float
+    moved: frozenset[int]
+    proven: frozenset[int]
+
+
 @dataclass
 class Told:
     """The whole run up to the last record."""
 
     seed: int
     records: int = 0
-    loaded: int = 0  # of them, before the first start; the others arrive in the last act
+    loaded: int = 0  # of them, before the first start; the others arrive in the last acts
+    arrived_beside: int = 0  # of them, in the act with two processes
     restarts: list[Restart] = field(default_factory=list)
     first_start: Comeback | None = None
     snapshots: set[str] = field(default_factory=set)  # ids that a committed increment points to
     wall_s: float = 0.0  # from the first start of the service to the last loaded record committed
     live_s: float = 0.0  # of that, LIVE
+    takeover: Takeover | None = None
     adoptions: list[Adoption] = field(default_factory=list)
     not_compacted: str = ""  # why there are none
     killed_in_time: bool = False  # while Spark was compacting

@@ -13,7 +13,7 @@ from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.process import KeptProcess
 
 HOST = "127.0.0.1"
-INSTANCE_ID = "demo"
+INSTANCE_ID, STANDBY_ID = "demo", "demo-standby"
 """The same at every start: a static member that comes back owns its partitions again at once."""
 
 STOP_S = 40.0  # above timeouts.shutdown_ms
@@ -27,15 +27,17 @@ class ServiceProcess:
         log_path: what all of them logged.
     """
 
-    def __init__(self, app: str, bootstrap_servers: str, work_dir: Path, settings: Mapping[str, object]) -> None:
+    def __init__(
+        self, app: str, bootstrap_servers: str, work_dir: Path, settings: Mapping[str, object], instance_id: str
+    ) -> None:
         (port,) = free_ports(1)
         self.url = f"http://{HOST}:{port}"
-        self.log_path = work_dir / "service.log"
+        self.log_path = work_dir / f"{instance_id}.log"
         self._started_at = 0.0
         options = [f"--set={name}={value}" for name, value in settings.items()]
         self._command = [
             *snapreplay("run", app, f"--bootstrap-servers={bootstrap_servers}"),
-            *[f"--http-port={port}", f"--set=instance_id={INSTANCE_ID}", *options],
+            *[f"--http-port={port}", f"--set=instance_id={instance_id}", *options],
         ]
         self._kept = KeptProcess(work_dir)
 

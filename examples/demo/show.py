@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from examples.demo.plan import Kill
-from examples.demo.record import Adoption, Comeback
+from examples.demo.record import Adoption, Comeback, Takeover
 
 Json = dict[str, Any]
 
@@ -86,6 +86,13 @@ class Show:
 
     def came_back(self, number: int, mode: str, comeback: Comeback) -> None:
         self.say(f"restart {number} by {mode}: {comeback_text(comeback)}", "green")
+
+    def taken_over(self, takeover: Takeover) -> None:
+        self.say(
+            f"SIGKILL of the first process: the second one is LIVE with its {len(takeover.moved)} partitions after"
+            f" {1000 * takeover.seconds:,.0f} ms, {len(takeover.proven)} digests equal",
+            "green",
+        )
 
     def adopted(self, adoption: Adoption) -> None:
         if adoption.why:

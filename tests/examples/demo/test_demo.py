@@ -66,7 +66,7 @@ def test_one_kill(broker: SharedBroker, alone: dict[str, str]) -> None:
     said, _ = demo.communicate(timeout=DEADLINE_S)
     assert demo.returncode == 0, said
     assert "kill 1: SIGKILL" in said, said
-    for name in ("exactly once", "final state", "digest", "recovery", "SIGTERM"):
+    for name in ("exactly once", "final state", "digest", "recovery", "takeover", "SIGTERM"):
         assert re.search(rf"^ {name} +yes", said, re.MULTILINE), said
     assert "4,000 outputs for 4,000 records" in said
     assert topics(broker) == before
@@ -83,7 +83,7 @@ def test_last_act(broker: SharedBroker, alone: dict[str, str]) -> None:
     demo = start(alone, "--rows=1000", "--kills=1", "--seed=11", servers)
     said, _ = demo.communicate(timeout=scaled(150))
     assert demo.returncode == 0, said
-    for name in ("exactly once", "recovery", "compaction", "restore", "Spark audit", "SIGTERM"):
+    for name in ("exactly once", "recovery", "takeover", "compaction", "restore", "Spark audit", "SIGTERM"):
         assert re.search(rf"^ {name} +yes", said, re.MULTILINE), said
     assert "1,000 outputs for 1,000 records" in said
     assert len(re.findall(r"/adopt: Spark's snapshot of batch \d+ is adopted", said)) == 4
