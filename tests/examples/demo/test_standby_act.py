@@ -1,4 +1,4 @@
-"""When two processes are ready for the kill, and how the takeover is judged. The act itself is in `test_demo`."""
+"""Tests of the moment of the kill, and of the judgement of a takeover. The act itself is in `test_demo`."""
 
 from typing import Any
 
