@@ -104,14 +104,18 @@ class Pair:
         self._running[name] = (block, block.__enter__())
 
     def _ready(self) -> str:
-        """Wait until one process is LIVE and the other one a member, with a warm copy if there is to be one."""
+        """Wait until one process is LIVE and the other one a member that follows it, with a warm copy if there is to
+        be one."""
 
         def owner() -> str:
             found = ""
             for name in self._running:
                 status: Any = harness.get(self._ports[name], "/restore-status?scope=local")
                 checks: Any = harness.get(self._ports[name], "/readyz")
-                if status is None or checks is None:
+                processes: Any = harness.get(self._ports[name], "/api/v1/processes")
+                if status is None or checks is None or processes is None:
+                    return ""
+                if {each["state"] for each in processes["items"]} != {"self", "reachable"}:
                     return ""
                 if status["summary"]["all_live"]:
                     found = name

@@ -4,6 +4,7 @@ import { html, nothing, render } from "./vendor/lit-html/lit-html.js";
 import { seconds } from "./format.js";
 import { partitions as rows } from "./detail.js";
 import { confirmation } from "./dialogs.js";
+import { entries } from "./entries.js";
 import { map, restores } from "./fleet.js";
 import { lists } from "./lists.js";
 import { connection, named, picture } from "./model.js";
@@ -170,7 +171,7 @@ function whole(line, all, nowMs) {
       ${state.notice && all ? notice(all) : nothing}
       ${all ? html`<div class=${isFresh ? "" : "old"}>
         ${problemCards(all, nowMs, acts)}
-        ${restores(all, nowMs)}${map(all, nowMs, acts, open)}${plotted()}${rows(all, nowMs, page)}${lists(all, nowMs, page)}</div>` : nothing}
+        ${restores(all, nowMs)}${map(all, nowMs, acts, open)}${plotted()}${rows(all, nowMs, page)}${entries(all, isFresh, draw)}${lists(all, nowMs, page)}</div>` : nothing}
     </main>
     ${all ? html`<footer><p>snapreplay ${all.facts.version} · app ${all.facts.app_id} ${all.facts.app_version} · cluster ${all.facts.cluster_id ?? "not reached"} · process ${all.facts.process_id} on ${all.facts.host}</p>
       <p>Times are local (${Intl.DateTimeFormat().resolvedOptions().timeZone}); point at one for UTC. <a href="openapi.json">openapi.json</a> · <a href="metrics">metrics</a></p></footer>` : nothing}`;
@@ -179,7 +180,7 @@ function whole(line, all, nowMs) {
 function top(line, all) {
   const words = { fresh: ["good", "up to date"], loading: ["unknown", "asking"], stale: ["unknown", "old"], token: ["unknown", "no token"], silent: ["bad", "frozen"], unreachable: ["bad", "no connection"], refused: ["bad", "refused"] };
   const [level, word] = words[line.kind];
-  const links = [["map", "Who has what"], ["partitions", "Partitions"], ["snapshots", "Snapshots"], ["operations", "Operations"], ["decisions", "Decisions"], ["audits", "Audits"]];
+  const links = [["map", "Who has what"], ["partitions", "Partitions"], ["state", "State"], ["snapshots", "Snapshots"], ["operations", "Operations"], ["decisions", "Decisions"], ["audits", "Audits"]];
   return html`<header class="top"><strong class="brand">snapreplay</strong>
     ${all ? html`<nav aria-label="Sections">${links.map(([id, name]) => html`<a href="#${id}">${name}</a>`)}</nav>` : nothing}
     <span class="line">${badge(level, word)}${line.age === null ? nothing : html` <small>${line.age < 5 ? "now" : `${seconds(line.age)} old`}</small>`}

@@ -43,6 +43,8 @@ async function parsed(response) {
   return body;
 }
 
+export const get = async (path) => parsed(await ask(path));
+
 export async function act(path, body) {
   const options = { method: "POST" };
   if (body) Object.assign(options, { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });

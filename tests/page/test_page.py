@@ -42,6 +42,20 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
 
     await page.get_by_role("button", name="Close this message").click()
 
+    state = page.get_by_role("region", name="State", exact=True)
+    await state.get_by_label("Key").fill("account-1 <b>")
+    await state.get_by_role("button", name="Look up").click()
+    await expect(state.get_by_role("alert")).to_contain_text("The key is not in the store: 3 partitions were read")
+    await state.get_by_label("Key").fill("")
+    await state.get_by_role("button", name="Browse").click()
+    row = state.get_by_role("row").nth(1)
+    await expect(row).to_contain_text("its owner")
+    key = await row.locator("code").first.inner_text()
+    await state.get_by_label("Key").fill(key)
+    await state.get_by_role("button", name="Look up").press("Enter")
+    await expect(state.get_by_role("row")).to_have_count(2)
+    await looked_at(page, "state")
+
     await here.send([("0:k", {"amount": 1, "poison": True})])
     await says(page, re.compile("1 of 3 partitions is down"))
     card = page.get_by_role("article", name="Partition 0 is down")
@@ -87,3 +101,36 @@ async def test_a_restore_as_it_happens(stage: Any, unique: Any, children: Any, p
     gate.open()
     await says(page, re.compile("Healthy"))
     await expect(page.locator(".band")).to_contain_text("1 of 1 restored state equals the recorded digest")
+
+
+async def test_a_token_is_asked_for_and_kept_for_the_tab(
+    stage: Any, unique: Any, children: Any, page: Page, tmp_path: Path
+) -> None:
+    """Nothing is shown without it. A wrong one is refused and forgotten; the right one counts for all that the page
+    asks, and after a reload."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text("of-the-night-shift\n")
+    here = await stage(apps.ledger(unique("token")))
+    await here.feed(20)
+    child = children.start("ledger", here.app.app_id, http__token_file=str(tokens))
+    await asyncio.to_thread(child.wait_http)
+    await page.goto(child.url)
+    await enter(page, "of-the-day-shift")
+    await expect(page.get_by_role("alert")).to_have_text("The token was refused.")
+    await expect(page.get_by_role("region", name="Partitions", exact=True)).to_have_count(0)
+    await looked_at(page, "token")
+    await enter(page, "of-the-night-shift")
+    await says(page, re.compile("Healthy"))
+    await page.reload()
+    await says(page, re.compile("Healthy"))
+    state = page.get_by_role("region", name="State", exact=True)
+    await state.get_by_role("button", name="Browse").click()
+    await expect(state.get_by_role("row").nth(1)).to_contain_text("its owner")
+    await page.get_by_role("button", name="Forget the token").click()
+    await expect(page.get_by_label("Token")).to_be_visible()
+
+
+async def enter(page: Page, token: str) -> None:
+    """Log in."""
+    await page.get_by_label("Token").fill(token)
+    await page.get_by_role("button", name="Show the page").click()

@@ -1,0 +1,87 @@
+// Entries of the state: the value of a key, or the entries of a partition page by page.
+
+import { html, nothing } from "./vendor/lit-html/lit-html.js";
+import { count, seconds, sentence } from "./format.js";
+import { badge, instructions } from "./parts.js";
+import { Refused, get } from "./source.js";
+
+const PAGE = 50;
+const asked = { store: null, partition: null, isBusy: false, answer: null, error: null };
+
+export function entries(all, isFresh, draw) {
+  const stores = [...new Set(all.partitions.flatMap((each) => each.stores.map((store) => store.name)))].sort();
+  return html`<section id="state" aria-labelledby="state-title"><div class="head"><h2 id="state-title">State</h2></div>
+    ${stores.length ? html`${form(stores, all, isFresh, draw)}<div role="status">${outcome()}</div>` : html`<p class="empty">No partition has stores that can be read.</p>`}</section>`;
+}
+
+function form(stores, all, isFresh, draw) {
+  const submit = (event) => {
+    event.preventDefault();
+    const given = new FormData(event.target, event.submitter);
+    const ask = { store: given.get("store"), key: given.get("key"), partition: given.get("partition"), isStale: given.has("stale") };
+    (given.get("what") === "key" ? lookUp : browse)(ask, draw);
+  };
+  const off = !isFresh || asked.isBusy;
+  return html`<form class="reading" @submit=${submit}>
+    <label>Store <select name="store">${stores.map((name) => html`<option>${name}</option>`)}</select></label>
+    <label class="key">Key <input name="key" autocomplete="off" spellcheck="false" placeholder='ada, 7, or ["tea",7]'></label>
+    <button name="what" value="key" class="act" ?disabled=${off}>Look up</button>
+    <label>Partition <select name="partition">${all.partitions.map((each) => html`<option>${each.partition}</option>`)}</select></label>
+    <button name="what" value="browse" ?disabled=${off}>Browse</button>
+    <label class="check"><input type="checkbox" name="stale"> also from warm copies</label></form>
+    <p class="empty">A key is looked up in all partitions. Browsing an ordered store begins at the key, if one is given.</p>`;
+}
+
+const path = (...parts) => ["api/v1/state", ...parts.map(encodeURIComponent)].join("/");
+
+function lookUp({ store, key, isStale }, draw) {
+  if (!key) return fail(new Refused(0, { detail: "Enter a key, or browse a partition." }), draw);
+  return answered(draw, async () => {
+    const { items, not_read: missing } = await get(`${path(store, key)}?stale=${isStale}`);
+    return { rows: items.map((each) => ({ ...each, key })), missing, next: null };
+  });
+}
+
+function browse({ store, key, partition, isStale }, draw, after = null) {
+  const query = new URLSearchParams({ partition, stale: isStale, limit: PAGE });
+  if (key) query.set("from", key);
+  if (after !== null) query.set("after", after);
+  return answered(draw, async () => {
+    const { items, next_after: next, ...at } = await get(`${path(store)}?${query}`);
+    const more = next === null ? null : () => browse({ store, key, partition, isStale }, draw, next);
+    return { rows: items.map((each) => ({ ...at, ...each })), missing: [], next: more, at };
+  });
+}
+
+async function answered(draw, ask) {
+  Object.assign(asked, { isBusy: true, error: null });
+  draw();
+  try {
+    asked.answer = await ask();
+  } catch (error) {
+    return fail(error instanceof Refused ? error : new Error("No answer. Ask again."), draw);
+  } finally {
+    asked.isBusy = false;
+  }
+  draw();
+}
+
+function fail(error, draw) {
+  Object.assign(asked, { answer: null, error });
+  draw();
+}
+
+function outcome() {
+  const { answer, error } = asked;
+  if (error) return html`<div class="message" role="alert"><p>${sentence(error.message)}</p>${error.hint ? html`<p>${instructions(error.hint)}</p>` : nothing}</div>`;
+  if (!answer) return nothing;
+  const { rows, missing, next } = answer;
+  return html`${missing.length ? html`<p class="message">${badge("unknown", "not read")} ${missing.map((each) => `partition ${each.partition}: ${each.reason}`).join("; ")}</p>` : nothing}
+    ${rows.length ? html`<div class="scroll" tabindex="0" role="region" aria-label="Entries: table"><table class="entries"><thead><tr><th scope="col">Key</th><th scope="col">Value</th><th scope="col">Partition</th><th scope="col" class="medium">As of batch</th><th scope="col" class="medium">From</th></tr></thead>
+      <tbody>${rows.map((each) => html`<tr><td><code>${shown(each.key)}</code></td><td><code>${JSON.stringify(each.value)}</code></td><td>${each.partition}</td><td class="medium">${count(each.batch)}</td><td class="medium">${from(each)}</td></tr>`)}</tbody></table></div>` : html`<p class="empty">No entries.</p>`}
+    ${next ? html`<button type="button" class="more" ?disabled=${asked.isBusy} @click=${next}>Next ${PAGE}</button>` : nothing}`;
+}
+
+const shown = (key) => (typeof key === "string" ? key : JSON.stringify(key));
+
+const from = ({ answered_by: who, age_seconds: age }) => (who === "owner" ? "its owner" : `a warm copy, ${seconds(age)} old`);
