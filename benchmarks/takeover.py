@@ -27,6 +27,7 @@ APP = "benchmarks/ledger_app.py"
 SESSION_MS = 6000
 PAUSE_SECONDS = 0.01
 WATCHED_SECONDS = 20.0
+COPIES = "/restore-status?scope=local"
 
 
 def main() -> None:
@@ -52,7 +53,7 @@ class Pair:
     def __init__(self, servers: str, scratch: Path, replicas: int) -> None:
         self._servers, self._scratch, self._replicas = servers, scratch, replicas
         self._ports = {"a": harness.free_port(), "b": harness.free_port()}
-        self._running: dict[str, tuple[Any, psutil.Process]] = {}
+        self.running: dict[str, tuple[Any, psutil.Process]] = {}
         self._lives = 0
 
     def prepare(self, keys: int) -> None:
@@ -69,9 +70,9 @@ class Pair:
 
     def gap(self, way: str) -> float:
         """End the owner; return the longest time without an output. Then there are two processes again."""
-        owner = self._ready()
+        owner = self.ready()
         end = harness.CommittedEnd(self._servers, "bench-out")
-        block, process = self._running.pop(owner)
+        block, process = self.running.pop(owner)
         with feeding(self._servers):
             began = last = time.perf_counter()
             longest, seen = 0.0, end()
@@ -87,7 +88,7 @@ class Pair:
         return longest
 
     def end(self) -> None:
-        for block, _ in self._running.values():
+        for block, _ in self.running.values():
             block.__exit__(None, None, None)
 
     def _start(self, name: str) -> None:
@@ -101,15 +102,15 @@ class Pair:
         block = harness.child(
             self._scratch / f"{self._lives}.log", *arguments, *(part for each in settings for part in ("--set", each))
         )
-        self._running[name] = (block, block.__enter__())
+        self.running[name] = (block, block.__enter__())
 
-    def _ready(self) -> str:
+    def ready(self) -> str:
         """Wait until one process is LIVE and the other one a member that follows it, with a warm copy if there is to
         be one."""
 
         def owner() -> str:
             found = ""
-            for name in self._running:
+            for name in self.running:
                 status: Any = harness.get(self._ports[name], "/restore-status?scope=local")
                 checks: Any = harness.get(self._ports[name], "/readyz")
                 processes: Any = harness.get(self._ports[name], "/api/v1/processes")
@@ -125,6 +126,19 @@ class Pair:
 
         harness.wait_until(lambda: bool(owner()), "both processes", 0.2)
         return owner()
+
+    def is_even(self, owner: str) -> bool:
+        """Say whether all records are committed, and copied if there is a copy."""
+        batches = []
+        for name, port in self._ports.items():
+            status: Any = harness.get(port, "/api/v1/partitions?scope=local" if name == owner else COPIES)
+            if status is None:
+                return False
+            rows = status["items" if name == owner else "standbys"]
+            batches += [each["batch"] for each in rows]
+            if name == owner and any(source["lag"] for source in rows[0]["inputs"]):
+                return False
+        return len(set(batches)) == 1
 
 
 @contextmanager
