@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app
 from snapreplay.service.config.settings import load_settings
-from tests.deploy.dockerfile import ROOT, command, last, named
+from tests.deploy.dockerfile import ROOT, command, last, named, stages
 
 FOLDER = ROOT / "deploy/kubernetes"
-FILES = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.yaml")}
+RESOURCES = {path.stem: list(yaml.safe_load_all(path.read_text(encoding="utf-8"))) for path in FOLDER.glob("*.yaml")}
+FILES: dict[str, dict[str, Any]] = {name: each[0] for name, each in RESOURCES.items() if len(each) == 1}
+SERVICE: dict[str, dict[str, Any]] = {each["kind"]: each for each in RESOURCES["service"]}
 CRON: dict[str, dict[str, Any]] = {name: FILES[f"{name}-cronjob"]["spec"] for name in ("audit", "compact")}
 PODS: dict[str, dict[str, Any]] = {name: job["jobTemplate"]["spec"]["template"]["spec"] for name, job in CRON.items()}
 CONTAINERS: dict[str, dict[str, Any]] = {name: pod["containers"][0] for name, pod in PODS.items()}
 APPLICATION: dict[str, Any] = FILES["audit-spark-application"]["spec"]
+FINAL = stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))[-1]
 SPARK = named((ROOT / "Dockerfile").read_text(encoding="utf-8"), "spark")
 ENTRYPOINT = ROOT / "deploy/spark-entrypoint.sh"
 
@@ -28,6 +33,52 @@ ENTRYPOINT = ROOT / "deploy/spark-entrypoint.sh"
 def test_these_are_all() -> None:
     """A file that is added is looked at here."""
     assert set(FILES) == {"audit-cronjob", "audit-spark-application", "compact-cronjob"}
+    assert set(RESOURCES) == {*FILES, "service"}
+
+
+STANDARD = [each for name, all_ in RESOURCES.items() if name != "audit-spark-application" for each in all_]
+
+
+@pytest.mark.parametrize("version", ["1.31", "1.37"])
+@pytest.mark.parametrize("resource", STANDARD, ids=lambda each: f"{each['kind']}/{each['metadata']['name']}")
+def test_kubernetes_has_every_field(resource, version) -> None:
+    """By its own schemas, the oldest and the newest that are at hand; a misspelt field is no field."""
+    kubernetes_validate.validate(resource, version, strict=True)
+    wrong = {**resource, "spec": {**resource["spec"], "serviceAcount": "x"}}
+    with pytest.raises(kubernetes_validate.ValidationError, match="serviceAcount"):
+        kubernetes_validate.validate(wrong, version, strict=True)
+
+
+def test_a_replica_runs_as_the_image_and_the_service_expect() -> None:
+    """Its settings exist, its probes are paths of the API, and it has time for its stop."""
+    pod = SERVICE["StatefulSet"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    values = {each["name"]: each.get("value", "ledger-0") for each in container["env"]}
+    settings = load_settings(environment=values)
+    assert settings.timeouts.shutdown_ms / 1000 + 2 < pod["terminationGracePeriodSeconds"]
+    assert settings.instance_id == "ledger-0"
+    paths = json.loads((ROOT / "docs/openapi.json").read_text(encoding="utf-8"))["paths"]
+    assert all(container[f"{each}Probe"]["httpGet"]["path"] in paths for each in ("startup", "liveness", "readiness"))
+    (port,) = container["ports"]
+    assert port == {"name": "http", "containerPort": settings.http.port}
+    assert pod["securityContext"]["runAsUser"] == int(last(FINAL, "USER").split(":")[0])
+    (mount,) = container["volumeMounts"]
+    assert Path(settings.http.token_file).parent == Path(mount["mountPath"])
+    assert CliRunner().invoke(app, ["run", *container["args"], "--help"]).exit_code == 0
+
+
+def test_everything_is_about_the_same_pods() -> None:
+    """Selectors, names and ports fit each other."""
+    spec = SERVICE["StatefulSet"]["spec"]
+    labels = spec["template"]["metadata"]["labels"]
+    selectors = [spec["selector"]["matchLabels"], SERVICE["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"]]
+    selectors += [SERVICE["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"]]
+    services = {each["metadata"]["name"]: each["spec"] for each in RESOURCES["service"] if each["kind"] == "Service"}
+    assert all(each == labels for each in [*selectors, *(one["selector"] for one in services.values())])
+    assert services[spec["serviceName"]]["clusterIP"] == "None"
+    assert {each["metadata"]["namespace"] for each in RESOURCES["service"]} == {"prod"}
+    hosts = {each["name"]: each.get("value") for each in spec["template"]["spec"]["containers"][0]["env"]}
+    assert {name.split(".")[0] for name in hosts["SNAPREPLAY_HTTP__ALLOWED_HOSTS"].split(",")} <= set(services)
 
 
 @pytest.mark.parametrize(
