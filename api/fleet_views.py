@@ -158,7 +158,7 @@ class Covered(NamedTuple):
     def own(self) -> StatusDocument:
         """The status of the process that answers."""
         document = self.says[0].document
-        assert document is not None  # noqa: S101 - without one of its own `Here` has refused
+        assert document is not None  # noqa: S101 - the own one comes first, and `fleet` needs it
         return document
 
 

@@ -70,7 +70,7 @@ class ServiceLink:
         line.register(self._writer.get_extra_info("socket"), 0)
         return self._reader.at_eof() and not line.poll(0)
 
-    def suspect(self, process_id: str, why: str, is_silent: bool) -> None:  # noqa: FBT001 - as a callback
+    def suspect(self, process_id: str, why: str, is_silent: bool) -> None:  # noqa: FBT001 - whoever calls it back gives it by position
         self._writer.write(wire.frame(wire.Suspected(process_id, why, is_silent)))
 
     async def counted(self) -> Sequence[Family]:
@@ -89,7 +89,7 @@ class ServiceLink:
             raise Silent(ANSWER_SECONDS) from None
         if isinstance(answer, wire.Refused):
             raise answer.as_error()
-        assert isinstance(answer, wire.Performed)  # noqa: S101 - answers come in the order of the questions
+        assert isinstance(answer, wire.Performed)  # noqa: S101 - answers come in order, and a command has no other
         return answer.operation
 
     def log(self, record: logging.LogRecord, text: str) -> None:

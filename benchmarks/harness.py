@@ -11,9 +11,10 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
 import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -82,6 +83,11 @@ class CommittedEnd:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """Show least / median / most."""
+    return " / ".join(f"{each:.{digits}f}" for each in (min(values), median(values), max(values)))
 
 
 def wait_until(

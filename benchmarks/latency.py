@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _played(servers: str, arguments: argparse.Namespace, url: str | None) -> str:
-    run = Run(servers, arguments.rate, arguments.seconds)
+    run = Run(servers, arguments.rate, arguments.seconds, arguments.keys)
     if url is None:
         run.play()
         return run.shown()
@@ -70,7 +70,8 @@ def _snapshots(url: str, over: threading.Event) -> None:
 class Run:
     """One stretch of load."""
 
-    def __init__(self, servers: str, rate: int, seconds: float) -> None:
+    def __init__(self, servers: str, rate: int, seconds: float, keys: int) -> None:
+        self._keys = keys
         self._servers, self._per_step = servers, max(1, round(rate * STEP_SECONDS))
         self._records = round(rate * (seconds + WARM_UP_SECONDS))
         self._skipped = round(rate * WARM_UP_SECONDS)
@@ -99,6 +100,8 @@ class Run:
                 if message.error() is None:
                     self._seconds.append(time.perf_counter() - self._sent[len(self._seconds)])
         self.over.set()
+        if len(self._seconds) < self._records:
+            raise SystemExit(f"only {len(self._seconds):,} of {self._records:,} outputs came in time")
         feeder.join()
         consumer.close()
 
@@ -113,7 +116,7 @@ class Run:
         for step in range(self._records // self._per_step):
             time.sleep(max(0.0, began + step * STEP_SECONDS - time.perf_counter()))  # the pace of the load
             for number in range(self._per_step):
-                key = b"acct%07d" % ((step * self._per_step + number) * 7919 % 1_000_000)
+                key = b"acct%07d" % ((step * self._per_step + number) * 7919 % self._keys)
                 self._sent.append(time.perf_counter())
                 producer.produce("bench-in", VALUE, key, 0)
             producer.poll(0)

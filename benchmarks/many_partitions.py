@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple
 
 import psutil
@@ -53,10 +52,7 @@ def main() -> None:
 
 
 def _show(partitions: int, results: list[Result]) -> None:
-    cells = []
-    for values in zip(*results, strict=True):
-        least, most = min(values), max(values)
-        cells.append(f"{least:.2f} / {median(values):.2f} / {most:.2f}")
+    cells = [harness.spread(values) for values in zip(*results, strict=True)]
     print(f"{partitions:10d} {''.join(f'{cell:>24s}' for cell in cells)}", flush=True)
 
 

@@ -14,14 +14,13 @@ import os
 import signal
 import time
 from multiprocessing.queues import SimpleQueue
-from statistics import median
 from typing import Any
 
 import httpx2
 import msgspec
 import psutil
 
-from benchmarks.harness import machine
+from benchmarks.harness import machine, spread
 from snapreplay.api import event_stream, events
 from snapreplay.api.event_stream import Ages
 from snapreplay.service.control.protocol import StatusDocument
@@ -142,7 +141,7 @@ async def _main(given: argparse.Namespace) -> None:
     await _costs(given)
     for how, kills in ((signal.SIGKILL, given.kills), (signal.SIGSTOP, given.kills // 3)):
         if seconds := await _noticed(how, kills):
-            print(f"{how.name}, {len(seconds)} times: {seconds[0]:.2f} / {median(seconds):.2f} / {seconds[-1]:.2f} s")
+            print(f"{how.name}, {len(seconds)} times: {spread(seconds)} s")
 
 
 if __name__ == "__main__":

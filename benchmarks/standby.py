@@ -7,15 +7,12 @@ with a warm copy in the other process and without one. Measured: CPU seconds of 
 from __future__ import annotations
 
 import argparse
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import psutil
 
 from benchmarks import harness
-from benchmarks.takeover import Pair
-from snapreplay.devbroker.broker import LocalBroker
+from benchmarks.takeover import Pair, prepared
 
 KEYS = 100_000
 
@@ -27,41 +24,35 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"{arguments.records:,} records, {KEYS:,} keys; {harness.machine()}", flush=True)
     for replicas in (1, 0):
-        with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
-            pair = Pair(broker.bootstrap_servers, Path(scratch), replicas)
-            pair.prepare(KEYS)
-            owner = pair.ready()
-            runs = [Run(pair, owner, broker.bootstrap_servers, arguments.records) for _ in range(arguments.runs)]
-            for name in ("owner", "follower"):
-                shown = " / ".join(f"{each:.2f}" for each in _least_median_most([getattr(run, name) for run in runs]))
-                print(f"{replicas} standby: {shown} CPU s per million of the {name}", flush=True)
-            pair.end()
+        with prepared(replicas, KEYS) as pair:
+            runs = [cpu_of_a_backlog(pair, arguments.records) for _ in range(arguments.runs)]
+            for name, values in zip(("owner", "other process"), zip(*runs, strict=True), strict=True):
+                print(f"{replicas} standby: {harness.spread(values)} CPU s per million of the {name}", flush=True)
 
 
-class Run:
-    """One backlog. `owner` and `follower`: CPU seconds per million records, of the process alone, without its HTTP."""
-
-    def __init__(self, pair: Pair, owner: str, servers: str, records: int) -> None:
-        processes = {name == owner: process for name, (_, process) in pair.running.items()}
-        before = {is_owner: _cpu(process) for is_owner, process in processes.items()}
-        end = harness.CommittedEnd(servers, "bench-out")
-        wanted = end() + records  # markers come on top: the positions decide
-        harness.load(servers, "bench-in", records, KEYS)
-        harness.wait_until(lambda: end() >= wanted, "the outputs", 0.1)
-        harness.wait_until(lambda: pair.is_even(owner), "the copy", 0.1)
-        end.close()
-        spent = {is_owner: _cpu(process) - before[is_owner] for is_owner, process in processes.items()}
-        self.owner, self.follower = (spent[is_owner] * 1_000_000 / records for is_owner in (True, False))
+def cpu_of_a_backlog(pair: Pair, records: int) -> tuple[float, float]:
+    """Work off a backlog; return the CPU seconds per million records of the owner and of the other process, each
+    without its HTTP."""
+    owner = pair.ready()
+    (other,) = pair.running.keys() - {owner}
+    processes = [pair.running[name][1] for name in (owner, other)]
+    before = [_cpu(process) for process in processes]
+    end = harness.CommittedEnd(pair.servers, "bench-out")
+    wanted = end() + records
+    harness.load(pair.servers, "bench-in", records, KEYS)
+    # Markers have offsets, too, so the outputs may not be all there yet.
+    harness.wait_until(lambda: end() >= wanted, "most outputs", 0.1)
+    harness.wait_until(lambda: pair.is_even(owner), "the copy", 0.1)
+    end.close()
+    first, second = (
+        (_cpu(process) - spent) * 1_000_000 / records for process, spent in zip(processes, before, strict=True)
+    )
+    return first, second
 
 
 def _cpu(process: psutil.Process) -> float:
     times: Any = process.cpu_times()
     return float(times.user + times.system)
-
-
-def _least_median_most(values: list[float]) -> tuple[float, float, float]:
-    ordered = sorted(values)
-    return ordered[0], ordered[len(ordered) // 2], ordered[-1]
 
 
 if __name__ == "__main__":

@@ -37,31 +37,27 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"{arguments.keys:,} keys, session {SESSION_MS} ms; {harness.machine()}", flush=True)
     for replicas in (1, 0):
-        with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
-            pair = Pair(broker.bootstrap_servers, Path(scratch), replicas)
-            pair.prepare(arguments.keys)
+        with prepared(replicas, arguments.keys) as pair:
             for way in ("SIGTERM", "SIGKILL"):
-                gaps = sorted(pair.gap(way) for _ in range(arguments.runs))
-                shown = " / ".join(f"{each:.2f}" for each in (gaps[0], gaps[len(gaps) // 2], gaps[-1]))
-                print(f"{way}, {replicas} standby: {shown} s without an output", flush=True)
-            pair.end()
+                gaps = [pair.gap(way) for _ in range(arguments.runs)]
+                print(f"{way}, {replicas} standby: {harness.spread(gaps)} s without an output", flush=True)
 
 
 class Pair:
     """Two processes, of which one owns the partition."""
 
     def __init__(self, servers: str, scratch: Path, replicas: int) -> None:
-        self._servers, self._scratch, self._replicas = servers, scratch, replicas
+        self.servers, self._scratch, self._replicas = servers, scratch, replicas
         self._ports = {"a": harness.free_port(), "b": harness.free_port()}
         self.running: dict[str, tuple[Any, psutil.Process]] = {}
         self._lives = 0
 
     def prepare(self, keys: int) -> None:
-        harness.create_topics(self._servers, "bench-in", "bench-out")
-        harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", self._servers)
-        harness.snapreplay("init", APP, "--bootstrap-servers", self._servers)
-        harness.load(self._servers, "bench-in", keys, keys)
-        end = harness.CommittedEnd(self._servers, "bench-out")
+        harness.create_topics(self.servers, "bench-in", "bench-out")
+        harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", self.servers)
+        harness.snapreplay("init", APP, "--bootstrap-servers", self.servers)
+        harness.load(self.servers, "bench-in", keys, keys)
+        end = harness.CommittedEnd(self.servers, "bench-out")
         self._start("a")
         harness.wait_until(lambda: end() >= keys, "the first life", 0.1)
         end.close()
@@ -71,9 +67,9 @@ class Pair:
     def gap(self, way: str) -> float:
         """End the owner; return the longest time without an output. Then there are two processes again."""
         owner = self.ready()
-        end = harness.CommittedEnd(self._servers, "bench-out")
+        end = harness.CommittedEnd(self.servers, "bench-out")
         block, process = self.running.pop(owner)
-        with feeding(self._servers):
+        with feeding(self.servers):
             began = last = time.perf_counter()
             longest, seen = 0.0, end()
             process.terminate() if way == "SIGTERM" else process.kill()
@@ -93,7 +89,7 @@ class Pair:
 
     def _start(self, name: str) -> None:
         self._lives += 1
-        arguments = harness.service_arguments(APP, self._servers, self._ports[name])
+        arguments = harness.service_arguments(APP, self.servers, self._ports[name])
         settings = (
             f"instance_id={name}",
             f"standby.replicas={self._replicas}",
@@ -139,6 +135,18 @@ class Pair:
             if name == owner and any(source["lag"] for source in rows[0]["inputs"]):
                 return False
         return len(set(batches)) == 1
+
+
+@contextmanager
+def prepared(replicas: int, keys: int) -> Iterator[Pair]:
+    """Start a broker and two processes whose state has so many keys, for the length of the block."""
+    with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
+        pair = Pair(broker.bootstrap_servers, Path(scratch), replicas)
+        try:
+            pair.prepare(keys)
+            yield pair
+        finally:
+            pair.end()
 
 
 @contextmanager

@@ -85,7 +85,7 @@ def refused_unless_it_runs() -> Iterator[None]:
     except SnapreplayError as error:
         print_error(error.message, hint_of(error))
         raise typer.Exit(ExitCode.REFUSED) from error
-    except Exception as error:  # left alone it would end with 1, which means findings
+    except Exception as error:  # Python would end with 1, which means findings here
         traceback.print_exc()
         raise typer.Exit(ExitCode.REFUSED) from error
 

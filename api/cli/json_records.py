@@ -108,7 +108,7 @@ def _bytes_of(side: str, codec: Codec[Any], given: object) -> bytes | None:
         raise _Refused(unencoded(side, codec, given, error).why) from error
     try:
         codec.decode(data)
-    except Exception as error:  # the same codec, which may refuse what it has encoded
+    except Exception as error:  # the codec is the user's: it may refuse what it has encoded
         raise _Refused(f"{side} cannot be read as {codec.name}: {error}") from error
     return data
 

@@ -151,7 +151,7 @@ class Writer(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self._line(record)
-        except Exception:  # noqa: BLE001 - as every handler does with a message and arguments that do not fit
+        except Exception:  # noqa: BLE001 - a line that cannot be formatted must not end the program
             self.handleError(record)
             return
         if self._is_forked:

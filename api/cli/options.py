@@ -203,5 +203,5 @@ def as_typed(function: Callable[..., Any]) -> Callable[..., Any]:
 
     call.__name__, call.__doc__ = function.__name__, function.__doc__
     call.__annotations__ = {each.name: each.annotation for each in taken}
-    call.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]  # what typer reads
+    call.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]  # a function has none for mypy; typer reads it
     return call

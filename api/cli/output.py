@@ -70,7 +70,7 @@ def written_whole(path: Path | None) -> Iterator[IO[str] | None]:
     with _named(path):
         if path.is_dir():
             raise IsADirectoryError(EISDIR, strerror(EISDIR))
-        file = NamedTemporaryFile(  # noqa: SIM115 - closed before it is renamed
+        file = NamedTemporaryFile(  # noqa: SIM115 - it is closed below, before it is renamed
             "w", encoding="utf-8", errors="backslashreplace", dir=path.parent, prefix=f".{path.name}.", delete=False
         )
     unfinished = Path(file.name)

@@ -35,7 +35,7 @@ class ZeroOrOne(TyperCommand):
             return super().parse_args(*arguments)
         except typer.Exit:  # --help
             raise
-        except Exception as error:  # what typer raises for a wrong call it does not export
+        except Exception as error:  # typer does not export the class that it raises for a wrong call
             raise OperationRefused(
                 getattr(error, "format_message", error.__str__)(),
                 hint="see `snapreplay health --help`",

@@ -1,12 +1,13 @@
 // Entries of the state: the value of a key, or the entries of a partition page by page.
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
+import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { count, seconds, sentence } from "./format.js";
 import { badge, instructions } from "./parts.js";
 import { Refused, get } from "./source.js";
 
 const PAGE = 50;
-const asked = { store: null, partition: null, isBusy: false, answer: null, error: null };
+const asked = { isBusy: false, answer: null, error: null };
 
 export function entries(all, isFresh, draw) {
   const stores = [...new Set(all.partitions.flatMap((each) => each.stores.map((store) => store.name)))].sort();
@@ -23,19 +24,23 @@ function form(stores, all, isFresh, draw) {
   };
   const off = !isFresh || asked.isBusy;
   return html`<form class="reading" @submit=${submit}>
-    <label>Store <select name="store">${stores.map((name) => html`<option>${name}</option>`)}</select></label>
+    <label>Store <select name="store">${options(stores)}</select></label>
     <label class="key">Key <input name="key" autocomplete="off" spellcheck="false" placeholder='ada, 7, or ["tea",7]'></label>
     <button name="what" value="key" class="act" ?disabled=${off}>Look up</button>
-    <label>Partition <select name="partition">${all.partitions.map((each) => html`<option>${each.partition}</option>`)}</select></label>
+    <label>Partition <select name="partition">${options([...Array(all.facts.partition_count ?? 0).keys()])}</select></label>
     <button name="what" value="browse" ?disabled=${off}>Browse</button>
     <label class="check"><input type="checkbox" name="stale"> also from warm copies</label></form>
     <p class="empty">A key is looked up in all partitions. Browsing an ordered store begins at the key, if one is given.</p>`;
 }
 
+// Keyed, so that no choice changes while it is looked at.
+const options = (values) => repeat(values, (each) => each, (each) => html`<option>${each}</option>`);
+
 const path = (...parts) => ["api/v1/state", ...parts.map(encodeURIComponent)].join("/");
 
 function lookUp({ store, key, isStale }, draw) {
-  if (!key) return fail(new Refused(0, { detail: "Enter a key, or browse a partition." }), draw);
+  if (!key) return fail(new Error("Enter a key, or browse a partition."), draw);
+  if (key === "." || key === "..") return fail(new Error("A browser takes . and .. out of a path, so it cannot ask for this key."), draw);
   return answered(draw, async () => {
     const { items, not_read: missing } = await get(`${path(store, key)}?stale=${isStale}`);
     return { rows: items.map((each) => ({ ...each, key })), missing, next: null };
@@ -49,7 +54,7 @@ function browse({ store, key, partition, isStale }, draw, after = null) {
   return answered(draw, async () => {
     const { items, next_after: next, ...at } = await get(`${path(store)}?${query}`);
     const more = next === null ? null : () => browse({ store, key, partition, isStale }, draw, next);
-    return { rows: items.map((each) => ({ ...at, ...each })), missing: [], next: more, at };
+    return { rows: items.map((each) => ({ ...at, ...each })), missing: [], next: more };
   });
 }
 
@@ -58,16 +63,15 @@ async function answered(draw, ask) {
   draw();
   try {
     asked.answer = await ask();
-  } catch (error) {
-    return fail(error instanceof Refused ? error : new Error("No answer. Ask again."), draw);
-  } finally {
     asked.isBusy = false;
+    draw();
+  } catch (error) {
+    fail(error instanceof Refused ? error : new Error("No answer. Ask again."), draw);
   }
-  draw();
 }
 
 function fail(error, draw) {
-  Object.assign(asked, { answer: null, error });
+  Object.assign(asked, { isBusy: false, answer: null, error });
   draw();
 }
 

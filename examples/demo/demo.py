@@ -129,7 +129,6 @@ def _play(
         digests = story.digests()
     show.say(f"all {told.records:,} records are done")
     verdicts = _verdicts(options, show, told, place, digests)
-    verdicts.insert(-1 if options.audit else len(verdicts), taken_over(told))
     if options.keep:
         print_table(show.console, told, verdicts)
         _stay(show, place.servers, service)
@@ -148,7 +147,7 @@ def _verdicts(options: Options, show: Show, told: Told, place: Place, digests: d
         if options.audit:
             running = stack.enter_context(audit(place.servers, place.names.app, place.work_dir))
         verdicts = judge(place.servers, place.names, told, digests, show.judging)
-        verdicts.append(recoveries(told))
+        verdicts += [recoveries(told), taken_over(told)]
         if told.records > told.loaded + told.arrived_beside:
             verdicts += compacted(told)
         if running is not None:

@@ -58,11 +58,11 @@ class StandbyAct:
 
     @staticmethod
     def _until_copied(one: Asking, other: Asking) -> None:
-        def ask() -> Json | None:
-            documents = [one.restore(), other.restore()]
-            return {"partitions": [], "both": documents} if all(documents) else None
+        def holds(restore: Json) -> bool:
+            before = one.restore()
+            return before is not None and is_copied(before, restore)
 
-        other.until(ask, lambda asked: is_copied(*asked["both"]), WARM_S, "warm copies of all partitions")
+        other.until(other.restore, holds, WARM_S, "warm copies of all partitions")
 
 
 def owned(restore: Json | None) -> set[int]:

@@ -36,13 +36,13 @@ def test_these_are_all() -> None:
     assert set(RESOURCES) == {*FILES, "service"}
 
 
-STANDARD = [each for name, all_ in RESOURCES.items() if name != "audit-spark-application" for each in all_]
+STANDARD = [one for name, each in RESOURCES.items() if name != "audit-spark-application" for one in each]
 
 
 @pytest.mark.parametrize("version", ["1.31", "1.37"])
 @pytest.mark.parametrize("resource", STANDARD, ids=lambda each: f"{each['kind']}/{each['metadata']['name']}")
 def test_kubernetes_has_every_field(resource, version) -> None:
-    """By its own schemas, the oldest and the newest that are at hand; a misspelt field is no field."""
+    """By the schemas of an older and of the newest version. A misspelt field is refused."""
     kubernetes_validate.validate(resource, version, strict=True)
     wrong = {**resource, "spec": {**resource["spec"], "serviceAcount": "x"}}
     with pytest.raises(kubernetes_validate.ValidationError, match="serviceAcount"):
@@ -77,8 +77,8 @@ def test_everything_is_about_the_same_pods() -> None:
     assert all(each == labels for each in [*selectors, *(one["selector"] for one in services.values())])
     assert services[spec["serviceName"]]["clusterIP"] == "None"
     assert {each["metadata"]["namespace"] for each in RESOURCES["service"]} == {"prod"}
-    hosts = {each["name"]: each.get("value") for each in spec["template"]["spec"]["containers"][0]["env"]}
-    assert {name.split(".")[0] for name in hosts["SNAPREPLAY_HTTP__ALLOWED_HOSTS"].split(",")} <= set(services)
+    environment = {each["name"]: each.get("value") for each in spec["template"]["spec"]["containers"][0]["env"]}
+    assert {name.split(".")[0] for name in environment["SNAPREPLAY_HTTP__ALLOWED_HOSTS"].split(",")} <= set(services)
 
 
 @pytest.mark.parametrize(

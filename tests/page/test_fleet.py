@@ -34,6 +34,14 @@ async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children
     await expect(lane.locator("button")).to_have_count(2)
     await expect(lane.get_by_text(re.compile("copy of partition .: warm"))).to_have_count(2)
 
+    state = page.get_by_role("region", name="State", exact=True)
+    theirs = re.sub(r"\D", "", await lane.locator("button").first.inner_text())
+    await state.get_by_label("Partition").select_option(theirs)
+    for stale, answered_by in ((False, "its owner"), (True, "a warm copy")):
+        await state.get_by_label("also from warm copies").set_checked(stale)
+        await state.get_by_role("button", name="Browse").click()
+        await expect(state.get_by_role("row").nth(1)).to_contain_text(answered_by)
+
     failing = re.sub(r"\D", "", await lane.locator("button").first.inner_text())
     await here.send([(f"{failing}:k", {"amount": 1, "poison": True})])
     card = page.get_by_role("article", name=f"Partition {failing} is down")

@@ -16,6 +16,8 @@ from tests.support import apps
 from tests.support.gates import Gate
 
 pytestmark = pytest.mark.kafka
+PAGED = 60
+"""Entries of partition 2 that are looked at in pages."""
 
 
 async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, page: Page) -> None:
@@ -42,6 +44,7 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
 
     await page.get_by_role("button", name="Close this message").click()
 
+    await here.send([(f"2:paged{number}", {"amount": 1}) for number in range(PAGED)])
     await reads(page)
     await looked_at(page, "state")
 
@@ -126,13 +129,26 @@ async def enter(page: Page, token: str) -> None:
 
 
 async def reads(page: Page) -> None:
-    """Look up a key that is not there, browse a partition, and look up the key of its first entry."""
+    """Look up keys that cannot be found, browse a partition page by page, and look up one of its keys."""
     state = page.get_by_role("region", name="State", exact=True)
     await state.get_by_label("Key").fill("account-1 <b>")
     await state.get_by_role("button", name="Look up").click()
     await expect(state.get_by_role("alert")).to_contain_text("The key is not in the store: 3 partitions were read")
+    await state.get_by_label("Key").fill(".")
+    await state.get_by_role("button", name="Look up").click()
+    await expect(state.get_by_role("alert")).to_contain_text("it cannot ask for this key")
     await state.get_by_label("Key").fill("")
+    await state.get_by_label("Partition").select_option("2")
     await state.get_by_role("button", name="Browse").click()
+    keys = state.locator("tbody td:first-child")
+    await expect(keys).to_have_count(50)
+    first = await keys.all_inner_texts()
+    await state.get_by_role("button", name="Next 50").click()
+    await expect(state.get_by_role("button", name="Next 50")).to_have_count(0)
+    both = [*first, *await keys.all_inner_texts()]
+    assert len(both) == len(set(both))
+    assert {f"2:paged{number}" for number in range(PAGED)} <= set(both)
+    await expect(state.get_by_label("Partition")).to_have_value("2")
     row = state.get_by_role("row").nth(1)
     await expect(row).to_contain_text("its owner")
     key = await row.locator("code").first.inner_text()
