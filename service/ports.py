@@ -75,6 +75,9 @@ class Reader(Protocol):
             Unreachable: no answer within the metadata timeout (default 5 minutes).
         """
 
+    async def bounds_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """Ask for the bounds of all of them, with as many requests as for one. Raises as `bounds`."""
+
     def read(
         self, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> AsyncIterator[Sequence[InputRecord]]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+SOME = 3
+
 
 def counted(count: int, noun: str) -> str:
     """Return the number with its noun, such as "1 entry", "1,024 entries". `noun` is singular and English."""
@@ -18,6 +22,13 @@ def counted_or_no(count: int, noun: str) -> str:
     """Return the number with its noun, and a word for none: "no findings", "1 finding", "2 findings"."""
     text = counted(count, noun)
     return text if count else f"no {text.removeprefix('0 ')}"
+
+
+def some(names: Iterable[str]) -> str:
+    """Return the names in their order, or the first three and how many there are besides: for a line that is read."""
+    every = list(names)
+    more = len(every) - SOME
+    return ", ".join(every) if more < 2 else f"{', '.join(every[:SOME])} and {more:,} more"
 
 
 def counted_are(count: int, noun: str) -> str:

@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from snapreplay.app.ranges import Anchor, PositionAnchor
+from snapreplay.counted import SOME, some
 from snapreplay.service.core.chain import decided_at
 from snapreplay.service.core.retained import needs_inputs
 from snapreplay.service.core.search import FoundIncrement
@@ -68,9 +69,13 @@ class InputChange:
 
     @property
     def lines(self) -> list[str]:
-        """The change in sentences without their full stops."""
-        added = (f"input {name} is read from offset {each.position} on{each.how}" for name, each in self.added.items())
-        return [*added, *(f"input {name} is retired {how}" for name, how in self.retired.items())]
+        """The change in sentences without their full stops; many inputs that begin alike are in one."""
+        told: dict[str, list[str]] = {}
+        for name, each in sorted(self.added.items()):
+            told.setdefault(f"read from offset {each.position} on{each.how}", []).append(name)
+        for name, how in sorted(self.retired.items()):
+            told.setdefault(f"retired {how}", []).append(name)
+        return [line for what, names in told.items() for line in _sentences(names, what)]
 
     def decision(self, log: object, last: FoundIncrement, reason: str, by: str) -> dict[str, str]:
         """Return what the increment records; `log`: the increments topic and partition."""
@@ -78,7 +83,7 @@ class InputChange:
         return {
             "finding": f"{INPUTS_KIND}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}",
             "problem": f"the inputs up to batch {last.increment.batch} were"
-            f" {', '.join(sorted(last.increment.positions))}",
+            f" {some(sorted(last.increment.positions)) or 'none'}",
             "decided": f"{'; '.join(self.lines)}; the state stays as it is, and no outputs were written",
             "reason": reason,
             "by": by,
@@ -142,3 +147,9 @@ class InputChange:
 
     def _with(self, before: Mapping[str, T], added: Mapping[str, T]) -> dict[str, T]:
         return {name: each for name, each in before.items() if name not in self.retired} | dict(added)
+
+
+def _sentences(names: list[str], what: str) -> list[str]:
+    if len(names) > SOME + 1:
+        return [f"inputs {some(names)} are {what}"]
+    return [f"input {name} is {what}" for name in names]

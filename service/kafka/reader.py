@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord
+from snapreplay.counted import some
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka import read_errors
@@ -93,7 +94,10 @@ class KafkaReader:
         return self._watch.doubt
 
     async def bounds(self, partition: TopicPartition) -> Bounds:
-        return await self._asked(self._ask_bounds, partition)
+        return (await self.bounds_of([partition]))[partition]
+
+    async def bounds_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        return await self._asked(self._ask_bounds, partitions) if partitions else {}
 
     async def first_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         return await self._asked(self._ask_time, partition, timestamp_ms)
@@ -200,6 +204,9 @@ class KafkaReader:
         self._assign(self._consumer)
 
     async def poll(self, records_max: int, timeout_ms: int) -> Mapping[TopicPartition, Sequence[InputRecord]]:
+        if not self._positions:  # the client would wait for an assignment for ever
+            await asyncio.sleep(timeout_ms / 1000)
+            return {}
         consumer = await self._connected()
         try:
             if self._damaged.wary:
@@ -320,18 +327,19 @@ class KafkaReader:
             if self._closed:
                 raise
 
-    async def _ask_bounds(self, partition: TopicPartition) -> Bounds:
+    async def _ask_bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
         consumer = await self._connected()
-        source = ClientPartition(*partition)
-        asked = Asked(self._settings, "Read", partition.topic)
-        async with translated(f"asking for the bounds of {partition}", asked):
+        sources = {each: ClientPartition(*each) for each in partitions}
+        topics = {each.topic for each in partitions}
+        asked = Asked(self._settings, "Read", next(iter(topics)) if len(topics) == 1 else "")
+        async with translated(f"asking for the bounds of {some(map(str, partitions))}", asked):
             # A topic the client does not know yet would cost one retry back-off (20 ms instead of 1, measured).
-            await consumer._client.add_topic(partition.topic)
-            self._check_allowed(consumer, partition.topic)
-            start = await consumer.beginning_offsets([source])
-            end = await consumer.end_offsets([source])
+            await consumer._client.set_topics(topics)
+            self._check_allowed(consumer, *topics)
+            start = await consumer.beginning_offsets(sources.values())
+            end = await consumer.end_offsets(sources.values())
         # Trimming between the two requests can put the start above a pinned end.
-        return Bounds(min(start[source], end[source]), end[source])
+        return {each: Bounds(min(start[at], end[at]), end[at]) for each, at in sources.items()}
 
     async def _ask_time(self, partition: TopicPartition, timestamp_ms: int) -> int:
         consumer, source = await self._connected(), ClientPartition(*partition)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from snapreplay.app.turns import other_periods
+from snapreplay.counted import some
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import refusals
 from snapreplay.service.core.batch_failures import HalfApplied
@@ -122,10 +123,8 @@ class Incarnation:
         recovery adds it."""
         new = sorted(set(matched) - self.live.last.positions.keys()) if self.live is not None else []
         if self.live is not None and new:
-            listed = ", ".join(new)
-            log.info(
-                "partition %d: %s matches a pattern of the inputs and is taken in", self._context.partition, listed
-            )
+            number, taken = self._context.partition, "matches a pattern of the inputs: taken in"
+            log.info("partition %d: %s %s", number, some(new), taken)
             self.live.stop()
 
     async def run(self) -> Ended:

@@ -24,13 +24,14 @@ async def appeared(context: Context, last: Increment, topics: Sequence[str]) -> 
     ids = await context.cluster.topic_ids(topics)
     added = {}
     async with reading(context.cluster, topic_ids=ids) as reader:
+        places = {name: TopicPartition(name, context.partition) for name in ids}
+        bounds = await reader.bounds_of(places.values())
         for name, topic_id in ids.items():
             before = last.retired_inputs.get(name)
             if before is not None and before.topic_id == topic_id:
                 added[name] = Added.again(before)
                 continue
-            bounds = await reader.bounds(TopicPartition(name, context.partition))
-            added[name] = Added(bounds.start_offset)
+            added[name] = Added(bounds[places[name]].start_offset)
     return InputChange(added, topic_ids={name: each for name, each in ids.items() if each})
 
 

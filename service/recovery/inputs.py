@@ -248,17 +248,23 @@ async def _check_once(
 ) -> dict[str, Below]:
     """Check with a new client each time: another broker may know better than a stale leader."""
     async with reading(context.cluster, topic_ids=ids) as reader:
+        places = {topic: TopicPartition(topic, context.partition) for topic in last.positions}
+        bounds = await reader.bounds_of(places.values())
         return {
-            topic: await _check_one(context, reader, TopicPartition(topic, context.partition), each, changed.get(topic))
+            topic: await _check_one(context, reader, places[topic], bounds[places[topic]], each, changed.get(topic))
             for topic, each in read_positions(last).items()
         }
 
 
 async def _check_one(
-    context: Context, reader: Reader, partition: TopicPartition, read_position: ReadPosition, change: TopicChange | None
+    context: Context,
+    reader: Reader,
+    partition: TopicPartition,
+    bounds: Bounds,
+    read_position: ReadPosition,
+    change: TopicChange | None,
 ) -> Below:
     position, anchor = read_position.position, read_position.record
-    bounds = await reader.bounds(partition)
     _check_position(bounds, partition, position)
     if change is not None:  # leader epochs and batches of another topic say nothing
         read_position = read_position._replace(below=None)

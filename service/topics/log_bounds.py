@@ -57,15 +57,14 @@ async def log_starts(
     context: Context, reader: Reader, inputs: Iterable[str], there: Container[str] | None = None
 ) -> LogStarts:
     """Find where both own topics and these inputs begin. One that is not `there` does not exist: nothing is trimmed."""
-
-    async def start_offset(log: TopicPartition) -> int:
-        missing = there is not None and log.topic not in there
-        return 0 if missing else (await reader.bounds(log)).start_offset
-
+    places = {name: TopicPartition(name, context.partition) for name in inputs}
+    logs = (context.increments, context.snapshots, *places.values())
+    found = await reader.bounds_of([each for each in logs if there is None or each.topic in there])
+    starts = {log: found[log].start_offset if log in found else 0 for log in logs}
     return LogStarts(
-        await start_offset(context.increments),
-        await start_offset(context.snapshots),
-        {name: await start_offset(TopicPartition(name, context.partition)) for name in inputs},
+        starts[context.increments],
+        starts[context.snapshots],
+        {name: starts[place] for name, place in places.items()},
     )
 
 

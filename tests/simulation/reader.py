@@ -8,7 +8,7 @@ empty    a poll gives nothing although there is something
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -68,6 +68,9 @@ class SimReader:
         bounds = await self._asked(partition, lambda replica: self._bounds(replica.view), self._waits.metadata)
         self.link.network.trace(self.link.owner.name, f"bounds {partition} {tuple(bounds)}")
         return bounds
+
+    async def bounds_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        return {each: await self.bounds(each) for each in partitions}
 
     def read(
         self, partition: TopicPartition, start_offset: int, end_offset: int

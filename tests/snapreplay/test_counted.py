@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.counted import counted, counted_are, counted_or_no
+from snapreplay.counted import counted, counted_are, counted_or_no, some
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
         (counted_or_no(0, "finding"), "no findings"),
         (counted_or_no(1, "entry"), "1 entry"),
         (counted_or_no(2_000, "finding"), "2,000 findings"),
+        (some("abcd"), "a, b, c, d"),
+        (some("abcde"), "a, b, c and 2 more"),
     ],
 )
 def test_a_noun_and_a_verb_follow_their_number(said, expected):

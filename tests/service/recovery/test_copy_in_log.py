@@ -161,7 +161,10 @@ def looks(starts=NOTHING, ends=NOTHING, ids=NOTHING, plain_end=None):
             end = ends.get(target.topic, 1000)
             return Bounds(starts.get(target.topic, 0), end if read_committed else plain_end)
 
-        return SimpleNamespace(bounds=bounds, close=close)
+        async def bounds_of(targets):
+            return {each: await bounds(each) for each in targets}
+
+        return SimpleNamespace(bounds=bounds, bounds_of=bounds_of, close=close)
 
     return SimpleNamespace(
         cluster=SimpleNamespace(topic_ids=topic_ids, topics=topics, reader=reader),
