@@ -14,6 +14,7 @@ import msgspec
 
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord, Output
+from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.lineage import LastFence, Lineage
 from snapreplay.service.core.retained import Ending
 from snapreplay.snapshots.log.place import SealedLog as SealedLog  # noqa: PLC0414 - a part of the ports
@@ -202,7 +203,8 @@ class TopicFacts(msgspec.Struct, frozen=True):
 
     `config` holds cleanup.policy, retention.ms, retention.bytes, max.message.bytes, min.insync.replicas,
     unclean.leader.election.enable, message.timestamp.type as strings. `topic_id` (KIP-516) as Kafka's tools write it;
-    a topic that is created again gets another one; "" when the cluster has none.
+    a topic that is created again gets another one; "" when the cluster has none. `denied` says what this user may not
+    do with an optional topic, which then has no config.
     """
 
     name: str
@@ -210,6 +212,7 @@ class TopicFacts(msgspec.Struct, frozen=True):
     replication_factor: int
     config: dict[str, str]
     topic_id: str = ""
+    denied: SnapreplayError | None = None
 
 
 class NewTopic(msgspec.Struct, frozen=True):
@@ -312,8 +315,12 @@ class Cluster(Protocol):
 
     async def appender(self) -> Appender: ...
 
-    async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
-        """Return the facts of those that exist; missing ones are absent. Never creates a topic."""
+    async def topics(self, names: Iterable[str], optional: Collection[str] = ()) -> dict[str, TopicFacts]:
+        """Return the facts of those that exist; missing ones are absent. Never creates a topic.
+
+        Args:
+            optional: more topics. One that this user may not read is `denied`, and no error.
+        """
 
     async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
         """Return the topic id of each; "" when the cluster has none. A topic that no broker knows is absent. Creates

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 from snapreplay.app.app import App
 from snapreplay.app.ways import app_name, new_app
-from snapreplay.counted import counted
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings, seals_of
 from snapreplay.service.ports import Cluster, ClusterFacts, TopicFacts
@@ -20,7 +18,7 @@ from snapreplay.service.topics.requirements import (
     incomplete,
     limits_of,
     matched_inputs,
-    matching,
+    misfits_of,
     missing_topic,
     own_topics,
     partition_count,
@@ -69,12 +67,13 @@ async def inspect(
     outputs = tuple(topic.name for topic in app.outputs)
     own = own_topics(app, settings)
     own_pair = set(own[:2])
-    facts = await described(app, settings, cluster)
+    before = running.matched if running is not None else ()
+    facts = await described(app, settings, cluster, before)
     for name in (*app.input_names, *outputs):
         if name not in facts:
             raise await missing_topic(cluster, app, name)
-    count = partition_count(app, facts, running=running.matched if running else ())
-    matched = matched_inputs(app, facts, count)
+    count = partition_count(app, facts, running=before)
+    matched = matched_inputs(app, settings, facts, count, before)
     inputs = (*app.input_names, *matched)
     if running is not None:
         own = tuple(name for name in own if name in facts)
@@ -93,19 +92,8 @@ async def inspect(
         _topic_ids([facts[name] for name in (*inputs, *own) if name in {*inputs, *own_pair}]),
         seals,
         matched,
-        tuple(_misfits(app, facts, count)),
+        tuple(misfits_of(app, settings, facts, count, before).values()),
     )
-
-
-def _misfits(app: App[Any], facts: Mapping[str, TopicFacts], count: int) -> Iterator[str]:
-    """Yield a sentence for each topic that matches a pattern and cannot be an input."""
-    for name in matching(app, facts):
-        found = facts[name].partition_count
-        if found != count:
-            yield (
-                f"topic {name} matches {app.declaration(name)!r}, but it has {counted(found, 'partition')} and the"
-                f" other inputs have {count}: it is not read"
-            )
 
 
 def _topic_ids(topics: list[TopicFacts]) -> dict[str, str]:

@@ -319,6 +319,9 @@ class Service(Generic[S]):
         self._control.reached(view)
         for misfit in view.misfits:
             log.error("%s", misfit)
+        for pattern in self.app.patterns:
+            if not any(map(pattern.matches, view.matched)):
+                log.warning("no topic that can be read matches %r yet; one that appears is taken in", pattern.name)
         loop = asyncio.get_running_loop()
         supervisor = self._supervisor = Supervisor(
             self.app, self.settings, self._cluster, view, self._identity, self._board, self._failed

@@ -86,11 +86,16 @@ class Collector:
         every = (
             await self._try("listing topics", "cluster", self._cluster.topic_names()) if app and app.patterns else ()
         )
-        matching = (name for name in every or () if app and app.declaration(name))
-        wanted = (*matching, *self._facts.inputs, *self._facts.outputs, *self._facts.own, TRANSACTION_TOPIC)
-        topics = await self._try("describing topics", "cluster", self._cluster.topics(wanted))
+        matching = [name for name in every or () if app and app.declaration(name)]
+        wanted = (*self._facts.inputs, *self._facts.outputs, *self._facts.own, TRANSACTION_TOPIC)
+        topics = await self._try("describing topics", "cluster", self._cluster.topics(wanted, matching))
         self._know(topics=topics or {})
-        replicas = await self._try("describing topics", "cluster", self._ask.replicas(wanted))
+        self._refusals += [
+            Diagnosis("access", each.name, each.denied.message, each.denied.hint or "")
+            for each in self._facts.topics.values()
+            if each.denied is not None
+        ]
+        replicas = await self._try("describing topics", "cluster", self._ask.replicas((*wanted, *matching)))
         known = {p: r for p, r in (replicas or {}).items() if p.topic in self._facts.topics}
         self._know(replicas=known)
         if self._facts.app is not None:

@@ -122,13 +122,13 @@ class Facts:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Those that are declared, and those that match a pattern and have as many partitions as the app."""
+        """Those that are declared, and those that match a pattern and can be inputs."""
         if self.app is None:
             return ()
         own = self.topics.get(own_topics(self.app, self.settings)[0])
         others = (each for name, each in self.topics.items() if name in self.app.input_names)
         count = next((each.partition_count for each in (own, *others) if each), -1)
-        return (*self.app.input_names, *matched_inputs(self.app, self.topics, count))
+        return (*self.app.input_names, *matched_inputs(self.app, self.settings, self.topics, count))
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -21,14 +21,14 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.app.names import alter
-from snapreplay.errors import StopError
+from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
 from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, translated
-from snapreplay.service.kafka.requests import DescribeGroup
+from snapreplay.service.kafka.requests import DescribeGroup, TopicIds
 from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import close_client
 from snapreplay.service.kafka.topic_watch import Told, told_ids
@@ -44,6 +44,8 @@ TOPIC_CONFIG = (
     "message.timestamp.type",
 )
 _UNKNOWN_TOPIC = 3
+_NEEDED_OF_INPUTS = {"DescribeConfigs": 10, "Read": 3}
+"""With the code of the operation (org.apache.kafka.common.acl.AclOperation)."""
 _FORBIDDEN = TopicAuthorizationFailedError.errno
 
 
@@ -66,11 +68,12 @@ class KafkaAdmin:
         self._shared = shared
         self._deadline_s = 3 * settings.request_timeout_ms / 1000
 
-    async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
-        wanted = set(names)
+    async def topics(self, names: Iterable[str], optional: Collection[str] = ()) -> dict[str, TopicFacts]:
+        wanted = {*names, *optional}
         async with self._client("describing topics", "DescribeConfigs") as client:
             found = await self._found(client, wanted)
-            config = await _topic_config(client, sorted(found))
+            denied = await self._denied(client, sorted(found.keys() & set(optional)))
+            config = await _topic_config(client, sorted(found.keys() - denied.keys()))
             ids = await _topic_ids(client, sorted(found))
         return {
             name: TopicFacts(
@@ -79,6 +82,7 @@ class KafkaAdmin:
                 replication_factor=min((len(p["replicas"]) for p in partitions), default=0),
                 config=config.get(name, {}),
                 topic_id=ids.get(name, ""),
+                denied=denied.get(name),
             )
             for name, partitions in found.items()
         }
@@ -206,6 +210,18 @@ class KafkaAdmin:
                 error = TopicAuthorizationFailedError(entry["topic"])
                 doing = "looking for it (without this permission Kafka does not say whether it exists)"
                 raise client_error(error, doing, Asked(self._settings, "Describe"))
+
+    async def _denied(self, client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, SnapreplayError]:
+        """Map those that this user may not read and describe to the error that says so."""
+        if not names:
+            return {}
+        answer = await client._send_request(TopicIds(names, operations=True))
+        return {
+            name: client_error(TopicAuthorizationFailedError(name), "asking for it", Asked(self._settings, operation))
+            for _, name, *_, allowed, _ in answer.topics
+            for operation, bit in _NEEDED_OF_INPUTS.items()
+            if allowed >= 0 and not allowed & 1 << bit  # negative: the broker does not tell
+        }
 
     async def _listing(self, client: AIOKafkaAdminClient) -> list[dict[str, Any]]:
         """List all topics: asking for one by name would create it on a cluster that still auto-creates."""

@@ -119,8 +119,9 @@ class TopicIds(OwnRequest):
         ),
     )
 
-    def __init__(self, names: Sequence[str]) -> None:
-        super().__init__([("", name, NO_TAGS) for name in names], False, False)
+    def __init__(self, names: Sequence[str], *, operations: bool = False) -> None:
+        """Take `operations`: also ask what this user may do."""
+        super().__init__([("", name, NO_TAGS) for name in names], False, operations)
 
 
 class DescribeProducers(OwnRequest):

@@ -62,9 +62,7 @@ async def log_starts(
     found = await reader.bounds_of([each for each in logs if there is None or each.topic in there])
     starts = {log: found[log].start_offset if log in found else 0 for log in logs}
     return LogStarts(
-        starts[context.increments],
-        starts[context.snapshots],
-        {name: starts[place] for name, place in places.items()},
+        starts[context.increments], starts[context.snapshots], {name: starts[place] for name, place in places.items()}
     )
 
 

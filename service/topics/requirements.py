@@ -75,7 +75,7 @@ async def ensure_topics(
         raise incomplete(app, missing[0])
     for name in (each for each in (increments, snapshots) if each not in missing):
         check_own_topic(app, facts[name], count)
-    check_replayable(app, settings, [facts[name] for name in (*app.input_names, *matched_inputs(app, facts, count))])
+    check_replayable(app, settings, [facts[name] for name in app.input_names])
     check_dead_letters(app, settings)
     # Nothing is created before all of it is known to be accepted.
     lines = []
@@ -117,11 +117,14 @@ def _io_topics(app: App[Any]) -> list[str]:
     return [*app.input_names, *(topic.name for topic in app.outputs)]
 
 
-async def described(app: App[Any], settings: Settings, cluster: Cluster) -> dict[str, TopicFacts]:
-    """Return the facts of all topics of an app, of those that match a pattern, too; missing ones are absent. Raises as
-    `ports.Cluster.topics`."""
+async def described(
+    app: App[Any], settings: Settings, cluster: Cluster, running: Collection[str] = ()
+) -> dict[str, TopicFacts]:
+    """Return the facts of all topics of an app, of those that match a pattern, too; missing ones are absent. `running`
+    are topics of patterns that are inputs. Raises as `ports.Cluster.topics`."""
     matching = [name for name in await cluster.topic_names() if app.declaration(name)] if app.patterns else []
-    return await cluster.topics({*_io_topics(app), *own_topics(app, settings), *matching})
+    needed = {*_io_topics(app), *own_topics(app, settings), *running}
+    return await cluster.topics(needed, [name for name in matching if name not in needed])
 
 
 def matching(app: App[Any], facts: Mapping[str, TopicFacts]) -> list[str]:
@@ -129,9 +132,36 @@ def matching(app: App[Any], facts: Mapping[str, TopicFacts]) -> list[str]:
     return sorted(name for name in facts if name not in app.input_names and app.declaration(name))
 
 
-def matched_inputs(app: App[Any], facts: Mapping[str, TopicFacts], count: int) -> tuple[str, ...]:
-    """Return the topics, sorted, that match a pattern and have as many partitions as the other inputs."""
-    return tuple(name for name in matching(app, facts) if facts[name].partition_count == count)
+def matched_inputs(
+    app: App[Any], settings: Settings, facts: Mapping[str, TopicFacts], count: int, running: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Return the topics, sorted, that match a pattern and can be inputs. `running` are inputs already."""
+    misfits = misfits_of(app, settings, facts, count, running)
+    return tuple(name for name in matching(app, facts) if name not in misfits)
+
+
+def misfits_of(
+    app: App[Any], settings: Settings, facts: Mapping[str, TopicFacts], count: int, running: Collection[str] = ()
+) -> dict[str, str]:
+    """Return a sentence for each topic that matches a pattern and cannot be an input. Of the `running` ones only the
+    partition count is looked at: whoever reads them says the rest."""
+    found = {}
+    for name in matching(app, facts):
+        matches = f"matches {app.declaration(name)!r}"
+        if facts[name].partition_count != count:
+            has = f"has {counted(facts[name].partition_count, 'partition')}"
+            found[name] = f"topic {name} {matches}, but it {has} and the other inputs have {count}: it is not read"
+        elif name not in running and (problem := facts[name].denied or _not_replayable(app, settings, facts[name])):
+            found[name] = f"topic {name} {matches}, but it is not taken in: {problem}"
+    return found
+
+
+def _not_replayable(app: App[Any], settings: Settings, topic: TopicFacts) -> UsageError | None:
+    try:
+        check_replayable(app, settings, [topic])
+    except UsageError as error:
+        return error
+    return None
 
 
 def partition_count(

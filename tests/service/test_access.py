@@ -20,6 +20,7 @@ from snapreplay.service.ports import TopicPartition
 from snapreplay.service.topics.requirements import ensure_topics, own_topics
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.proven import NOTHING, Proof
+from tests.service.test_inputs import appears, orders
 from tests.support import apps
 from tests.support.guarded import USER, Guarded, bindings, guarded_broker
 from tests.support.kafka import until_async
@@ -216,6 +217,39 @@ async def test_a_revoked_acl_stops_a_partition_until_it_is_given_back(here, uniq
             await asyncio.to_thread(here.allow, acl)
             await until(service.control.ready, f"ready again, with {acl}")
             await stage.assert_exactly_once(service)
+
+
+async def test_a_topic_of_a_pattern_that_may_not_be_read_is_named_until_it_may(here, unique, monkeypatch, caplog):
+    """The others go on, also after a restart, and each command that is named leads one step on."""
+    monkeypatch.setattr("snapreplay.service.supervisor.WATCH_SECONDS", 0.2)
+    stage = Restricted(here, orders(unique("pattern")))
+    east, west = (f"orders-{stage.app.app_id}-{each}" for each in ("east", "west"))
+    everybody = Stage(here.open, stage.app)
+    await appears(everybody, east, 1)
+    await stage.made()
+    for acl in stage.mine:
+        await asyncio.to_thread(here.allow, acl.replace(stage.input, east))
+    async with stage.running() as service:
+        await appears(everybody, west, 10)
+        await asyncio.to_thread(here.allow, f"--allow-principal User:{USER} --operation Describe --topic {west}")
+        await until(lambda: "it is not taken in" in caplog.text, "it is named")
+        await everybody.send([("k0", {"amount": 5})], east)
+        await processed(service, {0: 6}, east)
+    caplog.clear()
+    given: list[str] = []
+
+    async def follow() -> bool:
+        named = (each.strip() for each in re.findall(KAFKA_ACLS, caplog.text) if west in each)
+        for command in dict.fromkeys(each for each in named if each not in given):
+            given.append(command)
+            await asyncio.to_thread(here.allow, command)
+        return west in {each.topic for each in service.restore_status()[0].inputs}
+
+    async with stage.running() as service:
+        await until_async(follow, bool)
+        await processed(service, {0: 5}, west)
+        assert re.findall(r"--operation (\w+)", " ".join(given)) == ["Read", "DescribeConfigs"]
+        assert service.view(0).get("k0") == {"sum": 16, "from": [east, west]}
 
 
 async def test_one_topic_that_may_not_be_seen_does_not_hide_the_others(here, unique, caplog):

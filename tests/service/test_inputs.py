@@ -1,12 +1,14 @@
 """Inputs that come and go: topics that match a pattern are taken in while the app runs, others by a command."""
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
 
 from snapreplay import App, MapState, Topic
 from snapreplay.service.decisions.inputs import NotRetirable, Wish, carry_out, propose
+from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.ports import NewTopic
 from tests.support.stage import Stage, phase, processed, until
 from tests.support.tampering import delete, grow
@@ -81,6 +83,39 @@ async def test_a_topic_with_other_partitions_is_named_and_the_others_go_on(here,
         assert f"{east} has 2 partitions" in error.message
     error = (await here.failure()).error
     assert (error.kind, error.message) == ("InputGrown", f"input {east} has 2 partitions, but the app has 1")
+
+
+async def test_a_pattern_that_matches_nothing_is_named_and_goes_on(broker, unique, monkeypatch, caplog):
+    """It is the only input: until a topic appears the app is LIVE, and ends when it is told to."""
+    monkeypatch.setattr("snapreplay.service.supervisor.WATCH_SECONDS", 0.2)
+    here = await Stage(broker.bootstrap_servers, orders(unique("none"))).prepare()
+    async with here.running():
+        said = [each for each in caplog.messages if "matches" in each]
+        assert said == [f"no topic that can be read matches {here.input!r} yet; one that appears is taken in"]
+    assert "did not end" not in caplog.text
+    async with here.running() as service:
+        await appears(here, f"orders-{here.app.app_id}-west", 10)
+        await processed(service, {0: 5}, f"orders-{here.app.app_id}-west")
+
+
+async def test_500_topics_of_a_pattern_are_taken_in_at_once(here, caplog, monkeypatch):
+    """By one increment. A recovery asks for all of them with a few requests, and what is said of them can be read."""
+    caplog.set_level(logging.INFO, "snapreplay")
+    east, *topics = (f"orders-{here.app.app_id}-{each}" for each in ("east", *range(100, 600)))
+    async with here.running() as service:
+        await here.cluster.create_topics([NewTopic(each, 1) for each in topics])
+        await until(lambda: len(service.restore_status()[0].inputs) == 501, "all are inputs", 60.0)
+        await here.send([("k0", {"amount": 10})], topics[-1])
+        await processed(service, {0: 1}, topics[-1])
+    asked, ask = [], KafkaReader._ask_bounds
+    monkeypatch.setattr(KafkaReader, "_ask_bounds", lambda *given: asked.append(given) or ask(*given))
+    async with here.running() as service:
+        assert service.view(0).get("k0") == {"sum": 11, "from": sorted([east, topics[-1]])}
+    assert len(asked) < 50
+    (decision,) = [each.decision for each in await here.batches() if each.decision]
+    assert decision["decided"].startswith(f"inputs {', '.join(topics[:3])} and 497 more are read from offset 0 on")
+    assert max(map(len, caplog.messages)) < 1000
+    await here.cluster.delete_topics(topics)
 
 
 async def test_a_topic_that_is_deleted_is_waited_for_until_it_is_retired(here):

@@ -69,12 +69,12 @@ class SimCluster:
         if task is not None and task.get_name().startswith("standby-"):
             self.link.network.misused(f"{self.link.owner.name}: {task.get_name()} is about to write")
 
-    async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
+    async def topics(self, names: Iterable[str], optional: Collection[str] = ()) -> dict[str, TopicFacts]:
         await self.link.call("admin", lambda: None, ADMIN_SECONDS)
         counts = self.broker.partition_counts
         return {
             name: TopicFacts(name, counts[name], 1, {}, self.broker.topic_ids[name])
-            for name in sorted(names)
+            for name in sorted({*names, *optional})
             if name in counts
         }
 

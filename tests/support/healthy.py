@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -87,8 +87,8 @@ class Topics:
         self.known = {each.name: each for each in known}
         self.members = 0
 
-    async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
-        return {name: self.known[name] for name in names if name in self.known}
+    async def topics(self, names: Iterable[str], optional: Collection[str] = ()) -> dict[str, TopicFacts]:
+        return {name: self.known[name] for name in (*names, *optional) if name in self.known}
 
     async def topic_names(self) -> list[str]:
         return sorted(self.known)

@@ -20,6 +20,7 @@ from snapreplay.service.topics.requirements import (
     ensure_topics,
     limits_now,
     matched_inputs,
+    misfits_of,
     partition_count,
 )
 from tests.support import apps
@@ -90,12 +91,14 @@ async def test_nothing_is_created_for_what_is_refused(config, tables, why):
 
 def test_the_partitions_of_a_pattern_are_those_of_what_the_app_has():
     """The increments topic tells, before there is one what matches; nothing at all is refused, as is one that grew."""
-    app: App[Any] = App("x", inputs=[Topic.matching("in-.*")], state=dict)
+    app: App[Any] = App("x", inputs=[Topic.matching("in-.*")], state=apps.Tape)
     counts = {"x-increments": 3, "in-a": 3, "in-b": 2, "no": 7}
     facts = {name: topic(name, partition_count=count) for name, count in counts.items()}
     without = {name: each for name, each in facts.items() if name != "x-increments"}
     assert partition_count(app, facts) == 3
-    assert matched_inputs(app, facts, 3) == ("in-a",)
+    assert matched_inputs(app, Settings(), facts, 3) == ("in-a",)
+    compacted = {**facts, "in-c": topic("in-c", partition_count=3, **{"cleanup.policy": "compact"})}
+    assert "not taken in: input in-c is compacted" in misfits_of(app, Settings(), compacted, 3)["in-c"]
     with pytest.raises(UsageError, match="not co-partitioned: in-a has 3 partitions, in-b has 2 partitions"):
         partition_count(app, without)
     with pytest.raises(UsageError, match="not co-partitioned: x-increments has 3 partitions, in-b has 2 partitions"):
