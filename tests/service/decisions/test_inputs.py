@@ -1,9 +1,11 @@
 """Inputs are added and retired by an increment in the chain as it is: the state stays, and every reader goes on."""
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from snapreplay import App, MapState, Topic
@@ -16,9 +18,13 @@ from snapreplay.service.ports import NewTopic
 from snapreplay.service.publish.state import LogWentOn
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, moment_of
+from snapreplay.snapshots.proof.compaction import folded as folded_in
+from snapreplay.snapshots.proof.compaction import target_of
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.partition import audit_partition
 from snapreplay.snapshots.proof.replay import SegmentReport, prove
+from snapreplay.snapshots.proof.state import At, state_at
+from snapreplay.state.steps import all_of
 from tests.support.accepting import finding_in
 from tests.support.in_memory import virtual
 from tests.support.stage import Stage, phase, processed, until
@@ -257,31 +263,73 @@ async def test_a_topic_that_was_made_again_does_not_resume(story):
     assert await story.run(two, {"a": 10}) == folded((1, 1), (7, 2))
 
 
-async def test_batches_of_a_topic_that_was_made_again_cannot_be_replayed_and_are_no_damage(story):
-    """Their records are not those of the topic that has the name now."""
+@pytest.mark.parametrize("changes", [True, False], ids=["changes", "replay"])
+@pytest.mark.parametrize("made_again", [False, True], ids=["resumed", "made again"])
+async def test_every_reader_of_the_log_follows_an_input_that_is_taken_in_again(broker, unique, changes, made_again):
+    """The state after each batch, a snapshot from the log alone, an audit by replay. Batches of a topic that was made
+    again cannot be replayed, and are no damage: their records are not those of the topic that has the name now."""
+    story = Story(broker.bootstrap_servers, unique("again"), changelog={"enabled": changes})
     two, one = story.of("a", "b"), story.of("b")
     await story.created("b")
     await two.prepare()
     await story.feed("a", 1, 1)
-    await story.run(two, {"a": 5})
+    async with two.running(snapshot={"before_stop": not changes}) as service:
+        await processed(service, {0: 5}, f"a-{story.name}")
     await story.change(one)
-    await asyncio.to_thread(delete, story.servers, f"a-{story.name}")
-    await story.created("a")
+    await story.feed("b", 20, 1)
+    await story.run(one, {"b": 5})
+    if made_again:
+        await asyncio.to_thread(delete, story.servers, f"a-{story.name}")
+        await story.created("a")
     await story.feed("a", 7, 2)
-    await story.change(two, "earliest")
-    await story.run(two, {"a": 10})
-    (report,) = await asyncio.to_thread(_replayed, two)
-    assert (report.finding, report.without_input, report.records) == (None, True, 0)
+    await story.change(two, "earliest" if made_again else "resume")
+    ended = {"a": 10 if made_again else 15, "b": 5}
+    states = [{}, folded((1, 1)), folded((1, 1), (20, 1)), folded((1, 1), (20, 1), (7, 2))]
+    assert await story.run(two, ended) == states[-1]
+    found = await asyncio.to_thread(_read_from_the_log, two)
+    assert (found.compacted, found.by_replay) == (states[-1], not changes)
+    if changes:
+        assert list(dict.fromkeys(map(str, found.states))) == list(map(str, states))
+        assert [each.without_input for each in found.segments] == [made_again]
+    assert [each.finding for each in found.segments] == [None] * len(found.segments)
+    if not made_again:
+        assert [each.without_input for each in found.segments] == [False] * len(found.segments)
+        assert found.segments[-1].proven.batch == found.last_batch
 
 
-def _replayed(stage: Stage) -> list[SegmentReport]:
-    app = stage.app
+class Read(NamedTuple):
+    """The answers of those who read the log alone; `states` after each batch, as far as changes lead there."""
+
+    states: list[dict[str, int]]
+    compacted: dict[str, int]
+    by_replay: bool
+    segments: list[SegmentReport]
+    last_batch: int
+
+
+def _read_from_the_log(stage: Stage) -> Read:
+    app, states = stage.app, []
     app.validate()
     with BlockingReader(stage.settings()) as client:
-        logs = PartitionLogs(client, app.app_id, 0)
-        report = audit_partition(app.app_id, moment_of(client, app.app_id, 0), logs, Level.REPLAY)
+        logs, moment = PartitionLogs(client, app.app_id, 0), moment_of(client, app.app_id, 0)
+        target = target_of(moment, logs)
+        assert target is not None
+        for batch in range(target.found.increment.batch + 1) if target.found.increment.changes is not None else ():
+            after = state_at(moment, logs, At(batch=batch))
+            assert after is not None
+            states.append(_plain(after.entries.stores.get("default", {})))
+        compacted = folded_in(app.app_id, moment, logs, target, app)
+        report = audit_partition(app.app_id, moment, logs, Level.REPLAY)
         assert report.findings == []
-        return [prove(app, each, logs) for each in report.segments]
+        segments = [prove(app, each, logs) for each in report.segments]
+        slices = all_of(compacted.cursor.slicing(1 << 20))
+        state = {key: value for each in slices for key, value in each.entries.items()}
+    return Read(states, _plain(state), compacted.by_replay, segments, target.found.increment.batch)
+
+
+def _plain(entries: Mapping[bytes, bytes]) -> dict[str, int]:
+    found = {msgspec.msgpack.decode(key): msgspec.msgpack.decode(value) for key, value in entries.items()}
+    return dict(sorted(found.items()))
 
 
 async def test_an_input_whose_records_are_gone_was_not_processed_to_its_end(story):
