@@ -62,11 +62,11 @@ def folded(*parts: tuple[int, int]) -> dict[str, int]:
 class Story:
     """One name and its versions; each with other inputs."""
 
-    def __init__(self, servers: str, name: str, **tables: Any) -> None:
-        self.servers, self.name, self.tables = servers, name, tables
+    def __init__(self, servers: str, name: str, partitions: int = 1, **tables: Any) -> None:
+        self.servers, self.name, self.partitions, self.tables = servers, name, partitions, tables
 
     def of(self, *inputs: str, **options: Any) -> Stage:
-        return Stage(self.servers, sums(self.name, *inputs, **options), **self.tables)
+        return Stage(self.servers, sums(self.name, *inputs, **options), self.partitions, **self.tables)
 
     async def feed(self, topic: str, first: int, count: int) -> None:
         stage = self.of("any")
@@ -194,6 +194,34 @@ async def test_what_only_a_replay_restores_is_not_retired(broker, unique):
         await carry_out(late)
     await story.change(three)
     assert await story.run(three, {"b": 5}) == folded((1, 2), (100, 1))
+
+
+@pytest.mark.parametrize("way", ["on", "back"])
+async def test_a_retirement_that_stopped_half_way_leads_on_and_back(broker, unique, way):
+    """One of two partitions is changed. The new version is refused, the one before has that partition FAILED; the
+    command with the code of either goes its way."""
+    story = Story(broker.bootstrap_servers, unique("half"), partitions=2)
+    two, one = story.of("a", "b"), story.of("b")
+    await two.prepare()
+    await story.feed("a", 1, 1)
+    places = {number: len(records) for number, records in enumerate(await two.read(f"a-{story.name}"))}
+    async with two.running() as service:
+        await processed(service, places, f"a-{story.name}")
+    first, _ = await propose(one.app, one.settings(), one.cluster, Wish())
+    await carry_out(first)
+    await story.refused(one)
+    async with two.started() as service:
+        error = (await phase(service, "failed", 0)).error
+        assert (error.kind, "`snapreplay inputs" in error.hint) == ("WrongLog", True)
+        await phase(service, "live", 1)
+    (done,) = await (story.change(one) if way == "on" else story.change(two, "resume"))
+    assert set(done.increment.positions) == {f"{each}-{story.name}" for each in ("ab" if way == "back" else "b")}
+    chosen, topic = (one, "b") if way == "on" else (two, "a")
+    await story.feed(topic, 2, 1)
+    places = {number: len(records) for number, records in enumerate(await two.read(f"{topic}-{story.name}"))}
+    async with chosen.running() as service:
+        await processed(service, places, f"{topic}-{story.name}")
+        assert {key: value for view in service.views().values() for key, value in view.items()} == folded((1, 2))
 
 
 @virtual
