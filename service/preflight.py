@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from snapreplay.app.app import App
@@ -23,6 +24,8 @@ from snapreplay.service.topics.requirements import (
     own_topics,
     partition_count,
 )
+
+log = logging.getLogger("snapreplay")
 
 _RAN_BEFORE = (
     "; or, if the app ran before (then init refuses), bring both back from a backup or mirror; or begin anew under a"
@@ -94,6 +97,15 @@ async def inspect(
         matched,
         tuple(misfits_of(app, settings, facts, count, before).values()),
     )
+
+
+def tell_misfits(app: App[Any], view: ClusterView) -> None:
+    """Say which topics match a pattern and cannot be inputs, and which patterns have no topic."""
+    for misfit in view.misfits:
+        log.error("%s", misfit)
+    for pattern in app.patterns:
+        if not any(map(pattern.matches, view.matched)):
+            log.warning("no topic that can be read matches %r yet; one that appears is taken in", pattern.name)
 
 
 def _topic_ids(topics: list[TopicFacts]) -> dict[str, str]:

@@ -26,6 +26,7 @@ from snapreplay.service.kafka.local_host import local_host
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.partition.runner import PartitionRunner
+from snapreplay.service.preflight import tell_misfits
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.tasks import cancel_and_wait, watched
@@ -317,11 +318,7 @@ class Service(Generic[S]):
     async def _bring_up(self) -> None:
         view = await self._begun()
         self._control.reached(view)
-        for misfit in view.misfits:
-            log.error("%s", misfit)
-        for pattern in self.app.patterns:
-            if not any(map(pattern.matches, view.matched)):
-                log.warning("no topic that can be read matches %r yet; one that appears is taken in", pattern.name)
+        tell_misfits(self.app, view)
         loop = asyncio.get_running_loop()
         supervisor = self._supervisor = Supervisor(
             self.app, self.settings, self._cluster, view, self._identity, self._board, self._failed

@@ -163,8 +163,9 @@ def schema_differs(what: str, recorded: int, now: int) -> SnapreplayError:
     """Make the error for something in the log that was written with another `schema_version` than the app's."""
     return SchemaDiffers(
         f"{what} was written with schema_version {recorded}, but the app has {now}",
-        hint="start the app version that wrote it, or bring its schema_version back:"
-        f" `App(…, schema_version={recorded})`. Stored values cannot be read with another one",
+        hint=f"start the app version that wrote it, with `App(…, schema_version={recorded})`; or upgrade the stored"
+        f" entries to those of this one: `App(…, schema_version={max(now, recorded + 1)})` and"
+        f" `@app.upgrade(from_schema={recorded})`",
         recorded=recorded,
         found=now,
     )

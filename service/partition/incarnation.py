@@ -109,6 +109,7 @@ class Incarnation:
         now. Only then does it wake: told each second, no back-off would last."""
         if self.live is not None:
             self._topics_seen.seen(self.live.topic_ids, ids)
+            self._standstill.look()
         elif self._driver is not None and appeared:
             self._driver.wake()
 

@@ -11,6 +11,7 @@ from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.core import refusals
 from snapreplay.service.core.kafka_errors import Fenced
 from snapreplay.service.core.repeats import Repeats
+from snapreplay.service.core.snapshot_policy import spread
 from snapreplay.service.live.pipeline import Live
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
@@ -26,6 +27,8 @@ FENCED = (
 )
 COMMIT_TELLS_SECONDS = 0.5  # under load a commit gives the answer before anybody asks
 ASK_AGAIN_SECONDS = 1.0
+QUIET_SECONDS = 30.0
+"""Without a commit for so long the log is asked: nothing else would tell of a newer owner, such as a command."""
 
 
 class Standstill:
@@ -44,6 +47,7 @@ class Standstill:
         self._live: Live | None = None
         self._since: float | None = None  # loop's clock: what was known before is not enough
         self._asking: asyncio.Task[None] | None = None
+        self._quiet_since = 0.0
 
     def stood_still(self, seconds: float) -> None:
         """Doubt the ownership: the process stood still for this long. Also during a recovery: its claim may not be
@@ -56,9 +60,21 @@ class Standstill:
 
     def went_live(self, live: Live) -> None:
         self._live = live
+        early_seconds = QUIET_SECONDS * spread(self._context.app.app_id, self._context.partition)  # not all at once
+        self._quiet_since = asyncio.get_running_loop().time() - early_seconds
         if self._since is not None:
             told = "the process stood still while it recovered; whether it is still the owner is being checked"
             self._reporter.note(ownership_doubt=told)
+            self._ask(live)
+
+    def look(self) -> None:
+        """Ask whether it is still the owner if it was quiet for a while; to be called every second."""
+        live, now = self._live, asyncio.get_running_loop().time()
+        if live is None or self._since is not None:
+            return
+        self._quiet_since = max(self._quiet_since, live.last_commit[1])
+        if now - self._quiet_since >= QUIET_SECONDS:
+            self._since = self._quiet_since = now
             self._ask(live)
 
     async def left_live(self) -> None:

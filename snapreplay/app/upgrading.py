@@ -381,9 +381,10 @@ def _named(store: str, key: object) -> str:
 
 def _failed(origin: _Place, what: str, hint: str = "") -> UpgradeFailed:
     store, key = origin
+    way_out = "correct the upgrade, and start this version again; until then the old one can go on with this partition"
     return UpgradeFailed(
         f"{_named(store, stored_key(key))} cannot be upgraded: {what}. Nothing was changed",
-        hint=hint or "correct the upgrade, and start this version again; until then the old version can go on",
+        hint=hint or way_out,
         store=store,
         key=key.hex(),
     )

@@ -36,7 +36,7 @@ ELSEWHERE = {
     "service/decisions/inputs.py::_change": "test_what_only_a_replay_restores_is_not_retired",
     "service/decisions/inputs.py::_end": "test_one_is_added_another_retired_and_taken_back",
     "service/decisions/inputs.py::_is_retirable": "test_a_topic_that_is_deleted_is_waited_for_until_it_is_retired",
-    "service/decisions/inputs.py::_resumed": "test_a_topic_that_was_made_again_does_not_resume",
+    "service/decisions/inputs.py::_resumed": "test_every_reader_of_the_log_follows_an_input_that_is_taken_in_again",
     "service/decisions/inputs.py::_carried_out": "test_what_only_a_replay_restores_is_not_retired",
     "service/decisions/inputs.py::propose": "test_records_that_nobody_wants_are_left",
     "snapreplay/app/topic.py::TopicPattern._compile": "test_what_is_no_expression_is_refused",

@@ -274,23 +274,6 @@ async def test_records_that_nobody_wants_are_left(story):
         await story.change(one, retire=("no-such",))
 
 
-async def test_a_topic_that_was_made_again_does_not_resume(story):
-    """Its offsets mean something else. From its beginning it is a new input."""
-    two, one = story.of("a", "b"), story.of("b")
-    await story.created("b")
-    await two.prepare()
-    await story.feed("a", 1, 1)
-    assert await story.run(two, {"a": 5}) == folded((1, 1))
-    await story.change(one)
-    await asyncio.to_thread(delete, story.servers, f"a-{story.name}")
-    await story.created("a")
-    await story.feed("a", 7, 2)
-    with pytest.raises(UsageError, match=f"topic a-{story.name} was created again since it was retired"):
-        await story.change(two, "resume")
-    await story.change(two, "earliest")
-    assert await story.run(two, {"a": 10}) == folded((1, 1), (7, 2))
-
-
 @pytest.mark.parametrize("changes", [True, False], ids=["changes", "replay"])
 @pytest.mark.parametrize("made_again", [False, True], ids=["resumed", "made again"])
 async def test_every_reader_of_the_log_follows_an_input_that_is_taken_in_again(broker, unique, changes, made_again):
@@ -310,6 +293,9 @@ async def test_every_reader_of_the_log_follows_an_input_that_is_taken_in_again(b
         await asyncio.to_thread(delete, story.servers, f"a-{story.name}")
         await story.created("a")
     await story.feed("a", 7, 2)
+    if made_again:  # its offsets mean something else
+        with pytest.raises(UsageError, match=f"topic a-{story.name} was created again since it was retired"):
+            await story.change(two, "resume")
     await story.change(two, "earliest" if made_again else "resume")
     ended = {"a": 10 if made_again else 15, "b": 5}
     states = [{}, folded((1, 1)), folded((1, 1), (20, 1)), folded((1, 1), (20, 1), (7, 2))]

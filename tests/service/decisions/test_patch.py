@@ -8,7 +8,9 @@ import pytest
 
 from snapreplay import App, MapState, Stores, Topic
 from snapreplay.errors import UsageError
+from snapreplay.service.decisions.init import init_app
 from snapreplay.service.decisions.patch import INSTANCE_ID, OtherVersion, OwnerTookItBack, carry_out, propose
+from snapreplay.service.partition.standstill import QUIET_SECONDS
 from snapreplay.service.publish.state import LogWentOn
 from snapreplay.service.recovery.inputs import InputTrimmed
 from snapreplay.state.correction import NotCorrected
@@ -127,14 +129,6 @@ async def test_entries_are_added_and_deleted_and_taken_back(bench):
     await bench.restored()
 
 
-async def test_the_same_patch_twice_is_refused_by_name(bench):
-    """The value is what the line would make of it already."""
-    await past(bench)
-    await patched(bench, LINE)
-    with pytest.raises(NotCorrected, match="the line would make the same of it"):
-        await patched(bench, LINE)
-
-
 async def test_batches_that_a_running_owner_commits_meanwhile_are_kept(bench):
     """It is fenced, its batches since the proposal are followed, and it comes back to the corrected state."""
     await past(bench)
@@ -149,6 +143,34 @@ async def test_batches_that_a_running_owner_commits_meanwhile_are_kept(bench):
         assert one.status.owner_epoch > epoch
         assert one.view()["new"] == RIGHT
         assert one.view()["k0"] == {"n": 9, "sum": 420 + 140 + 160}
+
+
+async def test_a_patch_that_stopped_half_way_is_run_again_as_it_is(bench):
+    """The partition that is done is passed over. When all are, it is refused."""
+    two = bench.beside(App("two", inputs=[Topic("in-two")], state=lambda: MapState(str, int)), 2)
+    two.app.handler(two.app.inputs[0])(lambda *_: None)
+    await init_app(two.app, two.settings(), two.cluster)
+    lines = [{"key": "new", "absent": True, "value": 7, "partition": number} for number in range(2)]
+    first, _ = await proposed(two, *lines)
+    await carry_out(first)
+    (second,) = await proposed(two, *lines)
+    assert (first.partition, second.partition) == (0, 1)
+    await carry_out(second)
+    with pytest.raises(NotCorrected, match="the line would make the same of it"):
+        await proposed(two, *lines)
+
+
+async def test_an_owner_without_input_comes_back_to_the_corrected_state(bench):
+    """Nothing is committed that could tell it of the fence: it asks the log when it was quiet for a while."""
+    await past(bench)
+    async with bench.live() as one:
+        epoch = one.status.owner_epoch
+        await patched(bench, LINE)
+        async with asyncio.timeout(QUIET_SECONDS + 10.0):
+            while one.status.owner_epoch == epoch or one.status.phase != "live":
+                one.runner.topics_seen(dict(bench.broker.topic_ids))
+                await asyncio.sleep(1.0)
+        assert one.view()["k0"] == RIGHT
 
 
 async def test_an_entry_that_changes_after_the_look_is_not_corrected(bench):

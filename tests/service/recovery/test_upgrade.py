@@ -13,6 +13,7 @@ from snapreplay.service.recovery.examine import OlderState
 from snapreplay.state.fields import UnknownFields
 from snapreplay.state.keys import KeyCodec
 from snapreplay.state.values import StoredValueUnreadable
+from tests.support import apps
 from tests.support.accepting import accepted, fenced_while_writing
 from tests.support.in_memory import virtual
 
@@ -126,7 +127,8 @@ async def test_a_field_that_the_old_type_leaves_out_is_not_dropped_unseen(bench)
 
 @virtual
 async def test_the_older_code_is_refused_afterwards(bench):
-    """By the number that it would have to have; the new one goes on."""
+    """By the number that it would have to have; the new one goes on. The other way back is an upgrade to the old
+    entries: it is named, too."""
     await bench.past()
     async with bench.live(second(bench)):
         pass
@@ -135,6 +137,11 @@ async def test_the_older_code_is_refused_afterwards(bench):
     assert "was written with schema_version 2, but the app has 1" in status.error.message
     async with bench.live(second(bench)) as one:
         assert one.view() == folded(120)
+    assert "`App(…, schema_version=3)` and `@app.upgrade(from_schema=2)`" in status.error.hint
+    older = apps.ledger(bench.app.app_id, schema_version=3)
+    older.upgrade(from_schema=2, value=int)(lambda key, total: (key, {"n": 6, "sum": total}))
+    async with bench.live(older) as one:
+        assert {key: each["sum"] for key, each in one.view().items()} == folded(120)
 
 
 @virtual
