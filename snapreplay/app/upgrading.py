@@ -381,10 +381,10 @@ def _named(store: str, key: object) -> str:
 
 def _failed(origin: _Place, what: str, hint: str = "") -> UpgradeFailed:
     store, key = origin
-    way_out = "correct the upgrade, and start this version again; until then the old one can go on with this partition"
     return UpgradeFailed(
         f"{_named(store, stored_key(key))} cannot be upgraded: {what}. Nothing was changed",
-        hint=hint or way_out,
+        hint=hint
+        or "correct the upgrade, and start this version again; until then the old one can go on with this partition",
         store=store,
         key=key.hex(),
     )

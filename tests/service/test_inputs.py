@@ -108,7 +108,12 @@ async def test_500_topics_of_a_pattern_are_taken_in_at_once(here, caplog, monkey
         await here.send([("k0", {"amount": 10})], topics[-1])
         await processed(service, {0: 1}, topics[-1])
     asked, ask = [], KafkaReader._ask_bounds
-    monkeypatch.setattr(KafkaReader, "_ask_bounds", lambda *given: asked.append(given) or ask(*given))
+
+    async def counted(*given: Any) -> Any:
+        asked.append(given)
+        return await ask(*given)
+
+    monkeypatch.setattr(KafkaReader, "_ask_bounds", counted)
     async with here.running() as service:
         assert service.view(0).get("k0") == {"sum": 11, "from": sorted([east, topics[-1]])}
     assert len(asked) < 50
