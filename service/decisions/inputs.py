@@ -19,7 +19,7 @@ from snapreplay.errors import StopError, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core import refusals
 from snapreplay.service.core.input_change import Added, InputChange
-from snapreplay.service.core.kafka_errors import Fenced
+from snapreplay.service.core.kafka_errors import CommitInDoubt, Fenced
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Cluster, Reader, TopicPartition
@@ -120,17 +120,17 @@ async def propose(app: App[Any], settings: Settings, cluster: Cluster, wish: Wis
 
 async def carry_out(proposed: Proposed) -> FoundIncrement:
     """Fence, claim, look once more, commit. A running owner is fenced; what it has committed meanwhile is kept. If it
-    takes the partition back before that, this is tried again.
+    takes the partition back before that, or the commit is not answered, this is tried again.
 
     Raises:
         LogWentOn: other inputs would be changed than were proposed.
-        Fenced, Superseded: `ATTEMPTS_MAX` times in a row.
-        As `propose`; CommitInDoubt, Unreachable: only the log shows what happened.
+        Fenced, Superseded, CommitInDoubt: `ATTEMPTS_MAX` times in a row.
+        As `propose`; Unreachable: only the log shows what happened.
     """
     for attempt in count(1):
         try:
             return await _carried_out(proposed)
-        except (Fenced, Superseded):
+        except (Fenced, Superseded, CommitInDoubt):
             if attempt == ATTEMPTS_MAX:
                 raise
     raise AssertionError("the last attempt returned or raised")

@@ -204,10 +204,10 @@ class KafkaReader:
         self._assign(self._consumer)
 
     async def poll(self, records_max: int, timeout_ms: int) -> Mapping[TopicPartition, Sequence[InputRecord]]:
+        consumer = await self._connected()
         if not self._positions:  # the client would wait for an assignment for ever
             await asyncio.sleep(timeout_ms / 1000)
             return {}
-        consumer = await self._connected()
         try:
             if self._damaged.wary:
                 return await self._poll_warily(consumer, records_max, timeout_ms)

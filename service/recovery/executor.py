@@ -133,6 +133,7 @@ class RecoveryExecutor:
             self._loading = False
 
     async def _starts(self, last: FoundIncrement) -> LogStarts:
+        await inputs.topic_ids(self._context, last.increment.positions)  # else a missing one is asked for minutes
         return await log_bounds.read_starts(self._context, last, disregard_manifests=self.disregard_manifests)
 
     async def _reenter(self, effect: effects.Reenter) -> events.Event:

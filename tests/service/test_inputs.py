@@ -146,6 +146,19 @@ async def test_a_topic_that_is_deleted_is_waited_for_until_it_is_retired(here):
         assert service.view(0).get("k0")["sum"] == 116
 
 
+async def test_a_topic_that_is_deleted_while_nobody_runs_is_named_at_the_next_start(here):
+    """Before anything is asked about its log: that would be asked for five minutes."""
+    west = f"orders-{here.app.app_id}-west"
+    await appears(here, west, 10)
+    async with here.running() as service:
+        await processed(service, {0: 5}, west)
+    await asyncio.to_thread(delete, here.bootstrap_servers, west)
+    async with here.started() as service:
+        await until(
+            lambda: (status := service.restore_status()) and (status[0].error or Nothing).kind == "InputMissing"
+        )
+
+
 async def test_the_version_before_goes_on_where_an_input_was_retired(here):
     """Its pattern still matches. It runs while a narrower one is prepared, or comes back: nothing counts twice."""
     east, west = (f"orders-{here.app.app_id}-{each}" for each in ("east", "west"))
