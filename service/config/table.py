@@ -112,8 +112,15 @@ def _unpickled(table: type[Table], values: dict[str, Any], names: frozenset[str]
     return _with_given(msgspec.StructMeta.__call__(table, **values), names)
 
 
-def fields_of(table: type[Table]) -> dict[str, FieldInfo]:
-    return {field.name: field for field in fields(table)}  # type: ignore[arg-type]  # a Struct, unless for a checker
+_FIELDS: dict[type[Table], Mapping[str, FieldInfo]] = {}
+"""Of each table that was asked for: to read the annotations of a class takes longer than to make its table."""
+
+
+def fields_of(table: type[Table]) -> Mapping[str, FieldInfo]:
+    if table not in _FIELDS:
+        struct: Any = table  # unless for a checker
+        _FIELDS[table] = {field.name: field for field in fields(struct)}
+    return _FIELDS[table]
 
 
 def is_table(kind: object) -> bool:

@@ -104,7 +104,7 @@ def missing(ours: Expected, last: Increment) -> RetryableError:
     return IncrementsMissing(
         f"topic {ours.increments_topic} of app {ours.app_id!r} was deleted; the state of partition {ours.partition}"
         f" ({_described(last)}) exists only in this process's memory",
-        hint=f"create the topic again with {ensure(ours.app)}: the state is then written to it at once. Do not stop"
+        hint=f"create the topic again with {ensure(ours.app())}: the state is then written to it at once. Do not stop"
         " this process",
         topic=ours.increments_topic,
         partition=ours.partition,
@@ -122,7 +122,7 @@ def unsaved(ours: Expected, last: Increment) -> StopError:
     return StateUnsaved(
         f"the state of partition {ours.partition} ({_described(last)}) exists only in this process's memory:"
         f" a recovery from {ours.increments_topic} would not restore it",
-        hint=f"{ensure(ours.app)} creates what is missing: the state is then written at once",
+        hint=f"{ensure(ours.app())} creates what is missing: the state is then written at once",
         partition=ours.partition,
         batch=last.batch,
     )

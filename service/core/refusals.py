@@ -5,7 +5,7 @@ Pure; every refusal names both facts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,9 +25,9 @@ from snapreplay.state.fields import StoredFields, StoreFields, in_entries, refus
 
 @dataclass(frozen=True)
 class Expected:
-    """The identity of this process, and the cluster as it is now; `app` is what a command takes. `patterns`: of inputs
-    that are not declared by name. `upgrades`: the schema_version and store that each upgrade of the app is from, with
-    the fields that it reads."""
+    """The identity of this process, and the cluster as it is now; `app()` is what a command takes, which takes
+    milliseconds to find out, and only hints name it. `patterns`: of inputs that are not declared by name. `upgrades`:
+    the schema_version and store that each upgrade of the app is from, with the fields that it reads."""
 
     app_id: str
     schema_version: int
@@ -39,7 +39,7 @@ class Expected:
     instance_id: str
     process_id: str
     started_at_ms: int
-    app: str = MODULE
+    app: Callable[[], str] = field(default=lambda: MODULE, compare=False)
     fields: Mapping[str, StoreFields] = field(default_factory=dict, hash=False)
     upgrades: Mapping[tuple[int, str], StoreFields] = field(default_factory=dict, hash=False)
     patterns: tuple[TopicPattern[Any, Any], ...] = ()
@@ -193,8 +193,8 @@ def no_genesis(expected: Expected) -> SnapreplayError:
     return NotInitialised(
         f"partition {expected.partition} of {expected.increments_topic} holds no increment of"
         f" app {expected.app_id!r}, not even the genesis",
-        hint=f"if the app is new, `snapreplay init {expected.app}`. Otherwise its increments were deleted: restore the"
-        " topic, and do not initialise the app again",
+        hint=f"if the app is new, `snapreplay init {expected.app()}`. Otherwise its increments were deleted: restore"
+        " the topic, and do not initialise the app again",
         topic=expected.increments_topic,
         partition=expected.partition,
     )
@@ -221,7 +221,7 @@ def pinned(expected: Expected, claim_offset: int, end_offset: int, high_watermar
         f"our claim at offset {claim_offset} cannot be read: the last stable offset stays at {end_offset}, the"
         f" high watermark is {high_watermark}",
         hint="another transactional id left a transaction open in this topic:"
-        f" `snapreplay doctor {expected.app}` names it and what ends it; once it has ended,"
+        f" `snapreplay doctor {expected.app()}` names it and what ends it; once it has ended,"
         f" {look_again(expected.partition)}",
         claim_offset=claim_offset,
         last_stable_offset=end_offset,
@@ -244,7 +244,7 @@ def transaction_stuck(expected: Expected, transactional_id: str, last: LastFence
         f" {last.lineage.producer_epoch}), so nobody can own partition {expected.partition}: a partition of the"
         " transaction has no leader, or its log knows a newer epoch, because __transaction_state is older than the"
         " topics",
-        hint=f"start the brokers that are away: `snapreplay doctor {expected.app}` names them. If none is away,"
+        hint=f"start the brokers that are away: `snapreplay doctor {expected.app()}` names them. If none is away,"
         f" {beyond_an_older_disk(expected.app_id)}",
         state=last.state,
         producer_epoch=last.lineage.producer_epoch,
@@ -395,6 +395,6 @@ def _inputs(expected: Expected, increment: Increment) -> Iterator[tuple[str, obj
         "inputs",
         ", ".join(sorted(recorded)),
         ", ".join(sorted((*expected.inputs, *(each.name for each in expected.patterns)))),
-        f"to change the inputs of the app: `snapreplay inputs {expected.app}`; or go back to the old inputs; or take"
+        f"to change the inputs of the app: `snapreplay inputs {expected.app()}`; or go back to the old inputs; or take"
         f" the state along to a new app id: {new_app(f' --state-of {expected.app_id} --from latest')}",
     )

@@ -8,7 +8,7 @@ import socket
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from snapreplay.app import names
@@ -136,7 +136,7 @@ class Context:
             instance_id=self.identity.instance_id,
             process_id=self.identity.process_id,
             started_at_ms=self.identity.started_at_ms,
-            app=app_name(self.app),
+            app=partial(app_name, self.app),
             fields=self.app.stored_fields,
             upgrades=self.app.upgraded_fields,
             patterns=self.app.patterns,

@@ -208,6 +208,7 @@ def _spec_of(name: str) -> ModuleSpec | None:
     return namespace
 
 
+@cache
 def _is_in_stdlib(file: Path) -> bool:
     """Judge a file by its place: a file of the author may have the name of a module of the standard library."""
     if not INSTALLED.isdisjoint(file.parts):

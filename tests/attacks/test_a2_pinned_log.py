@@ -12,7 +12,7 @@ from tests.support.history import history
 from tests.support.kafka import until_async
 from tests.support.stage import until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("impatient")]
 
 OPEN_MS = 60_000
 

@@ -12,7 +12,7 @@ from tests.support import apps
 from tests.support.stage import phase
 from tests.support.tampering import cut, tamper, trim
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("impatient")]
 
 LOG_END = -1  # for DeleteRecords: everything
 
@@ -32,7 +32,6 @@ async def test_a3_one_lost_partition_of_several_is_not_begun_anew(stage, unique)
         await phase(service, "live", 0)
 
 
-@pytest.mark.usefixtures("impatient")
 async def test_a3_a_snapshot_ahead_of_the_last_increment_proves_a_cut(past, monkeypatch):
     """Committed batches are gone: FAILED with both batches, though a shorter history would look whole."""
     then = await past()

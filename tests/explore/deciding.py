@@ -6,7 +6,6 @@ What it has seen before that counts for nothing, unless that rule is broken.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import msgspec
 
@@ -14,6 +13,7 @@ from snapreplay.service.core.chain import Chain, standing_for
 from snapreplay.service.core.input_change import Added, InputChange
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import INPUTS_KIND, PATCHED_KIND, Increment, Origin, Pointer
+from tests.explore.replacing import replace
 from tests.explore.world import MARKER, MORE, Command, Entry, Snapshot, State, World, claim_of
 
 NAME = "C"

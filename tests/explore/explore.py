@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
 from tests.explore.moves import moves
+from tests.explore.replacing import replace
 from tests.explore.world import World, problems
 
 Key = bytes

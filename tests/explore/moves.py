@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import msgspec
 
@@ -18,6 +17,7 @@ from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import retention_floors
 from tests.explore.deciding import command_moves
 from tests.explore.recovering import begin, perform
+from tests.explore.replacing import replace
 from tests.explore.world import (
     FENCED,
     IN_DOUBT,

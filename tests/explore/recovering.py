@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import msgspec
 
@@ -22,6 +21,7 @@ from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND, UPGRADED_KI
 from snapreplay.snapshots.log.batches import Base, BrokenChain
 from snapreplay.snapshots.plan import FromSnapshot
 from tests.explore.deciding import begun_anew
+from tests.explore.replacing import replace
 from tests.explore.world import (
     FENCED,
     IDS,

@@ -4,7 +4,7 @@ with what follows when its ownership has ended, as the machine of ownership says
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from snapreplay.errors import SnapreplayError
@@ -23,6 +23,7 @@ from snapreplay.snapshots.format.records import PATCHED_KIND, UPGRADED_KIND, Cla
 from snapreplay.snapshots.plan import LogStarts, NoUsableSnapshot, plan_start
 from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.fields import StoreFields
+from tests.explore.replacing import replace
 
 STORES: Mapping[tuple[int, str], StoreFields] = {(1, DEFAULT_STORE): StoreFields(frozenset())}
 GENESIS = Genesis("cluster", 1, {"in": 0})

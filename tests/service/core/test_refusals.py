@@ -107,7 +107,7 @@ def test_of_two_processes_with_one_instance_id_exactly_one_stays_down():
 
 def test_no_genesis_is_never_a_new_app():
     """Two remedies: one for a new app, one for an app that ran before."""
-    problem = refusals.no_genesis(replace(EXPECTED, app="shop:app"))
+    problem = refusals.no_genesis(replace(EXPECTED, app=lambda: "shop:app"))
     assert isinstance(problem, NotInitialised)
     assert "`snapreplay init shop:app`" in problem.hint
     assert "restore" in problem.hint
