@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from snapreplay import App, MapState, Out, Record, Service, Settings, Topic, nullable, raw, running
-from snapreplay.service.config.groups import BatchSettings
+from snapreplay.service.config.groups import BatchSettings, GroupSettings
 
 RECORDS, BATCH, DIES_AT = 150, 50, 80
 bootstrap_servers, name, *dies = sys.argv[1:]
@@ -33,7 +33,8 @@ def done(service: Service[Any]) -> bool:
 
 async def main() -> None:
     kafka: dict[str, Any] = {"bootstrap.servers": bootstrap_servers}
-    settings = Settings(kafka=kafka, batch=BatchSettings(records_max=BATCH))
+    group = GroupSettings(session_timeout_ms=3000, heartbeat_interval_ms=300)  # the next one waits for the end of it
+    settings = Settings(kafka=kafka, batch=BatchSettings(records_max=BATCH), group=group)
     async with running(app, settings) as service, asyncio.timeout(120):
         while not done(service):  # noqa: ASYNC110 - a status has no event
             await asyncio.sleep(0.01)

@@ -37,7 +37,9 @@ async def test_the_copy_goes_on_where_a_killed_owner_was(stage, unique, children
     warm copy in the first place."""
     here = await stage(apps.ledger(unique("warm")), partitions=4)
     with Load(here):
-        one, two = await shared(children, here.app.app_id, group__session_timeout_ms=120_000)
+        # A stop waits for the rebalance that the dead one keeps the group in.
+        waits = {"group__session_timeout_ms": 120_000, "group__rebalance_timeout_ms": 3000, "timeouts__revoke_ms": 1000}
+        one, two = await shared(children, here.app.app_id, **waits)
         copied = {n for n, each in two.partitions().items() if each["warm"] == "copied"}
         assert copied == two.live(), "it took them over warm"
         lost = one.live()

@@ -12,11 +12,11 @@ from snapreplay.service.control.protocol import Check
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps, inside
 from tests.support.child import Load
-from tests.support.deadlines import within
+from tests.support.deadlines import scaled, within
 from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
-SESSION_MS = 10_000
+SESSION_MS = int(scaled(5) * 1000)
 """Longer than a busy machine takes to take over: whoever is LIVE before it is over has not waited for it."""
 
 

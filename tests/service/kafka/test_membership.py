@@ -148,7 +148,7 @@ async def test_members_hear_who_the_others_are_and_what_they_own(group):
 
 async def test_what_is_held_by_now_is_told_although_a_join_is_under_way(group):
     """The client forgets a request that comes while it waits for the others to join."""
-    one, two = group("one"), group("two")
+    one, two = (group(name, session_timeout_ms=SESSION_MS) for name in ("one", "two"))
     await until(lambda: len(one.owns) == len(two.owns) == 2)
     await two.crash()
     one.membership.rejoin()  # waits until the session of the other one is over
