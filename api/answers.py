@@ -13,6 +13,7 @@ from snapreplay.api import events, page, state_views
 from snapreplay.api.events import StatusEvents
 from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.peers import Peers
+from snapreplay.api.siblings import Siblings
 from snapreplay.service.control.protocol import Look, StatusDocument, StatusSource
 
 KEPT_MAX = 64
@@ -85,6 +86,7 @@ class ApiContext(NamedTuple):
     look: Look
     events: StatusEvents
     peers: Peers
+    siblings: Siblings
     forwarder: Forwarder
     now: Callable[[], datetime]
 

@@ -19,6 +19,7 @@ from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import Guard, Hosts
 from snapreplay.api.peers import Peers
 from snapreplay.api.routes import ROUTERS
+from snapreplay.api.siblings import Siblings
 from snapreplay.api.tokens import NO_TOKENS, Tokens
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import StatusSource
@@ -39,7 +40,7 @@ _TAGS = [
 _PROBES = ("liveness", "readiness", "startup")
 
 
-def create_app(
+def create_app(  # noqa: PLR0913 - each keyword is one part of the process that serves it
     source: StatusSource,
     hosts: Hosts | None = None,
     *,
@@ -47,6 +48,7 @@ def create_app(
     events: StatusEvents | None = None,
     peers: Peers | None = None,
     states: StateSource | None = None,
+    siblings: Siblings | None = None,
     now: Callable[[], datetime] = wall_time,
 ) -> FastAPI:
     """Make an ASGI application; it keeps no state of its own, so one `source` may serve several. `events` and `peers`
@@ -60,7 +62,8 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.context = (source, events or StatusEvents(), peers or Peers(), Forwarder(tokens.headers), now)
+    others = (events or StatusEvents(), peers or Peers(), siblings or Siblings())
+    app.state.context = (source, *others, Forwarder(tokens.headers), now)
     app.state.states = states
     problems.install(app)
     app.add_middleware(BodyLimit)

@@ -6,19 +6,18 @@ It ends with the service, whatever way the service ends.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import importlib
 import json
-import os
 import signal
 import sys
+from collections.abc import Sequence
 from typing import NamedTuple
 
-_PR_SET_PDEATHSIG = 1
+from snapreplay.api.child_process import end_with
 
 
 class Arguments(NamedTuple):
-    """Numbers of open files, what `Hosts` needs, and settings."""
+    """Numbers of open files, what `Hosts` needs, settings, and what `Shared` has."""
 
     parent: int
     listener: int
@@ -28,6 +27,8 @@ class Arguments(NamedTuple):
     allowed: str
     token_file: str
     suspect_after_ms: int
+    app_port: int
+    siblings: Sequence[tuple[int, str]]
 
     def encoded(self) -> str:
         return json.dumps(self)
@@ -35,22 +36,13 @@ class Arguments(NamedTuple):
 
 def main() -> None:
     arguments = Arguments(*json.loads(sys.argv[1]))
-    _end_with(arguments.parent)
+    end_with(arguments.parent, signal.SIGKILL)
     # The service decides when both end: a signal for all processes of a terminal or a container is for it.
     for number in (*(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT), *(signal.SIGUSR1, signal.SIGUSR2)):
         signal.signal(number, signal.SIG_IGN)
     # It takes half a second, and until now nothing would have ended this process.
     serving = importlib.import_module("snapreplay.api.serving")
     asyncio.run(serving.serve(arguments))
-
-
-def _end_with(parent: int) -> None:
-    """Let the kernel kill this process when the thread that started it ends, also by SIGKILL. A line alone would
-    not do: a process that a handler has forked keeps the other end of it open."""
-    if (prctl := getattr(ctypes.CDLL(None), "prctl", None)) is not None:  # elsewhere than on Linux its line ends it
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(1)
 
 
 if __name__ == "__main__":

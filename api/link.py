@@ -40,8 +40,8 @@ class ServiceLink:
         self._began_at = boot_seconds()
         self._awaited: deque[asyncio.Future[wire.Answer]] = deque()
         self._newest: StatusDocument | None = None
-        self._status = _Shared(self._ask_status)
-        self._counted = _Shared(self._ask_counted)
+        self._status = Shared(self._ask_status)
+        self._counted = Shared(self._ask_counted)
         self._log_second, self._log_lines = 0, 0
 
     async def run(self) -> None:
@@ -133,7 +133,7 @@ class ServiceLink:
         return answer.families if isinstance(answer, wire.Counted) else None
 
 
-class _Shared(Generic[T]):
+class Shared(Generic[T]):
     """One question for all who wait for its answer. It is asked after each of them began to wait."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:

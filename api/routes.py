@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import re
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, Body, Path, Request, Response
+from fastapi import APIRouter, Body, Path, Query, Request, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 from pydantic import BeforeValidator, Field
 
 from snapreplay.api import problems, state_routes, views
 from snapreplay.api.answers import ApiContext, Here
 from snapreplay.api.fleet_routes import ROUTER, Covers
-from snapreplay.api.fleet_views import Covered, held
+from snapreplay.api.fleet_views import Covered, Scope, held
 from snapreplay.api.forwarding import Begun
 from snapreplay.api.operation_views import Operation, find, joined, operations
 from snapreplay.api.owners import elsewhere, find_partition, shares
+from snapreplay.api.siblings import LIVENESS
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.metrics import DocumentCollector
 from snapreplay.service.control.protocol import (
@@ -28,7 +29,6 @@ from snapreplay.service.control.protocol import (
     Adopt,
     Check,
     Command,
-    Look,
     Retry,
     ServiceFacts,
     TriggerSnapshot,
@@ -284,40 +284,56 @@ async def get_operation(
 
 
 def _probe_responses(ok: str, failing: str) -> dict[int | str, dict[str, Any]]:
-    return views.answered(views.Probe, description=ok) | {503: views.documented(views.Probe, failing)}
+    return views.answered(views.Probe, problems.INVALID, description=ok) | {503: views.documented(views.Probe, failing)}
+
+
+Probed = Annotated[
+    Scope | None,
+    Query(description="`local`: this process alone. Default: with `run --processes` also the other workers."),
+]
 
 
 DEAD_SECONDS = 10.0  # a silent process is frozen, or a handler keeps the interpreter to itself
 
 
-def _answer(look: Look, silent_seconds_max: float, kind: str, *checks: Check) -> Response:
+async def _answer(here: ApiContext, probe: Probing, scope: Scope | None, *checks: Check) -> Response:
     """Answer with the service's checks of this kind. HTTP has a process of its own: it answers while the service is
     frozen, and must say so."""
-    document = look.document
-    answers = document is not None and look.age_seconds < silent_seconds_max
-    checks += (Check("service process", answers, f"last answer {look.age_seconds:.1f} s ago"),)
-    checks += getattr(document, kind, ())
+    document, age_seconds = here.look
+    answers = document is not None and age_seconds < probe.silent_seconds_max
+    checks += (Check("service process", answers, f"last answer {age_seconds:.1f} s ago"),)
+    checks += getattr(document, probe.kind, ())
+    if scope is not Scope.LOCAL:
+        checks += await here.siblings.checks(probe.path)
     ok = all(check.ok for check in checks)
     return views.answer(views.Probe("ok" if ok else "failing", checks), 200 if ok else 503)
 
 
+class Probing(NamedTuple):
+    """A probe: its path, the checks that are its own, and the silence after which the service counts as frozen."""
+
+    path: str
+    kind: str
+    silent_seconds_max: float
+
+
 @_process.get("/healthz", responses=_probe_responses("Leave it alone.", "Kill it: it cannot recover by itself."))
-async def liveness(here: Here) -> Response:
+async def liveness(here: Here, scope: Probed = None) -> Response:
     """Say whether this process should be left alone or killed. A long restore, a failed partition or an absent
     cluster is never a reason to kill it."""
-    return _answer(here.look, DEAD_SECONDS, "live_checks")
+    return await _answer(here, Probing(LIVENESS, "live_checks", DEAD_SECONDS), scope)
 
 
 @_process.get("/readyz", responses=_probe_responses("Member of the group, every partition live.", "Not ready (yet)."))
-async def readiness(here: Here) -> Response:
+async def readiness(here: Here, scope: Probed = None) -> Response:
     """Say whether every assigned partition is live. A process without partitions is ready, too."""
-    return _answer(here.look, UNREADY_SECONDS, "ready_checks")
+    return await _answer(here, Probing("/readyz", "ready_checks", UNREADY_SECONDS), scope)
 
 
 @_process.get("/startupz", responses=_probe_responses("Started: probe it with /healthz from now on.", "Not started."))
-async def startup(here: Here) -> Response:
+async def startup(here: Here, scope: Probed = None) -> Response:
     """Say whether the process has started: HTTP answers and its loops run. It does not wait for a restore."""
-    return _answer(here.look, DEAD_SECONDS, "live_checks", Check("http", ok=True))
+    return await _answer(here, Probing("/startupz", "live_checks", DEAD_SECONDS), scope, Check("http", ok=True))
 
 
 @_process.get("/api/v1", responses=views.answered(ServiceFacts))

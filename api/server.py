@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import snapreplay
+from snapreplay.api import child_process
 from snapreplay.api.http_process import Arguments
 from snapreplay.api.state_line import StateLine
 from snapreplay.api.tokens import tokens_in
@@ -36,12 +37,25 @@ PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.5, 30.0
 LONG_LIFE_SECONDS = 60.0
 
 
+class Shared(NamedTuple):
+    """The facts that a worker shares with the others of its parent: the port at which one of them answers for all, and
+    where each other one answers for itself, by number."""
+
+    app_port: int = 0
+    siblings: tuple[tuple[int, str], ...] = ()
+
+
+ALONE = Shared()
+"""A process that is no worker."""
+
+
 class HttpServer:
     """The HTTP API, for `run` and `running`. A service calls `serve` and `close`, once each."""
 
-    def __init__(self, on_bound: Callable[[Address], None] | None = None) -> None:
+    def __init__(self, on_bound: Callable[[Address], None] | None = None, shared: Shared = ALONE) -> None:
         """Take `on_bound`, which is called with the address as soon as requests are answered; None: nobody is told."""
         self._on_bound = on_bound
+        self._shared = shared
         self._listener: socket.socket | None = None
         self._keeper: Keeper | None = None
         self._states: StateLine | None = None
@@ -71,7 +85,7 @@ class HttpServer:
         assert listener is not None  # noqa: S101 - it is bound
         address = Address(*listener.getsockname()[:2])
         self._states = StateLine(control)
-        self._keeper = Keeper(control, listener, settings, self._states.attach)
+        self._keeper = Keeper(control, listener, settings, self._states.attach, self._shared)
         self._keeper.start()
         if not await asyncio.to_thread(self._keeper.heard.wait, START_SECONDS):
             log.warning("the HTTP process has not started within %.0f s; requests wait for it", START_SECONDS)
@@ -104,16 +118,36 @@ def _check_interpreter() -> None:
 
 def bind(host: str, port: int) -> socket.socket:
     """Bind, or raise UsageError: the port is taken or not allowed, or the host is no address of this machine."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=128)
+        return socket.create_server((host, port), family=_family(host), backlog=128)
     except OSError as error:
         raise _refused(host, port, error) from error
 
 
-def _refused(host: str, port: int, error: OSError) -> UsageError:
+def reserve(host: str, port: int) -> socket.socket:
+    """Keep a port from other programs, or raise UsageError as `bind`. Connections to it are refused until a process of
+    ours binds it, while it is reserved, and again when that process has ended."""
+    reserved = socket.socket(_family(host))
+    try:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reserved.family == socket.AF_INET6:
+            reserved.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        reserved.bind((host, port))
+    except (OSError, OverflowError) as error:
+        reserved.close()
+        raise _refused(host, port, error) from error
+    return reserved
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _refused(host: str, port: int, error: OSError | OverflowError) -> UsageError:
     hint = "choose another port with --http-port N (0 picks a free one)"
-    if error.errno == errno.EADDRINUSE:
+    if isinstance(error, OverflowError):
+        says = f"port {port} does not exist"
+    elif error.errno == errno.EADDRINUSE:
         says = f"port {port} on {host} is taken: HTTP cannot be served there"
     elif error.errno == errno.EACCES:
         says = f"port {port} on {host} is not allowed for this user"
@@ -133,11 +167,13 @@ class Keeper(threading.Thread):
         listener: socket.socket,
         settings: HttpSettings,
         attach: Callable[[socket.socket], None] = socket.socket.close,
+        shared: Shared = ALONE,
     ) -> None:
         """Take `listener` over. `attach` gets our end of each process's line for reads of states."""
         super().__init__(name="snapreplay-http", daemon=True)
         self._control = control
         self._attach = attach
+        self._shared = shared
         self._listener: socket.socket | None = listener
         self._bound = listener.getsockname()[:2]
         self._settings = settings
@@ -220,18 +256,17 @@ class Keeper(threading.Thread):
             f"{self._settings.allowed_hosts},{urlsplit(self._settings.advertised_url).hostname or ''}",
             self._settings.token_file and str(Path(self._settings.token_file).resolve()),
             self._settings.suspect_after_ms,
+            self._shared.app_port,
+            self._shared.siblings,
         )
-        package = str(Path(snapreplay.__file__).parent.parent)
-        paths = [package, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         # Without settings: the process asks nobody but the service, so it needs no password.
         environment = {name: value for name, value in os.environ.items() if not name.upper().startswith(ENV_PREFIX)}
         return subprocess.Popen(
-            # Without -P a file of the user in the working directory could stand before a library.
-            [sys.executable, "-P", "-m", "snapreplay.api.http_process", arguments.encoded()],
+            [*child_process.command("snapreplay.api.http_process"), arguments.encoded()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=(listener.fileno(), line.fileno(), states.fileno()),
-            env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            env=child_process.environment(environment),
             start_new_session=True,
         )
 

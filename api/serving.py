@@ -20,6 +20,7 @@ from snapreplay.api.http_process import Arguments
 from snapreplay.api.limits import connections_max
 from snapreplay.api.link import ServiceLink
 from snapreplay.api.peers import Peers
+from snapreplay.api.siblings import Siblings
 from snapreplay.api.state_link import StateLink
 from snapreplay.api.tokens import Tokens
 
@@ -40,12 +41,15 @@ async def serve(arguments: Arguments) -> None:
         events=told,
         peers=peers,
         states=states,
+        siblings=Siblings(arguments.siblings),
     )
     server = Server(app)
     app.openapi()
     gc.freeze()
     serving = asyncio.create_task(server.serve([tuned(socket.socket(fileno=arguments.listener))]))
-    others = (link.run(), states.run(), told.run(), peers.run(lambda: link.last().document, tokens.headers))
+    others = [link.run(), states.run(), told.run(), peers.run(lambda: link.last().document, tokens.headers)]
+    if arguments.app_port:
+        others.append(server.answer_for_all(arguments.bound, arguments.app_port))
     ended, _ = await asyncio.wait([serving, *map(asyncio.create_task, others)], return_when=asyncio.FIRST_COMPLETED)
     told.end(in_good_order=link.has_hung_up)
     server.should_exit = True
@@ -105,6 +109,10 @@ def _abort(connection: Connection) -> None:
     connection.transport.abort()
 
 
+TAKE_SECONDS = 0.05
+"""Between two attempts to listen where another worker does."""
+
+
 class Server(uvicorn.Server):
     """A uvicorn server with limits, and without its signal handlers."""
 
@@ -131,6 +139,30 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         for each in sockets or ():
             each.listen(WAITING_MAX)
+
+    async def answer_for_all(self, host: str, port: int) -> None:
+        """Answer at the address of all workers as soon as no other one of them does, until the end. If this process is
+        killed, the kernel gives the address free for the next one."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        while True:
+            with contextlib.suppress(OSError):
+                listener = socket.create_server((host, port), family=family, backlog=WAITING_MAX)
+                break
+            await asyncio.sleep(TAKE_SECONDS)
+        await self.also_at(tuned(listener))
+        await asyncio.Event().wait()
+
+    async def also_at(self, listener: socket.socket) -> None:
+        """Answer at one more address, once uvicorn has started, as it does at those that it starts with."""
+
+        def connected() -> asyncio.Protocol:
+            return Connection(self.config, self.server_state, self.lifespan.state)
+
+        loop = asyncio.get_running_loop()
+        while not self.started:  # noqa: ASYNC110 - uvicorn sets it, and tells nobody
+            await asyncio.sleep(TAKE_SECONDS)
+        self.servers.append(await loop.create_server(connected, sock=listener, backlog=ACCEPTED_AT_ONCE))
+        listener.listen(WAITING_MAX)
 
     async def on_tick(self, counter: int) -> bool:
         """Close connections that are too old; called ten times a second."""

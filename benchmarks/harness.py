@@ -71,11 +71,11 @@ def load(bootstrap_servers: str, topic: str, records: int, keys: int, seed: int 
 class CommittedEnd:
     """The end offset of a read_committed reader: one record per offset, except markers."""
 
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+    def __init__(self, bootstrap_servers: str, topic: str, partition: int = 0) -> None:
         self._consumer = Consumer(
             {"bootstrap.servers": bootstrap_servers, "group.id": "bench-watch", "isolation.level": "read_committed"}
         )
-        self._partition = TopicPartition(topic, 0)
+        self._partition = TopicPartition(topic, partition)
 
     def __call__(self) -> int:
         end: int = self._consumer.get_watermark_offsets(self._partition, timeout=10, cached=False)[1]

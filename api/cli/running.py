@@ -17,13 +17,19 @@ from snapreplay.api.cli.logs import LogFormat, Verbosity, configure, is_json
 from snapreplay.errors import SnapreplayError, UsageError
 
 if TYPE_CHECKING:
+    from snapreplay.api.cli.worker import Worker
     from snapreplay.api.server import HttpServer
     from snapreplay.app.app import App
     from snapreplay.service.config.settings import Settings
     from snapreplay.service.control.protocol import Address
     from snapreplay.service.decisions.first_start import FirstStart
 
+log = logging.getLogger("snapreplay.http")
+
 STANDARD_ERROR = 2
+
+this_worker: Worker | None = None
+"""What this process was told, if it is one of the workers of `run --processes`."""
 
 
 class _NotPlain(Exception):
@@ -44,6 +50,7 @@ def plain_run(arguments: Sequence[str]) -> Namespace | None:
     parser.add_argument("--init", action="store_true")
     parser.add_argument("--from", dest="start", choices=["earliest", "latest"])
     parser.add_argument("--wait", action=BooleanOptionalAction, default=True)
+    parser.add_argument("--processes", type=_count, default=1)
     parser.add_argument("--bootstrap-servers")
     parser.add_argument("--http-port", type=int)
     parser.add_argument("--config", type=Path)
@@ -56,6 +63,12 @@ def plain_run(arguments: Sequence[str]) -> Namespace | None:
         return None
 
 
+def _count(given: str) -> int:
+    if (count := int(given)) < 1:
+        raise ValueError
+    return count
+
+
 def run_plainly(given: Namespace) -> int:
     """Run; return the exit code. An error of ours is printed as the tree does."""
     try:
@@ -64,7 +77,8 @@ def run_plainly(given: Namespace) -> int:
         app = load_app(given.app)
         settings = settings_from(given.config, given.overrides, given.bootstrap_servers, given.http_port)
         log = (given.log_level, given.log_format)
-        return run_app(app, settings, *log, init=given.init, start=given.start, wait=given.wait)
+        how = {"init": given.init, "start": given.start, "wait": given.wait, "processes": given.processes}
+        return run_app(app, settings, *log, **how)
     except SnapreplayError as error:
         from snapreplay.api.cli.exits import code_of, hint_of
         from snapreplay.api.cli.output import print_error
@@ -76,7 +90,7 @@ def run_plainly(given: Namespace) -> int:
         return 1
 
 
-def run_app(
+def run_app(  # noqa: PLR0913 - the options of the command
     app: App[Any],
     settings: Settings,
     log_level: Verbosity,
@@ -85,12 +99,32 @@ def run_app(
     init: bool,
     start: Any,
     wait: bool,
+    processes: int,
 ) -> int:
+    first_start, worker = _first_start(init=init, start=start, wait=wait), this_worker
+    if worker is not None:
+        configure(log_level, log_format, app.app_id, (worker.number, worker.log_lock))
+        return _run_worker(app, settings, worker, first_start)
+    if processes > 1:
+        from snapreplay.api.cli.workers import run_workers
+
+        log_lock = os.memfd_create("snapreplay-log")
+        configure(log_level, log_format, app.app_id, (None, log_lock))
+        return run_workers(settings, processes, log_lock, _announce)
+    configure(log_level, log_format, app.app_id)
     from snapreplay.service.program import run
 
-    first_start = _first_start(init=init, start=start, wait=wait)
-    configure(log_level, log_format, app.app_id)
     return run(app, settings, http=announced_http(), first_start=first_start)
+
+
+def _run_worker(app: App[Any], settings: Settings, worker: Worker, first_start: FirstStart) -> int:
+    from snapreplay.api.server import HttpServer
+    from snapreplay.service.control.metrics import WORKER_RESTARTS
+    from snapreplay.service.program import run
+
+    WORKER_RESTARTS.labels(app.app_id).inc(worker.restarts)
+    http = HttpServer(lambda bound: log.info("HTTP of this worker: %s", bound.url), worker.shared(settings.http.host))
+    return run(app, worker.settings(settings), http=http, first_start=first_start)
 
 
 def settings_from(
@@ -141,7 +175,7 @@ def _announce(address: Address) -> None:
     crash."""
     line = f"HTTP API: {address.url}  (/restore-status, /metrics, /openapi.json)\n"
     if is_json():
-        logging.getLogger("snapreplay.http").info("%s", line.rstrip())
+        log.info("%s", line.rstrip())
         return
     written = threading.Thread(target=_written, args=(line.encode(),), daemon=True)
     written.start()

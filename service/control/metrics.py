@@ -94,17 +94,18 @@ FAILURES = _counter(
 )
 
 
-TAKEOVERS = Counter(
-    "snapreplay_takeovers_total",
-    "Partitions taken over by a warm copy from a process that seemed to be dead.",
-    ("app",),
-    registry=EVENTS,
+def _of_process(name: str, says: str) -> Counter:
+    return Counter(name, says, ("app",), registry=EVENTS)
+
+
+TAKEOVERS = _of_process(
+    "snapreplay_takeovers_total", "Partitions taken over by a warm copy from a process that seemed to be dead."
 )
-FALSE_ALARMS = Counter(
-    "snapreplay_false_alarms_total",
-    "Processes that were taken over from, and were members of the group still.",
-    ("app",),
-    registry=EVENTS,
+FALSE_ALARMS = _of_process(
+    "snapreplay_false_alarms_total", "Processes that were taken over from, and were members of the group still."
+)
+WORKER_RESTARTS = _of_process(
+    "snapreplay_worker_restarts_total", "Times that this worker of `run --processes` was started again."
 )
 
 

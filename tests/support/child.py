@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,14 @@ SETTINGS = {
 
 class Child:
     def __init__(
-        self, bootstrap_servers: str, kind: str, app_id: str, log: Path, program: Path = PROGRAM, **settings: object
+        self,
+        bootstrap_servers: str,
+        kind: str,
+        app_id: str,
+        log: Path,
+        program: Path = PROGRAM,
+        options: Sequence[str] = (),
+        **settings: object,
     ) -> None:
         """`settings` by dotted name with `__` for the dot: restore__mode="replay"."""
         given: dict[str, object] = {**SETTINGS, "instance_id": "one"}
@@ -49,7 +56,7 @@ class Child:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "snapreplay.api.cli", "run", str(program)),
-                    *("--bootstrap-servers", bootstrap_servers, "--http-port", "0"),
+                    *("--bootstrap-servers", bootstrap_servers, "--http-port", "0", *options),
                     *(part for pair in given.items() for part in ("--set", "{}={}".format(*pair))),
                 ],
                 cwd=ROOT,

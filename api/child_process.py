@@ -1,0 +1,35 @@
+"""Processes of our own code: how they are started, and how they end with the process that has started them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import snapreplay
+
+_PR_SET_PDEATHSIG = 1
+
+
+def command(module: str) -> list[str]:
+    """Return the words that run a module of ours, to be followed by its arguments."""
+    # Without -P a file of the user in the working directory could stand before a library.
+    return [sys.executable, "-P", "-m", module]
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which `command` finds this code."""
+    package = str(Path(snapreplay.__file__).parent.parent)
+    paths = [package, *given.get("PYTHONPATH", "").split(os.pathsep)]
+    return {**given, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def end_with(parent: int, number: int) -> None:
+    """Let the kernel send this process a signal when the thread that started it ends, also by SIGKILL. A line alone
+    would not do: a process that a handler has forked keeps the other end of it open."""
+    if (prctl := getattr(ctypes.CDLL(None), "prctl", None)) is not None:  # elsewhere than on Linux its line ends it
+        prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        sys.exit(1)

@@ -1,0 +1,65 @@
+"""One worker of `run --processes N`: an ordinary `run`, with a name, a port and a mark in the log of its own.
+
+Its parent starts it as `python -m snapreplay.api.cli.worker FACTS run APP …`; it ends with its parent.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+from snapreplay.api.child_process import end_with
+
+if TYPE_CHECKING:
+    from snapreplay.api.server import Shared
+    from snapreplay.service.config.settings import Settings
+
+
+class Worker(NamedTuple):
+    """The facts that a worker is told by its parent. `log_lock` is an open file; who holds it may write a line."""
+
+    parent: int
+    number: int
+    restarts: int
+    instance_id: str
+    ports: list[int]
+    app_port: int
+    log_lock: int
+
+    def encoded(self) -> str:
+        return json.dumps(self)
+
+    def settings(self, given: Settings) -> Settings:
+        """Return the settings of this one."""
+        port = self.ports[self.number]
+        url = given.http.advertised_url
+        if url:
+            parts = urlsplit(url)
+            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+            url = parts._replace(netloc=f"{host}:{(parts.port or 80) + port - self.app_port}").geturl()
+        return given.replaced(instance_id=self.instance_id, http=given.http.replaced(port=port, advertised_url=url))
+
+    def shared(self, host: str) -> Shared:
+        """Return what it shares with the others, which listen at `host` as well."""
+        from snapreplay.api.server import Shared
+        from snapreplay.service.control.protocol import Address
+
+        urls = [(number, Address(host, port).url) for number, port in enumerate(self.ports)]
+        return Shared(self.app_port, tuple(each for each in urls if each[0] != self.number))
+
+
+def main() -> None:
+    from snapreplay.api.cli import main as as_typed
+    from snapreplay.api.cli import running
+
+    running.this_worker = Worker(*json.loads(sys.argv.pop(1)))
+    # Gracefully: nobody else stops it then.
+    end_with(running.this_worker.parent, signal.SIGTERM)
+    as_typed()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""One process against two workers of `run --processes 2`: `python -m benchmarks.processes`.
+
+A backlog in two partitions, on the local broker. Workers and broker share the same cores, so the rate of two workers
+is bounded by what the broker leaves to them; its CPU is shown besides. Measured while both partitions are live, each in
+its worker, and have records. CPU and memory are those of all processes of the app, HTTP included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import psutil
+
+from benchmarks import harness
+from snapreplay.devbroker.broker import LocalBroker
+
+APP = "benchmarks/ledger_app.py"
+PARTITIONS = 2
+
+
+class Result(NamedTuple):
+    """One run."""
+
+    records_per_second: float
+    cpu_seconds_per_million: float
+    broker_cpu_seconds_per_million: float
+    busy_cores: float
+    rss_mb: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--runs", type=int, default=3)
+    arguments = parser.parse_args()
+    print(f"{arguments.records:,} records, {arguments.keys:,} keys; {harness.machine()}")
+    results: dict[int, list[Result]] = {1: [], 2: []}
+    for number in range(arguments.runs):
+        for processes, found in results.items():
+            found.append(_run(processes, arguments.records, arguments.keys))
+            print(f"  run {number + 1}  {processes} process(es)  {found[-1]}", flush=True)
+    for processes, found in results.items():
+        columns = zip(*found, strict=True)
+        cells = [f"{min(each):,.1f} / {median(each):,.1f} / {max(each):,.1f}" for each in columns]
+        print(f"{processes}: " + ", ".join(map(" ".join, zip(Result._fields, cells, strict=True))))
+    rates = [median(each.records_per_second for each in found) for found in results.values()]
+    print(f"two against one: {rates[1] / rates[0]:.2f}")
+
+
+def _run(processes: int, records: int, keys: int) -> Result:
+    with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
+        servers = broker.bootstrap_servers
+        (java,) = psutil.Process().children()
+        harness.create_topics(servers, "bench-in", "bench-out", partitions=PARTITIONS)
+        harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)
+        harness.snapreplay("init", APP, "--bootstrap-servers", servers)
+        harness.load(servers, "bench-in", records, keys, partitions=PARTITIONS)
+        log, port = Path(scratch, "service.log"), harness.free_port()
+        arguments = [*harness.service_arguments(APP, servers, port), "--processes", str(processes)]
+        with harness.child(log, *arguments) as process:
+            harness.wait_until(lambda: _is_shared(port, processes), f"a partition in each process ({log})", 0.1)
+            try:
+                return _measure(servers, process, java, records // PARTITIONS)
+            finally:
+                process.terminate()
+                process.wait()
+
+
+def _is_shared(port: int, processes: int) -> bool:
+    """Say whether both partitions are live, and as many processes have one."""
+    status = harness.get(port, "/restore-status")
+    rows: list[dict[str, object]] = status["partitions"] if status else []  # type: ignore[assignment]
+    owners = {row["process_id"] for row in rows if row["phase"] == "live"}
+    return len(rows) == PARTITIONS and all(row["phase"] == "live" for row in rows) and len(owners) == processes
+
+
+def _measure(servers: str, process: psutil.Process, java: psutil.Process, each: int) -> Result:
+    ends = [harness.CommittedEnd(servers, "bench-out", number) for number in range(PARTITIONS)]
+    try:
+        time.sleep(1)  # the rebalance and the start of HTTP are no part of it
+        began, first, cpu_before, java_before = time.perf_counter(), [end() for end in ends], _cpu(process), _cpu(java)
+        if max(first) > each // 2:
+            raise SystemExit(f"too few records: {first} of {each:,} are done before both partitions are shared")
+        harness.wait_until(lambda: max(end() for end in ends) > each * 0.95, "the end of the first partition", 0.05)
+        seconds, last = time.perf_counter() - began, [end() for end in ends]
+        cpu, java_cpu = _cpu(process) - cpu_before, _cpu(java) - java_before
+    finally:
+        for end in ends:
+            end.close()
+    measured = sum(last) - sum(first)
+    rss_mb = sum(one.memory_info().rss for one in _all(process)) / 2**20
+    return Result(
+        measured / seconds, cpu / measured * 1e6, java_cpu / measured * 1e6, (cpu + java_cpu) / seconds, rss_mb
+    )
+
+
+def _all(process: psutil.Process) -> list[psutil.Process]:
+    return [process, *process.children(recursive=True)]
+
+
+def _cpu(process: psutil.Process) -> float:
+    return sum(sum(one.cpu_times()[:2]) for one in _all(process))
+
+
+if __name__ == "__main__":
+    main()

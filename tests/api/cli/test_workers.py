@@ -1,0 +1,189 @@
+"""`run --processes`: several workers, and one process to its operator."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from contextlib import suppress
+
+import httpx2
+import psutil
+import pytest
+
+from snapreplay.api.cli.worker import Worker
+from snapreplay.service.config.groups import HttpSettings
+from snapreplay.service.config.settings import Settings
+from tests.support import apps
+from tests.support.child import Load, family
+from tests.support.deadlines import eventually, is_running, scaled
+from tests.support.stage import Stage
+
+WORKERS = ("--processes", "2")
+
+
+@pytest.fixture
+def parents(tmp_path, broker):
+    """`parents.start("ledger", app_id)` starts two workers under a parent."""
+    with family(broker.bootstrap_servers, tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def idle(tmp_path, nobody_there):
+    """A parent whose workers wait for a cluster."""
+    with family(nobody_there, tmp_path) as started:
+        parent = started.start("ledger", "idle", options=WORKERS, timeouts__shutdown_ms=1000)
+        parent.wait_http()
+        parent.until(lambda: answer(parent, "/startupz").status_code == 200, "all have started")
+        yield parent
+
+
+def workers(parent):
+    """The processes of the workers by number, without their HTTP processes."""
+    found = {}
+    for each in psutil.Process(parent.pid).children():
+        with suppress(psutil.NoSuchProcess, ValueError, IndexError):
+            words = each.cmdline()
+            facts = Worker(*json.loads(words[words.index("snapreplay.api.cli.worker") + 1]))
+            found[facts.number] = each
+    return found
+
+
+def family_of(parent):
+    """The ids of all processes below it."""
+    return {each.pid for each in psutil.Process(parent.pid).children(recursive=True)}
+
+
+def answer(parent, path):
+    """The answer of the one address; one moment without an answer, while another worker takes it, is no failure."""
+    for _ in range(200):
+        with suppress(httpx2.TransportError):
+            return httpx2.get(parent.url + path, trust_env=False, timeout=scaled(5))
+    raise AssertionError(f"nobody answers at {parent.url}: {parent.log[-3000:]}")
+
+
+def phases(parent):
+    return {each["partition"]: each["phase"] for each in answer(parent, "/restore-status").json()["partitions"]}
+
+
+def live(parent):
+    return [number for number, phase in phases(parent).items() if phase == "live"]
+
+
+def answers_for_all(parent):
+    """The number of the worker that answers at the one address."""
+    return int(answer(parent, "/api/v1").json()["instance_id"].rpartition("-")[2])
+
+
+def kill_who_answers(parent):
+    """Kill the worker that answers at the one address, and wait until all are live again."""
+    number = answers_for_all(parent)
+    workers(parent)[number].kill()
+    assert answers_for_all(parent) == 1 - number
+    assert len(phases(parent)) == 4
+    parent.until(lambda: number in workers(parent), "it is started again")
+    parent.until(lambda: answer(parent, "/readyz").status_code == 200, "both are ready")
+    parent.until(lambda: len(live(parent)) == 4, "four live partitions again")
+
+
+@pytest.mark.kafka
+async def test_a_worker_is_killed_under_load_and_every_record_counts_once(parents, broker, unique):
+    """The one address goes on to answer for the app, the worker comes back with its name and its partitions, and
+    SIGTERM ends all with 0."""
+    here = await Stage(broker.bootstrap_servers, apps.ledger(unique("workers")), partitions=4).prepare()
+    with Load(here):
+        parent = parents.start("ledger", here.app.app_id, options=WORKERS, instance_id="ledger")
+        parent.wait_http()
+        await asyncio.to_thread(parent.until, lambda: len(live(parent)) == 4, "four live partitions")
+        names = {each["instance_id"] for each in answer(parent, "/api/v1/processes").json()["items"]}
+        assert names == {"ledger-0", "ledger-1"}
+        for _ in range(2):
+            await asyncio.to_thread(kill_who_answers, parent)
+        below = family_of(parent)
+    assert await asyncio.to_thread(parent.terminate) == 0
+    assert not [each for each in below if is_running(each)]
+    assert parent.log.count("killed by SIGKILL; restart 1 follows in 0.5 s") == 2
+    async with here.running() as service:
+        await here.assert_exactly_once(service)
+
+
+@pytest.mark.kafka
+def test_what_no_restart_repairs_ends_all_with_its_code(parents, unique):
+    """The app's input is missing: 2, as of one process."""
+    parent = parents.start("ledger", unique("nowhere"), options=WORKERS)
+    assert parent.process.wait(scaled(40)) == 2
+    assert "a restart would find the same: exit code 2" in parent.log
+    assert "restart 1" not in parent.log
+
+
+def test_no_worker_outlives_its_parent(idle):
+    """Neither the workers nor their HTTP processes."""
+    below = family_of(idle)
+    assert len(below) == 4
+    idle.kill()
+    eventually(lambda: not [each for each in below if is_running(each)], "all have ended")
+
+
+def test_the_probes_are_about_all_workers(idle):
+    """A worker that is gone makes the app unready and is started again, so it is no reason to kill all; a frozen one
+    is. Each worker answers for itself with `scope=local`."""
+    own, other = answers_for_all(idle), 1 - answers_for_all(idle)
+    names = {each["name"] for each in answer(idle, "/readyz").json()["checks"]}
+    assert f"worker {other}" in names
+    assert f"worker {own}" not in names
+    assert not [each for each in answer(idle, "/readyz?scope=local").json()["checks"] if "worker" in each["name"]]
+    workers(idle)[other].suspend()
+    check = {}
+
+    def told(path, text):
+        (found,) = [each for each in answer(idle, path).json()["checks"] if each["name"] == f"worker {other}"]
+        check.update(found)
+        return text in found["detail"]
+
+    idle.until(lambda: told("/healthz", "service process"), "the frozen one is told of")
+    assert not check["ok"]
+    workers(idle)[other].kill()
+    idle.until(lambda: told("/healthz", "refuses connections"), "the dead one is told of")
+    assert check["ok"]
+    idle.until(lambda: answer(idle, "/startupz").status_code == 200, "it is started again")
+    (url,) = {f"http://127.0.0.1:{port}" for port in ports_of(workers(idle)[other])}
+    counted = httpx2.get(url + "/metrics", trust_env=False).text
+    assert 'snapreplay_worker_restarts_total{app="idle"} 1.0' in counted
+
+
+def ports_of(process):
+    (http,) = process.children()
+    return [each.laddr.port for each in http.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+
+
+def test_signals_reach_each_worker_and_one_that_is_frozen_is_cut_off(idle):
+    """Each line says whose it is; those of the parent have no number. The code is 6, as of one process."""
+    os.kill(idle.pid, signal.SIGUSR1)
+    told = [f"WARNING worker {number} snapreplay: SIGUSR1" for number in range(2)]
+    idle.until(lambda: all(each in idle.log for each in told), "each says what it does")
+    workers(idle)[1].suspend()
+    below = family_of(idle)
+    assert idle.terminate() == 6
+    assert "INFO    snapreplay.workers: SIGTERM: all workers stop" in idle.log
+    eventually(lambda: not [each for each in below if is_running(each)], "all have ended")
+
+
+@pytest.mark.parametrize(
+    ("advertised", "told"),
+    [("", ""), ("http://ledger-0.ledger:9000", "http://ledger-0.ledger:9002"), ("http://[::1]:90", "http://[::1]:92")],
+)
+def test_a_worker_is_advertised_at_its_own_port(advertised, told):
+    """As far from the advertised port as its port is from the app's."""
+    given = Settings(http=HttpSettings(port=8080, advertised_url=advertised))
+    settings = Worker(1, 1, 0, "ledger-1", [8081, 8082], 8080, 9).settings(given)
+    assert settings.instance_id == "ledger-1"
+    assert (settings.http.port, settings.http.advertised_url) == (8082, told)
+
+
+def test_ports_that_do_not_exist_are_refused(invoke, ledger):
+    """The last worker would have 65536."""
+    ended = invoke("run", ledger, "--processes", "2", "--http-port", "65534")
+    assert ended.exit_code == 2
+    assert "port 65536 does not exist" in ended.stderr
