@@ -8,6 +8,7 @@ its worker, and have records. CPU and memory are those of all processes of the a
 from __future__ import annotations
 
 import argparse
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -61,20 +62,24 @@ def _run(processes: int, records: int, keys: int) -> Result:
         harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)
         harness.snapreplay("init", APP, "--bootstrap-servers", servers)
         harness.load(servers, "bench-in", records, keys, partitions=PARTITIONS)
-        log, port = Path(scratch, "service.log"), harness.free_port()
-        arguments = [*harness.service_arguments(APP, servers, port), "--processes", str(processes)]
+        log = Path(scratch, "service.log")
+        arguments = [*harness.service_arguments(APP, servers, 0), "--processes", str(processes)]
         with harness.child(log, *arguments) as process:
-            harness.wait_until(lambda: _is_shared(port, processes), f"a partition in each process ({log})", 0.1)
             try:
+                harness.wait_until(lambda: _is_shared(log, processes), "a partition in each process", 0.1, 30)
                 return _measure(servers, process, java, records // PARTITIONS)
+            except SystemExit:
+                print(log.read_text()[-5000:])
+                raise
             finally:
                 process.terminate()
                 process.wait()
 
 
-def _is_shared(port: int, processes: int) -> bool:
+def _is_shared(log: Path, processes: int) -> bool:
     """Say whether both partitions are live, and as many processes have one."""
-    status = harness.get(port, "/restore-status")
+    ports = re.findall(r"HTTP API: http://127.0.0.1:(\d+)", log.read_text())
+    status = harness.get(int(ports[0]), "/restore-status") if ports else None
     rows: list[dict[str, object]] = status["partitions"] if status else []  # type: ignore[assignment]
     owners = {row["process_id"] for row in rows if row["phase"] == "live"}
     return len(rows) == PARTITIONS and all(row["phase"] == "live" for row in rows) and len(owners) == processes
