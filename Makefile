@@ -54,6 +54,11 @@ lock: ## Resolve the lock files again (needs uv on the PATH; make lock UV_ARGS=-
 	$(LOCK) pyproject.toml -c requirements/dev.lock -o requirements/service.lock
 	$(LOCK) pyproject.toml --extra spark -c requirements/dev.lock -o requirements/spark.lock
 	$(LOCK) requirements/build.in -c requirements/dev.lock -o requirements/build.lock
+	$(LOCK) requirements/audit.in -o requirements/audit.lock
+
+.PHONY: sbom
+sbom: setup ## Bills of materials (CycloneDX), licences and known vulnerabilities of all packages, into build/sbom
+	@PYTHON='$(PYTHON)' requirements/sbom.sh build/sbom
 
 # Versions and hashes, no addresses: which registry they come from is the business of the machine.
 UV_ARGS ?=
