@@ -91,10 +91,17 @@ class _Metadata(BareClient):
         self._asked_at = asked_at
         return True
 
+    def _close_first_connection(self) -> None:
+        """Close what the client kept because the broker named no brokers, as a fenced one does: it forgets it."""
+        kept = self._conns.pop(("bootstrap", ConnectionGroup.DEFAULT), None)
+        if kept is not None:
+            kept.close()
+
     async def _began_anew(self, topics: Collection[str]) -> bool:
         given = client_arguments(self._settings)  # shuffled addresses, and certificates as they are now
         self._bootstrap_servers = given["bootstrap_servers"]
         self._ssl_context = given.get("ssl_context")
+        self._close_first_connection()
         try:
             await self.bootstrap()
         except KafkaConnectionError:

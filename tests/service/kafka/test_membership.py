@@ -141,6 +141,7 @@ async def test_members_hear_who_the_others_are_and_what_they_own(group):
     await two.crash()
     again = group("two", me=Peer("two-2", "two", "host", ""))
     await until(lambda: one.peers == again.peers == {"one-1": one.owns, "two-2": again.owns})
+    await until(lambda: again.told[-1][0] == "assigned")  # and not in the midst of the rebalance
     told = len(again.told)
     await asyncio.sleep(0.6)  # two heartbeats: what must not happen has no condition
     assert len(again.told) == told, "it is made known once"

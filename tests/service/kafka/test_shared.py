@@ -5,6 +5,7 @@ import pytest
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.shared import BrokerNode, Shared
+from snapreplay.service.kafka.shared import _Metadata as Metadata
 from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.kafka import client_tasks, hasty, sockets_to
 from tests.support.stage import until
@@ -53,6 +54,18 @@ async def test_what_is_held_stays_open_between_one_client_and_the_next(alone, br
     assert len(sockets_to(broker.bootstrap_servers)) - before == held
     await alone.let_go()
     await until(lambda: len(sockets_to(broker.bootstrap_servers)) == before)
+
+
+async def test_a_broker_that_names_no_brokers_is_asked_on_one_connection(broker, monkeypatch):
+    """However often: a broker that the controller has fenced answers so."""
+    before = len(sockets_to(broker.bootstrap_servers))
+    metadata = Metadata(hasty(broker.bootstrap_servers, 5000))
+    with monkeypatch.context() as patch:
+        patch.setattr(metadata.cluster, "brokers", set)
+        for _ in range(3):
+            await metadata._began_anew(())
+    await until(lambda: len(sockets_to(broker.bootstrap_servers)) == before + 1)
+    await metadata.close()
 
 
 def test_a_connection_that_was_lost_while_nobody_used_it_is_closed():
