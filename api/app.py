@@ -37,6 +37,11 @@ _TAGS = [
     {"name": "process", "description": "Probes, metrics, facts."},
 ]
 
+_TOKEN = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A token of `http.token_file`. The header `Snapreplay-Role` of each answer tells its role.",
+}
 _PROBES = ("liveness", "readiness", "startup")
 
 
@@ -62,8 +67,9 @@ def create_app(  # noqa: PLR0913 - each keyword is one part of the process that 
         docs_url=None,
         redoc_url=None,
     )
-    others = (events or StatusEvents(), peers or Peers(), siblings or Siblings())
-    app.state.context = (source, *others, Forwarder(tokens.headers), now)
+    peers = peers or Peers()
+    others = (events or StatusEvents(), peers, siblings or Siblings())
+    app.state.context = (source, *others, Forwarder(peers.caller), now)
     app.state.states = states
     problems.install(app)
     app.add_middleware(BodyLimit)
@@ -92,12 +98,13 @@ def _document(app: FastAPI) -> dict[str, Any]:
         if operation["operationId"] in _PROBES:
             operation["security"] = []
             del operation["responses"][str(problems.NO_TOKEN.status)]
+            del operation["responses"][str(problems.NO_CERTIFICATE.status)]
         for status, response in operation["responses"].items():
             _add_example(status, response.get("content", {}).get("application/json", {}))
     problem = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     nested = problem.pop("$defs", {})
     document["security"] = [{}, {"token": []}]  # which of the two is a setting
-    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    document["components"]["securitySchemes"] = {"token": _TOKEN}
     document["components"]["schemas"].update(views.schemas() | nested | {"Problem": problem})
     return document
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from snapreplay.api import problems
 from snapreplay.api.fleet_views import Process
-from snapreplay.api.peer_client import NoAnswer, asked, whole
+from snapreplay.api.peer_client import Caller, NoAnswer, asked, whole
 from snapreplay.service.control.protocol import Operation
 
 FORWARD_SECONDS = 5.0
@@ -27,9 +27,8 @@ Begun = tuple[Process, Operation]
 class Forwarder:
     """Asks other processes to begin operations, and remembers those until their events tell them."""
 
-    def __init__(self, headers: Callable[[], Mapping[str, str]] = dict) -> None:
-        """Take `headers`, which makes those that all processes of the app ask for."""
-        self._headers = headers
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
         self._reading = asyncio.Semaphore(READS_MAX)
         self.begun: OrderedDict[str, tuple[str, Operation]] = OrderedDict()
 
@@ -40,11 +39,10 @@ class Forwarder:
             ProblemError: it refuses, with its own reason; or it does not answer.
         """
         sent = json.dumps(body).encode() if body else b""
-        headers = {"Content-Type": "application/json"} if sent else {}
         try:
             async with (
                 asyncio.timeout(FORWARD_SECONDS),
-                asked(process.url or "", "POST", f"{path}?scope=local", {**headers, **self._headers()}, sent) as answer,
+                asked(self._caller, process.url or "", "POST", f"{path}?scope=local", sent) as answer,
             ):
                 document = await whole(answer, ANSWER_BYTES_MAX)
         except TimeoutError:
@@ -73,7 +71,7 @@ class Forwarder:
             async with (
                 asyncio.timeout(FORWARD_SECONDS),
                 self._reading,
-                asked(process.url or "", "GET", target, self._headers()) as answer,
+                asked(self._caller, process.url or "", "GET", target) as answer,
             ):
                 return answer.status, await whole(answer, ANSWER_BYTES_MAX)
         except TimeoutError:

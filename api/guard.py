@@ -8,15 +8,19 @@ name that the page knows the service by (Host) and the site of the page (Origin)
 from __future__ import annotations
 
 import ipaddress
+import logging
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay.api import page, problems
-from snapreplay.api.tokens import Tokens
+from snapreplay.api.tokens import Asker, Role, Tokens
+
+log = logging.getLogger("snapreplay.http")
 
 _READS = {"GET", "HEAD", "OPTIONS"}
 _OF_THE_SAME_SITE = {"same-origin", "none"}
@@ -100,8 +104,25 @@ WITHOUT_TOKEN = ("/healthz", "/readyz", "/startupz")
 """A platform's probes have none."""
 
 
+ROLE_HEADER = b"snapreplay-role"
+"""Tells the page which buttons are of use."""
+
+_OF_AN_OPERATOR = re.compile(r"/trigger-snapshot|/api/v1/partitions/[^/]+/retry")
+
+
+def least_role(method: str, path: str) -> Role:
+    """Return the role that a request needs: whatever is not named here is an admin's."""
+    if method in _READS:
+        return Role.VIEWER
+    return Role.OPERATOR if _OF_AN_OPERATOR.fullmatch(path) else Role.ADMIN
+
+
+CERTIFICATE = "certificate"
+"""Where a connection keeps whose certificate TLS has verified."""
+
+
 class Guard:
-    """ASGI middleware that answers what `refusal` refuses, and what comes without a token where one is needed."""
+    """ASGI middleware that answers what `refusal` refuses, and what comes without a login where one is needed."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts, tokens: Tokens) -> None:
         self._app = app
@@ -112,16 +133,36 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        refused = refusal(scope["method"], headers, self._hosts) or self._without_token(scope["path"], headers)
-        if refused is None:
-            await self._app(scope, receive, send)
-        else:
-            await problems.response(refused, scope["path"])(scope, receive, send)
+        method, path, headers = scope["method"], scope["path"], Headers(scope=scope)
+        asker = self._asker(scope, headers)
+        refused = refusal(method, headers, self._hosts) or (None if isinstance(asker, Asker) else asker)
+        if isinstance(asker, Asker) and refused is None and asker.role < (needed := least_role(method, path)):
+            log.warning("%s (%s) may not %s %.200s", asker.name, asker.role.name.lower(), method, ascii(path))
+            refused = problems.role_too_low(asker.role.name.lower(), needed.name.lower())
+        if refused is not None:
+            await problems.response(refused, path)(scope, receive, send)
+            return
 
-    def _without_token(self, path: str, headers: Headers) -> problems.ProblemError | None:
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start" and isinstance(asker, Asker):
+                role = asker.role.name.lower()
+                message = {**message, "headers": [*message["headers"], (ROLE_HEADER, role.encode())]}
+                if method not in _READS and message["status"] < 400:
+                    log.info("%s (%s): %s %.200s", asker.name, role, method, ascii(path))
+            await send(message)
+
+        await self._app(scope, receive, told)
+
+    def _asker(self, scope: Scope, headers: Headers) -> Asker | problems.ProblemError | None:
+        """Say who asks, or why nobody may who does not say it. None: nobody needs to."""
         # A browser that opens the page sends no header. The page knows nothing; it asks for the token.
-        if not self._tokens.are_needed or path in WITHOUT_TOKEN or page.owns(path):
+        if scope["path"] in WITHOUT_TOKEN or page.owns(scope["path"]):
             return None
-        given = headers.get("authorization", "")
-        return None if self._tokens.accept(given) else problems.no_token(given)
+        certificate = scope.get("state", {}).get(CERTIFICATE, "")
+        if self._tokens.needs_certificate and not certificate:
+            return problems.no_certificate()
+        if self._tokens.are_needed:
+            given = headers.get("authorization", "")
+            return self._tokens.asker(given) or problems.no_token(given)
+        address = (scope.get("client") or ("?",))[0]
+        return Asker(ascii(f"certificate of {certificate}" if certificate else f"somebody at {address}"), Role.ADMIN)

@@ -26,6 +26,7 @@ class Arguments(NamedTuple):
     bound: str
     allowed: str
     token_file: str
+    tls: tuple[str, ...]
     suspect_after_ms: int
     app_port: int
     siblings: Sequence[tuple[int, str]]

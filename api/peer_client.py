@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import h11
@@ -22,6 +23,23 @@ class ConnectionsRefused(NoAnswer):
     """The machine is there, and nobody listens at the port."""
 
 
+class NotTrusted(NoAnswer):
+    """Somebody may live there, and one of the two does not trust the other's certificate, or address without one."""
+
+
+class Caller(NamedTuple):
+    """The way in which this process asks others: what it says of itself, and whom it trusts."""
+
+    headers: Callable[[], Mapping[str, str]] = dict
+    context: Callable[[], ssl.SSLContext] = ssl.create_default_context
+    has_certificate: bool = False
+    """Whether it shows one. Then it asks no address without TLS: whoever listens on the way would learn the token."""
+
+
+UNKNOWN = Caller()
+"""Says nothing of itself, and trusts whom this machine trusts."""
+
+
 class Answer(NamedTuple):
     """An answer: its status code, its body as it comes, and the address that it comes from."""
 
@@ -32,24 +50,34 @@ class Answer(NamedTuple):
 
 @asynccontextmanager
 async def asked(
-    url: str, method: str, target: str, headers: Mapping[str, str], body: bytes = b"", at: Endpoint | None = None
+    caller: Caller, url: str, method: str, target: str, body: bytes = b"", at: Endpoint | None = None
 ) -> AsyncIterator[Answer]:
-    """Ask the process at `url`, on a connection of its own; `at` is its address, where that is known already.
+    """Ask the process at `url`, on a connection of its own; `body` is JSON, `at` its address where that is known.
 
     Raises:
-        ConnectionsRefused, NoAnswer: also while the body is read.
+        ConnectionsRefused, NotTrusted, NoAnswer: also while the body is read.
     """
-    reader, writer = await _connected(*(at or _endpoint(url)))
+    endpoint, is_tls = _endpoint(url)
+    host = endpoint[0]
+    if caller.has_certificate and not is_tls:
+        raise NotTrusted(f"{url} has no TLS (http.tls_certificate_file), and this process has: no token is sent there")
+    reader, writer = await _connected(*(at or endpoint), **(_tls(caller, host) if is_tls else {}))
     connection = h11.Connection(h11.CLIENT)
     body_parts = _body(connection, reader)
     try:
         parts = urlsplit(url)
-        length = {"Content-Length": str(len(body))} if body else {}
-        head = {"Host": parts.netloc, "Connection": "close", **length, **headers}
+        about = {"Content-Length": str(len(body)), "Content-Type": "application/json"} if body else {}
+        head = {"Host": parts.netloc, "Connection": "close", **about, **caller.headers()}
         request = h11.Request(method=method, target=parts.path.rstrip("/") + target, headers=list(head.items()))
         for each in (request, h11.Data(data=body), h11.EndOfMessage()):
             writer.write(connection.send(each) or b"")
-        response = await _next(connection, reader)
+        try:
+            response = await _next(connection, reader)
+        except NoAnswer as error:
+            if caller.has_certificate and not connection.trailing_data[0]:
+                # By TLS 1.3 a certificate is judged after the handshake, and asyncio's server does not say the verdict.
+                raise NotTrusted(f"it hangs up, as who does not trust this process's certificate: {error}") from error
+            raise
         if not isinstance(response, h11.Response):
             raise NoAnswer("the answer has no head")
         yield Answer(response.status_code, body_parts, writer.get_extra_info("peername")[:2])
@@ -72,22 +100,29 @@ async def whole(answer: Answer, bytes_max: int) -> bytes:
     return bytes(body)
 
 
-def _endpoint(url: str) -> Endpoint:
+def _endpoint(url: str) -> tuple[Endpoint, bool]:
     try:
         parts = urlsplit(url)
-        endpoint = parts.hostname, parts.port or 80
+        is_tls = parts.scheme == "https"
+        host, port = parts.hostname, parts.port or (443 if is_tls else 80)
     except ValueError as error:
         raise NoAnswer(f"{url!r} is no address: {error}") from None
-    if parts.scheme != "http" or not endpoint[0]:
-        raise NoAnswer(f"{url!r} is no address that begins with http://")
-    return endpoint[0], endpoint[1]
+    if parts.scheme not in ("http", "https") or not host:
+        raise NoAnswer(f"{url!r} is no address that begins with http:// or https://")
+    return (host, port), is_tls
 
 
-async def _connected(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+def _tls(caller: Caller, host: str) -> dict[str, Any]:
+    return {"ssl": caller.context(), "server_hostname": host}
+
+
+async def _connected(host: str, port: int, **tls: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     try:
-        return await asyncio.open_connection(host, port)
+        return await asyncio.open_connection(host, port, **tls)
     except ConnectionRefusedError as error:
         raise ConnectionsRefused(f"{host} port {port} refuses connections") from error
+    except ssl.SSLError as error:
+        raise NotTrusted(f"{host} port {port}: {error}") from error
     except (OSError, ValueError) as error:
         raise NoAnswer(f"{host} port {port}: {error}") from error
 
@@ -96,6 +131,8 @@ async def _next(connection: h11.Connection, reader: asyncio.StreamReader) -> obj
     try:
         while (event := connection.next_event()) is h11.NEED_DATA:
             connection.receive_data(await reader.read(READ_BYTES))
+    except ssl.SSLError as error:
+        raise NotTrusted(f"it ends the connection: {error}") from error
     except OSError as error:
         raise NoAnswer(f"the connection broke: {error}") from error
     except h11.RemoteProtocolError as error:

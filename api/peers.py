@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
@@ -17,7 +17,16 @@ from snapreplay.api import event_stream, events
 from snapreplay.api.event_stream import Ages, Parser, ServerEvent, TooLarge
 from snapreplay.api.limits import connections_max
 from snapreplay.api.liveness import Life, PeerState
-from snapreplay.api.peer_client import Answer, ConnectionsRefused, Endpoint, NoAnswer, asked
+from snapreplay.api.peer_client import (
+    UNKNOWN,
+    Answer,
+    Caller,
+    ConnectionsRefused,
+    Endpoint,
+    NoAnswer,
+    NotTrusted,
+    asked,
+)
 from snapreplay.service.clock import boot_seconds, wall_time
 from snapreplay.service.control.protocol import StatusDocument
 from snapreplay.service.core.peers import Peer
@@ -84,13 +93,13 @@ class PeerFollower:
             self._since = (life.since, wall_time() - timedelta(seconds=time.monotonic() - life.since))
         return Known(self.peer, life.state, self._since[1], life.error or self._unreadable, self.document)
 
-    async def run(self, headers: Callable[[], Mapping[str, str]]) -> None:
+    async def run(self, caller: Caller) -> None:
         attempt = 0
         while True:
             began = time.monotonic()
             try:
                 async with asyncio.timeout(FIRST_EVENT_SECONDS) as deadline:
-                    await self._follow(headers, deadline)
+                    await self._follow(caller, deadline)
             except asyncio.CancelledError:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever a peer sends, it is followed on
@@ -108,10 +117,10 @@ class PeerFollower:
         if (why := self.life.due(now)) is not None:
             self._suspect(why, True)
 
-    async def _follow(self, headers: Callable[[], Mapping[str, str]], deadline: asyncio.Timeout) -> None:
+    async def _follow(self, caller: Caller, deadline: asyncio.Timeout) -> None:
         """Follow until the stream ends, one way or the other."""
         at = self._endpoint if self.life.is_watched else None  # a name of a dead machine may be gone
-        async with asked(self.peer.url, "GET", self._target, headers(), at=at) as answer:
+        async with asked(caller, self.peer.url, "GET", self._target, at=at) as answer:
             _check_status(answer)
             parser, is_proven = Parser(EVENT_BYTES_MAX), False
             async for part in answer.parts:
@@ -159,6 +168,8 @@ class PeerFollower:
             case ConnectionsRefused():
                 if (why := self.life.refused(now, str(error))) is not None:
                     self._suspect(why, False)
+            case NotTrusted():
+                self.life.elsewhere(now, PeerState.UNREACHABLE, str(error))
             case NoAnswer() | TooLarge():
                 self.life.lost(now, str(error))
             case TimeoutError():
@@ -175,7 +186,10 @@ def _check_status(answer: Answer) -> None:
         case 200:
             return
         case 401:
-            raise Elsewhere(PeerState.UNREACHABLE, "it answers 401: its token is another one (http.token_file)")
+            why = "it answers 401: its token is another one, or ours is only a hash (http.token_file)"
+            raise Elsewhere(PeerState.UNREACHABLE, why)
+        case 403:
+            raise Elsewhere(PeerState.UNREACHABLE, "it answers 403: it asks for a certificate (http.client_ca_file)")
         case 503:
             raise NoAnswer("it answers 503: its service is silent, or it has too many readers")
         case status:
@@ -186,10 +200,14 @@ class Peers:
     """Follows all peers of a process, and remembers those that have left the group."""
 
     def __init__(
-        self, suspect_seconds: float = 3.0, suspect: Callable[[str, str, bool], None] = lambda *_: None
+        self,
+        suspect_seconds: float = 3.0,
+        suspect: Callable[[str, str, bool], None] = lambda *_: None,
+        caller: Caller = UNKNOWN,
     ) -> None:
         """Take `suspect`, which is told of a peer that seems to be dead: its process id, why, and whether it is only
         silent."""
+        self.caller = caller
         self._suspect_seconds = suspect_seconds
         self._suspect = suspect
         self._followers: dict[str, PeerFollower] = {}
@@ -197,13 +215,13 @@ class Peers:
         self._gone: dict[str, tuple[float, Known]] = {}
         self._named: dict[str, datetime] = {}
 
-    async def run(self, own: Callable[[], StatusDocument | None], headers: Callable[[], Mapping[str, str]]) -> None:
+    async def run(self, own: Callable[[], StatusDocument | None]) -> None:
         """Follow the peers that the `own` status names, until cancelled."""
         last = time.monotonic()
         try:
             while True:
                 if (document := own()) is not None:
-                    self._follow(document, headers)
+                    self._follow(document)
                 await asyncio.sleep(TICK_SECONDS)
                 now = time.monotonic()
                 late_seconds, last = now - last - TICK_SECONDS, now
@@ -230,7 +248,7 @@ class Peers:
         error = "this process follows as many as it may (ulimit -n)" if is_full else "it has not been asked yet"
         return Known(peer, PeerState.UNREACHABLE, since, error, None)
 
-    def _follow(self, document: StatusDocument, headers: Callable[[], Mapping[str, str]]) -> None:
+    def _follow(self, document: StatusDocument) -> None:
         self._take_leave(document)
         for peer in document.peers:
             name = peer.process_id
@@ -239,7 +257,7 @@ class Peers:
             elif peer.url and len(self._followers) < connections_max():
                 follower = PeerFollower(document, peer, self._suspect_seconds, partial(self._suspect, name))
                 self._followers[name] = follower
-                self._tasks[name] = asyncio.create_task(follower.run(headers))
+                self._tasks[name] = asyncio.create_task(follower.run(self.caller))
 
     def _take_leave(self, document: StatusDocument) -> None:
         """Follow nobody who has left the group, or is to be reached elsewhere. Those that died are remembered for a

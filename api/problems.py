@@ -49,6 +49,8 @@ INVALID = ProblemKind("invalid-request", 422, "The request is not valid")
 TWO_LENGTHS = ProblemKind("two-lengths", 400, "Two lengths")
 MALFORMED_HEADER = ProblemKind("malformed-header", 400, "A header cannot be read")
 NO_TOKEN = ProblemKind("no-token", 401, "A token is needed")
+NO_CERTIFICATE = ProblemKind("no-certificate", 403, "A certificate is needed")
+ROLE = ProblemKind("role-too-low", 403, "The role does not allow it")
 FOREIGN_HOST = ProblemKind("foreign-host", 403, "Foreign host")
 FOREIGN_ORIGIN = ProblemKind("foreign-origin", 403, "Foreign origin")
 SILENT = ProblemKind("service-silent", 503, "The service process does not answer")
@@ -60,7 +62,7 @@ PARTLY = ProblemKind("partly-begun", 409, "Not begun for all partitions")
 INTERNAL = ProblemKind("internal", 500, "Internal error")
 
 
-OF_A_POST = (TWO_LENGTHS, MALFORMED_HEADER, FOREIGN_HOST, FOREIGN_ORIGIN, MEDIA, BUSY_LINE)
+OF_A_POST = (ROLE, TWO_LENGTHS, MALFORMED_HEADER, FOREIGN_HOST, FOREIGN_ORIGIN, MEDIA, BUSY_LINE)
 """What every request that is to do something may be answered with."""
 
 
@@ -127,7 +129,7 @@ def install(app: FastAPI) -> None:
 def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
     """Return the `responses=` of a route: its kinds, named by status."""
     responses: dict[int | str, dict[str, Any]] = {}
-    for kind in (*kinds, NO_TOKEN, SILENT, INTERNAL):
+    for kind in (*kinds, NO_TOKEN, NO_CERTIFICATE, SILENT, INTERNAL):
         schema = {"$ref": "#/components/schemas/Problem"}
         known = {"description": HTTPStatus(kind.status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
         found = responses.setdefault(kind.status, known)
@@ -237,6 +239,25 @@ def no_token(authorization: str) -> ProblemError:
         "the token is not one of this service" if is_wrong else "this service asks for a token",
         headers={"WWW-Authenticate": 'Bearer realm="snapreplay"' + (', error="invalid_token"' if is_wrong else "")},
         hint="send `Authorization: Bearer TOKEN` with a line of the file http.token_file of the service",
+    )
+
+
+def no_certificate() -> ProblemError:
+    """Make the error for a request on a connection without a client's certificate."""
+    return ProblemError(
+        NO_CERTIFICATE,
+        "this service asks for a client's certificate",
+        hint="show one that is signed by an authority in the file http.client_ca_file of the service: "
+        "`curl --cert FILE --key FILE ...`",
+    )
+
+
+def role_too_low(role: str, needed: str) -> ProblemError:
+    """Make the error for a request that the token does not allow."""
+    return ProblemError(
+        ROLE,
+        f"the token is of the role {role}; this needs {needed}",
+        hint=f"send a token whose line in http.token_file begins with `{needed}:`",
     )
 
 

@@ -20,13 +20,14 @@ from urllib.parse import urlsplit
 from snapreplay.api import child_process
 from snapreplay.api.http_process import Arguments
 from snapreplay.api.state_line import StateLine
+from snapreplay.api.tls import TlsFiles
 from snapreplay.api.tokens import tokens_in
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.sources import ENV_PREFIX
 from snapreplay.service.control import wire
 from snapreplay.service.control.metrics import EVENTS, counted
-from snapreplay.service.control.protocol import Address, Control
+from snapreplay.service.control.protocol import Address, Control, address
 
 log = logging.getLogger("snapreplay.http")
 
@@ -64,14 +65,20 @@ class HttpServer:
         """Take the port; `serve` is to follow, or `close`. Port 0 picks a free one.
 
         Raises:
-            UsageError: the port is taken or not allowed, the host is no address of this machine, the tokens cannot be
-                read, or the program has no Python interpreter.
+            UsageError: the port is taken or not allowed, the host is no address of this machine, others reach it and
+                no login is demanded, the tokens cannot be read, or the program has no Python interpreter.
         """
         _check_interpreter()
         if settings.token_file:
             tokens_in(Path(settings.token_file))
-        self._listener = bind(settings.host, settings.port)
-        return Address(*self._listener.getsockname()[:2])
+        TlsFiles.of(settings).check()
+        listener = bind(settings.host, settings.port)
+        bound = address(settings, *listener.getsockname()[:2])
+        if not (bound.is_loopback or settings.token_file or settings.client_ca_file or settings.insecure):
+            listener.close()
+            raise _open_to_all(settings.host, bound)
+        self._listener = listener
+        return bound
 
     async def serve(self, control: Control, settings: HttpSettings) -> Address:
         """Answer; returns once requests are answered. Binds, unless `bind` was called.
@@ -83,15 +90,15 @@ class HttpServer:
             self.bind(settings)
         listener, self._listener = self._listener, None
         assert listener is not None  # noqa: S101 - it is bound
-        address = Address(*listener.getsockname()[:2])
+        bound = address(settings, *listener.getsockname()[:2])
         self._states = StateLine(control)
         self._keeper = Keeper(control, listener, settings, self._states.attach, self._shared)
         self._keeper.start()
         if not await asyncio.to_thread(self._keeper.heard.wait, START_SECONDS):
             log.warning("the HTTP process has not started within %.0f s; requests wait for it", START_SECONDS)
         if self._on_bound:
-            self._on_bound(address)
-        return address
+            self._on_bound(bound)
+        return bound
 
     async def close(self, within_seconds: float = END_SECONDS) -> None:
         """Finish the running requests, within so many seconds, 3 at most. Idempotent."""
@@ -155,6 +162,16 @@ def _refused(host: str, port: int, error: OSError | OverflowError) -> UsageError
         says = f"HTTP cannot be served on {host!r} port {port}: {error}"
         hint = "http.host must be an address of this machine"
     return UsageError(says, hint=hint, host=host, port=port)
+
+
+def _open_to_all(host: str, bound: Address) -> UsageError:
+    return UsageError(
+        f"http.host={host} (port {bound.port}) is not the loopback address, and no login is demanded: everybody who "
+        "reaches it could read the state and change what the service does",
+        hint="demand a token: `openssl rand -hex 32 > token` and `--set http.token_file=token`; or serve this machine "
+        "only: `--set http.host=127.0.0.1`; or let everybody in: `--set http.insecure=true`",
+        host=host,
+    )
 
 
 class Keeper(threading.Thread):
@@ -254,7 +271,8 @@ class Keeper(threading.Thread):
             states.fileno(),
             self._bound[0],
             f"{self._settings.allowed_hosts},{urlsplit(self._settings.advertised_url).hostname or ''}",
-            self._settings.token_file and str(Path(self._settings.token_file).resolve()),
+            self._settings.token_file and str(Path(self._settings.token_file).absolute()),
+            TlsFiles.of(self._settings),
             self._settings.suspect_after_ms,
             self._shared.app_port,
             self._shared.siblings,

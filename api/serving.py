@@ -7,7 +7,9 @@ import contextlib
 import gc
 import logging
 import socket
+import ssl
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, cast
 
 import uvicorn
@@ -15,13 +17,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from snapreplay.api import events
 from snapreplay.api.app import create_app
-from snapreplay.api.guard import Hosts, allowed_hosts
+from snapreplay.api.guard import CERTIFICATE, Hosts, allowed_hosts
 from snapreplay.api.http_process import Arguments
 from snapreplay.api.limits import connections_max
 from snapreplay.api.link import ServiceLink
+from snapreplay.api.peer_client import Caller
 from snapreplay.api.peers import Peers
 from snapreplay.api.siblings import Siblings
 from snapreplay.api.state_link import StateLink
+from snapreplay.api.tls import Contexts, TlsFiles, subject
 from snapreplay.api.tokens import Tokens
 
 
@@ -30,10 +34,13 @@ async def serve(arguments: Arguments) -> None:
     link = ServiceLink(reader, writer)
     states = StateLink(*await asyncio.open_connection(sock=socket.socket(fileno=arguments.states)))
     logging.basicConfig(level=logging.WARNING, handlers=[_ToService(link)], force=True)
+    logging.getLogger("snapreplay.http").setLevel(logging.INFO)  # who did what
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a bad request is the client's matter
     told = events.StatusEvents(link.last)
-    tokens = Tokens(arguments.token_file)
-    peers = Peers(arguments.suspect_after_ms / 1000, link.suspect)
+    tls = TlsFiles(*arguments.tls)
+    tokens = Tokens(arguments.token_file, needs_certificate=bool(tls.client_ca))
+    caller = Caller(tokens.headers, tls.client(), has_certificate=bool(tls.certificate))
+    peers = Peers(arguments.suspect_after_ms / 1000, link.suspect, caller)
     app = create_app(
         link,
         Hosts(arguments.bound, allowed_hosts(arguments.allowed)),
@@ -43,11 +50,11 @@ async def serve(arguments: Arguments) -> None:
         states=states,
         siblings=Siblings(arguments.siblings),
     )
-    server = Server(app)
+    server = Server(app, tls.server() if tls.certificate else None)
     app.openapi()
     gc.freeze()
     serving = asyncio.create_task(server.serve([tuned(socket.socket(fileno=arguments.listener))]))
-    others = [link.run(), states.run(), told.run(), peers.run(lambda: link.last().document, tokens.headers)]
+    others = [link.run(), states.run(), told.run(), peers.run(lambda: link.last().document)]
     if arguments.app_port:
         others.append(server.answer_for_all(arguments.bound, arguments.app_port))
     ended, _ = await asyncio.wait([serving, *map(asyncio.create_task, others)], return_when=asyncio.FIRST_COMPLETED)
@@ -83,14 +90,49 @@ class Connection(H11Protocol):
     since = 0.0
     """When the first request was awaited, or the last response was complete."""
 
+    def __init__(self, *args: Any, contexts: Contexts | None = None, **given: Any) -> None:
+        super().__init__(*args, **given)
+        self._contexts = contexts
+        self._handshake: asyncio.Task[None] | None = None
+        self._early: list[bytes] | None = None if contexts is None else []
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TCP only
-        super().connection_made(transport)
+        self._begin(transport)
         self.since = self.loop.time()
-        transport.set_write_buffer_limits(UNREAD_BYTES)
         asking = [each for each in cast("set[Connection]", self.connections) if not each.is_stream]
         if len(asking) > connections_max():
             # The newest may be a probe, which is answered at once. The oldest has waited for its client the longest.
             _abort(min(asking, key=lambda each: each.since))
+        if self._contexts is not None:
+            # Not by asyncio's server: a client that does not go on with its handshake would be in no list and no limit.
+            transport.pause_reading()
+            self._handshake = self.loop.create_task(self._secure(transport, self._contexts()))
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(UNREAD_BYTES)
+
+    async def _secure(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
+        secured = None
+        if not transport.is_closing():
+            with contextlib.suppress(OSError):  # a failed handshake is the client's matter
+                secured = await self.loop.start_tls(
+                    transport, self, context, server_side=True, ssl_handshake_timeout=EXCHANGE_SECONDS
+                )
+        if secured is None:
+            self.connections.discard(self)
+            return
+        self._begin(secured)
+        self.app_state = {**self.app_state, CERTIFICATE: subject(secured.get_extra_info("peercert"))}
+        early, self._early = self._early, None
+        for each in early or ():
+            self.data_received(each)
+
+    def data_received(self, data: bytes) -> None:
+        if self._early is None:
+            super().data_received(data)
+        else:  # the end of the handshake and the first request came at once
+            self._early.append(data)
 
     @property
     def is_stream(self) -> bool:
@@ -116,11 +158,12 @@ TAKE_SECONDS = 0.05
 class Server(uvicorn.Server):
     """A uvicorn server with limits, and without its signal handlers."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, contexts: Contexts | None = None) -> None:
+        self._connection = partial(Connection, contexts=contexts)
         super().__init__(
             uvicorn.Config(
                 app,
-                http=Connection,
+                http=cast("type[asyncio.Protocol]", self._connection),
                 lifespan="off",
                 ws="none",
                 log_config=None,
@@ -156,7 +199,7 @@ class Server(uvicorn.Server):
         """Answer at one more address, once uvicorn has started, as it does at those that it starts with."""
 
         def connected() -> asyncio.Protocol:
-            return Connection(self.config, self.server_state, self.lifespan.state)
+            return self._connection(self.config, self.server_state, self.lifespan.state)
 
         loop = asyncio.get_running_loop()
         while not self.started:  # noqa: ASYNC110 - uvicorn sets it, and tells nobody

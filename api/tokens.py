@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
-import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
 from pathlib import Path
+from typing import NamedTuple
 
+from snapreplay.api.renewed import Renewed
 from snapreplay.errors import UsageError
 
-log = logging.getLogger("snapreplay.http")
+_LINE = re.compile(
+    r"(?:(?P<role>viewer|operator|admin):(?:(?!sha256:)(?P<name>[A-Za-z0-9._@-]{1,64}):)?)?"
+    r"(?:sha256:(?P<hash>[0-9a-f]{64})|(?P<token>[A-Za-z0-9._~+/-]{16,512}=*))"
+)
 
-_FORM = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")
+
+class Role(IntEnum):
+    """The roles of whoever asks; each may do what those before it may, too."""
+
+    VIEWER = 1
+    OPERATOR = 2
+    ADMIN = 3
 
 
-def tokens_in(path: Path) -> tuple[str, ...]:
+class Asker(NamedTuple):
+    """The name and role of whoever asks. The log has the name."""
+
+    name: str
+    role: Role
+
+
+class Token(NamedTuple):
+    """A line of the file. `text` is empty where the file has only its hash."""
+
+    asker: Asker
+    digest: bytes
+    text: str
+
+
+def tokens_in(path: Path) -> tuple[Token, ...]:
     """Read a file of tokens.
 
     Raises:
@@ -26,13 +53,34 @@ def tokens_in(path: Path) -> tuple[str, ...]:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no text"
         raise _wrong(path, f"cannot be read: {why}") from None
-    found = tuple(line for line in lines if line)
+    found = tuple(_token(path, number, line) for number, line in enumerate(lines, 1) if line)
     if not found:
         raise _wrong(path, "holds no token")
-    for number, line in enumerate(lines, 1):
-        if line and not _FORM.fullmatch(line):
-            raise _wrong(path, f"line {number} is no token of 16 to 512 letters, digits or -._~+/")
+    if len({each.digest for each in found}) < len(found):
+        raise _wrong(path, "has a token in two lines: its role is not certain")
     return found
+
+
+def _token(path: Path, number: int, line: str) -> Token:
+    parts = _LINE.fullmatch(line)
+    if parts is None:
+        raise _wrong(
+            path,
+            f"line {number} is no token of 16 to 512 letters, digits or -._~+/, nor sha256:HASH, nor one of them after "
+            "ROLE: or ROLE:NAME: with the role viewer, operator or admin",
+        )
+    asker = Asker(parts["name"] or f"line {number}", Role[(parts["role"] or "admin").upper()])
+    text = parts["token"] or ""
+    return Token(asker, bytes.fromhex(parts["hash"]) if parts["hash"] else _digest(text), text)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def sent(tokens: Iterable[Token], least: Role = Role.VIEWER) -> str:
+    """Return the first token with at least this role that is no hash; empty: there is none."""
+    return next((each.text for each in tokens if each.text and each.asker.role >= least), "")
 
 
 def authorization(token: str) -> Mapping[str, str]:
@@ -48,46 +96,33 @@ def _wrong(path: Path, why: str) -> UsageError:
 
 
 class Tokens:
-    """Those of a file; the first one is sent, and any is accepted. Without a file, none is sent or needed."""
+    """Those of a file; the first of an admin is sent, and any is accepted. Without a file none is sent or needed."""
 
-    def __init__(self, path: str) -> None:
-        """Take `path`; empty: there is no file."""
+    def __init__(self, path: str, *, needs_certificate: bool = False) -> None:
+        """Take `path`; empty: there is no file. `needs_certificate`: whether a client must have shown one."""
+        self.needs_certificate = needs_certificate
         self._path = Path(path) if path else None
-        self._version: tuple[int, ...] = ()
-        self._tokens: tuple[str, ...] = ()
+        self._tokens = Renewed[tuple[Token, ...]]((path,), lambda: tokens_in(Path(path)), ())
 
     @property
     def are_needed(self) -> bool:
         """Whether a request needs one."""
         return self._path is not None
 
-    def accept(self, authorization: str) -> bool:
-        """Say whether the header names a token of the file. The time that it takes tells nothing of them."""
+    def asker(self, authorization: str) -> Asker | None:
+        """Say whose token of the file the header has; None: it has none. The time that it takes tells nothing."""
         scheme, _, given = authorization.partition(" ")
-        matches = [hmac.compare_digest(given.strip().encode(), each.encode()) for each in self._now()]
-        return any(matches) and scheme.lower() == "bearer"
+        digest = _digest(given.strip())
+        matches = [each.asker for each in self._now() if hmac.compare_digest(digest, each.digest)]
+        return matches[0] if matches and scheme.lower() == "bearer" else None
 
     def headers(self) -> Mapping[str, str]:
-        """Make the header for a request to another process of the app."""
-        tokens = self._now()
-        return authorization(tokens[0]) if tokens else {}
+        """Make the header for a request to another process of the app, which may have to do anything."""
+        token = sent(self._now(), Role.ADMIN)
+        return authorization(token) if token else {}
 
-    def _now(self) -> tuple[str, ...]:
-        """Read the file, if it is another one than before. One that cannot be read changes nothing, and is logged."""
-        if self._path is None:
-            return ()
-        try:
-            found = self._path.stat()
-            version: tuple[int, ...] = (found.st_mtime_ns, found.st_size, found.st_ino)
-        except OSError:
-            version = (-1,)
-        if version != self._version:
-            self._version = version
-            try:
-                self._tokens = tokens_in(self._path)
-            except UsageError as error:
-                log.error("%s; the tokens from before stay", error.message)  # noqa: TRY400 - its text says all
-        return self._tokens
+    def _now(self) -> tuple[Token, ...]:
+        return self._tokens.now() if self._path else ()
 
 
 NO_TOKENS = Tokens("")

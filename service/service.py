@@ -359,7 +359,7 @@ class Service(Generic[S]):
         elif not url and bound.is_any:
             family = AddressFamily.AF_INET6 if ":" in bound.host else AddressFamily.AF_INET
             host = await asyncio.to_thread(local_host, self.settings.bootstrap_servers, family)
-            url = Address(host, bound.port).url if host else ""
+            url = type(bound)(host, bound.port).url if host else ""
         elif not url:
             url = bound.url
         return Peer(me.process_id, me.instance_id, me.host, url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ssl import SSLContext
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -28,11 +29,12 @@ class Client:
     problem document).
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
-        """Take `headers`, which are sent with every request."""
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None, context: SSLContext | None = None) -> None:
+        """Take `headers`, which are sent with every request, and how https is spoken; None: as on this machine."""
         self.url = url
         # No proxy from the environment: the service is on this machine or in this network.
-        self._http = httpx2.Client(base_url=url, headers=headers, timeout=TIMEOUT_S, trust_env=False)
+        verify = True if context is None else context
+        self._http = httpx2.Client(base_url=url, headers=headers, timeout=TIMEOUT_S, trust_env=False, verify=verify)
 
     def __enter__(self) -> Self:
         return self
@@ -78,8 +80,12 @@ class Client:
             response = self._http.request(method, path, json=body)
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             hint = "start one with `snapreplay run APP`, or say where it is with --http-port or --url"
-            if "[SSL:" in str(error):
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                hint = "name the authority of its certificate: http.tls_ca_file in the settings"
+            elif "[SSL:" in str(error):
                 hint = f"if it has no certificate: `--url http{self.url.removeprefix('https')}`"
+            elif isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError) and self.url.startswith("http:"):
+                hint = f"if it has a certificate: `--url https{self.url.removeprefix('http')}`"
             raise ServiceUnreachable(f"no service answers at {self.url}: {error}", hint=hint, url=self.url) from error
         document = _document(response)
         if member in document:

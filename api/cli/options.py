@@ -18,6 +18,8 @@ from snapreplay.api.cli.running import settings_from
 from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from snapreplay.api.cli.client import Client
     from snapreplay.app.app import App
     from snapreplay.service.config.settings import Settings
@@ -123,14 +125,14 @@ def _wrong_with(url: str) -> str:
 
 
 def _url_of(settings: Settings) -> str:
-    from snapreplay.service.control.protocol import Address
+    from snapreplay.service.control.protocol import address
 
     if settings.http.port == 0:
         raise UsageError(
             "http.port is 0 in the settings, so the service has picked a free port",
             hint="give what it printed at start: the port with --http-port, or the address with --url",
         )
-    return Address(settings.http.host, settings.http.port).url
+    return address(settings.http, settings.http.host, settings.http.port).url
 
 
 class Made:
@@ -154,17 +156,31 @@ def _app(app: str | None) -> App[Any] | None:
 
 def _client(url: str | None, http_port: int | None, config: Path | None, token_file: Path | None) -> Client:
     from snapreplay.api.cli.client import Client
-    from snapreplay.api.tokens import authorization, tokens_in
+    from snapreplay.api.tokens import authorization, sent, tokens_in
 
     asked = service_url(url, http_port, config)
     named = token_file or settings_from(config, None).http.token_file
-    return Client(asked, authorization(tokens_in(Path(named))[0]) if named else None)
+    token = sent(tokens_in(Path(named))) if named else ""
+    if named and not token:
+        raise UsageError(f"{named} holds only hashes of tokens", hint="name a file with a token: `--token-file FILE`")
+    return Client(asked, authorization(token) if token else None, _context(asked, config))
 
 
 def _prober(url: str | None, http_port: int | None, config: Path | None) -> Client:
     from snapreplay.api.cli.client import Client
 
-    return Client(service_url(url, http_port, config))  # a probe needs no token
+    asked = service_url(url, http_port, config)
+    return Client(asked, context=_context(asked, config))  # a probe needs no token
+
+
+def _context(url: str, config: Path | None) -> SSLContext | None:
+    """Make what https takes of the settings; None: nothing."""
+    from snapreplay.api.tls import TlsFiles
+
+    if not url.startswith("https:"):
+        return None
+    files = TlsFiles.of(settings_from(config, None).http)
+    return files.client()() if files.ca or files.certificate else None
 
 
 _CLUSTER = {"bootstrap_servers": BootstrapServers}

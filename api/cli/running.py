@@ -123,7 +123,7 @@ def _run_worker(app: App[Any], settings: Settings, worker: Worker, first_start: 
     from snapreplay.service.program import run
 
     WORKER_RESTARTS.labels(app.app_id).inc(worker.restarts)
-    http = HttpServer(lambda bound: log.info("HTTP of this worker: %s", bound.url), worker.shared(settings.http.host))
+    http = HttpServer(lambda bound: log.info("HTTP of this worker: %s", bound.url), worker.shared(settings.http))
     return run(app, worker.settings(settings), http=http, first_start=first_start)
 
 

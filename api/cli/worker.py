@@ -15,6 +15,7 @@ from snapreplay.api.child_process import end_with
 
 if TYPE_CHECKING:
     from snapreplay.api.server import Shared
+    from snapreplay.service.config.groups import HttpSettings
     from snapreplay.service.config.settings import Settings
 
 
@@ -42,12 +43,12 @@ class Worker(NamedTuple):
             url = parts._replace(netloc=f"{host}:{(parts.port or 80) + port - self.app_port}").geturl()
         return given.replaced(instance_id=self.instance_id, http=given.http.replaced(port=port, advertised_url=url))
 
-    def shared(self, host: str) -> Shared:
-        """Return what it shares with the others, which listen at `host` as well."""
+    def shared(self, http: HttpSettings) -> Shared:
+        """Return what it shares with the others, which have the same settings of HTTP, but for the port."""
         from snapreplay.api.server import Shared
-        from snapreplay.service.control.protocol import Address
+        from snapreplay.service.control.protocol import address
 
-        urls = [(number, Address(host, port).url) for number, port in enumerate(self.ports)]
+        urls = [(number, address(http, http.host, port).url) for number, port in enumerate(self.ports)]
         return Shared(self.app_port, tuple(each for each in urls if each[0] != self.number))
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from snapreplay.api import child_process
 from snapreplay.api.cli.worker import Worker
 from snapreplay.api.server import LONG_LIFE_SECONDS, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MIN, reserve
-from snapreplay.service.control.protocol import Address
+from snapreplay.service.control.protocol import Address, address
 from snapreplay.service.runtime.context import Identity
 from snapreplay.service.signals import DUMPS, LATE_SECONDS, STOPPED_LATE, STOPS
 
@@ -68,7 +68,7 @@ class Parent:
     ) -> None:
         """Take the port of all, then one for each worker."""
         self._app_port, *self._ports = ports
-        self._address = Address(settings.http.host, self._app_port)
+        self._address = address(settings.http, settings.http.host, self._app_port)
         self._announce: Callable[[Address], None] | None = announce
         self._within_seconds = settings.timeouts.shutdown_ms / 1000
         # Static membership: a worker that is started again has its partitions at once.

@@ -50,7 +50,7 @@ function freshBand(all) {
   </header>`;
 }
 
-export function problemCards(all, nowMs, { retry, isFresh, seenAt }) {
+export function problemCards(all, nowMs, { seenAt, ...acts }) {
   return repeat(all.problems, (each) => each.key, (each) => html`<article class="problem ${each.level}" aria-label=${each.what}>
     <h2>${badge(each.level, LEVELS[each.level])} ${each.what}${each.kind ? html` <small class="kind">${each.kind}</small>` : nothing}</h2>
     ${each.message ? html`<p class="message">${each.message}</p>` : nothing}
@@ -59,11 +59,11 @@ export function problemCards(all, nowMs, { retry, isFresh, seenAt }) {
       <div><dt>Until</dt><dd>${each.until}</dd></div>
       <div><dt>Is anything lost?</dt><dd class="lost ${each.lost.level}">${each.lost.text}</dd></div>
       ${each.where ? html`<div><dt>Where</dt><dd>${each.where}</dd></div>` : nothing}
-      <div class="wide"><dt>What to do</dt><dd><span class="lines">${instructions(sentence(each.todo))}</span>${each.retry.length ? then(each.retry, retry, isFresh) : nothing}</dd></div>
+      <div class="wide"><dt>What to do</dt><dd><span class="lines">${instructions(sentence(each.todo))}</span>${each.retry.length ? then(each.retry, acts) : nothing}</dd></div>
     </dl></article>`);
 }
 
-function then(numbers, retry, isFresh) {
-  return html`<p class="then"><button type="button" class="act" ?disabled=${!isFresh} @click=${() => retry(numbers)}>Retry
+function then(numbers, { retry, isOff, whyOff }) {
+  return html`<p class="then"><button type="button" class="act" title=${whyOff("operator")} ?disabled=${isOff("operator")} @click=${() => retry(numbers)}>Retry
     ${numbers.length === 1 ? `partition ${numbers[0]}` : counted(numbers.length, "partition")} …</button> when the cause is gone.</p>`;
 }

@@ -14,7 +14,7 @@ import { Plots } from "./plots.js";
 import { Refused, act, follow, token } from "./source.js";
 
 const state = {
-  heardAt: null, told: null, refused: null, lost: null, offsetMs: 0,
+  heardAt: null, told: null, refused: null, lost: null, offsetMs: 0, role: null,
   only: "all", open: new Set(), whole: new Set(), dialog: null, notice: null, tokenWas: "",
   seen: new Map(), // when this page saw a problem first, by its key
 };
@@ -30,8 +30,8 @@ const serverNow = () => Date.now() + state.offsetMs;
 
 // ---- what comes
 
-const askNow = follow(({ told, refused = null, lost = null, offsetMs = state.offsetMs }) => {
-  Object.assign(state, { refused, lost, offsetMs });
+const askNow = follow(({ told, refused = null, lost = null, offsetMs = state.offsetMs, role = state.role }) => {
+  Object.assign(state, { refused, lost, offsetMs, role });
   if (refused?.status === 401) {
     state.tokenWas = token.get() ? "refused" : state.tokenWas || "asked";
     token.forget();
@@ -74,10 +74,15 @@ async function confirm(values) {
 }
 dialog.addEventListener("close", () => { state.dialog = null; draw(); });
 
+const ROLES = ["viewer", "operator", "admin"];
+const may = (needed) => state.role === null || ROLES.indexOf(state.role) >= ROLES.indexOf(needed);
+
 const acts = {
   get isFresh() {
     return connection(state, Date.now()).kind === "fresh";
   },
+  isOff: (needed) => !acts.isFresh || !may(needed),
+  whyOff: (needed) => (may(needed) ? nothing : `This needs the role ${needed}; the token is of the role ${state.role}.`),
   seenAt: (key) => state.seen.get(key),
   snapshot: (partition) => ask({
     title: partition === null ? "Write snapshots?" : `Write a snapshot of partition ${partition}?`,
@@ -184,7 +189,7 @@ function top(line, all) {
   return html`<header class="top"><strong class="brand">snapreplay</strong>
     ${all ? html`<nav aria-label="Sections">${links.map(([id, name]) => html`<a href="#${id}">${name}</a>`)}</nav>` : nothing}
     <span class="line">${badge(level, word)}${line.age === null ? nothing : html` <small>${line.age < 5 ? "now" : `${seconds(line.age)} old`}</small>`}
-    ${token.get() ? html`<button type="button" @click=${() => { token.forget(); location.reload(); }}>Forget the token</button>` : nothing}</span></header>`;
+    ${token.get() ? html`${state.role ?? nothing} <button type="button" @click=${() => { token.forget(); location.reload(); }}>Forget the token</button>` : nothing}</span></header>`;
 }
 
 const plotted = () => html`<section aria-labelledby="plots-title"><h2 id="plots-title">Since this page is open</h2>

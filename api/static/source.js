@@ -68,10 +68,10 @@ async function all() {
   }
   const date = Date.parse(answers[0].value.headers.get("Date"));
   const offsetMs = Number.isNaN(date) ? 0 : date + 500 - (sentAt + Date.now()) / 2;
-  return { told, refused, offsetMs };
+  return { told, refused, offsetMs, role: answers[0].value.headers.get("Snapreplay-Role") };
 }
 
-// Calls `heard(outcome)` with each answer: {told, refused, offsetMs}, or {lost}. What the process tells while it goes on
+// Calls `heard(outcome)` with each answer: {told, refused, offsetMs, role}, or {lost}. What the process tells while it goes on
 // makes the next question come earlier; without that stream the questions go on all the same.
 export function follow(heard) {
   let timer = 0;

@@ -15,7 +15,7 @@ class HttpSettings(Table):
     """The HTTP API."""
 
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 in a container."""
+    """Address to listen on; 0.0.0.0 in a container. Any but the loopback address needs a login. See below."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8080
     """Port to listen on; 0 = any free one."""
     allowed_hosts: str = ""
@@ -24,6 +24,16 @@ class HttpSettings(Table):
     """URL at which the other processes of the app reach this API; empty: from host and port. See below."""
     token_file: str = ""
     """File with the tokens of this API, one a line. Empty: no token is needed, and none is sent. See below."""
+    tls_certificate_file: str = ""
+    """File with the certificate of this API, in PEM, and those between it and its authority. Empty: no TLS."""
+    tls_key_file: str = ""
+    """File with the key of that certificate, in PEM, not encrypted. Empty: it is in the same file."""
+    tls_ca_file: str = ""
+    """File with the authorities of the other processes, in PEM. Empty: those that this machine trusts."""
+    client_ca_file: str = ""
+    """File with the authorities, in PEM, of the certificate that whoever asks must show. Empty: none is needed."""
+    insecure: bool = False
+    """Whether everybody who reaches another address than the loopback one may ask for everything. See below."""
     suspect_after_ms: Annotated[int, Meta(ge=2000, le=600_000)] = 3000
     """Another process of the group that is silent for this long seems to be dead (ms). See below."""
 

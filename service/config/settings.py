@@ -112,7 +112,7 @@ def _properties(given: object) -> dict[str, Value]:
 
 def broken_relations(settings: Settings) -> list[str]:
     """Find limits that contradict each other: names, values, reason, remedy. Empty if there are none."""
-    timeouts, group = settings.timeouts, settings.group
+    timeouts, group, http = settings.timeouts, settings.group, settings.http
     relations = [
         (
             2 * timeouts.commit_ms <= timeouts.transaction_ms,
@@ -153,6 +153,11 @@ def broken_relations(settings: Settings) -> list[str]:
             settings.changelog.enabled or settings.restore.mode == "replay" or not settings.restore.was_given("mode"),
             "restore.mode=changes needs changelog.enabled=true: without changes in the log only a replay is possible;"
             " change one of the two",
+        ),
+        (
+            http.tls_certificate_file or not (http.tls_key_file or http.client_ca_file),
+            "http.tls_key_file and http.client_ca_file need http.tls_certificate_file: without a certificate there is"
+            " no TLS; set it, or leave both out",
         ),
     ]
     return [problem for holds, problem in relations if not holds]

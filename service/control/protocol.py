@@ -7,6 +7,7 @@ commands the other.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated, NamedTuple, Protocol
@@ -254,10 +255,32 @@ class Address(NamedTuple):
         return self.host in _LOOPBACK
 
     @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it; of a bound server."""
+        return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
+
+    @property
     def url(self) -> str:
         """The URL for clients on this machine: an any-address becomes loopback."""
         host = _LOOPBACK.get(self.host, self.host)
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        return f"{self.scheme}://[{host}]:{self.port}" if ":" in host else f"{self.scheme}://{host}:{self.port}"
+
+    @property
+    def scheme(self) -> str:
+        return "http"
+
+
+class TlsAddress(Address):
+    """An address that answers by TLS."""
+
+    @property
+    def scheme(self) -> str:
+        return "https"
+
+
+def address(settings: HttpSettings, host: str, port: int) -> Address:
+    """Return an address of a service with these settings."""
+    return (TlsAddress if settings.tls_certificate_file else Address)(host, port)
 
 
 class Http(Protocol):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import logging
 import os
 import re
 import subprocess
@@ -82,13 +84,13 @@ def test_a_changed_file_counts_at_once_and_a_broken_one_changes_nothing(file, ca
     assert tokens.headers() == bearer(FIRST)
     file.write_text(f"{SECOND}\n")
     assert tokens.headers() == bearer(SECOND)
-    assert not tokens.accept(f"Bearer {FIRST}")
+    assert not tokens.asker(f"Bearer {FIRST}")
     file.write_text("short\n")
-    assert tokens.accept(f"Bearer {SECOND}")
+    assert tokens.asker(f"Bearer {SECOND}")
     file.unlink()
-    assert tokens.accept(f"bearer {SECOND}")
+    assert tokens.asker(f"bearer {SECOND}")
     assert "line 1 is no token" in caplog.text
-    assert "the tokens from before stay" in caplog.text
+    assert "what was read before stays" in caplog.text
     assert SECOND not in caplog.text
 
 
@@ -96,8 +98,8 @@ def test_without_a_file_there_no_token_opens_anything(tmp_path):
     """A file that is gone when the process starts is no reason to let everybody in."""
     tokens = Tokens(str(tmp_path / "none"))
     assert tokens.are_needed
-    assert not tokens.accept("Bearer ")
-    assert not tokens.accept("")
+    assert not tokens.asker("Bearer ")
+    assert not tokens.asker("")
 
 
 @pytest.mark.parametrize(
@@ -185,4 +187,109 @@ async def test_commands_send_the_token_of_their_file(file, monkeypatch, tmp_path
 def test_tokens_of_a_file_are_its_lines(file):
     """Blank ones left out."""
     file.write_text(f"\n  {FIRST}  \n\n{SECOND}")
-    assert tokens_in(file) == (FIRST, SECOND)
+    assert [each.text for each in tokens_in(file)] == [FIRST, SECOND]
+
+
+ROLES = ("viewer", "operator", "admin")
+NEEDED = {
+    ("POST", "/trigger-snapshot"): "operator",
+    ("POST", "/api/v1/partitions/{partition}/retry"): "operator",
+    ("POST", "/api/v1/partitions/{partition}/adopt"): "admin",
+}
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=" ".join)
+def test_each_role_may_do_what_it_may(file, role, method, path):
+    """Whatever does something is in the table; a new request is an admin's until it is."""
+    hashed = hashlib.sha256(FIRST.encode()).hexdigest()
+    file.write_text(f"admin:{SECOND}\n{role}:ada:sha256:{hashed}\n")
+    app = create_app(Local(FakeControl()), tokens=Tokens(str(file)))
+    answer = TestClient(app, raise_server_exceptions=False).request(
+        method, re.sub(r"\{.*?\}", "0", path), headers=bearer(FIRST)
+    )
+    needed = NEEDED.get((method, path), "viewer" if method in ("GET", "HEAD") else "admin")
+    is_refused = answer.status_code == 403
+    assert is_refused == (ROLES.index(role) < ROLES.index(needed))
+    if not is_refused:
+        told = None if path in WITHOUT_TOKEN or answer.status_code >= 500 else role
+        assert answer.headers.get("Snapreplay-Role") == told
+    else:
+        assert answer.json()["type"] == "urn:snapreplay:problem:role-too-low"
+        (line,) = re.findall(r"`(\w+:)`", answer.json()["hint"])
+        file.write_text(f"{line}{FIRST}")
+        again = TestClient(app).request(method, re.sub(r"\{.*?\}", "0", path), headers=bearer(FIRST))
+        assert again.status_code != 403
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "role"),
+    [
+        (FIRST, "line 1", "admin"),
+        (f"viewer:{FIRST}", "line 1", "viewer"),
+        (f"operator:ada@night:{FIRST}", "ada@night", "operator"),
+        ("sha256:HASH", "line 1", "admin"),
+        ("operator:sha256:HASH", "line 1", "operator"),
+        ("viewer:ada:sha256:HASH", "ada", "viewer"),
+    ],
+)
+def test_a_line_has_role_name_and_token_or_hash(file, line, name, role):
+    """Who has read a hash has no token; only the token of an admin is sent to the other processes."""
+    hashed = hashlib.sha256(FIRST.encode()).hexdigest()
+    file.write_text(line.replace("HASH", hashed))
+    tokens = Tokens(str(file))
+    asker = tokens.asker(f"Bearer {FIRST}")
+    assert asker is not None
+    assert (asker.name, asker.role.name.lower()) == (name, role)
+    assert tokens.asker(f"Bearer {hashed}") is None
+    assert tokens.asker(f"Bearer sha256:{hashed}") is None
+    assert tokens.headers() == (bearer(FIRST) if role == "admin" and "HASH" not in line else {})
+
+
+@pytest.mark.parametrize(
+    "line", [f"root:{FIRST}", f"admin:a b:{FIRST}", "admin:sha256:abc", "viewer:", f"Admin:{FIRST}"]
+)
+def test_a_line_of_another_form_is_refused(file, line):
+    """By its number, without what it holds."""
+    file.write_text(line)
+    with pytest.raises(UsageError, match="line 1 is no token") as refused:
+        tokens_in(file)
+    assert FIRST not in refused.value.message
+
+
+def test_a_token_in_two_lines_is_refused(file):
+    """Also where one of them has its hash: which role counts would not be certain."""
+    file.write_text(f"viewer:{FIRST}\nadmin:sha256:{hashlib.sha256(FIRST.encode()).hexdigest()}\n")
+    with pytest.raises(UsageError, match="a token in two lines"):
+        tokens_in(file)
+
+
+async def test_the_log_says_who_did_what_and_no_token(file, caplog, monkeypatch, tmp_path):
+    """What was done, and what a role does not allow; roles change without a restart. A token that is nobody's is in no
+    log either."""
+    caplog.set_level(logging.INFO, "snapreplay.http")
+    monkeypatch.chdir(tmp_path)
+    hashed = hashlib.sha256(FIRST.encode()).hexdigest()
+    file.write_text(f"operator:ada:{FIRST}\nadmin:{SECOND}\n")
+    control = FakeControl()
+    async with (
+        served(control, HttpSettings(port=0, token_file=str(file))) as url,
+        httpx2.AsyncClient(base_url=url, trust_env=False) as client,
+    ):
+
+        async def post() -> int:
+            return (await client.post("/trigger-snapshot", headers=bearer(FIRST))).status_code
+
+        async def is_told() -> bool:
+            return "ada (viewer) may not POST '/trigger-snapshot'" in caplog.text
+
+        assert await post() == 202
+        assert (await client.get("/restore-status", headers=bearer(FIRST[::-1]))).status_code == 401
+        file.write_text(f"viewer:ada:sha256:{hashed}\n")
+        assert await post() == 403
+        await until(is_told, "the refusal is logged")
+        only_hash = ["restore-status", "--url", url, "--token-file", str(file)]
+        answer = await asyncio.to_thread(CliRunner().invoke, commands, only_hash)
+        assert (answer.exit_code, "`--token-file FILE`" in answer.stderr) == (2, True)
+    assert "ada (operator): POST '/trigger-snapshot'" in caplog.text
+    assert not any(secret in caplog.text for secret in (FIRST, SECOND, FIRST[::-1], hashed))

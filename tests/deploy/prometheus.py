@@ -61,13 +61,13 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(folder: Path, rules: Path, target: str) -> Iterator[Prometheus]:
-    """Run one on the loopback address, with these rules, for `target` ("127.0.0.1:8080")."""
+def prometheus(folder: Path, target: str, rules: Path | None = None, **scrape: Any) -> Iterator[Prometheus]:
+    """Run one on the loopback address, for `target` ("127.0.0.1:8080"), which is asked as `scrape` says."""
     (port,) = free_ports(1)
     config = {
         "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
-        "rule_files": [str(rules)],
-        "scrape_configs": [{"job_name": "snapreplay", "static_configs": [{"targets": [target]}]}],
+        "rule_files": [str(rules)] if rules else [],
+        "scrape_configs": [{"job_name": "snapreplay", **scrape, "static_configs": [{"targets": [target]}]}],
     }
     file = folder / "prometheus.yml"
     file.write_text(yaml.safe_dump(config))

@@ -136,7 +136,7 @@ async def watched(here: Any, folder: Path) -> AsyncIterator[tuple[Any, Prometheu
     service = here.service(http=HttpServer(on_bound=addresses.append))
     await service.start()
     try:
-        with prometheus(folder, with_rules(folder, annotations=True), f"127.0.0.1:{addresses[0].port}") as asked:
+        with prometheus(folder, f"127.0.0.1:{addresses[0].port}", with_rules(folder, annotations=True)) as asked:
             yield service, asked
     finally:
         await service.stop()

@@ -27,6 +27,13 @@ def test_every_setting_exists() -> None:
         assert settings.bootstrap_servers == ["kafka:9092"]
 
 
+def test_without_a_login_only_this_machine_reaches_it() -> None:
+    """The image listens on all addresses, which demands one."""
+    service = SERVICES["service"]
+    assert load_settings(environment=service["environment"]).http.insecure
+    assert [each.rpartition(":")[0] for each in service["ports"]] == ["127.0.0.1:8080"]
+
+
 def test_every_command_exists() -> None:
     """Each one-shot calls a command of ours, and the service uses the image's own."""
     final = stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))[-1]

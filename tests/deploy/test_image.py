@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,11 +19,15 @@ import pytest
 
 from snapreplay import __version__
 from snapreplay.devbroker.free_ports import free_ports
+from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
+from tests.api.test_tls import Authority
 from tests.deploy.dockerfile import ROOT, Image, command, last, named, of_the_service, perform, stages
 from tests.support.deadlines import scaled, within
+from tests.support.fake_control import FakeControl
+from tests.support.served import served
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 FINAL = stages(DOCKERFILE)[-1]
@@ -66,6 +71,20 @@ def test_the_health_check_is_bash_alone(status: str, code: int, tmp_path: Path) 
                 connection.sendall(f"HTTP/1.1 {status}\r\n\r\n".encode() if status else b"")
             assert asking.wait(timeout=scaled(20)) == code
     assert asked.startswith(b"HEAD /healthz HTTP/1.1\r\n")
+
+
+async def test_the_health_check_asks_by_tls_where_the_service_does(tmp_path: Path) -> None:
+    """With the Python of the image, whoever has signed the certificate."""
+    name = await asyncio.to_thread(Authority(tmp_path, "any").signed, "server")
+    settings = HttpSettings(port=0, tls_certificate_file=name[0], tls_key_file=name[1])
+    text = (ROOT / "deploy/health.sh").read_text(encoding="utf-8")
+    check = text.replace("/opt/snapreplay/bin/python", sys.executable)
+    assert check != text
+    async with served(FakeControl(), settings) as url:
+        for port, code in ((url.rpartition(":")[2], 0), ("1", 1)):
+            env = {"SNAPREPLAY_HTTP__PORT": port, "SNAPREPLAY_HTTP__TLS_CERTIFICATE_FILE": name[0]}
+            done = await asyncio.to_thread(subprocess.run, ["/bin/bash", "-c", check], env=env, check=False)
+            assert done.returncode == code
 
 
 def test_there_is_no_java(image: Image) -> None:
@@ -135,6 +154,7 @@ async def test_the_service_runs_from_it(
     cluster = KafkaCluster(Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}))
     await cluster.create_topics([NewTopic(f"{name}-in", 2)])
     given = {"SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS": broker.bootstrap_servers, "SNAPREPLAY_HTTP__PORT": str(port)}
+    given["SNAPREPLAY_HTTP__INSECURE"] = "true"  # the image listens on all addresses
     for step in (["snapreplay", "topics", "ensure", "app.py"], ["snapreplay", "init", "app.py"]):
         done = await asyncio.to_thread(_call, image, step, **given)
         assert done.returncode == 0, done.stderr

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import json
 import re
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,15 @@ import yaml
 from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app
+from snapreplay.api.tls import TlsFiles
+from snapreplay.api.tokens import Role, tokens_in
+from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import load_settings
+from tests.api.test_tls import Authority
 from tests.deploy.dockerfile import ROOT, command, last, named, stages
+from tests.deploy.prometheus import prometheus
+from tests.support.fake_control import FakeControl
+from tests.support.served import served, until
 
 FOLDER = ROOT / "deploy/kubernetes"
 RESOURCES = {path.stem: list(yaml.safe_load_all(path.read_text(encoding="utf-8"))) for path in FOLDER.glob("*.yaml")}
@@ -65,6 +75,60 @@ def test_a_replica_runs_as_the_image_and_the_service_expect() -> None:
     (mount,) = container["volumeMounts"]
     assert Path(settings.http.token_file).parent == Path(mount["mountPath"])
     assert CliRunner().invoke(app, ["run", *container["args"], "--help"]).exit_code == 0
+
+
+README = (ROOT / "deploy/README.md").read_text(encoding="utf-8")
+WITH_TLS, PROMETHEUS = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
+
+
+@pytest.mark.parametrize("version", ["1.31", "1.37"])
+def test_a_replica_with_tls_is_as_the_readme_says(version) -> None:
+    """Its fields and settings exist, its files are where they are mounted, and a name is known before it is used."""
+    replica = copy.deepcopy(SERVICE["StatefulSet"])
+    pod = replica["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        container[probe]["httpGet"]["scheme"] = "HTTPS"
+    container["env"] += WITH_TLS["env"]
+    container["volumeMounts"] += WITH_TLS["volumeMounts"]
+    pod["volumes"] += WITH_TLS["volumes"]
+    kubernetes_validate.validate(replica, version, strict=True)
+    values: dict[str, str] = {}
+    for each in container["env"]:
+        given = each.get("value", "ledger-0")
+        values[each["name"]] = re.sub(r"\$\((\w+)\)", lambda name: values[name[1]], given)
+    http = load_settings(environment=values).http
+    (mount,) = WITH_TLS["volumeMounts"]
+    assert {Path(file).parent for file in TlsFiles.of(http) if file} == {Path(mount["mountPath"])}
+    assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in pod["volumes"]}
+    service, namespace = replica["spec"]["serviceName"], replica["metadata"]["namespace"]
+    assert http.advertised_url == f"https://ledger-0.{service}.{namespace}.svc.cluster.local:{http.port}"
+
+
+async def test_prometheus_asks_with_the_token_of_a_viewer_and_by_tls(tmp_path) -> None:
+    """As the page for operators says, with other paths and another address."""
+    (lines,) = re.findall(r"```\n(openssl .*?\n)kubectl", README, re.DOTALL)
+    await asyncio.to_thread(subprocess.run, ["/bin/bash", "-ec", lines], cwd=tmp_path, check=True)
+    authority = Authority(tmp_path, "any")
+    certificate, key = await asyncio.to_thread(authority.signed, "server")
+    tokens = str(tmp_path / "tokens")
+    assert [each.asker for each in tokens_in(Path(tokens))] == [("line 1", Role.ADMIN), ("prometheus", Role.VIEWER)]
+    (scrape,) = PROMETHEUS["scrape_configs"]
+    (targets,) = scrape.pop("dns_sd_configs")
+    assert targets["names"] == ["ledger.prod.svc.cluster.local"]
+    assert scrape.pop("job_name") == "ledger"
+    scrape["authorization"]["credentials_file"] = str(tmp_path / Path(scrape["authorization"]["credentials_file"]).name)
+    scrape["tls_config"].update(ca_file=authority.file, server_name="127.0.0.1")
+    settings = HttpSettings(port=0, token_file=tokens, tls_certificate_file=certificate, tls_key_file=key)
+    async with served(FakeControl(), settings) as url:
+        with prometheus(tmp_path, url.removeprefix("https://"), **scrape) as asked:
+
+            async def is_up() -> bool:
+                with suppress(AssertionError):  # it starts
+                    return await asyncio.to_thread(asked.value, "up") == 1
+                return False
+
+            await until(is_up, "it is asked with success")
 
 
 def test_everything_is_about_the_same_pods() -> None:

@@ -19,6 +19,10 @@ T = TypeVar("T", bound=Callable[..., object])
 ELSEWHERE = {
     "api/problems.py::no_token": "test_everything_but_the_probes_needs_a_token",
     "api/cli/client.py::_refusal": "test_commands_send_the_token_of_their_file",
+    "api/problems.py::role_too_low": "test_each_role_may_do_what_it_may",
+    "api/cli/options.py::_client": "test_the_log_says_who_did_what_and_no_token",
+    "api/tls.py::_wrong": "test_files_of_no_use_are_refused_at_the_start",
+    "api/problems.py::no_certificate": "test_with_an_authority_for_clients_only_probes_go_without_a_certificate",
     "api/tokens.py::_wrong": "test_a_file_of_no_use_is_refused_at_the_start",
     "service/decisions/patch.py::_refuse_other_fields": "test_"
     "other_fields_than_the_running_version_has_are_not_recorded",

@@ -1,7 +1,9 @@
 """Hints of the HTTP API and of options: the request or the option that is named, made."""
 
+import asyncio
 import re
 import socket
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +20,7 @@ from snapreplay.api.events import StatusEvents
 from snapreplay.api.guard import Hosts, allowed_hosts
 from snapreplay.api.limits import connections_max
 from snapreplay.errors import SnapreplayError
+from snapreplay.service.config.settings import load_settings
 from snapreplay.service.control.protocol import Look
 from snapreplay.service.control.state_reads import NotRead, NotReadable, ReadLate, StateAnswer, StateRead
 from snapreplay.snapshots.proof.level import Level
@@ -208,6 +211,31 @@ def test_another_port_is_taken():
             server.bind("127.0.0.1", port)
         assert "--http-port N (0 picks a free one)" in refused.value.hint
         server.bind("127.0.0.1", 0).close()
+
+
+@carries_out("api/server.py::_open_to_all")
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "127.0.0.1", "::1", "localhost"])  # noqa: S104 - that is the case
+async def test_what_others_reach_asks_for_a_login(host, tmp_path, monkeypatch):
+    """The loopback address does not. Each of the three remedies is carried out, as it is printed."""
+    monkeypatch.chdir(tmp_path)
+
+    async def serve(*given: str) -> None:
+        settings = load_settings({"http.host": host, "http.port": 0, **dict(each.split("=") for each in given)})
+        http = server.HttpServer()
+        http.bind(settings.http)
+        await http.close()
+
+    if host not in ("0.0.0.0", "::"):  # noqa: S104 - that is the case
+        await serve()
+        return
+    with pytest.raises(SnapreplayError, match=re.escape(f"http.host={host} ")) as refused:
+        await serve()
+    (command,) = re.findall(r"`(openssl .*?)`", refused.value.hint)
+    await asyncio.to_thread(subprocess.run, ["/bin/sh", "-c", command], check=True)
+    remedies = re.findall(r"`--set (\S+?)`", refused.value.hint)
+    assert len(remedies) == 3
+    for remedy in remedies:
+        await serve(remedy)
 
 
 @carries_out("api/cli/client.py::Client._ask", "api/cli/client.py::Client._no_such_path", "api/cli/options.py::_url_of")

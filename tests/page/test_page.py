@@ -122,6 +122,32 @@ async def test_a_token_is_asked_for_and_kept_for_the_tab(
     await expect(page.get_by_label("Token")).to_be_visible()
 
 
+async def test_what_a_role_may_not_do_is_switched_off(
+    stage: Any, unique: Any, children: Any, page: Page, tmp_path: Path
+) -> None:
+    """And says what it needs. A role that changes counts without a login."""
+    here = await stage(apps.ledger(unique("role")))
+    tokens = tmp_path / "tokens"
+    tokens.write_text("viewer:of-the-night-shift\n")
+    child = children.start("ledger", here.app.app_id, http__token_file=str(tokens))
+    await asyncio.to_thread(child.wait_http)
+    await page.goto(child.url)
+    await enter(page, "of-the-night-shift")
+    await says(page, re.compile("Healthy"))
+    await page.get_by_role("button", name="Details of partition 0").click()
+    write, one = (page.get_by_role("button", name=name) for name in ("Write snapshots", "Write a snapshot"))
+    adopt = page.get_by_role("button", name="Adopt a proposed snapshot")
+    for button, role in ((write, "operator"), (one, "operator"), (adopt, "admin")):
+        await expect(button).to_be_disabled()
+        await expect(button).to_have_attribute("title", f"This needs the role {role}; the token is of the role viewer.")
+    tokens.write_text("operator:of-the-night-shift\n")
+    await expect(write).to_be_enabled()
+    await expect(one).to_be_enabled()
+    await expect(adopt).to_be_disabled()
+    tokens.write_text("of-the-night-shift\n")
+    await expect(adopt).to_be_enabled()
+
+
 async def enter(page: Page, token: str) -> None:
     """Log in."""
     await page.get_by_label("Token").fill(token)

@@ -229,7 +229,7 @@ async def test_heartbeats_share_their_loop_with_nobody(unique, free_port):
     [
         ({"host": "127.0.0.1"}, "http://127.0.0.1:{port}"),
         # The broker is on this machine.
-        ({"host": "0.0.0.0"}, "http://127.0.0.1:{port}"),  # noqa: S104 - that is the case
+        ({"host": "0.0.0.0", "insecure": True}, "http://127.0.0.1:{port}"),  # noqa: S104 - that is the case
         ({"advertised_url": "http://ledger-0.ledger:80/"}, "http://ledger-0.ledger:80"),
         (None, ""),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from tests.support.deadlines import within
 from tests.support.fake_control import FACTS, FakeControl
 
 PROGRAM = """
-    import asyncio, multiprocessing, sys, time
+    import asyncio, json, multiprocessing, sys, time
 
     from snapreplay.api.server import HttpServer
     from snapreplay.service.config.groups import HttpSettings
@@ -30,8 +31,8 @@ PROGRAM = """
 
     async def main():
         server = HttpServer()
-        address = await server.serve(control_of(sys.argv[1]), HttpSettings(port=0))
-        print(address.port, flush=True)
+        address = await server.serve(control_of(sys.argv[1]), HttpSettings(port=0, **json.loads(sys.argv[2])))
+        print(address.url, flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         await server.close()
 
@@ -42,20 +43,25 @@ PROGRAM = """
 class Program:
     """A process that serves HTTP until it is told to end."""
 
-    def __init__(self, process_id: str) -> None:
+    def __init__(self, process_id: str, **http: str) -> None:
+        """Take other settings of HTTP than the defaults."""
         self.process_id = process_id
         self.process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(PROGRAM), process_id],
+            [sys.executable, "-c", textwrap.dedent(PROGRAM), process_id, json.dumps(http)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         assert self.process.stdout is not None
-        self.port = int(self.process.stdout.readline())
+        self.url = self.process.stdout.readline().strip()
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
 
     @property
     def peer(self) -> Peer:
-        return peer(self.process_id, f"http://127.0.0.1:{self.port}")
+        return peer(self.process_id, self.url)
 
     def send(self, number: signal.Signals) -> None:
         os.kill(self.process.pid, number)
@@ -66,8 +72,8 @@ class Program:
 
 
 @contextmanager
-def program(process_id: str) -> Iterator[Program]:
-    started = Program(process_id)
+def program(process_id: str, **http: str) -> Iterator[Program]:
+    started = Program(process_id, **http)
     with started.process:
         yield started
         started.process.kill()
