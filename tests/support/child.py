@@ -78,7 +78,7 @@ class Child:
     def wait_http(self) -> str:
         """Wait until HTTP answers; return the URL."""
         self.until(lambda: "HTTP API: " in self.log, "HTTP up")
-        (self.url,) = re.findall(r"HTTP API: (http://[^\s/]+)", self.log)
+        (self.url,) = re.findall(r"HTTP API: (https?://[^\s/]+)", self.log)
         return self.url
 
     def raw(self, path: str) -> str:

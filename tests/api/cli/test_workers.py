@@ -15,6 +15,7 @@ import pytest
 from snapreplay.api.cli.worker import Worker
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import Settings
+from tests.api.test_tls import Authority
 from tests.support import apps
 from tests.support.child import Load, family
 from tests.support.deadlines import eventually, is_running, scaled
@@ -156,6 +157,26 @@ def test_the_probes_are_about_all_workers(idle):
 def ports_of(process):
     (http,) = process.children()
     return [each.laddr.port for each in http.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+
+
+def test_workers_answer_and_ask_each_other_by_tls(tmp_path, nobody_there):
+    """At the address of all, and for the probes of the others, to whom they show no certificate."""
+    certificate, key = Authority(tmp_path, "any").signed("server")
+    files = {"http__tls_certificate_file": certificate, "http__tls_key_file": key, "http__client_ca_file": certificate}
+    with family(nobody_there, tmp_path) as started:
+        parent = started.start("ledger", "idle", options=WORKERS, timeouts__shutdown_ms=1000, **files)
+        parent.wait_http()
+        with httpx2.Client(verify=False, trust_env=False, base_url=parent.url) as asking:
+            found = []
+
+            def both_have_started():
+                with suppress(httpx2.TransportError):
+                    found[:] = asking.get("/startupz").json()["checks"]
+                return len([each for each in found if each["ok"] and each["name"].startswith("worker")]) == 1
+
+            parent.until(both_have_started, "one answers for both")
+            assert parent.url.startswith("https:")
+            assert asking.get("/restore-status").status_code == 403
 
 
 def test_signals_reach_each_worker_and_one_that_is_frozen_is_cut_off(idle):
