@@ -136,6 +136,9 @@ class Reader(Protocol):
             OffsetTrimmed, OffsetBeyondEnd: as in `read`.
         """
 
+    def wake(self) -> None:
+        """Let the `poll` that waits return, or the next one not wait. Only in the loop."""
+
     def position(self, partition: TopicPartition) -> int:
         """Return the next offset that `poll` would read, for a followed partition; passes markers."""
 

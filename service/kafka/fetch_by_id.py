@@ -7,8 +7,8 @@ another topic of this name always answers UNKNOWN_TOPIC_ID.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.client import ConnectionGroup
@@ -29,9 +29,14 @@ _CORRUPT = 2
 _UNKNOWN_TOPIC = 3
 # The client asks again at once.
 _PAUSE_S = 0.1
+# The client's fetcher looks every 0.2 s whether there is anything to do, although everything that there may be wakes
+# it. With 200 partitions that was half of what an idle process did (measured).
+_LOOK_AGAIN_S = 10.0
 
 Source = tuple[str, int]
 """Topic and partition."""
+
+Arrived: TypeAlias = Mapping[ClientPartition, Sequence[RawRecord]]
 
 
 class FetchWatch:
@@ -46,8 +51,10 @@ class FetchWatch:
         unreadable: what a broker could not read from its disk, until somebody takes it from here.
     """
 
-    def __init__(self, ids: Mapping[str, str]) -> None:
+    def __init__(self, ids: Mapping[str, str], wait_ms: Callable[[], int] | None = None) -> None:
+        """Take `wait_ms`, which says how long a broker may wait for records; None: as the client is set."""
         self.ids = ids
+        self._wait_ms = wait_ms
         self.disturbances = 0
         self.missing_since: float | None = None
         self.doubt = ""
@@ -56,6 +63,8 @@ class FetchWatch:
 
     def asked(self, fetch: FetchRequest) -> FetchRequest:
         """Ask by id, when all ids are known, and with the leader epoch of what was read before."""
+        if self._wait_ms is not None:
+            fetch._max_wait_ms = self._wait_ms()
         if not all(self.ids.get(topic) for topic, _ in fetch.topics):
             return fetch
         below = {
@@ -149,10 +158,10 @@ class _WatchedClient(SharingClient):
         super()._on_connection_closed(conn, reason)
 
 
-def fetch_by_id(consumer: AIOKafkaConsumer, before: FetchWatch) -> FetchWatch:
+def fetch_by_id(consumer: AIOKafkaConsumer, before: FetchWatch, wait_ms: Callable[[], int] | None = None) -> FetchWatch:
     """Make this consumer fetch by the ids of `before`, the watch of the consumer before it, which was at the same
     positions. Call it before anything is assigned to the consumer."""
-    watch = FetchWatch(before.ids)
+    watch = FetchWatch(before.ids, wait_ms)
     watch.missing_since, watch.doubt = before.missing_since, before.doubt
     watch.batches = before.batches
     client = consumer._client
@@ -169,6 +178,34 @@ def slim_records(consumer: AIOKafkaConsumer) -> None:
     """Make this consumer return `RawRecord`s. Call it after `fetch_by_id`, before anything is assigned."""
     # The client makes its fetcher itself, and another one in its place would have to be closed with it.
     consumer._fetcher.__class__ = _SlimFetcher
+    consumer._fetcher._fetcher_timeout = _LOOK_AGAIN_S
+
+
+async def arrived(consumer: AIOKafkaConsumer, records_max: int, timeout_ms: int) -> Arrived:
+    """Return what is there; if nothing is, wait for `something_new`. The client's own wait goes on after markers."""
+    fetched: Arrived = await consumer.getmany(max_records=records_max)
+    if not fetched and timeout_ms and await something_new(consumer, timeout_ms):
+        fetched = await consumer.getmany(max_records=records_max)
+    return fetched
+
+
+async def something_new(consumer: AIOKafkaConsumer, timeout_ms: int) -> bool:
+    """Wait until a fetch brings something, an error or a doubt, until somebody calls `wake`, or until the time is over;
+    return whether the consumer is still open."""
+    fetcher = consumer._fetcher
+    waiter = fetcher._create_fetch_waiter()
+    late = asyncio.get_running_loop().call_later(timeout_ms / 1000, fetcher._notify, waiter)
+    try:
+        await waiter
+    finally:
+        late.cancel()
+    return not fetcher._closed
+
+
+def wake(consumer: AIOKafkaConsumer) -> None:
+    """Let whoever waits in `arrived` go on."""
+    for waiter in consumer._fetcher._fetch_waiters:
+        consumer._fetcher._notify(waiter)
 
 
 class _SlimFetcher(Fetcher):
@@ -196,7 +233,7 @@ class _SlimFetcher(Fetcher):
         for result in self._records.values():
             if type(result) is FetchResult and result.has_more():
                 result._partition_records._consumer_record = _slim
-        return has_new_data
+        return has_new_data or bool(self._client.watch.doubt)
 
 
 def _slim(source: ClientPartition, record: Any) -> RawRecord:

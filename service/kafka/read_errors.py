@@ -3,14 +3,19 @@ damaged: tried again with other clients, then reported, never read for ever."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import CorruptRecordException
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.errors import CorruptRecordException, TopicAuthorizationFailedError
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.app.record import InputRecord
 from snapreplay.app.ways import MODULE, look_again
-from snapreplay.errors import DamagedError
+from snapreplay.errors import DamagedError, SnapreplayError
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed, ReadStalled, TopicGone
+from snapreplay.service.kafka.errors import Asked, client_error
 from snapreplay.service.ports import Bounds, TopicPartition
 
 ATTEMPTS_MAX = 3
@@ -93,7 +98,14 @@ def trimmed(partition: TopicPartition, offset: int, bounds: Bounds) -> OffsetTri
     )
 
 
-def beyond_end(partition: TopicPartition, offset: int, bounds: Bounds) -> OffsetBeyondEnd:
+def out_of_range(partition: TopicPartition, offset: int, bounds: Bounds) -> SnapreplayError | None:
+    """Return on which side it is; None: on neither."""
+    if offset < bounds.start_offset:
+        return trimmed(partition, offset, bounds)
+    return _beyond_end(partition, offset, bounds) if offset > bounds.end_offset else None
+
+
+def _beyond_end(partition: TopicPartition, offset: int, bounds: Bounds) -> OffsetBeyondEnd:
     return OffsetBeyondEnd(
         f"offset {offset} of {partition} is above its end"
         f" {bounds.end_offset}: the leader is stale, or the log is shorter than it was",
@@ -118,3 +130,15 @@ def stalled(partition: TopicPartition, position: int, end_offset: int, seconds: 
         position=position,
         end_offset=end_offset,
     )
+
+
+def check_allowed(cluster: ClusterMetadata, topics: Iterable[str], settings: Settings) -> None:
+    """Refuse hidden topics: the client would wait for ever for what it may not even see.
+
+    Raises:
+        NotAuthorized: one of these topics is hidden.
+    """
+    hidden = cluster.unauthorized_topics
+    for topic in topics if hidden else ():
+        if topic in hidden:
+            raise client_error(TopicAuthorizationFailedError(topic), "looking for it", Asked(settings, "Read"))

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import CorruptRecordException, KafkaError, OffsetOutOfRangeError, TopicAuthorizationFailedError
+from aiokafka.errors import CorruptRecordException, KafkaError, OffsetOutOfRangeError
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.app.ranges import PositionAnchor
@@ -26,10 +26,10 @@ from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.config import consumer_arguments
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import Asked, client_error, translated
-from snapreplay.service.kafka.fetch_by_id import FetchWatch, fetch_by_id, slim_records
+from snapreplay.service.kafka.fetch_by_id import FetchWatch, arrived, fetch_by_id, slim_records, something_new, wake
 from snapreplay.service.kafka.fetches import FetchedBatches, LogBatch, batch_at, epoch_end
-from snapreplay.service.kafka.shared import Shared
-from snapreplay.service.kafka.shutdown import close_consumer
+from snapreplay.service.kafka.shared import Metadata, Shared
+from snapreplay.service.kafka.shutdown import close_consumer, finish_despite_cancel
 from snapreplay.service.ports import NO_ANCHORS, NO_IDS, Bounds, EpochEnd, TopicPartition
 
 SLICE_RECORDS = 5000
@@ -38,7 +38,7 @@ _POLL_MS_MIN, _POLL_MS_MAX = 2, 200
 # How long a broker may not know a topic that exists.
 LAG_SECONDS = 5.0
 # Kafka's default. Among many clients fetches that return nothing are what an idle process does most.
-FETCH_WAIT_MS, FETCH_WAIT_MS_MAX, FETCH_MS_PER_CLIENT = 500, 2000, 10
+FETCH_WAIT_MS, FETCH_WAIT_MS_MAX, FETCH_MS_PER_CLIENT = 500, 5000, 12
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 5.0
 
 _Answer = TypeVar("_Answer")
@@ -71,19 +71,32 @@ class KafkaReader:
         # Longer than one request and its retry: a slow answer is no reason for a new client.
         self._patience_s = 2.5 * settings.request_timeout_ms / 1000
         self._lag_s = min(LAG_SECONDS, self._progress_s)
+        self._metadata: Metadata | None = None
         self._consumer: AIOKafkaConsumer | None = None
         self._positions: dict[TopicPartition, int] = {}
         self._closed = False
+        self._woken = False
         self._damaged = read_errors.CorruptBatches()
 
     async def start(self) -> None:
-        """Connect, once, and assign what is followed.
+        """Make sure that a broker answers. A client follows when something is to be read: many only ask for bounds.
 
         Raises:
             Unreachable: no broker answered.
             NotAuthenticated: access was refused.
         """
-        await self._connect()
+        async with translated("connecting a reader", give_up=self._leave):
+            await entered(self._enter(), self._settings)
+            if self._closed:  # meanwhile, by another task
+                raise Unreachable("this reader is closed")
+
+    async def _enter(self) -> None:
+        self._metadata = await self._shared.enter()
+
+    async def _leave(self) -> None:
+        metadata, self._metadata = self._metadata, None
+        if metadata is not None:
+            await self._shared.leave()
 
     @property
     def disturbances(self) -> int:
@@ -197,7 +210,7 @@ class KafkaReader:
         self._watch.batches = {}
         self._positions = dict(positions)
         if self._consumer is None:
-            await self._renew()
+            await (self._renew() if self._disturbances else self._try_to_connect())
             return
         if self._patient:
             self._consumer._client.give_back()  # else the next fetch waits for the answer to the last, futile one
@@ -205,13 +218,16 @@ class KafkaReader:
 
     async def poll(self, records_max: int, timeout_ms: int) -> Mapping[TopicPartition, Sequence[InputRecord]]:
         consumer = await self._connected()
-        if not self._positions:  # the client would wait for an assignment for ever
-            await asyncio.sleep(timeout_ms / 1000)
-            return {}
+        wait_ms = 0 if self._woken else timeout_ms
         try:
+            if not self._positions:  # the client would wait for an assignment for ever
+                await something_new(consumer, wait_ms)
+                self._woken = False
+                return {}
             if self._damaged.wary:
-                return await self._poll_warily(consumer, records_max, timeout_ms)
-            fetched = await consumer.getmany(timeout_ms=timeout_ms, max_records=records_max)
+                return await self._poll_warily(consumer, records_max, min(timeout_ms, _POLL_MS_MAX))
+            fetched = await arrived(consumer, records_max, wait_ms)
+            self._woken = False
         except OffsetOutOfRangeError as error:
             await self._judge(error)
             return {}
@@ -222,10 +238,15 @@ class KafkaReader:
             return {}
         except KafkaError as error:
             raise client_error(error, "reading", Asked(self._settings, "Read")) from error
-        self._check_allowed(consumer)
+        read_errors.check_allowed(consumer._client.cluster, (topic for topic, _ in self._positions), self._settings)
         for partition in self._positions:
             self._positions[partition] = await consumer.position(ClientPartition(*partition))
         return {TopicPartition(*source): records for source, records in fetched.items()}
+
+    def wake(self) -> None:
+        self._woken = True
+        if self._consumer is not None:
+            wake(self._consumer)
 
     async def _poll_warily(
         self, consumer: AIOKafkaConsumer, records_max: int, timeout_ms: int
@@ -261,8 +282,12 @@ class KafkaReader:
     async def close(self) -> None:
         self._closed = True
         consumer, self._consumer = self._consumer, None
+        await finish_despite_cancel(self._end(consumer))
+
+    async def _end(self, consumer: AIOKafkaConsumer | None) -> None:
         if consumer is not None:
             await close_consumer(consumer)
+        await self._leave()
 
     async def _poll_patiently(self, partition: TopicPartition, poll_ms: int) -> Sequence[InputRecord]:
         """Poll; an absent broker only means no progress: the progress timeout decides."""
@@ -291,10 +316,8 @@ class KafkaReader:
         arguments = consumer_arguments(
             self._settings, read_committed=self._read_committed, large=self._large, patient=self._patient
         )
-        if self._patient and len(self._topic_ids) == 1:  # nothing else would wait for this fetch
-            most_ms = min(FETCH_WAIT_MS_MAX, self._settings.request_timeout_ms // 2)
-            among_all_ms = min(FETCH_MS_PER_CLIENT * self._shared.users, most_ms)
-            arguments = {"fetch_max_wait_ms": max(FETCH_WAIT_MS, among_all_ms), **arguments}
+        # With one input nothing else would wait for its fetch.
+        may_wait = self._patient and len(self._topic_ids) == 1 and "fetch_max_wait_ms" not in arguments
         consumer = consumer_client(arguments, self._shared)
         async with translated("connecting a reader", give_up=partial(close_consumer, consumer)):
             await entered(consumer.start(), self._settings)
@@ -302,11 +325,18 @@ class KafkaReader:
             await close_consumer(consumer)
             raise Unreachable("this reader is closed")
         self._disturbances += self._watch.disturbances + 1
-        self._watch = fetch_by_id(consumer, self._watch)
+        self._watch = fetch_by_id(consumer, self._watch, self._fetch_wait_ms if may_wait else None)
         slim_records(consumer)
         self._assign(consumer)
         self._consumer = consumer
         return consumer
+
+    def _fetch_wait_ms(self) -> int:
+        """Return the wait of the next fetch; of one that is to tell where the log ends, the client's own."""
+        is_known = all(self.end_offset(each) is not None for each in self._positions)
+        most_ms = min(FETCH_WAIT_MS_MAX, self._settings.request_timeout_ms // 2)
+        among_all_ms = min(FETCH_MS_PER_CLIENT * self._shared.users, most_ms) if is_known else 0
+        return max(FETCH_WAIT_MS, among_all_ms)
 
     async def _connected(self) -> AIOKafkaConsumer:
         if self._consumer is None:
@@ -321,6 +351,9 @@ class KafkaReader:
         self._shared.distrust()
         if consumer is not None:
             await close_consumer(consumer)
+        await self._try_to_connect()
+
+    async def _try_to_connect(self) -> None:
         try:
             await self._connected()
         except Unreachable:
@@ -328,18 +361,16 @@ class KafkaReader:
                 raise
 
     async def _ask_bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        consumer = await self._connected()
-        sources = {each: ClientPartition(*each) for each in partitions}
+        metadata = self._metadata
+        if metadata is None:
+            raise Unreachable("this reader is closed")
         topics = {each.topic for each in partitions}
         asked = Asked(self._settings, "Read", next(iter(topics)) if len(topics) == 1 else "")
-        async with translated(f"asking for the bounds of {some(map(str, partitions))}", asked):
-            # A topic the client does not know yet would cost one retry back-off (20 ms instead of 1, measured).
-            await consumer._client.set_topics(topics)
-            self._check_allowed(consumer, *topics)
-            start = await consumer.beginning_offsets(sources.values())
-            end = await consumer.end_offsets(sources.values())
-        # Trimming between the two requests can put the start above a pinned end.
-        return {each: Bounds(min(start[at], end[at]), end[at]) for each, at in sources.items()}
+        named, within_s = some(map(str, partitions)), self._settings.request_timeout_ms / 1000
+        async with translated(f"asking for the bounds of {named}", asked, within_s=within_s):
+            await metadata.track(topics)
+            read_errors.check_allowed(metadata.cluster, topics, self._settings)
+            return await metadata.log_ends.bounds(partitions, read_committed=self._read_committed)
 
     async def _ask_time(self, partition: TopicPartition, timestamp_ms: int) -> int:
         consumer, source = await self._connected(), ClientPartition(*partition)
@@ -359,27 +390,14 @@ class KafkaReader:
         async with translated(f"asking {partition} for leader epoch {leader_epoch}", asked):
             return await epoch_end(client, partition, leader_epoch)
 
-    def _check_allowed(self, consumer: AIOKafkaConsumer, *topics: str) -> None:
-        """Refuse hidden topics: the client would wait for ever for what it may not even see.
-
-        Raises:
-            NotAuthorized: one of these topics, or of the followed ones, is hidden.
-        """
-        hidden = consumer._client.cluster.unauthorized_topics
-        for topic in (*topics, *(partition.topic for partition in self._positions)):
-            if topic in hidden:
-                error = TopicAuthorizationFailedError(topic)
-                raise client_error(error, "looking for it", Asked(self._settings, "Read"))
-
     async def _judge(self, error: OffsetOutOfRangeError) -> None:
         """Judge an offset out of range: fresh bounds show on which side. If on neither any more, seek again."""
         for source, offset in error.args[0].items():
             partition = TopicPartition(*source)
             bounds = await self.bounds(partition)
-            if offset < bounds.start_offset:
-                raise read_errors.trimmed(partition, offset, bounds) from error
-            if offset > bounds.end_offset:
-                raise read_errors.beyond_end(partition, offset, bounds) from error
+            wrong = read_errors.out_of_range(partition, offset, bounds)
+            if wrong is not None:
+                raise wrong from error
             self._watch.refused(partition)
             if self._consumer is not None:
                 self._consumer.seek(source, offset)

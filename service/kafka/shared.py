@@ -1,4 +1,5 @@
-"""The Kafka clients of one event loop share two things: the metadata, and connections that nobody uses now.
+"""The Kafka clients of one event loop share three things: the metadata, questions for the bounds of logs, and
+connections that nobody uses now.
 
 A client of aiokafka 0.14.0 asks for metadata of its own, of all topics at first, and keeps connections of its own. In a
 process with 200 partitions that was most of the work: decoding the same answer over and over, and connecting.
@@ -21,6 +22,7 @@ from aiokafka.errors import KafkaConnectionError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.clients import BareClient
 from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.log_ends import LogEnds
 from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_client, finish_despite_cancel
 
 FRESH_SECONDS = 1.0
@@ -46,7 +48,7 @@ class _NoTopics(frozenset[str]):
         return True
 
 
-class _Metadata(BareClient):
+class Metadata(BareClient):
     """Asks for the metadata. It never gives up: when no known broker answers, it begins anew at the addresses."""
 
     def __init__(self, settings: Settings) -> None:
@@ -54,6 +56,8 @@ class _Metadata(BareClient):
         self._settings = settings
         self._topics: frozenset[str] = _NoTopics()
         self._asked_at = -FRESH_SECONDS
+        self.log_ends = LogEnds(self)
+        """Asks for all clients, on a connection of its own to each leader."""
 
     def is_old(self) -> None:
         """Ask again before another client starts."""
@@ -116,7 +120,7 @@ class Shared:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._users = 0
-        self._metadata: _Metadata | None = None
+        self._metadata: Metadata | None = None
         self._freshening: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._idle: dict[BrokerNode, list[AIOKafkaConnection]] = {}
@@ -135,7 +139,7 @@ class Shared:
         """Keep what is open, also while no client is; `leave` once afterwards."""
         self._users += 1
 
-    async def enter(self) -> _Metadata:
+    async def enter(self) -> Metadata:
         """Begin to use it; `leave` once afterwards.
 
         Raises:
@@ -143,7 +147,7 @@ class Shared:
         """
         self._users += 1
         try:
-            metadata = self._metadata = self._metadata or _Metadata(self._settings)
+            metadata = self._metadata = self._metadata or Metadata(self._settings)
             if self._freshening is None or self._freshening.done():
                 self._freshening = asyncio.create_task(finish_despite_cancel(metadata.freshen()))
                 self._freshening.add_done_callback(_look_at)
@@ -203,7 +207,7 @@ class Shared:
 
 
 async def _end(
-    metadata: _Metadata | None, freshening: asyncio.Task[None] | None, idle: Iterable[AIOKafkaConnection]
+    metadata: Metadata | None, freshening: asyncio.Task[None] | None, idle: Iterable[AIOKafkaConnection]
 ) -> None:
     await bounded(closed(idle), CLOSE_S)
     if freshening is not None and not freshening.done():
@@ -260,7 +264,7 @@ class SharingClient(BareClient):
     shared: Shared
     is_reading = False
     """Whether what is under way when it closes may be forgotten."""
-    _metadata: _Metadata | None = None
+    _metadata: Metadata | None = None
 
     async def bootstrap(self) -> None:
         metadata = await self.shared.enter()
@@ -299,7 +303,7 @@ class SharingClient(BareClient):
     async def _maybe_wait_metadata(self) -> None:
         await self._connected_metadata()._maybe_wait_metadata()
 
-    def _connected_metadata(self) -> _Metadata:
+    def _connected_metadata(self) -> Metadata:
         if self._metadata is None:
             raise KafkaConnectionError("this client is closed")
         return self._metadata

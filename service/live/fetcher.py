@@ -190,6 +190,11 @@ class Fetcher:
             self._later = {}
         return fetched[0] if fetched else []
 
+    def wake(self) -> None:
+        """Let `next_batch` return at once, perhaps with nothing: something else is to be done."""
+        if self._reader is not None:
+            self._reader.wake()
+
     def anchors_below(self, positions: Mapping[str, int]) -> dict[str, PositionAnchor]:
         """Return what lies directly below positions that this has led to, as far as known. Earlier ones are not
         asked for any more."""

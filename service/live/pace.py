@@ -62,6 +62,11 @@ class AtWork:
         self._batch, self._began = batch, asyncio.get_running_loop().time()
         self._tell: Callable[[], None] | None = None
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody is still to be told."""
+        return self._tell is not None
+
     def then(self, tell: Callable[[], None]) -> None:
         """Call `tell` when the partition is at work."""
         self._tell = tell
@@ -85,6 +90,11 @@ class IdleTime:
         self._store = store
         self._distance_ms = idle_advance_ms if store.timetable is not None else 0
         self.heard()
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether something may become due although nothing comes."""
+        return bool(self._distance_ms)
 
     def heard(self) -> None:
         """Note that there was a record, or that there may be one that was not fetched yet."""

@@ -120,10 +120,9 @@ class RecoverabilityMonitor:
             return
         cluster = self._context.cluster
         async with reading(cluster) as committed, reading(cluster, read_committed=False) as plain:
-            found = {
-                log: (await committed.bounds(log), await plain.bounds(log))
-                for log in (*self._inputs(), self._context.increments, self._context.snapshots)
-            }
+            logs = (*self._inputs(), self._context.increments, self._context.snapshots)
+            stable, all_ends = await committed.bounds_of(logs), await plain.bounds_of(logs)
+            found = {log: (stable[log], all_ends[log]) for log in logs}
             chain = self._committer.chain
             seen = await way_back(
                 self._context.snapshots,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 import msgspec
 
@@ -45,8 +46,16 @@ class SnapshotScheduler:
     from a dead one can never reach the chain."""
 
     def __init__(
-        self, context: Context, store: Store, committer: Committer, reporter: Reporter, recovered: Recovered
+        self,
+        context: Context,
+        store: Store,
+        committer: Committer,
+        reporter: Reporter,
+        recovered: Recovered,
+        wake: Callable[[], None],
     ) -> None:
+        """Take `wake`, which is called when a snapshot or its pointer is wanted at once."""
+        self._wake = wake
         self._context = context
         self._store = store
         self._committer = committer
@@ -74,6 +83,11 @@ class SnapshotScheduler:
         return self.unpointed.records > 0
 
     @property
+    def is_asked(self) -> bool:
+        """Whether somebody waits for a snapshot that has not begun."""
+        return bool(self._requests.waiting)
+
+    @property
     def writing(self) -> bool:
         return self._task is not None and not self._task.done()
 
@@ -88,6 +102,7 @@ class SnapshotScheduler:
         self._requests.waiting.append(done)
         if not self.changed:
             self._watch.look_at_once()
+        self._wake()
 
     def adopt(self, manifest_offset: int, done: OnDone) -> None:
         """Judge what a job proposes. `done` is called once the snapshot is pointed to, or is rejected."""
@@ -115,6 +130,7 @@ class SnapshotScheduler:
                 self._skip()
             return
         self._task = asyncio.get_running_loop().create_task(self._write(self._mark(reason)))
+        self._task.add_done_callback(lambda _: self._wake())
 
     async def write_now(self, reason: str, *, even_unchanged: bool = False) -> None:
         """Finish the one under way, then write the last one; its pointer waits in the chain."""
@@ -149,6 +165,7 @@ class SnapshotScheduler:
         self._committer.chain = self._committer.chain.in_new_topic(change.topic, change.found_id)
         self._requests.reason, self._not_before = "retention", 0.0
         self.unpointed = self.unpointed.lost(self._committer.chain.batch)
+        self._wake()
 
     def _is_unsaved(self, why: str) -> None:
         """Note that the snapshots topic is a new one: nothing is recoverable before a snapshot in it is pointed to."""
@@ -183,11 +200,13 @@ class SnapshotScheduler:
         if under_way or not (self.changed or found.even_unchanged):
             return False
         self._requests.want("retention", is_needed=found.even_unchanged)
+        self._wake()
         return True
 
     def _outdate(self) -> None:
         """Want a snapshot, so that no recovery looks at what lies in the snapshots topic now."""
         self._requests.want("retention", is_needed=True)
+        self._wake()
 
     def _raise_fatal(self) -> None:
         task, self._task = self._task, None
@@ -267,6 +286,7 @@ class SnapshotScheduler:
 
     def _pointer_ready(self, pointer: Pointer, waiting: list[OnDone]) -> None:
         self._committer.chain = self._committer.chain.pointing_to(pointer)
+        self._wake()
         self._requests.pointing.append((pointer, waiting))
 
     def _failed(self, error: SnapreplayError, waiting: list[OnDone]) -> None:

@@ -63,6 +63,8 @@ class SimReader:
         self._positions: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._stale: bool | None = None
+        self._woken = False
+        self._waiting: asyncio.Future[None] | None = None
 
     async def bounds(self, partition: TopicPartition) -> Bounds:
         bounds = await self._asked(partition, lambda replica: self._bounds(replica.view), self._waits.metadata)
@@ -141,9 +143,15 @@ class SimReader:
         if fault == "empty":
             await asyncio.sleep(timeout_ms / 1000)
             return {}
-        if not self._fetched and not self._pending():
+        if not self._fetched and not self._pending() and not self._woken:
             await self._change(list(self._positions), timeout_ms / 1000)
+        self._woken = False
         return await self.link.perform(fault, lambda: self._take(records_max), PATIENCE_SECONDS)
+
+    def wake(self) -> None:
+        self._woken = True
+        if self._waiting is not None:
+            finish(self._waiting)
 
     def position(self, partition: TopicPartition) -> int:
         return self._positions[partition]
@@ -308,11 +316,12 @@ class SimReader:
         for partition in partitions:
             if partition in logs:
                 logs[partition].tell(change)
-        timer = loop.call_later(seconds, finish, change)
+        timer, self._waiting = loop.call_later(seconds, finish, change), change
         try:
             await change
         finally:
             timer.cancel()
+            self._waiting = None
 
 
 class _Slices:

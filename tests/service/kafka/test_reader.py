@@ -6,11 +6,15 @@ import time
 
 import pytest
 from aiokafka import AIOKafkaConsumer
+from aiokafka.conn import AIOKafkaConnection
 
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed, ReadStalled, Unreachable
+from snapreplay.service.kafka import reader as reader_module
 from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.fetches import FetchById
 from snapreplay.service.ports import Bounds, LogRecord, TopicPartition
+from tests.support.deadlines import within
 from tests.support.inside import send_uncommitted
 from tests.support.kafka import client_tasks, hasty, sockets_to, until_async
 from tests.support.stage import until
@@ -185,6 +189,53 @@ async def test_a_poll_gives_no_more_than_asked_for(cluster, new_topic, unique):
     polled = await until_async(lambda: reader.poll(7, 100), lambda got: got)
     assert [record.offset for record in polled[source]] == list(range(7))
     assert reader.position(source) == 7
+    await reader.close()
+
+
+async def test_a_poll_that_waits_is_woken(cluster, new_topic):
+    """Also by who calls before it waits; only once."""
+    topic = await new_topic()
+    reader = await cluster.reader(patient=True)
+    await reader.follow({TopicPartition(topic, 0): 0})
+    for early in (True, False):
+        polling = asyncio.create_task(reader.poll(10, 600_000))
+        if not early:
+            await until(lambda: reader._consumer._fetcher._fetch_waiters)
+        reader.wake()
+        async with within(30):
+            assert await polling == {}
+    again = asyncio.create_task(reader.poll(10, 600_000))
+    done, _ = await asyncio.wait([again], timeout=0.3)
+    assert not done
+    await reader.close()
+    async with within(30):
+        assert await again == {}
+
+
+async def test_a_quiet_log_is_asked_seldom_and_its_end_soon(cluster, new_topic, unique, monkeypatch):
+    """The first fetch has the client's own wait, the later ones a longer one, as long as many clients share. What is
+    written meanwhile comes at once."""
+    monkeypatch.setattr(reader_module, "FETCH_MS_PER_CLIENT", 60_000)
+    waits, send = [], AIOKafkaConnection.send
+
+    def seen(self, request, **keywords):
+        if isinstance(request, FetchById):
+            waits.append(request._max_wait_ms)
+        return send(self, request, **keywords)
+
+    monkeypatch.setattr(AIOKafkaConnection, "send", seen)
+    topic = await new_topic()
+    place = TopicPartition(topic, 0)
+    ids = await cluster.topic_ids([topic])
+    producer, reader = await cluster.fence(unique("app")), await cluster.reader(patient=True, topic_ids=ids)
+    await reader.follow({place: 0})
+    await until(lambda: len(waits) == 2)
+    assert waits == [500, 5000]
+    assert reader.end_offset(place) == 0
+    await producer.commit(0, [], [LogRecord(topic, b"x")])
+    async with within(30):
+        assert [record.value for record in (await reader.poll(10, 600_000))[place]] == [b"x"]
+    await producer.discard()
     await reader.close()
 
 

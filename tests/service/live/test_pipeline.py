@@ -1,17 +1,20 @@
 """A LIVE partition: what it commits, and what it does about a record that it cannot apply."""
 
+import asyncio
 import json
 
 import pytest
 
 from snapreplay.app.ranges import SkippedRange
 from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.live import pipeline
 from snapreplay.service.live.committer import Committer
 from snapreplay.service.live.fetcher import InputGuard
 from snapreplay.service.live.pace import StateDigests
 from snapreplay.service.ports import NewTopic
 from tests.support import apps
 from tests.support.in_memory import virtual
+from tests.support.stage import until
 
 DEAD_LETTER = {"policy": "dead_letter"}
 SMALL = {"records_max": 7, "linger_ms": 0}
@@ -235,3 +238,33 @@ async def test_nothing_stops_at_a_record_before_all_records_in_front_of_it_are_c
     assert (await bench.failure()).error.record_id == f"{bench.input}-0-3"
     assert not doubts
     assert len(bench.log(bench.output).committed()) == 3
+
+
+# ---- nothing to do ------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_quiet_partition_among_many_does_at_once_what_is_asked_of_it(bench, monkeypatch, caplog):
+    """It looks once a minute by itself: a snapshot, a doubt about an input and a stop do not wait for that."""
+    monkeypatch.setattr(pipeline, "IDLE_POLL_MS", 60_000)
+    caplog.set_level("INFO")
+    await bench.prepare()
+    await bench.feed(10)
+    loop = asyncio.get_running_loop()
+    async with bench.live() as one:
+        await one.position(10)
+        await asyncio.sleep(300)
+        began = loop.time()
+        await one.snapshot()
+        assert loop.time() - began < 5
+        await asyncio.sleep(300)
+        one.runner._incarnation.live.doubt_inputs("told so")
+        doubted = loop.time()
+        await until(lambda: "told so" in caplog.text, "the comparison")
+        assert loop.time() - doubted < 5
+        await asyncio.sleep(300)
+        await bench.feed(10)
+        await one.position(20)
+        await asyncio.sleep(300)
+        stopping = loop.time()
+    assert loop.time() - stopping < 5

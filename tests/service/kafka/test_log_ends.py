@@ -1,0 +1,96 @@
+"""The bounds of logs, asked of a real broker by many at once."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.protocol.offset import OffsetRequest
+
+from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.ports import Bounds, LogRecord, TopicPartition
+from tests.support.inside import send_uncommitted
+from tests.support.kafka import hasty
+
+pytestmark = pytest.mark.kafka
+MANY = 20
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Counts the requests for offsets, and the logs that they name."""
+    counted: Counter[str] = Counter()
+    send = AIOKafkaConnection.send
+
+    def counting(self, request, **keywords):
+        if isinstance(request, OffsetRequest):
+            counted["requests"] += 1
+            counted["logs"] += sum(len(partitions) for _, partitions in request._topics)
+        return send(self, request, **keywords)
+
+    monkeypatch.setattr(AIOKafkaConnection, "send", counting)
+    return counted
+
+
+async def test_who_asks_at_the_same_time_shares_the_requests(cluster, new_topic, unique, asked):
+    """One for where they begin, and one for where they end. Each log has its own bounds, as its reader sees them."""
+    topic, name = await new_topic(MANY), unique("app")
+    producer = await cluster.fence(name)
+    for number in range(MANY):
+        await producer.commit(number, [], [LogRecord(topic, b"x")] * number or [LogRecord(topic, b"x")])
+    await send_uncommitted(producer, topic, b"open")
+    readers = [await cluster.reader() for _ in range(MANY)]
+    plain = await cluster.reader(read_committed=False)
+    asked.clear()
+    async with asyncio.TaskGroup() as group:
+        found = [
+            group.create_task(reader.bounds(TopicPartition(topic, number))) for number, reader in enumerate(readers)
+        ]
+    assert [each.result() for each in found] == [Bounds(0, max(number, 1) + 1) for number in range(MANY)]
+    assert asked == {"requests": 2, "logs": 2 * MANY}
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    assert await plain.bounds_of([first, second]) == {first: Bounds(0, 3), second: Bounds(0, 2)}
+    assert asked["requests"] == 4
+    for reader in (*readers, plain):
+        await reader.close()
+    await producer.discard()
+
+
+async def test_no_answer_is_older_than_its_question(cluster, new_topic, unique, asked):
+    """What was committed before somebody asked is in the answer, although others had asked before."""
+    topic = await new_topic()
+    producer, reader, other = await cluster.fence(unique("app")), await cluster.reader(), await cluster.reader()
+    place = TopicPartition(topic, 0)
+    for number in range(20):
+        before = asyncio.create_task(other.bounds(place))
+        await asyncio.sleep(0)
+        await producer.commit(0, [], [LogRecord(topic, b"x")])
+        asking = asyncio.create_task(reader.bounds(place))
+        assert (await before).end_offset >= 2 * number
+        assert (await asking).end_offset == 2 * number + 2
+    for each in (reader, other):
+        await each.close()
+    await producer.discard()
+
+
+async def test_a_log_that_is_not_there_fails_alone(broker, new_topic, unique):
+    """Whoever asks with it for another log gets an answer at once."""
+    cluster = KafkaCluster(hasty(broker.bootstrap_servers, 500, metadata_ms=1500))
+    topic, there, gone, short = await new_topic(), *[await cluster.reader() for _ in range(3)]
+    async with asyncio.TaskGroup() as group:
+        missing = group.create_task(_failure(gone, TopicPartition(unique("missing"), 0)))
+        beyond = group.create_task(_failure(short, TopicPartition(topic, 7)))
+        for _ in range(20):
+            assert await there.bounds(TopicPartition(topic, 0)) == Bounds(0, 0)
+        assert not missing.done()
+        assert not beyond.done()
+    assert "bounds" in missing.result()
+    for reader in (there, gone, short):
+        await reader.close()
+
+
+async def _failure(reader, log):
+    with pytest.raises(Unreachable) as error:
+        await reader.bounds(log)
+    return str(error.value)
