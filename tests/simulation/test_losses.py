@@ -33,8 +33,9 @@ def test_no_loss_ends_silently(block: range) -> None:
 
 
 def lost(part: Part, owners: Owners, back: int, others: int) -> Loss:
-    """Make a loss after two of four seconds, by an unclean election."""
-    return Loss(2.0, "election", (part,), owners, back, 0.0, others, 0.05)
+    """Make a loss in the third of four seconds, by an unclean election: all that is in the input then is processed, and
+    no transaction is open in it."""
+    return Loss(2.8, "election", (part,), owners, back, 0.0, others, 0.05)
 
 
 @pytest.mark.parametrize("owners", OWNERS[1:])

@@ -60,7 +60,7 @@ def test_the_copy_goes_on(kind: str, found: dict[str, int]) -> None:
                 world.processes.remove(owner)
                 owner.spawn(owner.stop(final_snapshot=False))
 
-    world.loop.call_later(2.0, happen)
+    world.loop.call_later(2.2, happen)
     assert script.run() is None
     counts = world.network.faults.counts
     assert {name: counts[name] for name in found} == found

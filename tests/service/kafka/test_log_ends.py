@@ -57,23 +57,6 @@ async def test_who_asks_at_the_same_time_shares_the_requests(cluster, new_topic,
     await producer.discard()
 
 
-async def test_no_answer_is_older_than_its_question(cluster, new_topic, unique, asked):
-    """What was committed before somebody asked is in the answer, although others had asked before."""
-    topic = await new_topic()
-    producer, reader, other = await cluster.fence(unique("app")), await cluster.reader(), await cluster.reader()
-    place = TopicPartition(topic, 0)
-    for number in range(20):
-        before = asyncio.create_task(other.bounds(place))
-        await asyncio.sleep(0)
-        await producer.commit(0, [], [LogRecord(topic, b"x")])
-        asking = asyncio.create_task(reader.bounds(place))
-        assert (await before).end_offset >= 2 * number
-        assert (await asking).end_offset == 2 * number + 2
-    for each in (reader, other):
-        await each.close()
-    await producer.discard()
-
-
 async def test_a_log_that_is_not_there_fails_alone(broker, new_topic, unique):
     """Whoever asks with it for another log gets an answer at once."""
     cluster = KafkaCluster(hasty(broker.bootstrap_servers, 500, metadata_ms=1500))
