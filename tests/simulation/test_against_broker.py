@@ -22,7 +22,7 @@ HISTORIES = {
     " end one commit, look",
     "bare markers": "commit one 1, " + 3 * "begin one, end one abort, " + "look",
     "bare marker by a fence": "commit one 1, begin one, commit one 1, look",
-    "foreign open transaction": "begin foreign, write foreign 1, commit one 2, append 1, look,"
+    "foreign open transaction": "begin foreign, write foreign 1, commit one 2, look, append 1, look,"
     " end foreign commit, look",
     "foreign transaction aborted behind a commit": "commit one 1, begin foreign, write foreign 2,"
     " commit one 1, look, end foreign abort, look",
