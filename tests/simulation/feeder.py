@@ -23,6 +23,8 @@ class Feeder:
         self._loop: VirtualLoop | None = None
         self.closed: set[str] = set()
         """Inputs that are being replaced: nobody writes to them."""
+        self.is_held = False
+        """Whether nothing is written for a while, at most until `finish`."""
         self._left = {
             TopicPartition(topic, number): scenario.records
             for topic in program.INPUTS[: scenario.inputs]
@@ -36,6 +38,7 @@ class Feeder:
                 loop.call_later(seconds * self._rng.random(), self._burst, partition)
 
     def finish(self) -> None:
+        self.is_held = False
         for partition in self._left:
             while self._left[partition] > 0:
                 self._burst(partition)
@@ -75,7 +78,7 @@ class Feeder:
 
     def _burst(self, partition: TopicPartition) -> None:
         count = min(self._left[partition], self._rng.randint(1, 6))
-        if count == 0 or partition.topic in self.closed:
+        if count == 0 or self.is_held or partition.topic in self.closed:
             return
         way = self._rng.choice(("plain", "plain", "commit", "abort", "gap"))
         if way in ("commit", "abort"):

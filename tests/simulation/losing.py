@@ -77,6 +77,11 @@ class Loss:
     others: int
     seconds: float
 
+    @property
+    def pause_seconds(self) -> float:
+        """How long after the owners were disturbed it happens."""
+        return 0.0 if self.owners == "running" else 0.1
+
 
 def draw_losses(rng: random.Random, chaos_seconds: float) -> tuple[Loss, ...]:
     """One or two."""
@@ -113,7 +118,7 @@ class Losses:
         for loss in self._world.scenario.losses:
             if loss.way != "election" or set(INTERNAL) & set(loss.parts):
                 loop.call_at(began + loss.at * (1 - loss.age), self._back_up, loss)
-            loop.call_at(began + loss.at, self._begin, loss)
+            loop.call_at(began + loss.at, self.begin, loss)
 
     def explain(self, number: int, kind: str) -> bool:
         """Say whether a partition may be FAILED by this kind of error."""
@@ -156,7 +161,7 @@ class Losses:
         self._offsets[loss] = self._world.broker.group_offsets
         self._backups[loss] = {each: (log.end, log.start, log.epoch) for each, log in logs.items()}
 
-    def _begin(self, loss: Loss) -> None:
+    def begin(self, loss: Loss) -> None:
         """First what happens to the owners."""
         world = self._world
         if world.healing:
@@ -168,8 +173,7 @@ class Losses:
                 world.group.cut(process, loss.seconds + 0.2)
             elif loss.owners == "stopped":
                 process.crash()
-        pause = 0.0 if loss.owners == "running" else 0.1
-        world.loop.call_later(pause, self._happen, loss, context=NOWHERE)
+        world.loop.call_later(loss.pause_seconds, self._happen, loss, context=NOWHERE)
 
     def _happen(self, loss: Loss) -> None:
         world, broker = self._world, self._world.broker

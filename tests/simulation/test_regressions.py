@@ -18,6 +18,7 @@ from snapreplay.service.recovery.follower import Tally, prove
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store
 from tests.simulation import scenario
+from tests.simulation.events import last_increment
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Link
 from tests.simulation.producer import SimAppender
@@ -78,12 +79,31 @@ class Script:
         """The problem, if any."""
         return run_world(self.world.loop, self.world, self.world.rng)
 
-    def when_played(self, then: Callable[[], None]) -> None:
-        """Do it when a fault of the script has happened."""
-        if self.played:
+    def when(self, happened: Callable[[], object], then: Callable[[], None]) -> None:
+        """Do it as soon as that is so."""
+        if happened():
             then()
         else:
-            self.world.loop.call_later(0.05, self.when_played, then)
+            self.world.loop.call_later(0.01, self.when, happened, then)
+
+    def when_processed(self, then: Callable[[], None]) -> None:
+        """Do it when the input ends with a record, and that is processed. Nothing is written from then on until
+        `resume`."""
+        world, topic = self.world, self.world.inputs[0]
+        log = world.broker.log(topic, 0)
+
+        def is_processed() -> bool:
+            last = last_increment(world, 0)
+            return last is not None and last.positions[topic] == log.end
+
+        def hold() -> None:
+            world.feeder.is_held = True
+            self.when(is_processed, then)
+
+        self.when(lambda: log.visible(log.end - 1, committed_only=True), hold)
+
+    def resume(self) -> None:
+        self.world.feeder.is_held = False
 
     def lose(self, topic: str = INCREMENTS) -> None:
         """It is deleted and made again."""
@@ -225,7 +245,7 @@ def test_a_batch_in_doubt_is_merged_once(nth: int, monkeypatch: pytest.MonkeyPat
         script.lose()
         monkeypatch.setattr(executor, "prove", taken_away_once)
 
-    script.when_played(lose)
+    script.when(lambda: script.played, lose)
     assert script.run() is None
     assert len(proofs) > 1
 
@@ -256,7 +276,7 @@ def test_a_callback_that_fails_is_a_problem() -> None:
 def test_our_own_fence_that_ended_our_transaction_is_nobody_else(nth: int) -> None:
     """T-ZengLiang is made again while a transaction is open; the fence that ends it is not answered."""
     script = Script({"fill": {nth: "deadline"}, "fence": {1: "answer_lost"}})
-    script.when_played(script.lose)
+    script.when(lambda: script.played, script.lose)
     assert script.run() is None
     assert script.played == ["fill.deadline", "fence.answer_lost"]
     assert not script.world.network.faults.counts["without a log: StateDisputed"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from tests.simulation.events import last_increment
 from tests.simulation.fleet import Fleet
 from tests.simulation.run import replay_command, run_block
 from tests.simulation.scenario import Event
@@ -42,7 +44,7 @@ def test_a_takeover_costs_no_record(block: range, others: bool) -> None:
     ],
 )
 def test_the_copy_goes_on(kind: str, found: dict[str, int]) -> None:
-    """When its owner dies, is taken for dead, or gives the partition away; the copy is the committed state."""
+    """When its owner dies for good, is taken for dead, or gives the partition away; the copy is the committed state."""
     script = Script({"end": {}}, STANDING_BY)
     world = script.world
     assert isinstance(world.group, Fleet)
@@ -53,16 +55,23 @@ def test_the_copy_goes_on(kind: str, found: dict[str, int]) -> None:
         assert owner is not None
         match kind:
             case "crash":
+                world.processes.remove(owner)
                 owner.crash()
+                world.suspicions.suspect(other, owner)
             case "suspect living":
                 world.suspicions.suspect(other, owner)
             case _:
                 world.processes.remove(owner)
                 owner.spawn(owner.stop(final_snapshot=False))
+        script.when(lambda: counts["live from a copy"], script.resume)
 
-    world.loop.call_later(2.2, happen)
-    assert script.run() is None
+    def is_copied() -> bool:
+        last, copies = last_increment(world, 0), [copy for each in world.processes for copy in each.board.standbys()]
+        return last is not None and any(copy.state == "warm" and copy.batch == last.batch for copy in copies)
+
     counts = world.network.faults.counts
+    world.loop.call_later(2.0, script.when_processed, partial(script.when, is_copied, happen))
+    assert script.run() is None
     assert {name: counts[name] for name in found} == found
     assert counts["live from a copy"]
 
