@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.core import refusals
 from snapreplay.service.core.kafka_errors import Fenced
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.core.snapshot_policy import spread
 from snapreplay.service.live.pipeline import Live
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait, watched
 from snapreplay.service.topics.increments import newer_owner
-from snapreplay.snapshots.format.records import Claim
+from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.format.records import NO_OFFSET, Claim
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -27,8 +27,9 @@ FENCED = (
 )
 COMMIT_TELLS_SECONDS = 0.5  # under load a commit gives the answer before anybody asks
 ASK_AGAIN_SECONDS = 1.0
-QUIET_SECONDS = 30.0
-"""Without a commit for so long the log is asked: nothing else would tell of a newer owner, such as a command."""
+LOOK_SECONDS = 15.0
+QUIET_SECONDS = 2 * LOOK_SECONDS
+"""Within this time the log is asked, or a commit is answered: nothing else tells of a newer owner, such as a command."""
 
 
 class Standstill:
@@ -47,7 +48,8 @@ class Standstill:
         self._live: Live | None = None
         self._since: float | None = None  # loop's clock: what was known before is not enough
         self._asking: asyncio.Task[None] | None = None
-        self._quiet_since = 0.0
+        self._last_look = 0
+        self._judged_end = NO_OFFSET  # of the increments: nothing above our last commit is a newer owner's claim
 
     def stood_still(self, seconds: float) -> None:
         """Doubt the ownership: the process stood still for this long. Also during a recovery: its claim may not be
@@ -60,22 +62,21 @@ class Standstill:
 
     def went_live(self, live: Live) -> None:
         self._live = live
-        early_seconds = QUIET_SECONDS * spread(self._context.app.app_id, self._context.partition)  # not all at once
-        self._quiet_since = asyncio.get_running_loop().time() - early_seconds
+        self._last_look, self._judged_end = _look_number(), NO_OFFSET
         if self._since is not None:
             told = "the process stood still while it recovered; whether it is still the owner is being checked"
             self._reporter.note(ownership_doubt=told)
             self._ask(live)
 
     def look(self) -> None:
-        """Ask whether it is still the owner if it was quiet for a while; to be called every second."""
-        live, now = self._live, asyncio.get_running_loop().time()
-        if live is None or self._since is not None:
+        """Look for a newer owner's claim where nothing was committed for a while; to be called every second. All quiet
+        partitions of a process ask at the same time, and share one request."""
+        live, number = self._live, _look_number()
+        if live is None or self._since is not None or number == self._last_look:
             return
-        self._quiet_since = max(self._quiet_since, live.last_commit[1])
-        if now - self._quiet_since >= QUIET_SECONDS:
-            self._since = self._quiet_since = now
-            self._ask(live)
+        self._last_look = number
+        if asyncio.get_running_loop().time() - live.last_commit[1] >= LOOK_SECONDS:
+            self._start(self._look(live))
 
     async def left_live(self) -> None:
         """Stop asking: the next claim comes after the standstill. Until the next phase is entered, the partition is
@@ -86,8 +87,30 @@ class Standstill:
             await cancel_and_wait(self._asking)
 
     def _ask(self, live: Live) -> None:
+        self._start(self._settle(live))
+
+    def _start(self, asking: Coroutine[None, None, None]) -> None:
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.get_running_loop().create_task(self._settle(live))
+            self._asking = asyncio.get_running_loop().create_task(asking)
+        else:
+            asking.close()
+
+    async def _look(self, live: Live) -> None:
+        end_offset = await self._end_offset()
+        known_end = max(live.owner_epoch, live.last_commit[0]) + 2  # behind the marker
+        if end_offset is None or end_offset not in (known_end, self._judged_end):
+            self._since = self._since or asyncio.get_running_loop().time()
+        if self._since is not None:
+            await self._settle(live)
+            self._judged_end = end_offset or NO_OFFSET
+
+    async def _end_offset(self) -> int | None:
+        """Return where the increments end; None if nobody says so."""
+        try:
+            async with reading(self._context.cluster) as reader:
+                return (await reader.bounds(self._context.increments)).end_offset
+        except SnapreplayError:
+            return None
 
     async def _settle(self, live: Live) -> None:
         loop, said = asyncio.get_running_loop(), Repeats()
@@ -128,6 +151,11 @@ class Standstill:
         except StopError:
             return False  # a cluster that does not tell
         return last is not None and last.lineage != live.lineage
+
+
+def _look_number() -> int:
+    """Of all partitions the same, so that they look at the same time."""
+    return int(asyncio.get_running_loop().time() / LOOK_SECONDS)
 
 
 class Suspicion:
