@@ -10,10 +10,9 @@ from snapreplay.app import names
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.clock import time_of
 from snapreplay.service.control.status import AuditProof
-from snapreplay.service.core.snapshot_policy import spread
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.service.runtime.tasks import cancel_and_wait
+from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in
 from snapreplay.snapshots.proof.proven import Proof, from_metadata
 
 log = logging.getLogger("snapreplay.partition")
@@ -37,11 +36,10 @@ class AuditWatch:
 
     async def _watch(self) -> None:
         """Watch what audits prove; an answer that does not come is shown as such, and nothing depends on it."""
-        app_id, number = self._context.app.app_id, self._context.partition
-        wait_seconds = WATCH_SECONDS * spread(app_id, number) / 10
+        number, wait_seconds = self._context.partition, turn_in(WATCH_SECONDS / 10)
         while True:
             await asyncio.sleep(wait_seconds)
-            wait_seconds = WATCH_SECONDS
+            wait_seconds = turn_in(WATCH_SECONDS, least_seconds=WATCH_SECONDS / 2)
             try:
                 self._reporter.note(audited=await self._proofs())
             except SnapreplayError as error:

@@ -19,7 +19,7 @@ from snapreplay.service.live.committer import Committer
 from snapreplay.service.ports import Bounds, TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.service.runtime.tasks import cancel_and_wait, within
+from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in, within
 from snapreplay.service.topics.log_bounds import way_back
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.plan import LogStarts
@@ -27,6 +27,8 @@ from snapreplay.snapshots.plan import LogStarts
 log = logging.getLogger("snapreplay.partition")
 
 WATCH_SECONDS = 60.0  # brokers delete every 5 minutes (log.retention.check.interval.ms)
+GROUPS = 6
+"""Partitions of a process that look together share their requests; all at once would hold up the others."""
 
 REMEDY = (
     "keep this process running until a snapshot is pointed to (`snapreplay trigger-snapshot`); then raise retention.ms"
@@ -100,10 +102,11 @@ class RecoverabilityMonitor:
         self._reporter.note(recoverable=None, unrecoverable_reason="", blocked_by_open_transaction=())
 
     async def _watch(self) -> None:
-        wait_seconds = WATCH_SECONDS * spread(self._context.app.app_id, self._context.partition)
+        share = int(GROUPS * spread(self._context.app.app_id, self._context.partition)) / GROUPS
+        wait_seconds = turn_in(WATCH_SECONDS, share)
         while True:
             await within(wait_seconds, self._at_once)
-            wait_seconds = WATCH_SECONDS
+            wait_seconds = turn_in(WATCH_SECONDS, share, WATCH_SECONDS / 2)
             self._looking = True
             self._at_once.clear()
             try:

@@ -58,6 +58,13 @@ async def within(seconds: float, event: asyncio.Event) -> bool:
     return True
 
 
+def turn_in(period_seconds: float, share: float = 0.0, least_seconds: float = 0.0) -> float:
+    """Return in how many seconds the next turn is, one each period. All tasks of a loop with the same share of a period
+    have their turns at the same time: what they ask of the cluster then is asked once."""
+    now = asyncio.get_running_loop().time()
+    return least_seconds + (share * period_seconds - now - least_seconds) % period_seconds
+
+
 async def unless(interrupted: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
     """Do `work`, but no longer than until `interrupted` is set: then None. An error of `work` is raised."""
     loop = asyncio.get_running_loop()
