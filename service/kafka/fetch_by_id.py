@@ -202,10 +202,12 @@ async def something_new(consumer: AIOKafkaConsumer, timeout_ms: int) -> bool:
     return not fetcher._closed
 
 
-def wake(consumer: AIOKafkaConsumer) -> None:
-    """Let whoever waits in `arrived` go on."""
-    for waiter in consumer._fetcher._fetch_waiters:
+def wake(consumer: AIOKafkaConsumer) -> bool:
+    """Let whoever waits for `something_new` go on; return whether somebody does."""
+    waiters = consumer._fetcher._fetch_waiters
+    for waiter in waiters:
         consumer._fetcher._notify(waiter)
+    return bool(waiters)
 
 
 class _SlimFetcher(Fetcher):

@@ -218,16 +218,14 @@ class KafkaReader:
 
     async def poll(self, records_max: int, timeout_ms: int) -> Mapping[TopicPartition, Sequence[InputRecord]]:
         consumer = await self._connected()
-        wait_ms = 0 if self._woken else timeout_ms
+        wait_ms, self._woken = 0 if self._woken else timeout_ms, False
         try:
             if not self._positions:  # the client would wait for an assignment for ever
                 await something_new(consumer, wait_ms)
-                self._woken = False
                 return {}
             if self._damaged.wary:
                 return await self._poll_warily(consumer, records_max, min(timeout_ms, _POLL_MS_MAX))
             fetched = await arrived(consumer, records_max, wait_ms)
-            self._woken = False
         except OffsetOutOfRangeError as error:
             await self._judge(error)
             return {}
@@ -244,9 +242,8 @@ class KafkaReader:
         return {TopicPartition(*source): records for source, records in fetched.items()}
 
     def wake(self) -> None:
-        self._woken = True
-        if self._consumer is not None:
-            wake(self._consumer)
+        if self._consumer is None or not wake(self._consumer):
+            self._woken = True
 
     async def _poll_warily(
         self, consumer: AIOKafkaConsumer, records_max: int, timeout_ms: int
@@ -271,12 +268,10 @@ class KafkaReader:
         return self._positions[partition]
 
     def end_offset(self, partition: TopicPartition) -> int | None:
-        source = ClientPartition(*partition)
-        if self._consumer is None:
+        consumer, source = self._consumer, ClientPartition(*partition)
+        if consumer is None:
             return None
-        end: int | None = (
-            self._consumer.last_stable_offset(source) if self._read_committed else self._consumer.highwater(source)
-        )
+        end: int | None = consumer.last_stable_offset(source) if self._read_committed else consumer.highwater(source)
         return end
 
     async def close(self) -> None:
@@ -334,9 +329,8 @@ class KafkaReader:
     def _fetch_wait_ms(self) -> int:
         """Return the wait of the next fetch; of one that is to tell where the log ends, the client's own."""
         is_known = all(self.end_offset(each) is not None for each in self._positions)
-        most_ms = min(FETCH_WAIT_MS_MAX, self._settings.request_timeout_ms // 2)
-        among_all_ms = min(FETCH_MS_PER_CLIENT * self._shared.users, most_ms) if is_known else 0
-        return max(FETCH_WAIT_MS, among_all_ms)
+        among_all_ms = min(FETCH_MS_PER_CLIENT * self._shared.users, self._settings.request_timeout_ms // 2)
+        return max(FETCH_WAIT_MS, min(among_all_ms, FETCH_WAIT_MS_MAX)) if is_known else FETCH_WAIT_MS
 
     async def _connected(self) -> AIOKafkaConsumer:
         if self._consumer is None:
@@ -368,8 +362,7 @@ class KafkaReader:
         asked = Asked(self._settings, "Read", next(iter(topics)) if len(topics) == 1 else "")
         named, within_s = some(map(str, partitions)), self._settings.request_timeout_ms / 1000
         async with translated(f"asking for the bounds of {named}", asked, within_s=within_s):
-            await metadata.track(topics)
-            read_errors.check_allowed(metadata.cluster, topics, self._settings)
+            read_errors.check_allowed(await metadata.of(topics), topics, self._settings)
             return await metadata.log_ends.bounds(partitions, read_committed=self._read_committed)
 
     async def _ask_time(self, partition: TopicPartition, timestamp_ms: int) -> int:
@@ -380,8 +373,7 @@ class KafkaReader:
 
     async def _ask_batch(self, partition: TopicPartition, offset: int) -> LogBatch | None:
         client = (await self._connected())._client
-        asked = Asked(self._settings, "Read", partition.topic)
-        async with translated(f"asking {partition} for offset {offset}", asked):
+        async with translated(f"asking {partition} for offset {offset}", Asked(self._settings, "Read", partition.topic)):
             return await batch_at(client, partition, offset, self._topic_ids)
 
     async def _ask_epoch(self, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:

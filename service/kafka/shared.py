@@ -77,6 +77,11 @@ class Metadata(BareClient):
         elif not await self.force_metadata_update():
             raise KafkaConnectionError(f"Unable to update metadata from {self.hosts}")
 
+    async def of(self, topics: Collection[str]) -> ClusterMetadata:
+        """Return what is known, of these topics, too."""
+        await self.track(topics)
+        return self.cluster
+
     def track(self, topics: Collection[str]) -> asyncio.Future[Any]:
         """Ask for these topics, too. Those that nobody uses any more stay: they are few."""
         if self._topics.issuperset(topics):

@@ -29,7 +29,7 @@ COMMIT_TELLS_SECONDS = 0.5  # under load a commit gives the answer before anybod
 ASK_AGAIN_SECONDS = 1.0
 LOOK_SECONDS = 15.0
 QUIET_SECONDS = 2 * LOOK_SECONDS
-"""Within this time the log is asked, or a commit is answered: nothing else tells of a newer owner, such as a command."""
+"""In this time the log is asked, or a commit is answered: nothing else tells of a newer owner, such as a command."""
 
 
 class Standstill:
@@ -154,7 +154,7 @@ class Standstill:
 
 
 def _look_number() -> int:
-    """Of all partitions the same, so that they look at the same time."""
+    """Return the number of the look that is due, for all partitions of a process the same."""
     return int(asyncio.get_running_loop().time() / LOOK_SECONDS)
 
 

@@ -79,7 +79,7 @@ class Loss:
 
     @property
     def pause_seconds(self) -> float:
-        """How long after the owners were disturbed it happens."""
+        """Return how long after the owners were disturbed it happens."""
         return 0.0 if self.owners == "running" else 0.1
 
 
