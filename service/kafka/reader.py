@@ -373,7 +373,8 @@ class KafkaReader:
 
     async def _ask_batch(self, partition: TopicPartition, offset: int) -> LogBatch | None:
         client = (await self._connected())._client
-        async with translated(f"asking {partition} for offset {offset}", Asked(self._settings, "Read", partition.topic)):
+        asked = Asked(self._settings, "Read", partition.topic)
+        async with translated(f"asking {partition} for offset {offset}", asked):
             return await batch_at(client, partition, offset, self._topic_ids)
 
     async def _ask_epoch(self, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:
