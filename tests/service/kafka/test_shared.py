@@ -4,8 +4,7 @@ import pytest
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.shared import BrokerNode, Shared
-from snapreplay.service.kafka.shared import _Metadata as Metadata
+from snapreplay.service.kafka.shared import BrokerNode, Metadata, Shared
 from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.kafka import client_tasks, hasty, sockets_to
 from tests.support.stage import until
