@@ -167,12 +167,12 @@ def test_workers_answer_and_ask_each_other_by_tls(tmp_path, nobody_there):
         parent = started.start("ledger", "idle", options=WORKERS, timeouts__shutdown_ms=1000, **files)
         parent.wait_http()
         with httpx2.Client(verify=False, trust_env=False, base_url=parent.url) as asking:
-            found = []
+            found: list[dict[str, object]] = []
 
             def both_have_started():
                 with suppress(httpx2.TransportError):
                     found[:] = asking.get("/startupz").json()["checks"]
-                return len([each for each in found if each["ok"] and each["name"].startswith("worker")]) == 1
+                return len([each for each in found if each["ok"] and str(each["name"]).startswith("worker")]) == 1
 
             parent.until(both_have_started, "one answers for both")
             assert parent.url.startswith("https:")
