@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, NamedTuple
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay.api import events, page, state_views
@@ -81,6 +82,9 @@ class Answers:
         return _Answer(start, b"".join(parts))
 
 
+KEY, FINGERPRINT = "Idempotency-Key", "Snapreplay-Fingerprint"
+
+
 class ApiContext(NamedTuple):
     source: StatusSource
     look: Look
@@ -89,6 +93,14 @@ class ApiContext(NamedTuple):
     siblings: Siblings
     forwarder: Forwarder
     now: Callable[[], datetime]
+    key: str = ""
+    """The idempotency key of this request; empty: it has none."""
+    fingerprint: str = ""
+
+    @property
+    def passed_on(self) -> Mapping[str, str]:
+        """The headers of what is passed on of this request."""
+        return {KEY: self.key, FINGERPRINT: self.fingerprint} if self.key else {}
 
     @property
     def status(self) -> StatusDocument:
@@ -101,7 +113,26 @@ async def context_of(request: Request) -> ApiContext:
     source, *others = request.app.state.context
     # `Answers` has looked already, to know whether it must ask a handler at all.
     look = request.scope.get(LOOK) or await source.look()
-    return ApiContext(source, look, *others)
+    key = request.headers.get(KEY, "")
+    here = ApiContext(source, look, *others)
+    return here._replace(key=key, fingerprint=await _fingerprint(request)) if key else here
+
+
+async def _fingerprint(request: Request) -> str:
+    """Return that of the request as the client made it: a process that passes a part of it on says so."""
+    asked = request.url.path.encode() + b"\n" + await request.body()
+    return request.headers.get(FINGERPRINT) or hashlib.sha256(asked).hexdigest()[:32]
+
+
+async def _documented(
+    idempotency_key: Annotated[
+        str | None, Header(max_length=200, description="A request that is sent again with it is done once.")
+    ] = None,
+) -> None:
+    """Document and check the header; `context_of` takes it."""
+
+
+Keyed = Depends(_documented)
 
 
 Here = Annotated[ApiContext, Depends(context_of)]

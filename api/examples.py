@@ -12,7 +12,9 @@ from snapreplay.api import fleet_views, state_views, views
 from snapreplay.api.liveness import PeerState
 from snapreplay.api.operation_views import joined
 from snapreplay.api.peers import Known
+from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.control.protocol import Check, Look, Operation, OperationPart, ServiceFacts, StatusDocument
+from snapreplay.service.control.restore_plan import InputHeadroom, PlannedRestore, Rates, RestorePlan
 from snapreplay.service.control.state_reads import NotRead, PartRead, ReadAt, Role
 from snapreplay.service.control.status import (
     AuditProof,
@@ -73,6 +75,15 @@ _RECOVERY = Recovery(
     entries=104_750,
     proof=DigestProof(_DIGEST, _DIGEST, 107),
 )
+_PLAN = RestorePlan(
+    "changes",
+    PlannedRestore(_ID, 4012, 77, 4_718_592, 104_729, 108, 10_800, 0.544),
+    (PlannedRestore("0f3b6c0d9a7e4b55", 3970, 61, 4_700_160, 104_201, 150, 15_000, 0.585),),
+    {},
+    (InputHeadroom("payments", 880_412, 120_000, 760_412, None),),
+    Rates(measured=("before_loading_seconds",)),
+    _ago(20),
+)
 _LIVE = PartitionStatus(
     0,
     Phase.LIVE,
@@ -116,6 +127,7 @@ _LIVE = PartitionStatus(
             61, Reason.SUPERSEDED, f"it is of batch 3970, and snapshot {_ID} is of batch 4012", _ago(292.88)
         ),
     ),
+    restore_plan=_PLAN,
     audited=(AuditProof("changes", 4012, 9004, _DIGEST, _ID, "7+code:0a1b2c3d", _ago(240)),),
     updated_at=_ago(0.5),
 )
@@ -135,9 +147,14 @@ _LOADING = PartitionStatus(
 _FACTS = ServiceFacts(
     "ledger", "7", "0.1.0", "ledger-0", "3f0c9f3e5d0e4b7a", "ledger-0", _ago(11), "MkU3OEVBNTcwNTJENDM2Qg", 2
 )
+_SETTINGS = (
+    SettingShown("http.port", 8080, "default"),
+    SettingShown("kafka.bootstrap.servers", "broker-1:9092", "in snapreplay.toml"),
+    SettingShown("kafka.sasl.plain.password", "***", "SNAPREPLAY_KAFKA__SASL_PLAIN_PASSWORD in the environment"),
+)
 _PEER = Peer("b81d6a0e22c94f13", "ledger-1", "ledger-1", "http://10.0.3.17:8080", (1,))
 _FLEET = fleet_views.fleet(
-    Look(StatusDocument(_FACTS, (_LIVE,), snapshots=(_SNAPSHOT,), peers=(_PEER,)), 0.1),
+    Look(StatusDocument(_FACTS, (_LIVE,), snapshots=(_SNAPSHOT,), settings=_SETTINGS, peers=(_PEER,)), 0.1),
     [
         Known(
             _PEER,
@@ -169,6 +186,8 @@ _SHOWN = (
     _PARTITION,
     views.Partitions((_PARTITION,)),
     views.restore_status(_COVERED),
+    views.restore_plans(_COVERED),
+    views.config(fleet_views.Covered(_FLEET[:1], fleet_views.Scope.LOCAL)),
     views.Processes(tuple(each.process for each in _FLEET)),
     views.snapshots(_FLEET),
     state_views.StateValues("default", "ada", state_views.values([_READ]), (0,), (_NOT_READ,)),

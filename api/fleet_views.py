@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from snapreplay.api.liveness import PeerState
 from snapreplay.api.peers import Known
 from snapreplay.service.control.protocol import Look, StatusDocument
-from snapreplay.service.control.status import Count, PartitionStatus, Seconds, Time, one_of, said
+from snapreplay.service.control.status import PartitionStatus
+from snapreplay.service.control.vocabulary import Count, Seconds, Time, one_of, said
 from snapreplay.service.core.phase import Phase
 
 _HOLDS_NOTHING = (Phase.CLOSED, Phase.FENCED)
@@ -138,7 +139,7 @@ def _peer(known: Known, members: set[str], boot_seconds: float) -> Says:
     return Says(process, document)
 
 
-def origin(process: Process | None) -> dict[str, object]:
+def origin(process: Process | None) -> dict[str, Any]:
     """Return the fields of a row that say who says it."""
     return {
         "process_id": process.process_id if process else None,

@@ -14,7 +14,7 @@ import msgspec
 
 from snapreplay.api import problems
 from snapreplay.api.fleet_views import Process
-from snapreplay.api.peer_client import Caller, NoAnswer, asked, whole
+from snapreplay.api.peer_client import NO_HEADERS, Caller, NoAnswer, asked, whole
 from snapreplay.service.control.protocol import Operation
 
 FORWARD_SECONDS = 5.0
@@ -32,8 +32,14 @@ class Forwarder:
         self._reading = asyncio.Semaphore(READS_MAX)
         self.begun: OrderedDict[str, tuple[str, Operation]] = OrderedDict()
 
-    async def ask(self, process: Process, path: str, body: Mapping[str, object] | None = None) -> Begun:
-        """Let this process begin an operation.
+    async def ask(
+        self,
+        process: Process,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        passed_on: Mapping[str, str] = NO_HEADERS,
+    ) -> Begun:
+        """Let this process begin an operation. `passed_on`: headers of the request.
 
         Raises:
             ProblemError: it refuses, with its own reason; or it does not answer.
@@ -42,7 +48,7 @@ class Forwarder:
         try:
             async with (
                 asyncio.timeout(FORWARD_SECONDS),
-                asked(self._caller, process.url or "", "POST", f"{path}?scope=local", sent) as answer,
+                asked(self._caller, process.url or "", "POST", f"{path}?scope=local", sent, passed_on) as answer,
             ):
                 document = await whole(answer, ANSWER_BYTES_MAX)
         except TimeoutError:
@@ -80,13 +86,13 @@ class Forwarder:
             raise problems.owner_away(process, str(error)) from error
 
     async def ask_all(
-        self, wanted: Sequence[tuple[Process, Mapping[str, object]]], path: str
+        self, wanted: Sequence[tuple[Process, Mapping[str, object]]], path: str, passed_on: Mapping[str, str]
     ) -> tuple[list[Begun], list[problems.ProblemError]]:
         """Let each of these processes begin an operation, all at once."""
 
         async def one(process: Process, body: Mapping[str, object]) -> Begun | problems.ProblemError:
             try:
-                return await self.ask(process, path, body)
+                return await self.ask(process, path, body, passed_on)
             except problems.ProblemError as refused:
                 return refused
 

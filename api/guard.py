@@ -107,7 +107,7 @@ WITHOUT_TOKEN = ("/healthz", "/readyz", "/startupz")
 ROLE_HEADER = b"snapreplay-role"
 """Tells the page which buttons are of use."""
 
-_OF_AN_OPERATOR = re.compile(r"/trigger-snapshot|/api/v1/partitions/[^/]+/retry")
+_OF_AN_OPERATOR = re.compile(r"/trigger-snapshot|/api/v1/partitions/[^/]+/(retry|pause|resume)")
 
 
 def least_role(method: str, path: str) -> Role:

@@ -16,6 +16,7 @@ from snapreplay.service.control.protocol import (
     Command,
     Family,
     Look,
+    Once,
     Operation,
     Silent,
     StatusDocument,
@@ -79,7 +80,7 @@ class ServiceLink:
             raise Silent(ANSWER_SECONDS)
         return families
 
-    async def perform(self, command: Command) -> Operation:
+    async def perform(self, command: Command | Once) -> Operation:
         if len(self._awaited) >= COMMANDS_MAX:
             raise TooManyCommands(len(self._awaited))
         try:

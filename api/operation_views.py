@@ -13,7 +13,7 @@ from snapreplay.api.fleet_views import Age, Host, Process, ProcessId, Says
 from snapreplay.api.liveness import PeerState
 from snapreplay.service.control import protocol
 from snapreplay.service.control.protocol import OperationState
-from snapreplay.service.control.status import said
+from snapreplay.service.control.vocabulary import said
 
 OPERATIONS_MAX = 1000
 JOIN = "+"

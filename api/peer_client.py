@@ -13,6 +13,7 @@ import h11
 
 READ_BYTES = 64 * 1024
 Endpoint = tuple[str, int]
+NO_HEADERS: Mapping[str, str] = {}
 
 
 class NoAnswer(Exception):
@@ -50,9 +51,16 @@ class Answer(NamedTuple):
 
 @asynccontextmanager
 async def asked(
-    caller: Caller, url: str, method: str, target: str, body: bytes = b"", at: Endpoint | None = None
+    caller: Caller,
+    url: str,
+    method: str,
+    target: str,
+    body: bytes = b"",
+    passed_on: Mapping[str, str] = NO_HEADERS,
+    at: Endpoint | None = None,
 ) -> AsyncIterator[Answer]:
-    """Ask the process at `url`, on a connection of its own; `body` is JSON, `at` its address where that is known.
+    """Ask the process at `url`, on a connection of its own; `body` is JSON, `passed_on` are headers of who has asked
+    this one, `at` is its address where that is known.
 
     Raises:
         ConnectionsRefused, NotTrusted, NoAnswer: also while the body is read.
@@ -67,7 +75,7 @@ async def asked(
     try:
         parts = urlsplit(url)
         about = {"Content-Length": str(len(body)), "Content-Type": "application/json"} if body else {}
-        head = {"Host": parts.netloc, "Connection": "close", **about, **caller.headers()}
+        head = {"Host": parts.netloc, "Connection": "close", **about, **passed_on, **caller.headers()}
         request = h11.Request(method=method, target=parts.path.rstrip("/") + target, headers=list(head.items()))
         for each in (request, h11.Data(data=body), h11.EndOfMessage()):
             writer.write(connection.send(each) or b"")

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 
 from snapreplay.api.fleet_views import Process
 from snapreplay.errors import PartitionNotLive, UnknownPartition
-from snapreplay.service.control.protocol import Busy, NotFailed, Silent, TooManyCommands
+from snapreplay.service.control.protocol import Busy, KeyReused, NotFailed, Silent, TooManyCommands
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:snapreplay:problem:"
@@ -42,10 +42,13 @@ BUSY = ProblemKind("snapshot-running", 409, "A snapshot is already running")
 NOT_FAILED = ProblemKind("partition-not-failed", 409, "Partition not failed")
 RETRYING = ProblemKind("retry-running", 409, "A retry is already running")
 ADOPTING = ProblemKind("adoption-running", 409, "An adoption is already running")
+PAUSING = ProblemKind("pause-running", 409, "A pause is already asked for")
+RESUMING = ProblemKind("resume-running", 409, "A resume is already asked for")
 MALFORMED = ProblemKind("malformed-body", 400, "The body is not JSON")
 TOO_LARGE = ProblemKind("body-too-large", 413, "The body is too large")
 MEDIA = ProblemKind("media-type", 415, "The body is not declared as JSON")
 INVALID = ProblemKind("invalid-request", 422, "The request is not valid")
+KEY_REUSED = ProblemKind("key-reused", 422, "The key is of another request")
 TWO_LENGTHS = ProblemKind("two-lengths", 400, "Two lengths")
 MALFORMED_HEADER = ProblemKind("malformed-header", 400, "A header cannot be read")
 NO_TOKEN = ProblemKind("no-token", 401, "A token is needed")
@@ -62,7 +65,7 @@ PARTLY = ProblemKind("partly-begun", 409, "Not begun for all partitions")
 INTERNAL = ProblemKind("internal", 500, "Internal error")
 
 
-OF_A_POST = (ROLE, TWO_LENGTHS, MALFORMED_HEADER, FOREIGN_HOST, FOREIGN_ORIGIN, MEDIA, BUSY_LINE)
+OF_A_POST = (ROLE, TWO_LENGTHS, MALFORMED_HEADER, FOREIGN_HOST, FOREIGN_ORIGIN, MEDIA, BUSY_LINE, KEY_REUSED)
 """What every request that is to do something may be answered with."""
 
 
@@ -117,6 +120,7 @@ def install(app: FastAPI) -> None:
         PartitionNotLive,
         NotFailed,
         Busy,
+        KeyReused,
         Silent,
         TooManyCommands,
         RequestValidationError,
@@ -180,7 +184,7 @@ def passed_back(process: Process, status: int, document: bytes) -> ProblemError:
     )
 
 
-_PASSED_BACK = (404, 409)
+_PASSED_BACK = (404, 409, 422)
 
 
 class _Told(msgspec.Struct):
@@ -305,7 +309,7 @@ def _as_problem(request: Request, error: Exception) -> ProblemError:
                 partition=error.partition,
                 hint="GET /restore-status shows which process has it, and its phase",
             )
-        case NotFailed() | Busy() | Silent() | TooManyCommands():
+        case NotFailed() | Busy() | KeyReused() | Silent() | TooManyCommands():
             return _not_now(error)
         case RequestValidationError():
             return _invalid(request, error)
@@ -315,13 +319,15 @@ def _as_problem(request: Request, error: Exception) -> ProblemError:
             return ProblemError(INTERNAL, "the request failed; the log of the service has the reason")
 
 
-def _not_now(error: NotFailed | Busy | Silent | TooManyCommands) -> ProblemError:
+def _not_now(error: NotFailed | Busy | KeyReused | Silent | TooManyCommands) -> ProblemError:
     match error:
         case NotFailed():
             hint = "GET /restore-status shows its phase"
             return ProblemError(NOT_FAILED, error.message, partition=error.partition, hint=hint)
         case Busy():
             return _busy(error)
+        case KeyReused():
+            return ProblemError(KEY_REUSED, error.message, hint="a new request needs a new key, such as a random UUID")
         case Silent():
             return ProblemError(SILENT, error.message, headers={"Retry-After": "5"}, hint=error.hint)
         case TooManyCommands():
@@ -340,7 +346,13 @@ def _busy(error: Busy) -> ProblemError:
     )
 
 
-_BUSY_WITH = {"snapshot": (BUSY, "a snapshot"), "adopt": (ADOPTING, "an adoption"), "retry": (RETRYING, "a retry")}
+_BUSY_WITH = {
+    "snapshot": (BUSY, "a snapshot"),
+    "adopt": (ADOPTING, "an adoption"),
+    "retry": (RETRYING, "a retry"),
+    "pause": (PAUSING, "a pause"),
+    "resume": (RESUMING, "a resume"),
+}
 
 
 def _framework(error: HTTPException) -> ProblemError:

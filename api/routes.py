@@ -6,90 +6,60 @@ Handlers are `async` and only ask a `StatusSource`. Nothing here may block, beca
 
 from __future__ import annotations
 
-import re
 from operator import attrgetter
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 from pydantic import BeforeValidator, Field
 
-from snapreplay.api import problems, state_routes, views
-from snapreplay.api.answers import ApiContext, Here
-from snapreplay.api.fleet_routes import ROUTER, Covers
-from snapreplay.api.fleet_views import Covered, Scope, held
+from snapreplay.api import action_routes, problems, state_routes, views
+from snapreplay.api.action_routes import PartitionNumber, PathPartition, begun_here, missing, whole
+from snapreplay.api.answers import ApiContext, Here, Keyed
+from snapreplay.api.fleet_routes import ROUTER, Covers, covered_by
+from snapreplay.api.fleet_views import Scope, held
 from snapreplay.api.forwarding import Begun
 from snapreplay.api.operation_views import Operation, find, joined, operations
-from snapreplay.api.owners import elsewhere, find_partition, shares
+from snapreplay.api.owners import find_partition, shares
 from snapreplay.api.siblings import LIVENESS
-from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.metrics import DocumentCollector
-from snapreplay.service.control.protocol import (
-    UNREADY_SECONDS,
-    Adopt,
-    Check,
-    Command,
-    Retry,
-    ServiceFacts,
-    TriggerSnapshot,
-)
+from snapreplay.service.control.protocol import UNREADY_SECONDS, Check, ServiceFacts, SetLogLevel, TriggerSnapshot
 
 _partitions, _snapshots, _process = (
     APIRouter(tags=[tag], generate_unique_id_function=attrgetter("name"))
     for tag in ("partitions", "snapshots", "process")
 )
-ROUTERS = (_partitions, state_routes.ROUTER, _snapshots, ROUTER, _process)
+ROUTERS = (_partitions, action_routes.ROUTER, state_routes.ROUTER, _snapshots, ROUTER, _process)
 
 # ---- what is taken
 
-PARTITION_MAX = 2**31 - 1  # Kafka's partition numbers are int32
-OFFSET_MAX = 2**53 - 1
-"""JSON has no larger integer that every client reads exactly; no log is that long."""
-
 OPERATION_ID_MAX = 37 * 128
 """Of one that joins those of as many processes as are followed."""
-
-PartitionNumber = Annotated[
-    int, Field(ge=0, le=PARTITION_MAX, description="Number of a state partition.", examples=[0])
-]
-
-
-def _canonical(value: object) -> object:
-    # int() also takes "+1", "1_0", " 1" and "1.0": one partition has one URL.
-    if isinstance(value, str) and not re.fullmatch(r"0|[1-9][0-9]{0,9}", value):
-        raise ValueError("a partition is a number, such as 0")
-    return value
-
-
-PathPartition = Annotated[
-    PartitionNumber, BeforeValidator(_canonical), Path(description="Number of a state partition.")
-]
-
-
-def _whole(value: object) -> object:
-    # JSON has one kind of number: 2.0 is an integer there, and some clients send it.
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class SnapshotRequest(problems.Model):
     """The partitions to write a full snapshot of, and why."""
 
     partitions: Annotated[
-        list[Annotated[PartitionNumber, BeforeValidator(_whole)]] | None,
+        list[Annotated[PartitionNumber, BeforeValidator(whole)]] | None,
         Field(min_length=1, max_length=10_000, description="If left out: all live partitions."),
     ] = None
     reason: Annotated[str, Field(max_length=500, description="Kept with the operation and the snapshot.")] = ""
 
 
-class Proposal(problems.Model):
-    """A snapshot that a job has written into the snapshots topic."""
+class LogLevel(problems.Model):
+    """A logger of this process, and its level."""
 
-    manifest_offset: Annotated[
-        int, Field(ge=0, le=OFFSET_MAX, description="Of its manifest in the snapshots topic."), BeforeValidator(_whole)
-    ]
+    level: Annotated[Literal["debug", "info", "warning", "error", "default"], Field(description="Lowest logged level.")]
+    logger: Annotated[
+        str, Field(pattern=r"^\w[\w.]{0,99}$", description="A Python logger; libraries have their own.")
+    ] = "snapreplay"
 
 
-_PROPOSED = {"one": {"summary": "The offset that the job has printed", "value": {"manifest_offset": 1042}}}
+_LEVELS = {
+    "more": {"summary": "All that snapreplay says", "value": {"level": "debug"}},
+    "back": {"summary": "As the process was started", "value": {"level": "default"}},
+}
 _REQUESTS = {
     "all": {"summary": "All live partitions", "value": {}},
     "some": {"summary": "Two partitions, with a reason", "value": {"partitions": [0, 2], "reason": "before deploy 42"}},
@@ -103,6 +73,13 @@ async def restore_status(covered: Covers) -> Response:
     """Tell the running or last recovery of every partition: phase, snapshot, mode, progress, seconds per phase,
     proof. It also answers before any partition is assigned."""
     return views.answer(views.restore_status(covered))
+
+
+@_partitions.get("/api/v1/restore/plan", responses=views.answered(views.RestorePlans, problems.INVALID))
+async def restore_plan(covered: Covers) -> Response:
+    """Tell what a recovery of every partition would do now, before it is needed: the snapshot, what it would bring
+    forward, the seconds by measured rates, each fallback, and what is left of the inputs until retention breaks it."""
+    return views.answer(views.restore_plans(covered))
 
 
 @_partitions.get("/api/v1/partitions", responses=views.answered(views.Partitions, problems.INVALID))
@@ -122,90 +99,8 @@ async def get_partition(here: Here, covered: Covers, partition: PathPartition) -
     """Describe one partition."""
     found = find_partition(covered, partition)
     if found is None:
-        raise _missing(here, partition)
+        raise missing(here, partition)
     return views.answer(views.partition(found, here.now()))
-
-
-async def _begun(here: ApiContext, covered: Covered, command: Command) -> Begun:
-    """Let this process begin, and tell the others at once: they may be asked what became of it."""
-    operation = await here.source.perform(command)
-    await here.source.look()
-    here.events.tell(at_once=True)
-    return covered.says[0].process, operation
-
-
-@_partitions.post(
-    "/api/v1/partitions/{partition}/retry",
-    status_code=202,
-    summary="Let a failed partition recover again",
-    responses=views.begun(
-        problems.UNKNOWN_PARTITION,
-        problems.NOT_HERE,
-        problems.NOT_FAILED,
-        problems.RETRYING,
-        problems.INVALID,
-        problems.NOT_REACHED,
-        problems.OWNER_AWAY,
-    ),
-)
-async def retry_partition(here: Here, covered: Covers, partition: PathPartition) -> Response:
-    """Let a failed partition recover again, after the cause was repaired or accepted. The topics are checked again,
-    then the partition recovers from the fence on; the other partitions of its process continue. The operation
-    succeeds when the partition is live and has committed a batch, or found nothing to commit for a second; it fails
-    when the partition fails again."""
-    if (owner := elsewhere(covered, partition)) is not None:
-        return views.accepted(joined([await here.forwarder.ask(owner, f"/api/v1/partitions/{partition}/retry")]))
-    try:
-        return views.accepted(joined([await _begun(here, covered, Retry(partition))]))
-    except (UnknownPartition, PartitionNotLive):
-        raise _missing(here, partition) from None
-
-
-@_partitions.post(
-    "/api/v1/partitions/{partition}/adopt",
-    status_code=202,
-    summary="Point to a snapshot that a job proposes",
-    responses=views.begun(
-        problems.MALFORMED,
-        problems.UNKNOWN_PARTITION,
-        problems.NOT_OWNED,
-        problems.ADOPTING,
-        problems.TOO_LARGE,
-        problems.INVALID,
-        problems.NOT_REACHED,
-        problems.OWNER_AWAY,
-    ),
-)
-async def adopt_snapshot(
-    here: Here,
-    covered: Covers,
-    partition: PathPartition,
-    proposal: Annotated[Proposal, Body(openapi_examples=_PROPOSED)],
-) -> Response:
-    """Let the owner judge the snapshot whose manifest lies at this offset: it reads the manifest, the increment of
-    its batch and every chunk, and hashes every entry. Processing continues meanwhile. The operation succeeds when
-    an increment points to the snapshot. It fails with the reason if the proposal is rejected, and nothing else
-    happens."""
-    if here.status.facts.partition_count is None:
-        raise problems.not_reached()
-    if (owner := elsewhere(covered, partition)) is not None:
-        path = f"/api/v1/partitions/{partition}/adopt"
-        return views.accepted(joined([await here.forwarder.ask(owner, path, proposal.model_dump())]))
-    return views.accepted(joined([await _begun(here, covered, Adopt(partition, proposal.manifest_offset))]))
-
-
-def _missing(here: ApiContext, partition: int) -> problems.ProblemError:
-    count = here.status.facts.partition_count
-    if count is None:
-        return problems.not_reached()
-    if partition >= count:
-        return problems.unknown_partition(partition, count)
-    return problems.ProblemError(
-        problems.NOT_HERE,
-        f"partition {partition} exists (there are {count}), but this process does not own it",
-        partition=partition,
-        partition_count=count,
-    )
 
 
 # ---- snapshots
@@ -215,6 +110,7 @@ def _missing(here: ApiContext, partition: int) -> problems.ProblemError:
     "/trigger-snapshot",
     status_code=202,
     summary="Write full snapshots now",
+    dependencies=[Keyed],
     responses=views.begun(
         problems.MALFORMED,
         problems.UNKNOWN_PARTITION,
@@ -238,9 +134,9 @@ async def trigger_snapshot(
     here_too, others = shares(covered, wanted.partitions)
     begun: list[Begun] = []
     if here_too is None or here_too:
-        begun.append(await _begun(here, covered, TriggerSnapshot(here_too, wanted.reason)))
+        begun.append(await begun_here(here, covered, TriggerSnapshot(here_too, wanted.reason)))
     bodies = [(who, {"partitions": numbers, "reason": wanted.reason}) for who, numbers in others]
-    more, refused = await here.forwarder.ask_all(bodies, "/trigger-snapshot")
+    more, refused = await here.forwarder.ask_all(bodies, "/trigger-snapshot", here.passed_on)
     begun += more
     if refused and begun:
         raise problems.partly(joined(begun).id, refused)
@@ -340,6 +236,26 @@ async def startup(here: Here, scope: Probed = None) -> Response:
 async def get_facts(here: Here) -> Response:
     """Name app, versions, instance and cluster."""
     return views.answer(here.status.facts)
+
+
+@_process.get("/api/v1/config", responses=views.answered(views.Config, problems.INVALID))
+async def get_config(covered: Covers) -> Response:
+    """List the settings as they are used, with where each was given. Secrets are masked."""
+    return views.answer(views.config(covered))
+
+
+@_process.post(
+    "/api/v1/log-level",
+    status_code=202,
+    summary="Log more or less from now on",
+    dependencies=[Keyed],
+    responses=views.begun(problems.MALFORMED, problems.TOO_LARGE, problems.INVALID),
+)
+async def set_log_level(here: Here, request: Annotated[LogLevel, Body(openapi_examples=_LEVELS)]) -> Response:
+    """Set the lowest level that this process logs, until it ends. The operation has succeeded at once; it is listed as
+    any other."""
+    local = covered_by(here, Scope.LOCAL)
+    return views.accepted(joined([await begun_here(here, local, SetLogLevel(request.logger, request.level))]))
 
 
 @_process.get(

@@ -10,7 +10,7 @@ import msgspec
 
 from snapreplay.api.json_values import shown_value
 from snapreplay.service.control.state_reads import NotRead, PartRead, ReadAt
-from snapreplay.service.control.status import Count, said
+from snapreplay.service.control.vocabulary import Count, said
 
 PATH = "/api/v1/state/"
 Key = Annotated[

@@ -25,20 +25,11 @@ from snapreplay.api.fleet_views import (
     origin,
 )
 from snapreplay.api.operation_views import Operation
+from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.control.protocol import Check, ServiceFacts
-from snapreplay.service.control.status import (
-    LONG_AGO,
-    Count,
-    PartitionError,
-    PartitionStatus,
-    Percent,
-    Recovery,
-    Seconds,
-    SnapshotStatus,
-    StandbyStatus,
-    one_of,
-    said,
-)
+from snapreplay.service.control.restore_plan import RestorePlan
+from snapreplay.service.control.status import PartitionError, PartitionStatus, Recovery, SnapshotStatus, StandbyStatus
+from snapreplay.service.control.vocabulary import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
 from snapreplay.service.core.phase import Phase
 
 JSON = "application/json"
@@ -63,6 +54,8 @@ class Restore(Recovery, frozen=True, kw_only=True):
         ),
     ]
     ownership_doubt: Annotated[str, said("Why another process may own this live partition by now; empty: no doubt.")]
+    paused_since: Annotated[Time | None, said("Nothing is processed since then; null: it is not paused.")]
+    paused_reason: str
     error: PartitionError | None
 
 
@@ -135,6 +128,42 @@ class Partitions(msgspec.Struct, frozen=True):
     items: tuple[Partition, ...]
 
 
+class PartitionPlan(msgspec.Struct, frozen=True):
+    """The restore plan of a partition, and whether it could be restored at all."""
+
+    partition: Count
+    process_id: ProcessId
+    host: Host
+    process_state: ProcessState
+    age_seconds: Age
+    phase: Phase | None
+    recoverable: bool | None
+    unrecoverable_reason: str
+    plan: Annotated[RestorePlan | None, said("Null: it is not live, or for less than a minute.")]
+
+
+class RestorePlans(msgspec.Struct, frozen=True):
+    """The restore plans of the partitions of this process or of the app, by number."""
+
+    items: tuple[PartitionPlan, ...]
+
+
+class ProcessConfig(msgspec.Struct, frozen=True):
+    """The settings that a process uses, by name."""
+
+    process_id: ProcessId
+    host: Host
+    process_state: ProcessState
+    age_seconds: Age
+    settings: tuple[SettingShown, ...]
+
+
+class Config(msgspec.Struct, frozen=True):
+    """The settings of this process or of all, the one that answers first."""
+
+    items: tuple[ProcessConfig, ...]
+
+
 class Snapshot(SnapshotStatus, frozen=True, kw_only=True):
     """A full snapshot. It exists when its state is `pointed`."""
 
@@ -170,7 +199,7 @@ class Processes(msgspec.Struct, frozen=True):
 
 
 SHOWN = (
-    *(ServiceFacts, RestoreStatus, Processes, Partitions, Snapshots, Operations, Probe),
+    *(ServiceFacts, RestoreStatus, RestorePlans, Config, Processes, Partitions, Snapshots, Operations, Probe),
     *(state_views.StateValues, state_views.StateEntries),
 )
 """Every answer is one of these, or part of one."""
@@ -217,6 +246,8 @@ def _restore(found: Held) -> Restore:
         percent=status.restored_percent if status else None,
         ownership_doubt=status.ownership_doubt if status else "",
         proof=status.proof if status else None,
+        paused_since=status.paused_since if status else None,
+        paused_reason=status.paused_reason if status else "",
         error=status.error if status else None,
     )
 
@@ -234,6 +265,29 @@ def partition(found: Held, now: datetime) -> Partition:
         unaudited_batches=status.unaudited_batches,
         stream_time_lag_seconds=None if stream_time_ms is None else now.timestamp() - stream_time_ms / 1000,
         progress_age_seconds=None if status.updated_at == LONG_AGO else age_seconds,
+    )
+
+
+def config(covered: Covered) -> Config:
+    """Return the settings of each process that has said something."""
+    told = [(who, document) for who, document in covered.says if document is not None]
+    return Config(tuple(ProcessConfig(**origin(who), settings=document.settings) for who, document in told))
+
+
+def restore_plans(covered: Covered) -> RestorePlans:
+    """Return the plan of each partition."""
+    return RestorePlans(
+        tuple(
+            PartitionPlan(
+                partition=each.partition,
+                **origin(each.process),
+                phase=each.status.phase if each.status else None,
+                recoverable=each.status.recoverable if each.status else None,
+                unrecoverable_reason=each.status.unrecoverable_reason if each.status else "",
+                plan=each.status.restore_plan if each.status else None,
+            )
+            for each in held(covered)
+        )
     )
 
 

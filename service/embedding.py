@@ -30,6 +30,7 @@ from snapreplay.service.ports import Cluster, TopicPartition
 from snapreplay.service.service_control import ServiceControl
 from snapreplay.service.state_reads import find_readable
 from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.format.records import NO_REASON
 from snapreplay.state.view import Position, View, view_of
 
 log = logging.getLogger("snapreplay")
@@ -166,10 +167,10 @@ class Readiness:
         reasons, hint = self._reasons()
         return NotLive(f"{why} (partitions: {'; '.join([states or 'none assigned', *reasons])})", hint=hint)
 
-    def not_caught_up(self, seconds: float | None, missing: list[str]) -> NotCaughtUp:
+    def not_caught_up(self, seconds: float | None, missing: Mapping[int, str]) -> NotCaughtUp:
         """Make the error with what is `missing`, the first error, and what the whole process waits for."""
         reasons, hint = self._reasons()
-        told = [*(missing or ["no partition is assigned"]), *reasons]
+        told = [*(missing.values() or ["no partition is assigned"]), *reasons]
         return NotCaughtUp(f"not caught up after {seconds} s: {'; '.join(told)}", hint=hint)
 
     def _reasons(self) -> tuple[list[str], str]:
@@ -197,26 +198,42 @@ class CatchingUp:
         self._ends: dict[int, dict[str, int]] = {}
 
     async def wait(self) -> None:
-        """Wait until every partition that is ours by then is LIVE and has committed what was there."""
+        """Wait until every partition that is ours by then is LIVE and has committed what was there.
+
+        Raises:
+            NotCaughtUp: one that is behind is paused, so that time alone does not help.
+        """
         while True:
             await self._ask_for_ends()
             self._raise_hopeless()  # a stopped service has no partition, so it would miss nothing
-            if not self.missing():
+            if not (missing := self.missing()):
                 return
+            self._raise_paused(missing)
             await asyncio.sleep(LOOK_SECONDS)
 
-    def missing(self) -> list[str]:
+    def missing(self) -> dict[int, str]:
         """Describe each partition that is not caught up in one phrase."""
-        found = []
+        found = {}
         for number, runner in sorted(self._runners().items()):
             reached, ends = runner.reached, self._ends.get(number)
             if reached is None or ends is None:
-                found.append(f"partition {number} is {runner.phase.value}")
+                found[number] = f"partition {number} is {runner.phase.value}"
                 continue
             behind = [name for name, end in ends.items() if reached.get(name, -1) < end]
             if behind:
-                found.append(f"partition {number}: {_listed(behind, reached, ends)}")
+                found[number] = f"partition {number}: {_listed(behind, reached, ends)}"
         return found
+
+    def _raise_paused(self, missing: Mapping[int, str]) -> None:
+        runners = self._runners()
+        paused = {number: it for number in missing if (it := runners[number].paused) is not None}
+        if paused:
+            said = (f"{missing[number]}, and it is paused: {it.reason or NO_REASON}" for number, it in paused.items())
+            chosen = "".join(f" --partition {number}" for number in paused)
+            raise NotCaughtUp(
+                f"not caught up, and will not be: {'; '.join(said)}",
+                hint=f"`snapreplay resume{chosen} --wait`, then wait again",
+            )
 
     async def _ask_for_ends(self) -> None:
         new = {number: runner.inputs for number, runner in self._runners().items() if number not in self._ends}

@@ -90,7 +90,7 @@ class Service(Generic[S]):
         self._bringing_up: asyncio.Task[None] | None = None
         self._waits_for_start = False
         self._pulse = Pulse()
-        self._control = ServiceControl(app, self._identity, self._board, self._pulse)
+        self._control = ServiceControl(app, self._identity, self._board, self._pulse, self.settings)
         self._views = Views(lambda: self._control.facts().partition_count)
         self._readiness = Readiness(self._control, self._board, self._views.check_open)
         self._failures = FailureNews()
@@ -220,7 +220,7 @@ class Service(Generic[S]):
         Raises:
             UsageError, StopError, AccessError: refused at start.
             NotLive: a partition FAILED.
-            NotCaughtUp: the time is over; names what is missing.
+            NotCaughtUp: the time is over, or a partition that is behind is paused; names what is missing.
             ServiceClosed: not started yet, or stopped, also while this waits.
         """
         catching_up = CatchingUp(self._cluster, lambda: self._runners, self._readiness.raise_hopeless)

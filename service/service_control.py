@@ -15,7 +15,9 @@ from typing import Any
 import snapreplay
 from snapreplay.app.app import App
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
-from snapreplay.service.clock import boot_seconds, time_of
+from snapreplay.service.clock import boot_seconds, time_of, wall_ms
+from snapreplay.service.config.effective import effective
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.protocol import (
     UNREADY_SECONDS,
@@ -23,11 +25,14 @@ from snapreplay.service.control.protocol import (
     Check,
     Command,
     NotFailed,
+    Once,
     OnDone,
     Operation,
     OperationState,
     Retry,
     ServiceFacts,
+    SetLogLevel,
+    SetPaused,
     StatusDocument,
     TriggerSnapshot,
 )
@@ -41,6 +46,7 @@ from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.state_reads import StateReads
 from snapreplay.service.supervisor import Supervisor
+from snapreplay.snapshots.format.records import Paused
 
 log = logging.getLogger("snapreplay")
 
@@ -65,8 +71,9 @@ def _if_live(ask: Callable[[PartitionRunner, OnDone], bool]) -> _Act:
 class ServiceControl:
     """The control of a service, thread-safe. The service tells it what happens; HTTP asks it."""
 
-    def __init__(self, app: App[Any], identity: Identity, board: StatusBoard, pulse: Pulse) -> None:
+    def __init__(self, app: App[Any], identity: Identity, board: StatusBoard, pulse: Pulse, settings: Settings) -> None:
         """Take `pulse`: of the runners' loop."""
+        self._settings = effective(settings)
         self._app = app
         self._identity = identity
         self._board = board
@@ -98,10 +105,20 @@ class ServiceControl:
             live_checks=tuple(self.live_checks()),
             ready_checks=tuple(self.ready_checks()),
             made_at=boot_seconds(),
+            settings=self._settings,
             peers=self._peers(),
         )
 
-    def perform(self, command: Command) -> Operation:
+    def perform(self, command: Command | Once) -> Operation:
+        if not isinstance(command, Once):
+            return self._perform(command)
+        begun = self._operations.begun_by(command)
+        if begun is None:
+            begun = self._perform(command.command)
+            self._operations.remember(command, begun)
+        return begun
+
+    def _perform(self, command: Command) -> Operation:
         match command:
             case TriggerSnapshot(partitions, reason):
                 return self.trigger_snapshot(partitions, reason)
@@ -109,6 +126,12 @@ class ServiceControl:
                 return self.adopt(partition, manifest_offset)
             case Retry(partition):
                 return self.retry(partition)
+            case SetPaused(partition, paused, reason):
+                return self.set_paused(partition, reason, paused=paused)
+            case SetLogLevel(logger, level):
+                log.warning("logger %s: level %s from now on, as asked over HTTP", logger, level)
+                logging.getLogger(logger).setLevel(logging.NOTSET if level == "default" else level.upper())
+                return self._operations.create("log-level", f"{logger}: {level}", ())
 
     def read(self, read: StateRead) -> StateAnswer:
         view, supervisor = self._view, self._supervisor
@@ -161,6 +184,11 @@ class ServiceControl:
             raise NotFailed(partition, status.phase.value)
         # While another process has our name, this one would claim what is the other's.
         return self._begun("retry", "", [partition], self._retry, refused=self._standing_aside())
+
+    def set_paused(self, partition: int, reason: str, *, paused: bool) -> Operation:
+        wanted, pause = self._wanted([partition]), Paused(wall_ms(), reason) if paused else None
+        ask = _if_live(lambda runner, done: runner.request_pause(pause, done))
+        return self._begun("pause" if paused else "resume", reason, wanted, ask)
 
     def operation(self, operation_id: str) -> Operation | None:
         return self._operations.get(operation_id)

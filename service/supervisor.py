@@ -27,6 +27,7 @@ from snapreplay.service.ports import Cluster, ConsumerGroup, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.service.runtime.pulse import Pulse
+from snapreplay.service.runtime.rates import MeasuredRates
 from snapreplay.service.runtime.tasks import watched
 from snapreplay.service.runtime.turns import StartTurns
 from snapreplay.service.runtime.witnesses import Witnesses
@@ -66,7 +67,7 @@ class Supervisor:
         """Of the runners' loop: tells them about standstills; to be set before the first assignment."""
         self._restores = asyncio.Semaphore(settings.restore.concurrency)
         self._copies = asyncio.Semaphore(1)  # a takeover does not wait for copies that are loaded
-        self._witnesses, self._turns = Witnesses(), StartTurns()
+        self._witnesses, self._turns, self._rates = Witnesses(), StartTurns(), MeasuredRates()
         self._increments = names.increments_topic(app.app_id)
         self._committer = cluster.offset_committer(names.witness_group(app.app_id))
         self._runners: dict[int, PartitionRunner] = {}
@@ -234,6 +235,7 @@ class Supervisor:
             self._witnesses,
             self._turns,
             lambda: len(self._runners),
+            self._rates,
         )
 
     def _copying(self, number: int) -> Context:

@@ -45,6 +45,9 @@ class Client:
     def restore_status(self) -> Json:
         return self._ask("GET", "/restore-status", "partitions")
 
+    def restore_plan(self) -> Json:
+        return self._ask("GET", "/api/v1/restore/plan", "items")
+
     def trigger_snapshot(self, partitions: list[int] | None, reason: str) -> Json:
         """Ask for snapshots; `partitions` None: all live ones."""
         wanted: Json = {"reason": reason} | ({"partitions": partitions} if partitions else {})
@@ -56,6 +59,18 @@ class Client:
 
     def retry(self, partition: int) -> Json:
         return self._ask("POST", f"/api/v1/partitions/{partition}/retry", "parts")
+
+    def pause(self, partition: int, reason: str) -> Json:
+        return self._ask("POST", f"/api/v1/partitions/{partition}/pause", "parts", body={"reason": reason})
+
+    def resume(self, partition: int) -> Json:
+        return self._ask("POST", f"/api/v1/partitions/{partition}/resume", "parts")
+
+    def config(self) -> Json:
+        return self._ask("GET", "/api/v1/config?scope=local", "items")
+
+    def set_log_level(self, level: str, logger: str) -> Json:
+        return self._ask("POST", "/api/v1/log-level", "parts", body={"level": level, "logger": logger})
 
     def operation(self, operation_id: str) -> Json:
         return self._ask("GET", f"/api/v1/operations/{operation_id}", "parts")

@@ -1,8 +1,9 @@
-"""Commands that ask a running service: restore-status, trigger-snapshot, adopt, retry, health."""
+"""Commands that ask a running service: what it does, what is planned, its settings; and let it do something."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +24,9 @@ LivePartitions = Annotated[
 ]
 FailedPartitions = Annotated[
     list[int] | None, typer.Option("--partition", "-p", min=0, help="State partition; repeatable. Default: all failed.")
+]
+PausedPartitions = Annotated[
+    list[int] | None, typer.Option("--partition", "-p", min=0, help="State partition; repeatable. Default: all paused.")
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the operation has ended.")]
 
@@ -72,6 +76,46 @@ def restore_status(
     raise typer.Exit(restore_view.exit_code(status))
 
 
+def plan(*, client: Running, output: Output = Format.TABLE) -> None:
+    """Show what a recovery of each partition would do now, and how long it would take.
+
+    Exit code 0: each could be restored; 1: one could not; 5: not all were looked at yet."""
+    from snapreplay.api.cli import plan_view
+
+    with client:
+        plans = client.restore_plan()
+    if output is Format.JSON:
+        print_json(plans)
+    else:
+        plan_view.print_plans(plans)
+    raise typer.Exit(plan_view.exit_code(plans))
+
+
+def config(*, client: Running, output: Output = Format.TABLE) -> None:
+    """Show the settings that a running process uses, and where each was given. Secrets are masked."""
+    from snapreplay.api.cli.output import console, table
+
+    with client:
+        answer = client.config()
+    if output is Format.JSON:
+        print_json(answer)
+        return
+    columns = ("name", "value", "origin")
+    rows = [[str(each[name]) for name in columns] for each in answer["items"][0]["settings"]]
+    console().print(table(columns, rows))
+
+
+def log_level(
+    level: Annotated[str, typer.Argument(help="debug, info, warning, error, or default: as it was started.")],
+    *,
+    logger: Annotated[str, typer.Option("--logger", help="A Python logger.")] = "snapreplay",
+    client: Running,
+) -> None:
+    """Let a running process log more or less, until it ends."""
+    with client:
+        client.set_log_level(level, logger)
+
+
 def trigger_snapshot(
     *,
     partition: LivePartitions = None,
@@ -116,10 +160,37 @@ def retry(
 ) -> None:
     """Let failed partitions recover again, after the cause was repaired or accepted."""
     with client:
-        numbers = sorted(set(partition)) if partition else _failed(client)
-        operations, refused = _retried(client, numbers)
-        if wait:
-            operations = [_ended(client, operation) for operation in operations]
+        _follow_all(client, partition or _failed(client), client.retry, wait, output)
+
+
+def pause(
+    *,
+    partition: Annotated[list[int], typer.Option("--partition", "-p", min=0, help="State partition; repeatable.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; shown for as long as it is paused.")] = "",
+    wait: Wait = False,
+    client: Running,
+    output: Output = Format.TABLE,
+) -> None:
+    """Process nothing more of these partitions until `resume`, whatever is restarted meanwhile.
+
+    They stay live, and can be read. The batch under way is committed."""
+    with client:
+        _follow_all(client, partition, lambda number: client.pause(number, reason), wait, output)
+
+
+def resume(
+    *, partition: PausedPartitions = None, wait: Wait = False, client: Running, output: Output = Format.TABLE
+) -> None:
+    """Process paused partitions again, from the next record on."""
+    with client:
+        _follow_all(client, partition or _paused(client), client.resume, wait, output)
+
+
+def _follow_all(client: Client, numbers: list[int], ask: Callable[[int], Json], wait: bool, output: Format) -> None:
+    """Ask for one operation of each partition, and print them as `_follow` does."""
+    operations, refused = _begun(sorted(set(numbers)), ask)
+    if wait:
+        operations = [_ended(client, operation) for operation in operations]
     if output is Format.JSON:
         print_json({"items": operations})
     else:
@@ -130,13 +201,13 @@ def retry(
         raise typer.Exit(ExitCode.FINDINGS)
 
 
-def _retried(client: Client, numbers: list[int]) -> tuple[list[Json], list[OperationRefused]]:
-    """Retry each; a refused retry does not hide those that have begun. If it is the only one it is raised, for its
+def _begun(numbers: list[int], ask: Callable[[int], Json]) -> tuple[list[Json], list[OperationRefused]]:
+    """Ask for each; a refusal does not hide those that have begun. If it is the only one it is raised, for its
     exit code."""
     operations, refused = [], []
     for number in numbers:
         try:
-            operations.append(client.retry(number))
+            operations.append(ask(number))
         except OperationRefused as error:
             if len(numbers) == 1:
                 raise
@@ -154,6 +225,18 @@ def _failed(client: Client) -> list[int]:
             code=ExitCode.FINDINGS,
         )
     return failed
+
+
+def _paused(client: Client) -> list[int]:
+    partitions = client.restore_status()["partitions"]
+    paused = [each["partition"] for each in partitions if each["paused_since"]]
+    if not paused:
+        raise OperationRefused(
+            f"no partition is paused, as the process at {client.url} knows",
+            hint="`snapreplay restore-status` shows which are",
+            code=ExitCode.FINDINGS,
+        )
+    return paused
 
 
 def _print_parts(parts: list[Json], *more: str) -> None:

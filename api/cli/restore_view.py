@@ -120,7 +120,7 @@ def _row(partition: Json) -> list[object]:
     progress = partition["progress"] or {}
     return [
         partition["partition"],
-        partition["phase"] or "unknown",
+        (partition["phase"] or "unknown") + (", paused" if partition.get("paused_since") else ""),
         percent(partition),
         amount(partition),
         _rate(progress),
@@ -179,6 +179,9 @@ def troubles(partition: Json) -> list[str]:
         lines += [hint] if (hint := hint_line(partition)) else []
     if waiting_for := partition["waiting_for"]:
         lines.append(f"{name}: {waiting_for}")
+    if since := partition.get("paused_since"):
+        why = partition["paused_reason"] or "no reason was given"
+        lines.append(f"{name}: paused since {since[:19].replace('T', ' ')} UTC: {why}")
     if doubt := partition["ownership_doubt"]:
         lines.append(f"{name}: {doubt}")
     return lines

@@ -14,7 +14,19 @@ from snapreplay.api.cli.exits import Judging, code_of, hint_of
 from snapreplay.api.cli.options import as_typed
 from snapreplay.api.cli.output import print_error
 from snapreplay.api.cli.record_commands import feed, redrive, tail
-from snapreplay.api.cli.remote_commands import ZeroOrOne, adopt, health, restore_status, retry, trigger_snapshot
+from snapreplay.api.cli.remote_commands import (
+    ZeroOrOne,
+    adopt,
+    config,
+    health,
+    log_level,
+    pause,
+    plan,
+    restore_status,
+    resume,
+    retry,
+    trigger_snapshot,
+)
 from snapreplay.api.cli.repair_commands import accept, doctor, inputs, patch
 from snapreplay.api.cli.service_commands import ensure, init, run
 from snapreplay.api.cli.spark_commands import audit, compact, draft_upgrade
@@ -65,7 +77,8 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Develop an app": (new, dev, feed, tail),
     "Run an app on a cluster": (init, run),
     "Operate a running app": (
-        *(restore_status, get, scan, trigger_snapshot, adopt, retry, health, inputs, accept, patch, redrive, doctor),
+        *(restore_status, plan, get, scan, trigger_snapshot, adopt, retry, pause, resume, health),
+        *(config, log_level, inputs, accept, patch, redrive, doctor),
     ),
     "Prove and compact with Spark": (audit, compact, draft_upgrade),
     "Other": (version,),

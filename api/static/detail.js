@@ -49,6 +49,7 @@ function buttons(each, acts) {
   const isLive = each.phase === "live";
   return html`<div class="wide buttons">
     ${each.phase === "failed" ? html`<button type="button" class="act" title=${acts.whyOff("operator")} ?disabled=${acts.isOff("operator")} @click=${() => acts.retry([each.partition])}>Retry …</button>` : nothing}
+    <button type="button" title=${acts.whyOff("operator")} ?disabled=${!isLive || acts.isOff("operator")} @click=${() => (each.paused_since ? acts.resume : acts.pause)(each.partition)}>${each.paused_since ? "Resume …" : "Pause …"}</button>
     <button type="button" title=${acts.whyOff("operator")} ?disabled=${!isLive || acts.isOff("operator")} @click=${() => acts.snapshot(each.partition)}>Write a snapshot …</button>
     <button type="button" title=${acts.whyOff("admin")} ?disabled=${!isLive || acts.isOff("admin")} @click=${() => acts.adopt(each.partition)}>Adopt a proposed snapshot …</button></div>`;
 }

@@ -10,7 +10,7 @@ export function confirmation(asked, confirm, cancel) {
     confirm({ reason: given.get("reason") ?? "", offset: Number(given.get("offset")) });
   };
   return html`<form class="ask" aria-labelledby="ask-title" @submit=${submit}><h2 id="ask-title">${asked.title}</h2><p>${asked.text}</p>
-    ${asked.reason ? html`<p><label for="reason">Why (kept with the snapshot; may be empty)</label><input id="reason" name="reason" maxlength="500" autocomplete="off"></p>` : nothing}
+    ${asked.reason ? html`<p><label for="reason">Why (kept with it; may be empty)</label><input id="reason" name="reason" maxlength="500" autocomplete="off"></p>` : nothing}
     ${asked.offset ? html`<p><label for="offset">Offset of its manifest in the snapshots topic, which the job has printed</label><input id="offset" name="offset" type="number" min="0" step="1" required></p>` : nothing}
     ${asked.error ? html`<div class="message" role="alert"><p>Refused: ${asked.error.message}</p>${asked.error.hint ? html`<p>${instructions(asked.error.hint)}</p>` : nothing}</div>` : nothing}
     <p class="buttons"><button type="button" @click=${cancel}>Cancel</button> <button class="act" ?disabled=${asked.isBusy}>${asked.label}</button></p></form>`;

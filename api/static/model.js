@@ -20,7 +20,7 @@ export const LEVELS = { good: "good", busy: "being restored", warn: "attention",
 
 export function levelOf(partition) {
   if (partition.phase === "live") {
-    const doubtful = partition.recoverable === false || partition.ownership_doubt;
+    const doubtful = partition.recoverable === false || partition.ownership_doubt || partition.paused_since;
     return doubtful || partition.blocked_by_open_transaction.length ? "warn" : "good";
   }
   return ON_THE_WAY.includes(partition.phase) ? "busy" : "bad";
@@ -88,6 +88,7 @@ function problems(all, nowMs) {
     ...underWay(all, nowMs),
     ...atRisk(all),
     ...blocked(all),
+    ...pauses(all),
     ...checks(all, nowMs),
   ];
 }
@@ -247,6 +248,16 @@ function blocked({ partitions }) {
       todo: "Nothing. It is decided by itself.",
     }] : []),
   ];
+}
+
+function pauses({ partitions }) {
+  return partitions.filter((each) => each.phase === "live" && each.paused_since).map((each) => ({
+    key: `paused ${each.partition}`, level: "warn", partitions: [each.partition], where: `${each.owner} on ${each.host}`,
+    what: `Partition ${each.partition} is paused`, message: each.paused_reason || "No reason was given.",
+    since: each.paused_since, until: "Somebody resumes it, here or by the command. A restart does not.",
+    lost: { level: "good", text: "No. The records wait in the inputs, as long as their retention lasts." },
+    todo: `\`snapreplay resume --partition ${each.partition}\``, retry: [],
+  }));
 }
 
 // What the process says of itself, where no partition says it already. The first of these explains those behind it.

@@ -95,6 +95,15 @@ const acts = {
     text: "It recovers again from Kafka, from the fence on, and goes on with the next record. If the cause is still there, it fails again in the same way, and nothing else happens.",
     go: async () => { for (const each of numbers) await doing(`Retry of partition ${each}`, () => act(`api/v1/partitions/${each}/retry`)); },
   }),
+  pause: (partition) => ask({
+    title: `Pause partition ${partition}?`, label: "Pause", reason: true,
+    text: "The batch under way is committed, then nothing more of it is processed until it is resumed, whatever is restarted meanwhile. It stays live and can be read.",
+    go: ({ reason }) => doing(`Pause of partition ${partition}`, () => act(`api/v1/partitions/${partition}/pause`, { reason })),
+  }),
+  resume: (partition) => ask({
+    title: `Resume partition ${partition}?`, label: "Resume", text: "It goes on with the next record.",
+    go: () => doing(`Resume of partition ${partition}`, () => act(`api/v1/partitions/${partition}/resume`)),
+  }),
   adopt: (partition) => ask({
     title: `Adopt a proposed snapshot of partition ${partition}?`, label: "Adopt", offset: true,
     text: "The owner reads the snapshot that a job has written, and hashes every entry. It points to it if it is the state of its batch, and rejects it otherwise. Processing goes on meanwhile.",

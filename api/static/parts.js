@@ -36,7 +36,10 @@ export function table(label, heads, rows, empty) {
 }
 
 // What a process that does not answer said last is no knowledge.
-export const phaseOf = ({ level, phase }) => (level !== "unknown" ? phase : phase ? `was ${phase}` : "not known");
+export function phaseOf({ level, phase, paused_since: paused }) {
+  const word = phase === "live" && paused ? "paused" : phase;
+  return level !== "unknown" ? word : word ? `was ${word}` : "not known";
+}
 
 export const bar = (percent, label) =>
   html`<progress max="100" .value=${percent} aria-label=${label}>${Math.round(percent)} %</progress>`;

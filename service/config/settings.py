@@ -81,6 +81,12 @@ class Settings(Table):
         return broken_relations(self)
 
     @property
+    def origins(self) -> Mapping[str, str]:
+        """The places where settings were given, by dotted name; empty if a program has made them itself."""
+        found: Mapping[str, str] = self.__dict__.get("origins", {})
+        return found
+
+    @property
     def request_timeout_ms(self) -> int:
         """Timeout of one request to a broker (ms)."""
         return int(self.kafka.get("request.timeout.ms", REQUEST_TIMEOUT_MS))
@@ -183,15 +189,17 @@ def load_settings(
     from_environment = environment_tree(variables)
     given = {name: value for name, value in (cli_overrides or {}).items() if value is not None}
     options = unfold(given)
+    origins = {
+        **dict.fromkeys(names_in(from_file), f"in {config_file or DEFAULT_FILE}"),
+        **{name: f"{given} in the environment" for name, given in environment_names(variables).items()},
+        **dict.fromkeys(names_in(options), "by an option or the program"),
+    }
     try:
-        return Settings(**merged(options, from_environment, from_file))
+        settings = Settings(**merged(options, from_environment, from_file))
     except UsageError as error:
-        origins = {
-            **dict.fromkeys(names_in(from_file), f"in {config_file or DEFAULT_FILE}"),
-            **{name: f"{given} in the environment" for name, given in environment_names(variables).items()},
-            **dict.fromkeys(names_in(options), "by an option or the program"),
-        }
         raise with_origins(error, origins) from None
+    settings.__dict__["origins"] = origins
+    return settings
 
 
 def used_settings(given: Settings | None) -> Settings:

@@ -71,10 +71,15 @@ def environment_names(environment: Mapping[str, str]) -> dict[str, str]:
     snapreplay, or snapreplay-something.
     """
     return {
-        ".".join(name[len(ENV_PREFIX) :].lower().split("__")): name
+        _setting(name): name
         for name, value in environment.items()
         if name.upper().startswith(ENV_PREFIX) and not _is_no_setting(name[len(ENV_PREFIX) :].upper(), value)
     }
+
+
+def _setting(variable: str) -> str:
+    name = ".".join(variable[len(ENV_PREFIX) :].lower().split("__"))
+    return dotted(name) if name.startswith("kafka.") else name
 
 
 def _is_no_setting(name: str, value: str) -> bool:

@@ -148,8 +148,7 @@ class PartitionMetrics:
         PROPOSALS.labels(*self._labels, result).inc()
 
     def restore_ended(self, result: Result, mode: str | None, *, seconds: float = 0.0) -> None:
-        """Count an ended restore; `mode` as in `RestoreStatus`, or "warm": None when there was nothing to bring
-        forward."""
+        """Count an ended restore; `mode` as in `RestoreStatus`, or "warm". None: nothing was to be brought forward."""
         RESTORES.labels(*self._labels, result, mode or "none").inc()
         if result is Result.SUCCEEDED:
             RESTORE_SECONDS.labels(*self._labels).observe(seconds)
@@ -209,6 +208,11 @@ _PARTITIONS: Sequence[_Shown] = (
         "1 for the phase the partition is in, 0 for every other.",
         lambda status: {phase.value: float(status.phase is phase) for phase in Phase},
         "phase",
+    ),
+    _Shown(
+        "snapreplay_paused",
+        "1 when the partition is live and paused, else 0.",
+        lambda status: float(status.paused_since is not None) if status.phase is Phase.LIVE else None,
     ),
     _Shown("snapreplay_state_entries", "Entries in the store.", _stores(lambda store: store.entries), "store"),
     _Shown(

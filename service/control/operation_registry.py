@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from snapreplay.service.clock import wall_ms, wall_time
-from snapreplay.service.control.protocol import Busy, Operation, OperationPart, OperationState
+from snapreplay.service.control.protocol import Busy, KeyReused, Once, Operation, OperationPart, OperationState
 
 OPERATIONS_MAX = 1000
 ENDED = (OperationState.SUCCEEDED, OperationState.SKIPPED, OperationState.FAILED)
@@ -30,6 +30,23 @@ class OperationRegistry:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._operations: OrderedDict[str, Operation] = OrderedDict()
+        self._keys: OrderedDict[str, tuple[str, str]] = OrderedDict()  # → fingerprint, operation id
+
+    def begun_by(self, once: Once) -> Operation | None:
+        """Return the operation that this request has begun before; None: it is new, or was forgotten. Raise KeyReused:
+        the key is that of another request."""
+        with self._lock:
+            fingerprint, operation_id = self._keys.get(once.key, (once.fingerprint, ""))
+            if operation_id in self._operations and fingerprint != once.fingerprint:
+                raise KeyReused(once.key)
+            return self._operations.get(operation_id)
+
+    def remember(self, once: Once, operation: Operation) -> None:
+        """Note that this request has begun an operation."""
+        with self._lock:
+            self._keys[once.key] = (once.fingerprint, operation.id)
+            while len(self._keys) > OPERATIONS_MAX:
+                self._keys.popitem(last=False)
 
     def create(self, kind: str, reason: str, partitions: Iterable[int]) -> Operation:
         """Begin an operation, or raise Busy: one of the partitions has an operation of this kind under way."""

@@ -15,9 +15,11 @@ from typing import Annotated, NamedTuple, Protocol
 import msgspec
 
 from snapreplay.errors import RetryableError, UsageError
+from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
-from snapreplay.service.control.status import Count, PartitionStatus, SnapshotStatus, StandbyStatus, Time, one_of, said
+from snapreplay.service.control.status import PartitionStatus, SnapshotStatus, StandbyStatus
+from snapreplay.service.control.vocabulary import Count, Time, one_of, said
 from snapreplay.service.core.peers import Peer
 
 
@@ -44,7 +46,7 @@ class Operation(msgspec.Struct, frozen=True):
     """An asynchronous request and its result."""
 
     id: Annotated[str, said("Sorts by time of creation.")]
-    kind: Annotated[str, one_of("snapshot", "retry", "adopt")]
+    kind: Annotated[str, one_of("snapshot", "retry", "adopt", "pause", "resume", "log-level")]
     state: Annotated[str, one_of("running", "succeeded", "failed")]
     reason: str
     parts: tuple[OperationPart, ...]
@@ -115,6 +117,14 @@ class TooManyCommands(RetryableError):
         super().__init__(f"{waiting} requests wait for the service process already")
 
 
+class KeyReused(UsageError):
+    """Another request was made with this idempotency key before."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the Idempotency-Key {key!r} was used for another request")
+        self.key = key
+
+
 class StatusDocument(msgspec.Struct, frozen=True, tag="status"):
     """The report of a process on itself at one moment. Processes of several versions read it: a member that is added
     has a default."""
@@ -133,6 +143,8 @@ class StatusDocument(msgspec.Struct, frozen=True, tag="status"):
     ready_checks: tuple[Check, ...] = ()
     """Whether it is a member of the group and every assigned partition is LIVE, if there is one."""
     made_at: float = 0.0  # boot seconds, which all processes of a machine share
+    settings: tuple[SettingShown, ...] = ()
+    """As they are used, by name; secrets are masked."""
     peers: tuple[Peer, ...] = ()
     """The other processes of the group, as of the last assignment; ordered by process id."""
 
@@ -160,7 +172,32 @@ class Retry(msgspec.Struct, frozen=True, tag="retry"):
     partition: int
 
 
-Command = TriggerSnapshot | Adopt | Retry
+class SetPaused(msgspec.Struct, frozen=True, tag="set-paused"):
+    """Asks for a pause of a LIVE partition, or for its end. The operation ends when an increment says so."""
+
+    partition: int
+    paused: bool
+    reason: str = ""
+
+
+class SetLogLevel(msgspec.Struct, frozen=True, tag="set-log-level"):
+    """Asks this process to log from this level on; "default": as it was started. The operation ends at once."""
+
+    logger: str
+    level: str
+
+
+Command = TriggerSnapshot | Adopt | Retry | SetPaused | SetLogLevel
+
+
+class Once(msgspec.Struct, frozen=True, tag="once"):
+    """Asks for a command that may have arrived before: then for the operation that it began. `fingerprint`: of the
+    request, which may be cut differently into commands when it comes again."""
+
+    key: str
+    fingerprint: str
+    command: Command
+
 
 SILENT_SECONDS = 5.0
 """A status that is older is not shown any more: the process is frozen, or has no processor."""
@@ -196,11 +233,11 @@ class Control(Protocol):
     def document(self) -> StatusDocument:
         """Return the service as it is now."""
 
-    def perform(self, command: Command) -> Operation:
+    def perform(self, command: Command | Once) -> Operation:
         """Carry out a command.
 
         Raises:
-            UnknownPartition, PartitionNotLive, NotFailed, Busy: nothing was started.
+            UnknownPartition, PartitionNotLive, NotFailed, Busy, KeyReused: nothing was started.
         """
 
     def read(self, read: StateRead) -> StateAnswer:
@@ -230,7 +267,7 @@ class StatusSource(Protocol):
             Silent: the process does not answer.
         """
 
-    async def perform(self, command: Command) -> Operation:
+    async def perform(self, command: Command | Once) -> Operation:
         """Carry out a command.
 
         Raises:

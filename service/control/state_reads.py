@@ -12,7 +12,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from snapreplay.errors import RetryableError, UsageError
-from snapreplay.service.control.status import Count, Seconds, one_of, said
+from snapreplay.service.control.vocabulary import Count, Seconds, one_of, said
 
 READ_SECONDS = 2.0
 """A question that is not answered by then is given up."""

@@ -10,33 +10,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec.structs import force_setattr
 
+from snapreplay.service.control.restore_plan import RestorePlan
+from snapreplay.service.control.vocabulary import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.phase import CopyState, Phase
-
-
-def said(description: str | None = None, **schema: Any) -> msgspec.Meta:
-    """Describe a field for OpenAPI. Nothing of `schema` is enforced: a new value must never make a status
-    unreadable."""
-    return msgspec.Meta(description=description, extra_json_schema=schema or None)
-
-
-def one_of(*values: str) -> msgspec.Meta:
-    """Document a field as an enum."""
-    return said(enum=list(values))
-
-
-Count = Annotated[int, said(minimum=0)]
-Seconds = Annotated[float, said(minimum=0)]
-Percent = Annotated[float, said(minimum=0, maximum=100)]
-Time = Annotated[datetime, msgspec.Meta(tz=True)]
-LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -119,6 +102,7 @@ class Recovery(msgspec.Struct, frozen=True):
     seconds_per_phase: dict[str, Seconds] = {}
     entries: Annotated[Count, said("Entries of state so far.")] = 0
     records_replayed: Count = 0
+    records_advanced: Annotated[Count, said("Input offsets that were brought forward, by either mode.")] = 0
     proof: Annotated[DigestProof | None, said("The comparison that ends a recovery.")] = None
 
 
@@ -264,6 +248,8 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     timers_total: Annotated[Count, said("Fired, counted as `records_total`.")] = 0
     expired_total: Annotated[Count, said("Entries, counted as `records_total`.")] = 0
     digest: str | None = None
+    paused_since: Annotated[Time | None, said("Nothing is processed since then; null: it is not paused.")] = None
+    paused_reason: str = ""
     values_read: Annotated[
         ValuesRead | None,
         said(
@@ -274,9 +260,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     restore: Annotated[Recovery | None, said("The running or last recovery; null before the first.")] = None
     snapshot: Annotated[SnapshotStatus | None, said("The newest, whatever its state.")] = None
     last_pointed_snapshot_at: Time | None = None
-    recoverable: Annotated[
-        bool | None, said("Whether a recovery now would find all it needs; checked once a minute, null unless live.")
-    ] = None
+    recoverable: Annotated[bool | None, said("Whether a recovery would succeed now; looked at once a minute.")] = None
     unrecoverable_reason: Annotated[str, said("Empty unless `recoverable` is false.")] = ""
     blocked_by_open_transaction: Annotated[
         tuple[BlockedTopic, ...],
@@ -289,6 +273,9 @@ class PartitionStatus(msgspec.Struct, frozen=True):
         tuple[Decision, ...], said("Newest first, as far as the increments reach back; at most 100.")
     ] = ()
     rejected_proposals: Annotated[tuple[RejectedProposal, ...], said("Newest first, at most 16.")] = ()
+    restore_plan: Annotated[
+        RestorePlan | None, said("What a recovery would do; looked up once a minute, null unless live.")
+    ] = None
     audited: Annotated[
         tuple[AuditProof, ...] | None,
         said(

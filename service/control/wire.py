@@ -17,9 +17,13 @@ from snapreplay.service.control.protocol import (
     Adopt,
     Busy,
     Family,
+    KeyReused,
     NotFailed,
+    Once,
     Operation,
     Retry,
+    SetLogLevel,
+    SetPaused,
     StatusDocument,
     TriggerSnapshot,
 )
@@ -39,6 +43,7 @@ _REFUSALS: dict[str, tuple[type[SnapreplayError], tuple[str, ...]]] = {
     "unknown-partition": (UnknownPartition, ("partition", "partition_count")),
     "not-live": (PartitionNotLive, ("partition", "detail")),
     "not-failed": (NotFailed, ("partition", "phase")),
+    "key-reused": (KeyReused, ("key",)),
     "busy": (Busy, ("partition", "operation_id", "kind")),
     "unknown-map": (UnknownMap, ("stores",)),
     "no-map": (NoMap, ()),
@@ -118,7 +123,7 @@ class Answered(msgspec.Struct, frozen=True):
     answer: StateAnswer | Refused
 
 
-Question = AskStatus | AskCounted | TriggerSnapshot | Adopt | Retry
+Question = AskStatus | AskCounted | TriggerSnapshot | Adopt | Retry | SetPaused | SetLogLevel | Once
 News = Logged | Suspected
 Answer = StatusDocument | Counted | Performed | Refused
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from snapreplay.app.batch import Applied
 from snapreplay.app.ranges import Anchor, PositionAnchor
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Genesis, Increment, Origin, Pointer
+from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Genesis, Increment, Origin, Paused, Pointer
 from snapreplay.state.digest import Digest
 
 NO_ANCHORS: Mapping[str, PositionAnchor] = {}
@@ -33,6 +34,7 @@ class Chain:
         pointers_gone: the snapshots topic was replaced since the last increment; the next one has none of its pointers.
         fields: that the values may have, for the next increment; None: as in the last one.
         position_anchors: what lies below the positions of `last`, as a recovery found it; None: as `last` says.
+        asked_pause: for the next increment, None for a resume, until one has it; UNSET: as in the last one.
         fallback_from: set after a recovery that could not use the newest snapshot, until it is recorded.
     """
 
@@ -47,6 +49,17 @@ class Chain:
     pointers_gone: bool = False
     fields: Mapping[str, list[str]] | None = None
     position_anchors: Mapping[str, PositionAnchor] | None = None
+    asked_pause: Paused | UnsetType | None = UNSET
+
+    @property
+    def paused(self) -> Paused | None:
+        """The pause of the next increment: nothing is to be processed as long as there is one."""
+        return self.last.paused if self.asked_pause is UNSET else self.asked_pause
+
+    @property
+    def has_news(self) -> bool:
+        """Whether an increment is to be written even without a batch."""
+        return self.new_pointer is not None or self.asked_pause is not UNSET
 
     @property
     def expected_anchors(self) -> Mapping[str, PositionAnchor]:
@@ -86,6 +99,7 @@ class Chain:
             fallback_from=None,
             pointers_gone=self.pointers_gone and not recorded,
             position_anchors=None,
+            asked_pause=UNSET if self.asked_pause == increment.paused else self.asked_pause,
         )
 
     def next_increment(
@@ -126,6 +140,7 @@ class Chain:
             skipped_timers=[],
             fields=self.last.fields if self.fields is None else dict(self.fields),
             position_anchors=dict(self.expected_anchors),
+            paused=self.paused,
         )
         if applied is None:
             return common
@@ -225,7 +240,7 @@ def ground_increment(
 
     Args:
         states: the digest of the state and of its stores.
-        last: what the log records last of this state or of a later one; its fields and retired inputs stay known.
+        last: what the log records last of this state or of a later one; fields, retired inputs and pause stay.
     """
     digest, store_digests = states
     retired = last.retired_inputs if last is not None else {}
@@ -234,6 +249,7 @@ def ground_increment(
         stream_time_ms=stream_time_ms,
         store_digests=dict(store_digests),
         fields=last.fields if last is not None else {},
+        paused=last.paused if last is not None else None,
         retired_inputs={n: each for n, each in retired.items() if n not in genesis.start_offsets},
     )
 

@@ -133,6 +133,7 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> State
         anchors=places.anchors,
         position_anchors=places.below,
         begun_input=increment.begun_input if begin == "positions" else None,
+        paused=None,  # it is of the other app
     )
     listed = ", ".join(f"{topic} from offset {offset}" for topic, offset in positions.items())
     proven = f" ({counted(store.digest.count, 'entry')}, digest {store.digest})" if store.digest else ""

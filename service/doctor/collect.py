@@ -246,6 +246,7 @@ class StateReader:
             timestamps_ms={topic: at_ms for topic, at_ms in times if at_ms is not None},
             topic_ids=last.topic_ids,
             cluster_id=last.genesis.cluster_id,
+            paused=last.paused,
         )
 
     async def _in_newest_manifest(self, number: int) -> Mapping[str, str]:

@@ -17,6 +17,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, EndingTransaction, OpenTransaction, Replicas, WriteProbe
 from snapreplay.service.ports import TopicFacts, TopicPartition
 from snapreplay.service.topics.requirements import matched_inputs, own_topics
+from snapreplay.snapshots.format.records import Paused
 
 TRANSACTION_TOPIC = "__transaction_state"
 
@@ -67,6 +68,7 @@ class StateSeen:
         timestamps_ms: per input of the next record to process, else of the last processed one, if there is one.
         topic_ids: of the inputs and both own topics, as the last increment records them, else the newest manifest.
         cluster_id: of the cluster that the chain began in; "" if that is not known.
+        paused: as the last increment says.
     """
 
     partition: int
@@ -78,6 +80,7 @@ class StateSeen:
     timestamps_ms: Mapping[str, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     cluster_id: str = ""
+    paused: Paused | None = None
 
 
 @dataclass(frozen=True)

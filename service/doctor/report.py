@@ -27,6 +27,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
     cluster_checks.pinned,
     cluster_checks.stuck,
     state_checks.recoverable,
+    state_checks.paused,
     state_checks.same_cluster,
     state_checks.same_topics,
     state_checks.snapshot_age,

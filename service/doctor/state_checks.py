@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from snapreplay.service.clock import time_of
 from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.doctor.facts import Diagnosis, Facts, StateSeen, partitions
 from snapreplay.service.ports import TopicFacts
+from snapreplay.snapshots.format.records import NO_REASON
 
 AGE_SHARE_MAX = 0.5  # how old the newest snapshot may be, as a share of the input's retention
 
@@ -29,6 +31,19 @@ def recoverable(facts: Facts) -> Iterator[Diagnosis]:
             )
         elif state.unusable is not None:
             yield Diagnosis("recovery", where, state.unusable, _snapshot(facts, state.partition))
+
+
+def paused(facts: Facts) -> Iterator[Diagnosis]:
+    """Check that nobody has paused a partition, and forgotten it."""
+    for state in facts.states:
+        if state.paused is not None:
+            yield Diagnosis(
+                "pause",
+                f"partition {state.partition}",
+                f"paused since {time_of(state.paused.since_ms):%Y-%m-%d %H:%M:%S} UTC:"
+                f" {state.paused.reason or NO_REASON}; nothing of it is processed, whoever owns it",
+                f"when that is over, `snapreplay resume --partition {state.partition} --wait`",
+            )
 
 
 def same_cluster(facts: Facts) -> Iterator[Diagnosis]:

@@ -131,6 +131,7 @@ class Fetcher:
         # Where the other inputs go on, after the record whose turn has begun.
         self._later: dict[TopicPartition, int] = {}
         self._anchors_later: dict[TopicPartition, PositionAnchor] = {}
+        self._heard_ends: Mapping[str, int] = {}
 
     async def open(self, guard: InputGuard, chain: Chain) -> None:
         """Open the reader, or raise Unreachable."""
@@ -218,7 +219,13 @@ class Fetcher:
         """Return each input as it is committed up to `positions`."""
         return tuple(InputStatus(name, position, self._end_offset(name)) for name, position in positions.items())
 
+    def heard_ends(self, ends: Mapping[str, int]) -> None:
+        """Show these ends of inputs, from which nothing is fetched for now; none: show what fetches say."""
+        self._heard_ends = ends
+
     def _end_offset(self, name: str) -> int | None:
+        if name in self._heard_ends:
+            return self._heard_ends[name]
         place = self._partitions[name]
         if self._reader is None or place in self._later:
             return None

@@ -11,7 +11,7 @@ from snapreplay.app.batch import Applied
 from snapreplay.app.ways import go_on
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, StopError
-from snapreplay.service.clock import wall_ms
+from snapreplay.service.clock import time_of, wall_ms
 from snapreplay.service.core.batch_failures import DeadLetterGauge, DeadLetterLimits
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.live.committer import Committed
@@ -55,6 +55,8 @@ class LiveReport:
             inputs=self._fetcher.status(last.positions),
             stream_time_ms=last.stream_time_ms if last.stream_time_ms >= 0 else None,
             digest=str(digest) if digest else None,
+            paused_since=time_of(last.paused.since_ms) if last.paused else None,
+            paused_reason=last.paused.reason if last.paused else "",
         )
 
     def ends(self, positions: Mapping[str, int]) -> None:

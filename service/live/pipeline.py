@@ -25,6 +25,7 @@ from snapreplay.service.live.committer import Committed, Committer, Doubt
 from snapreplay.service.live.fetcher import Fetcher, InputGuard
 from snapreplay.service.live.live_report import DeadLetterCheck, DeadLetterLimitReached, LiveReport
 from snapreplay.service.live.pace import AtWork, IdleTime, Pace, StateDigests
+from snapreplay.service.live.pausing import Pausing
 from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler
 from snapreplay.service.recovery.driver import Recovered
 from snapreplay.service.runtime.context import Context
@@ -57,8 +58,7 @@ class Live:
         self, context: Context, recovered: Recovered, reporter: Reporter, stop_at: HalfApplied | None = None
     ) -> None:
         """Take `stop_at`: process what is before this record, then fail with its failure."""
-        store = recovered.store
-        self._context, self._store = context, store
+        self._context, self._store = context, (store := recovered.store)
         self._committer = Committer(context, store, recovered.producer, recovered.chain)
         self.snapshots = SnapshotScheduler(context, store, self._committer, reporter, recovered, self._wake)
         self._audits = AuditWatch(context, reporter)
@@ -84,13 +84,13 @@ class Live:
         self._refused: _Refused | None = None
         self.at_work = AtWork(recovered.chain.batch)
         self._guard = InputGuard(context)
+        self.pausing = Pausing(context, self._committer, self._fetcher, self._guard.tell)
         self.lost: SnapreplayError | None = None
         """What `lose` was told."""
         self._cutting: asyncio.Task[None] | None = None
 
     def lose(self, error: SnapreplayError) -> None:
-        """Let `run` raise this error, as T-ZengLiang is not there any more. A transaction under way would wait for
-        it for long."""
+        """Let `run` raise this error, as T-ZengLiang is gone. A transaction under way would wait for it for long."""
         if self.lost is None:
             self.lost = error
             self._cutting = asyncio.get_running_loop().create_task(self._committer.cut())
@@ -106,9 +106,8 @@ class Live:
         self._wake()
 
     def careful(self, caution: BatchBisection, refused: RecordError | None, anchor: Anchor | None) -> None:
-        """Go on carefully after a commit that failed, perhaps because of the batch: no transaction is under way
-        beside a handler, and batches are as small as `caution` says. `refused`: of a record or timer that the
-        broker does not take, `anchor` of that record."""
+        """Go on carefully after a commit that failed, perhaps because of the batch: nothing is committed beside a
+        handler, and batches are as small as `caution` says. `refused`: of what the broker does not take."""
         self._pace.careful(caution, self._positions, self.last.batch + 1)
         self._refused = _Refused(refused, anchor) if refused is not None else None
 
@@ -193,7 +192,8 @@ class Live:
 
     async def hand_over(self, *, even_unchanged: bool) -> None:
         """Take a last snapshot after `run` returned, so that the next owner has nothing to advance."""
-        await self._pass_markers()
+        if not self.pausing.is_paused:
+            await self._pass_markers()
         await self._last_snapshot("shutdown", even_unchanged=even_unchanged)
 
     async def close(self) -> None:
@@ -201,6 +201,7 @@ class Live:
         try:
             if self._cutting is not None:
                 await self._cutting
+            await self.pausing.close()
             await self.snapshots.close()
             await self._audits.close()
         finally:
@@ -227,9 +228,9 @@ class Live:
             await self._settle_and_mark(wait=alone or self._committer.answered)
         if not records:
             self._report.ends(self.last.positions)
-            if self._committer.idle and self._committer.chain.new_pointer is not None:
+            if self._committer.idle and self._committer.chain.has_news:
                 self._committer.start(None)
-            elif self._committer.idle:
+            elif self._committer.idle and not self.pausing.is_paused:
                 self._passed = self._fetcher.beyond(self._positions)
                 if self.snapshots.looked():
                     await self._pass_markers()
@@ -351,6 +352,7 @@ class Live:
             return
         applied = committed.applied
         self._note_reached()
+        self.pausing.look()
         self.snapshots.committed(committed.increment, applied.record_count if applied else 0)
         self._report.committed(committed, self.owner_epoch)
         if applied is not None:
@@ -376,10 +378,13 @@ class Live:
             self._settled(await self._committer.settle())
 
     async def _poll(self) -> Sequence[InputRecord]:
-        if self._left:
+        if self._left and not self.pausing.is_paused:
             left, self._left = self._left, ()
             return left
         timeout_ms = self._idle_poll_ms() if self._committer.idle else BUSY_POLL_MS
+        if self.pausing.is_paused:
+            await self.pausing.rest(timeout_ms / 1000)
+            return ()
         return await self._fetcher.next_batch(self._pace.records_max, timeout_ms)
 
     def _idle_poll_ms(self) -> int:
@@ -392,3 +397,4 @@ class Live:
     def _wake(self) -> None:
         """Take the next turn at once."""
         self._fetcher.wake()
+        self.pausing.wake()

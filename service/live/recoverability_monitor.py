@@ -16,6 +16,7 @@ from snapreplay.service.control.status import BlockedTopic
 from snapreplay.service.core.recoverability import Recoverability, outlook
 from snapreplay.service.core.snapshot_policy import spread
 from snapreplay.service.live.committer import Committer
+from snapreplay.service.live.restore_planner import RestorePlanner
 from snapreplay.service.ports import Bounds, TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
@@ -64,6 +65,7 @@ class RecoverabilityMonitor:
         self._want = want
         self._saw_snapshots = saw_snapshots
         self._by_replay = by_replay
+        self._planner = RestorePlanner(context)
         self._pointed: dict[str, dict[str, int]] = {}
         self._held_at: dict[TopicPartition, int] = {}  # held back at the last look: where
         self._missing: str | None = None
@@ -99,7 +101,9 @@ class RecoverabilityMonitor:
     async def close(self) -> None:
         """Withdraw what was seen: the partition may have another owner now."""
         await cancel_and_wait(self._task)
-        self._reporter.note(recoverable=None, unrecoverable_reason="", blocked_by_open_transaction=())
+        self._reporter.note(
+            recoverable=None, unrecoverable_reason="", blocked_by_open_transaction=(), restore_plan=None
+        )
 
     async def _watch(self) -> None:
         share = int(GROUPS * spread(self._context.app.app_id, self._context.partition)) / GROUPS
@@ -136,8 +140,11 @@ class RecoverabilityMonitor:
                 self._pointed,
                 by_replay=self._by_replay,
             )
+            inputs = {each.topic: found[each][1] for each in self._inputs() if each in found}
+            plan = await self._planner.plan(plain, seen, inputs)
         if self._absent:
             return
+        self._reporter.note(restore_plan=plan)
         self._tell(outlook(seen), self._blocked(found))
         self.looked = True
         self._saw_snapshots(found[self._context.snapshots][1])

@@ -229,6 +229,8 @@ class Incarnation:
         live.report()
         self._standstill.went_live(live)
         self._reporter.went_live(self._context.metrics)
+        if self._reporter.status.restore is not None:
+            self._context.rates.learn(self._reporter.status.restore)
         if self._retry.under_way:
             live.at_work.then(self._retry.succeeded)
 

@@ -29,6 +29,7 @@ from snapreplay.service.runtime.context import ClusterView, Context
 from snapreplay.service.runtime.report import Reporter, problem_of
 from snapreplay.service.runtime.tasks import unless, within
 from snapreplay.service.topics.increments import newer_owner
+from snapreplay.snapshots.format.records import Paused
 from snapreplay.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
@@ -92,6 +93,11 @@ class PartitionRunner:
         return self._live.reached if self._live is not None else None
 
     @property
+    def paused(self) -> Paused | None:
+        """Its pause; None: it is not paused, or not LIVE."""
+        return self._live.pausing.committed if self._live is not None else None
+
+    @property
     def unsaved(self) -> SnapreplayError | None:
         """The state that went with `run` when it was cancelled, and was nowhere else."""
         return self._memory.unsaved if self._lifecycle.is_holding else self._memory.unproven
@@ -108,6 +114,13 @@ class PartitionRunner:
         if self._live is None:
             return False
         self._live.snapshots.adopt(manifest_offset, done)
+        return True
+
+    def request_pause(self, paused: Paused | None, done: OnDone) -> bool:
+        """Pause, or go on (None). False when the partition is not LIVE."""
+        if self._live is None:
+            return False
+        self._live.pausing.ask(paused, done)
         return True
 
     def take(self, store: Store, copy: WarmCopy) -> None:

@@ -20,6 +20,7 @@ from snapreplay.service.control.metrics import PartitionMetrics
 from snapreplay.service.core.refusals import Expected, fields_in
 from snapreplay.service.ports import Cluster, ConsumerGroup, SealedLog, TopicPartition
 from snapreplay.service.runtime.pulse import Pulse
+from snapreplay.service.runtime.rates import MeasuredRates
 from snapreplay.service.runtime.turns import StartTurns
 from snapreplay.service.runtime.witnesses import Witnesses
 from snapreplay.snapshots.format.records import Increment, Origin
@@ -71,7 +72,7 @@ class Context:
     """One owned partition. `restores` limits how many partitions load state at once in this process. Without a `group`
     there is no coordinator to ask, and only the log says who owns the partition. `pulse` reports standstills.
     `witnesses` hears of each commit. `turns` limits how many begin to recover at once.
-    `neighbours` counts the partitions of this process."""
+    `neighbours` counts the partitions of this process. `rates` are those of its restores."""
 
     app: App[Any]
     settings: Settings
@@ -85,6 +86,7 @@ class Context:
     witnesses: Witnesses = field(default_factory=Witnesses)
     turns: StartTurns = field(default_factory=StartTurns)
     neighbours: Callable[[], int] = lambda: 1
+    rates: MeasuredRates = field(default_factory=MeasuredRates)
 
     @cached_property
     def metrics(self) -> PartitionMetrics:

@@ -124,7 +124,8 @@ class Reporter:
         elapsed = now - self._progress_since
         rate = (current - from_) / elapsed if elapsed > 0 and current > from_ else None
         eta = (target - current) / rate if rate else None
-        self.restore(progress=Progress(unit, from_, current, target, rate, eta), waiting_for="")
+        advanced = {"records_advanced": current - from_} if unit == "records" else {}
+        self.restore(progress=Progress(unit, from_, current, target, rate, eta), waiting_for="", **advanced)
 
     def waiting_for(self, what: str) -> None:
         """Show what the present phase is waiting for. Logged the first time."""

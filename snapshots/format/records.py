@@ -98,6 +98,16 @@ class RetiredInput(msgspec.Struct, frozen=True, omit_defaults=True):
     position_anchor: PositionAnchor | None = None
 
 
+NO_REASON = "no reason was given"
+
+
+class Paused(msgspec.Struct, frozen=True):
+    """The pause of a partition: nothing is processed until an increment without it."""
+
+    since_ms: int
+    reason: str  # as the operator gave it
+
+
 class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     """The commit record of a batch: the last record of its transaction. Fields at their defaults are not written."""
 
@@ -138,6 +148,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     position_anchors: dict[str, PositionAnchor] = {}
     # By name. A topic that matches a pattern again goes on there, so that nothing of it counts twice.
     retired_inputs: dict[str, RetiredInput] = {}
+    paused: Paused | None = None
 
     @property
     def is_empty(self) -> bool:

@@ -215,6 +215,19 @@ async def test_what_is_asked_of_a_partition_elsewhere_is_done_there(both):
     assert again.json()["operation_id"] == retried.json()["id"]
 
 
+async def test_a_key_goes_along_to_each_owner(both):
+    """A snapshot of all that is asked for twice, of different processes and with partitions of both, is one."""
+    key, body = {"Idempotency-Key": "8e03978e"}, {"reason": "before deploy 42"}
+    first = await both.ask.post("/trigger-snapshot", json=body, headers=key)
+    again = await both.ask.post("/trigger-snapshot", json=body, headers=key)
+    elsewhere = await both.ask_two.post("/trigger-snapshot", json=body, headers=key)
+    assert {*first.json()["id"].split("+")} == {*again.json()["id"].split("+")} == {*elsewhere.json()["id"].split("+")}
+    assert (len(both.one.operations()), len(both.two.operations())) == (1, 1)
+    for partition in (4, 0):
+        reused = await both.ask.post(f"/api/v1/partitions/{partition}/pause", headers=key)
+        assert (reused.status_code, reused.json()["type"]) == (422, "urn:snapreplay:problem:key-reused")
+
+
 async def test_a_request_for_one_process_alone_is_not_passed_on(both):
     """So no request goes round."""
     assert (await both.ask.post("/api/v1/partitions/5/retry?scope=local")).status_code == 404

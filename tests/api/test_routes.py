@@ -29,6 +29,8 @@ def problem(response: Any, status: int, name: str) -> dict[str, Any]:
 ACCEPTED = {
     "/trigger-snapshot": ({"partitions": [0], "reason": "deploy"}, ("snapshot", "deploy", 0)),
     "/api/v1/partitions/2/retry": (None, ("retry", "", 2)),
+    "/api/v1/partitions/0/pause": ({"reason": "repairs"}, ("pause", "repairs", 0)),
+    "/api/v1/partitions/0/resume": (None, ("resume", "", 0)),
     "/api/v1/partitions/0/adopt": ({"manifest_offset": 42}, ("adopt", "manifest at offset 42", 0)),
 }
 
@@ -89,6 +91,8 @@ def test_unowned_or_not_live_partition_is_409(client, partition, reason):
     [
         ("/trigger-snapshot", 0, {"partitions": [0]}, "a snapshot"),
         ("/api/v1/partitions/2/retry", 2, None, "a retry"),
+        ("/api/v1/partitions/0/pause", 0, None, "a pause"),
+        ("/api/v1/partitions/0/resume", 0, None, "a resume"),
         ("/api/v1/partitions/0/adopt", 0, {"manifest_offset": 42}, "an adoption"),
     ],
 )
@@ -153,6 +157,39 @@ def test_lists_are_newest_first(client):
     assert [each["id"] for each in listed] == [second, first]
     snapshots = client.get("/api/v1/snapshots").json()["items"]
     assert [each["snapshot_id"] for each in snapshots] == ["77aa"]
+
+
+@pytest.mark.parametrize("body", [{"level": "verbose"}, {"level": "debug", "logger": "no such"}, {}])
+def test_a_level_or_logger_that_is_none_is_refused(client, control, body):
+    """By its field, and nothing is changed."""
+    problem(client.post("/api/v1/log-level", json=body), 422, "invalid-request")
+    assert control.operations() == []
+
+
+def test_no_secret_is_in_the_configuration(client):
+    """The process of these tests has a password."""
+    answer = client.get("/api/v1/config")
+    (process,) = answer.json()["items"]
+    shown = {each["name"]: each["value"] for each in process["settings"]}
+    assert shown["kafka.sasl.plain.password"] == "***"
+    assert "hunter2" not in answer.text
+
+
+@pytest.mark.parametrize("path", ACCEPTED)
+def test_a_request_that_comes_again_with_its_key_begins_nothing(client, control, path):
+    """It has the operation of the first one, also where it would be refused by now; another request has no right to
+    that key."""
+    body, _ = ACCEPTED[path]
+    key = {"Idempotency-Key": "8e03978e"}
+    first, again = (client.post(path, json=body, headers=key) for _ in range(2))
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert (again.json(), again.headers["location"]) == (first.json(), first.headers["location"])
+    assert len(control.operations()) == 1
+    other = client.post(path, json={"reason": "another"}, headers=key) if path == "/trigger-snapshot" else None
+    other = other or client.post("/trigger-snapshot", headers=key)
+    assert problem(other, 422, "key-reused")["detail"] == "the Idempotency-Key '8e03978e' was used for another request"
+    assert client.post("/trigger-snapshot", headers={"Idempotency-Key": "k" * 201}).status_code == 422
+    assert len(control.operations()) == 1
 
 
 # ---- partitions

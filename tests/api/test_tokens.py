@@ -194,6 +194,8 @@ ROLES = ("viewer", "operator", "admin")
 NEEDED = {
     ("POST", "/trigger-snapshot"): "operator",
     ("POST", "/api/v1/partitions/{partition}/retry"): "operator",
+    ("POST", "/api/v1/partitions/{partition}/pause"): "operator",
+    ("POST", "/api/v1/partitions/{partition}/resume"): "operator",
     ("POST", "/api/v1/partitions/{partition}/adopt"): "admin",
 }
 

@@ -259,10 +259,14 @@ def test_a_service_is_asked_where_it_is(url):
         assert asking.restore_status()["partitions"]
 
 
-@carries_out("api/cli/remote_commands.py::ZeroOrOne.parse_args", "api/cli/remote_commands.py::_failed")
-@pytest.mark.parametrize("wrong", [["health", "--nonsense"], ["retry"]])
+@carries_out(
+    "api/cli/remote_commands.py::ZeroOrOne.parse_args",
+    "api/cli/remote_commands.py::_failed",
+    "api/cli/remote_commands.py::_paused",
+)
+@pytest.mark.parametrize("wrong", [["health", "--nonsense"], ["retry"], ["resume"]])
 def test_the_command_that_is_named_answers(monkeypatch, control, url, wrong):
-    """`health` as it is written, and what partitions do where none failed."""
+    """`health` as it is written, and what partitions do where none failed, or none is paused."""
     monkeypatch.setenv("SNAPREPLAY_HTTP__PORT", url.rpartition(":")[2])
     control.statuses = {0: LIVE}
 

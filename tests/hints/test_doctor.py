@@ -9,6 +9,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.errors import NotCaughtUp
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.doctor import cluster_checks, collect
@@ -66,6 +67,23 @@ async def test_increments_that_are_all_gone_under_a_living_owner_are_begun_again
         assert "recovery" not in await remedies(who)
     async with who.running() as service:
         assert service.view(0)["k0"]["n"] == 6
+
+
+@carries_out("service/doctor/state_checks.py::paused", "service/embedding.py::CatchingUp._raise_paused")
+async def test_a_pause_is_ended_as_it_is_said(operator):
+    """By the remedy of the finding, and by the hint for the program that waits for the state to catch up."""
+    then, who = await operator()
+    async with who.served() as service:
+        await service.wait_live(30)
+        for by in ("doctor", "program"):
+            await who.type("pause", "-p", "0", "--reason", "repairs", "--wait")
+            await then.here.feed(1)
+            with pytest.raises(NotCaughtUp, match="repairs") as waits:
+                await service.wait_caught_up(30)
+            remedy = (await remedies(who))["pause"]
+            await who.follow(remedy if by == "doctor" else waits.value.hint)
+            assert "pause" not in await remedies(who)
+            await service.wait_caught_up(30)
 
 
 @carries_out("service/doctor/state_checks.py::recoverable")

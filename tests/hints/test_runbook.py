@@ -47,11 +47,13 @@ async def test_each_command_of_the_runbook_does_what_it_says(newcomer) -> None:
         await service.wait_live(60)
         await who.here.send([("k", {"amount": 1}), ("k", {"amount": 2, "poison": True})])
         await until(lambda: service.restore_status()[0].skipped_total == 1, "a dead letter")
+        await who.type("pause", "-p", "0", "--reason", "repairs", "--wait")
         said = {}
         for command in commands():
             if command not in ELSEWHERE:
                 words = command.replace("APP", "hinted:app").replace(" --url URL", "").split()
                 assert words[0] == "snapreplay"
                 said[command] = await who.type(*words[1:], code=None if words[1] == "doctor" else 0)
+    assert "paused since" in said["snapreplay restore-status --url URL"]
     assert ": 1 live" in said["snapreplay restore-status --url URL"]
     assert said["snapreplay redrive APP"].startswith("sent back")

@@ -109,6 +109,7 @@ PARTS = (
     "seals",
     "losses",
     "times",
+    "pauses",
     "http",
 )
 

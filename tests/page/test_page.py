@@ -48,6 +48,8 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     await reads(page)
     await looked_at(page, "state")
 
+    await pauses(page)
+
     await here.send([("0:k", {"amount": 1, "poison": True})])
     await says(page, re.compile("1 of 3 partitions is down"))
     card = page.get_by_role("article", name="Partition 0 is down")
@@ -70,6 +72,19 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     child.kill()
     await says(page, re.compile("The process cannot be reached"))
     await looked_at(page, "gone")
+
+
+async def pauses(page: Page) -> None:
+    """Pause partition 1 by its button, and resume it."""
+    await page.locator("#partition-1-detail").get_by_role("button", name="Pause").click()
+    await page.get_by_label("Why").fill("repairs")
+    await page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    await says(page, re.compile("Partition 1 is paused"))
+    await expect(page.get_by_role("article", name="Partition 1 is paused")).to_contain_text("repairs")
+    await expect(page.locator("#partition-1")).to_contain_text("paused")
+    await page.locator("#partition-1-detail").get_by_role("button", name="Resume").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Resume").click()
+    await says(page, re.compile("Healthy"))
 
 
 async def test_a_restore_as_it_happens(stage: Any, unique: Any, children: Any, page: Page, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service import service_control as module
 from snapreplay.service.clock import time_of
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control.protocol import Busy, NotFailed
+from snapreplay.service.control.protocol import Busy, KeyReused, NotFailed, Once, Retry, TriggerSnapshot
 from snapreplay.service.control.status import (
     PartitionError,
     PartitionStatus,
@@ -48,7 +48,9 @@ class Bench:
         self.membership: Any = SimpleNamespace(trouble=None, aside=None, come_back=lambda: None, share=Share())
         self.identity = Identity.of_this_process("one")
         self.suspected: list[Any] = []
-        self.control = ServiceControl(apps.ledger("ledger"), self.identity, self.board, Pulse(lambda: self.now))
+        self.control = ServiceControl(
+            apps.ledger("ledger"), self.identity, self.board, Pulse(lambda: self.now), Settings()
+        )
 
     def open(self):
         """Let requests reach runners that always say that they are LIVE."""
@@ -273,3 +275,14 @@ def test_the_service_answers_every_question_before_it_has_started():
     bench.board.publish(PartitionStatus(2, Phase.FAILED))
     (part,) = bench.control.retry(2).parts
     assert (part.state, part.detail) == ("failed", "the service is not running")
+
+
+def test_a_command_with_a_key_is_carried_out_once(bench):
+    """The second time it has the same operation, also when it would be refused by now. The key is of that request."""
+    once = Once("8e03", "f1", TriggerSnapshot((0,), "deploy"))
+    first = bench.control.perform(once)
+    bench.board.publish(PartitionStatus(0, Phase.FENCED))
+    assert bench.control.perform(once).id == first.id
+    assert len(bench.control.document().operations) == 1
+    with pytest.raises(KeyReused, match="'8e03' was used for another request"):
+        bench.control.perform(Once("8e03", "f2", Retry(0)))

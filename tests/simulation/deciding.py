@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,10 @@ class Line:
 
     def _stored(self, result: int, variant: dict[str, Any]) -> str:
         return program.stored(result, fat=variant["fat"], schema=self.schema)
+
+
+Tried = Mapping[str, Sequence[Line]]
+"""Reason → the lines of a correction."""
 
 
 class Decisions:

@@ -282,6 +282,7 @@ TO_TOPICS: dict[str, Callable[[World, str, float], bool]] = {
     "draft": draft,
     "inputs": lambda world, how, seconds: world.rewiring.change(how, seconds),
     "patch": lambda world, how, seconds: world.decisions.patch(how, seconds),
+    "pause": lambda world, how, seconds: world.pauses.happen(how, seconds),
     "suspect": lambda world, how, seconds: world.suspicions.happen(how, seconds),
     "kill": lambda world, _, seconds: world.suspicions.two("kill", seconds),
     "freeze": lambda world, _, seconds: world.suspicions.two("freeze", seconds),

@@ -8,7 +8,7 @@ is judged, from the genesis on.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -21,9 +21,10 @@ from snapreplay.state.digest import DEFAULT_STORE, digest_of, digest_of_stores
 from tests.simulation import program, told
 from tests.simulation.broker import Broker
 from tests.simulation.by_time import PlainInTime
-from tests.simulation.deciding import Line
+from tests.simulation.deciding import Tried
 from tests.simulation.history import Batch, History, Violation, require
 from tests.simulation.log import Log, Written
+from tests.simulation.pausing import Pauses
 from tests.simulation.program import INCREMENTS, SNAPSHOTS, Produced
 from tests.simulation.rewiring import Wish
 from tests.simulation.scenario import Scenario
@@ -33,10 +34,11 @@ class Oracle:
     """Judges one partition at a time; every refusal names partition, batch and offset."""
 
     def __init__(
-        self, broker: Broker, scenario: Scenario, tried: Mapping[str, Sequence[Line]], wishes: Mapping[str, Wish]
+        self, broker: Broker, scenario: Scenario, tried: Tried, wishes: Mapping[str, Wish], pauses: Pauses
     ) -> None:
         """Take `tried`, the corrections, and `wishes`, the changes of inputs, both by their reasons."""
-        self._broker, self._scenario, self._tried, self._wishes = broker, scenario, tried, wishes
+        self._broker, self._scenario = broker, scenario
+        self._tried, self._wishes, self._pauses = tried, wishes, pauses
 
     def history(self, number: int) -> History:
         """Follow the chain from its genesis. Raises Violation."""
@@ -55,6 +57,7 @@ class Oracle:
                 orphan = entry.topic_ids[INCREMENTS] != topic_id
                 claimed = entry.owner_epoch if orphan else owner
                 self._branch(story, entry, claim)
+                self._pauses.follow(story, entry)
                 self._follow(story, entry, written, claimed)
                 self._decide(story, entry)
                 require(written.transaction is not None, f"{number}: batch without a transaction")

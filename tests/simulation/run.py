@@ -17,6 +17,7 @@ from tests.simulation.drafting import GIVEN_AWAY
 from tests.simulation.faults import fault_kinds
 from tests.simulation.history import Violation
 from tests.simulation.loop import VirtualLoop
+from tests.simulation.pausing import PAUSES
 from tests.simulation.rewiring import COMMANDS
 from tests.simulation.seeding import seeded
 from tests.simulation.suspecting import SUSPICIONS
@@ -41,6 +42,9 @@ WANTED: tuple[str, ...] = (
     "proposal succeeded",
     "proposal failed",
     "proposal with timers succeeded",
+    *PAUSES,
+    *(f"{what} {how}" for what in ("pause", "resume") for how in ("succeeded", "skipped", "failed")),
+    "pause of a former owner",
     "stepped down for a younger process of the same name",
     "came back after the younger process was gone",
     "waits for its genesis",

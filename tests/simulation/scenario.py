@@ -10,6 +10,7 @@ from typing import Any, Literal
 from snapreplay.service.config.settings import Settings
 from tests.simulation.deciding import draw_kinds
 from tests.simulation.losing import Loss, draw_losses
+from tests.simulation.pausing import draw_pauses
 from tests.simulation.rewiring import draw_commands
 from tests.simulation.suspecting import draw_suspicions
 
@@ -157,7 +158,7 @@ def draw(rng: random.Random) -> Scenario:
         final_snapshot=rng.random() < 0.5,
         slow_steps=rng.random() < 0.3,
     )
-    return begun_late(drawn) if rng.random() < 0.06 else drawn
+    return begun_late(drawn) if rng.random() < 0.06 else pausing(drawn, _apart(rng))
 
 
 def losing(scenario: Scenario, rng: random.Random) -> Scenario:
@@ -203,6 +204,13 @@ def standing_by(scenario: Scenario, rng: random.Random) -> Scenario:
         replicas=rng.choice((1, 1, 2)),
         events=_in_order(*scenario.events, *drawn),
     )
+
+
+def pausing(scenario: Scenario, rng: random.Random) -> Scenario:
+    """Some of them: the same, with operators who pause partitions."""
+    seconds = scenario.chaos_seconds
+    drawn = [Event(seconds * rng.random(), kind, seconds * rng.random() / 2) for kind in draw_pauses(rng)]
+    return replace(scenario, events=_in_order(*scenario.events, *drawn))
 
 
 def rewired(scenario: Scenario, rng: random.Random) -> Scenario:

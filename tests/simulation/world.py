@@ -24,6 +24,7 @@ from tests.simulation.loop import VirtualLoop
 from tests.simulation.losing import Losses
 from tests.simulation.network import NOWHERE, Network
 from tests.simulation.oracle import Oracle
+from tests.simulation.pausing import Pauses
 from tests.simulation.process import Process
 from tests.simulation.replacing import LEADS_NOWHERE, REFUSED, Replacement, create_own, fill
 from tests.simulation.rewiring import Rewiring
@@ -49,7 +50,8 @@ class World:
         self.broker.members = self.group.members
         self.decisions: Decisions = Decisions(self)
         self.rewiring: Rewiring = Rewiring(self)
-        self.oracle = Oracle(self.broker, scenario, self.decisions.tried, self.rewiring.tried)
+        self.pauses: Pauses = Pauses(self)
+        self.oracle = Oracle(self.broker, scenario, self.decisions.tried, self.rewiring.tried, self.pauses)
         self.processes: list[Process] = []
         self.healing = False
         self.epilogue = False
@@ -295,6 +297,7 @@ class World:
         self.feeder.finish()
         events.end_foreign(self)
         self.losses.settle()
+        self.pauses.end_all()
         for process in list(self.processes):
             process.wake()
             if self._replaced(process) or process.app.schema_version < self.decisions.schema:

@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from snapreplay.api.fleet_views import Covered, Scope, fleet
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of
+from snapreplay.service.config.effective import effective
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.metrics import EVENTS, counted
 from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.protocol import (
@@ -21,10 +23,13 @@ from snapreplay.service.control.protocol import (
     Family,
     Look,
     NotFailed,
+    Once,
     Operation,
     OperationState,
     Retry,
     ServiceFacts,
+    SetLogLevel,
+    SetPaused,
     StatusDocument,
     TriggerSnapshot,
 )
@@ -52,6 +57,8 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
+_ACCESS = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.plain.username": "ada"}
+SETTINGS = effective(Settings(kafka={**_ACCESS, "sasl.plain.password": "hunter2"}))
 USED = SnapshotUsed("5c1d", batch=41, manifest_offset=90, entries=1000, size_bytes=4096, created_at=NOW)
 WRITTEN = SnapshotStatus(
     partition=0,
@@ -159,10 +166,18 @@ class FakeControl:
             live_checks=tuple(self.checks),
             ready_checks=tuple(Check(f"partition {p.partition}", p.phase is Phase.LIVE, p.phase) for p in partitions),
             made_at=boot_seconds(),
+            settings=SETTINGS,
             peers=self.peers,
         )
 
-    def perform(self, command: Command) -> Operation:
+    def perform(self, command: Command | Once) -> Operation:
+        if not isinstance(command, Once):
+            return self._perform(command)
+        begun = self._operations.begun_by(command) or self._perform(command.command)
+        self._operations.remember(command, begun)
+        return begun
+
+    def _perform(self, command: Command) -> Operation:
         match command:
             case TriggerSnapshot(partitions, reason):
                 live = [each.partition for each in self.partitions() if each.phase is Phase.LIVE]
@@ -174,6 +189,11 @@ class FakeControl:
                 if status.phase is not Phase.FAILED:
                     raise NotFailed(partition, status.phase)
                 return self._operations.create("retry", "", [partition])
+
+            case SetLogLevel(logger, level):
+                return self._operations.create("log-level", f"{logger}: {level}", ())
+            case SetPaused(partition, paused, reason):
+                return self._begun("pause" if paused else "resume", reason, [partition])
 
     def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:
         self.silent.append(is_silent)
@@ -225,7 +245,7 @@ class Local:
     async def counted(self) -> Sequence[Family]:
         return counted(EVENTS)
 
-    async def perform(self, command: Command) -> Operation:
+    async def perform(self, command: Command | Once) -> Operation:
         return self._control.perform(command)
 
     async def read(self, read: StateRead) -> StateAnswer:

@@ -6,6 +6,7 @@ import io
 import json
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -56,6 +57,16 @@ def test_a_partition_that_failed_after_it_was_live_shows_nothing_of_its_restore(
     restore_view.print_status(shown(late))
     row = next(line for line in capsys.readouterr().out.splitlines() if " failed " in line)
     assert row.split() == ["0", "failed", *["-"] * 9]
+
+
+@pytest.mark.parametrize(("status", "phase"), [(LIVE, "live, paused"), (FAILED, "failed, paused")])
+def test_a_pause_is_said_beside_the_phase(capsys, status, phase):
+    """One that failed has not become live by it."""
+    paused = msgspec.structs.replace(status, paused_since=datetime(2026, 3, 1, 4, 5, 6, tzinfo=UTC), paused_reason="")
+    restore_view.print_status(shown(paused))
+    said = capsys.readouterr().out
+    assert f" {phase} " in said
+    assert f"partition {status.partition}: paused since 2026-03-01 04:05:06 UTC: no reason was given" in said
 
 
 def test_what_is_waited_for_and_what_is_doubtful_is_said():

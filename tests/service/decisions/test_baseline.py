@@ -7,7 +7,7 @@ from snapreplay.service.decisions.accept import propose
 from snapreplay.service.decisions.baseline import NoBaseline
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
-from snapreplay.snapshots.format.records import Genesis
+from snapreplay.snapshots.format.records import Genesis, Paused
 from snapreplay.state.digest import Digest
 from tests.support.accepting import REASON, accepted
 from tests.support.tampering import flip, with_fields
@@ -64,15 +64,18 @@ async def test_lean_and_without_a_snapshot_a_lost_input_cannot_be_accepted(bench
         await propose(bench.app, bench.settings(), bench.cluster, 0, "any", REASON)
 
 
-async def test_what_was_dropped_is_still_known_after_an_older_state_was_accepted(bench):
-    """The fields that the last increment records, or a version that has a dropped one would not be refused."""
+async def test_what_was_dropped_and_a_pause_are_still_known_after_an_older_state_was_accepted(bench):
+    """What the last increment records: its fields, or a version that has a dropped one would not be refused; its pause,
+    or the partition would go on by itself."""
     await bench.past()
-    wrong = with_fields(fields={"default": ["-mail", "n", "sum"]}, digest=Digest(20, 1, 1))
+    pause = Paused(1_000, "repairs")
+    wrong = with_fields(fields={"default": ["-mail", "n", "sum"]}, digest=Digest(20, 1, 1), paused=pause)
     bench.tamper(bench.increments, RecordKind.INCREMENT, wrong)
     status = await bench.failure()
     proposal, _ = await accepted(bench, status.error.hint)
     assert "the state becomes that of snapshot" in proposal.plan[0]
     assert "-mail" in bench.batches()[-1].fields["default"]
+    assert bench.batches()[-1].paused == pause
 
 
 async def test_what_is_accepted_continues_behind_every_batch_that_was_committed(bench):

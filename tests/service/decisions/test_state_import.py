@@ -12,6 +12,7 @@ from snapreplay.service.decisions.state_import import CannotTakeOver, NoSuchStat
 from snapreplay.service.publish.state import publish
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.snapshots.format.envelope import encode
+from snapreplay.snapshots.format.records import Paused
 from tests.support import apps, reference
 from tests.support.entries import read_entry
 from tests.support.owner import Owner
@@ -57,12 +58,13 @@ async def test_a_record_whose_turn_the_other_app_has_begun_comes_first(bench, be
     await bench.past()
     log = bench.log(bench.increments)
     last = log.committed()[-1]
-    begun = msgspec.structs.replace(read_entry(last.value), begun_input=bench.input)
+    begun = msgspec.structs.replace(read_entry(last.value), begun_input=bench.input, paused=Paused(1_000, "repairs"))
     log.records[last.offset] = msgspec.structs.replace(last, value=encode(begun))
     heir = heir_of(bench)
     await taken_over(heir, bench, begin)
     increment = read_entry(heir.log(heir.increments).committed()[-1].value)
     assert increment.begun_input == (bench.input if begin == "positions" else None)
+    assert increment.paused is None, "who pauses an app does not pause the next one"
 
 
 @pytest.mark.parametrize(("begin", "numbers"), [("earliest", [*range(120), *range(130, 140)]), ("latest", range(120))])

@@ -6,6 +6,7 @@ import pytest
 
 from snapreplay.service.doctor import state_checks as checks
 from snapreplay.service.doctor.facts import StateSeen
+from snapreplay.snapshots.format.records import Paused
 from tests.support.healthy import (
     HOUR_MS,
     NOW_MS,
@@ -112,3 +113,10 @@ def test_copies_in_another_cluster_are_named_by_the_cluster():
     assert "began in cluster old, but this is cluster new" in finding.problem
     assert not list(checks.same_topics(seen))
     assert not list(checks.same_cluster(replace(seen, cluster_id="old")))
+
+
+def test_a_pause_that_somebody_may_have_forgotten():
+    """It is in the log, so it is found while no process runs."""
+    finding = only(checks.paused, facts(states=(replace(STATE, paused=Paused(1_000, "repairs")), replace(STATE))))
+    assert finding.problem.startswith("paused since 1970-01-01 00:00:01 UTC: repairs")
+    assert "`snapreplay resume --partition 0 --wait`" in finding.remedy

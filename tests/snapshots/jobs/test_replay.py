@@ -5,11 +5,12 @@ import re
 
 import pytest
 
+from snapreplay.service.control.protocol import SetPaused
 from snapreplay.service.decisions.patch import carry_out, propose
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.spark import audit
 from tests.support import apps
-from tests.support.stage import Stage, snapshot
+from tests.support.stage import Stage, snapshot, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -25,18 +26,26 @@ app = apps.ledger("{app_id}", book)
 """
 
 
+async def set_paused(service, paused):
+    begun = service.control.perform(SetPaused(0, paused=paused, reason="repairs"))
+    await until(lambda: service.control.operation(begun.id).state == "succeeded", "the pause, or its end")
+
+
 @pytest.fixture
 async def told(broker, unique):
-    """A ledger's log with two segments: 60 records, a snapshot, 60 records."""
+    """A ledger's log with two segments: 60 records, a snapshot, 60 records; the second one has a pause."""
     here = await Stage(broker.bootstrap_servers, apps.ledger(unique("replayed"))).prepare()
     async with here.running() as service:
         for count in (30, 30):
             await here.feed(count)
             await here.all_processed(service)
         await snapshot(service)
-        for count in (30, 30):
-            await here.feed(count)
-            await here.all_processed(service)
+        await here.feed(30)
+        await here.all_processed(service)
+        for paused in (True, False):
+            await set_paused(service, paused)
+            await here.feed(15)
+        await here.all_processed(service)
     return here
 
 

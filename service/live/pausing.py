@@ -1,0 +1,109 @@
+"""The pause of a LIVE partition: the chain has it, so it holds for every owner until an operator ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from msgspec import UNSET
+
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.control.protocol import OnDone, OperationState
+from snapreplay.service.live.committer import Committer
+from snapreplay.service.live.fetcher import Fetcher
+from snapreplay.service.ports import TopicPartition
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.tasks import cancel_and_wait, within
+from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.format.records import NO_REASON, Paused
+
+log = logging.getLogger("snapreplay.partition")
+
+ENDS_SECONDS = 10.0
+
+
+class Pausing:
+    """Lives and dies with one LIVE incarnation. A pause or its end is done when an increment says so."""
+
+    def __init__(
+        self, context: Context, committer: Committer, fetcher: Fetcher, doubt_inputs: Callable[[str], None]
+    ) -> None:
+        """Take `doubt_inputs`, which lets the inputs be compared and read again from the committed positions."""
+        self._context, self._committer, self._fetcher = context, committer, fetcher
+        self._doubt_inputs = doubt_inputs
+        self._done: OnDone | None = None
+        self._asked = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def is_paused(self) -> bool:
+        return self._committer.chain.paused is not None
+
+    @property
+    def committed(self) -> Paused | None:
+        """The pause that the log has, unless its end was asked for."""
+        return self._committer.chain.last.paused if self.is_paused else None
+
+    def ask(self, paused: Paused | None, done: OnDone) -> None:
+        """Pause after the batch under way, or go on (None). `done` hears when it is committed."""
+        if self.is_paused == (paused is not None):
+            state = "it is paused already" if paused else "it is not paused"
+            done(OperationState.SKIPPED, None, state if self._done is None else "the same is asked for already")
+            return
+        self._end(OperationState.FAILED, "the opposite was asked for before it was committed")
+        self._committer.chain = replace(self._committer.chain, asked_pause=paused)
+        self._done = done
+        self._fetcher.wake()
+        self.wake()
+        if paused is None:
+            self._fetcher.heard_ends({})
+            self._doubt_inputs("the partition was paused")
+
+    def wake(self) -> None:
+        """Let `rest` return at once: something else is to be done."""
+        self._asked.set()
+
+    async def rest(self, seconds: float) -> None:
+        """Wait while it is paused, for something to be asked."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+        await within(seconds, self._asked)
+        self._asked.clear()
+
+    def look(self) -> None:
+        """Tell who waits, once an increment has what was asked."""
+        chain = self._committer.chain
+        if self._done is None or chain.asked_pause is not UNSET:
+            return
+        number, paused = self._context.partition, chain.paused
+        if paused is None:
+            log.info("partition %d: resumed", number)
+        else:
+            log.warning("partition %d: paused after batch %d: %s", number, chain.batch, paused.reason or NO_REASON)
+        self._end(OperationState.SUCCEEDED, "")
+
+    async def close(self) -> None:
+        """Tell who waits that it may not be committed."""
+        self._end(OperationState.FAILED, "the partition left LIVE first: its status says whether it is paused")
+        if self._looking is not None:
+            await cancel_and_wait(self._looking)
+
+    def _end(self, state: OperationState, detail: str) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(state, None, detail)
+
+    async def _look(self) -> None:
+        """Ask where the inputs end: nothing is fetched that would say so."""
+        inputs = [TopicPartition(name, self._context.partition) for name in self._committer.chain.last.positions]
+        while self.is_paused:
+            try:
+                async with reading(self._context.cluster) as reader:
+                    ends = {each.topic: (await reader.bounds(each)).end_offset for each in inputs}
+            except SnapreplayError as error:
+                log.debug("partition %d: cannot ask where its inputs end: %s", self._context.partition, error)
+            else:
+                self._fetcher.heard_ends(ends if self.is_paused else {})
+            await asyncio.sleep(ENDS_SECONDS)

@@ -1,0 +1,57 @@
+"""The restore plan of a service on a real broker: over HTTP and by the command, then the restore itself."""
+
+import asyncio
+
+import httpx2
+import pytest
+from typer.testing import CliRunner
+
+from snapreplay.api.cli.root import app
+from snapreplay.api.server import HttpServer
+from snapreplay.service.live import recoverability_monitor
+from tests.support import apps
+from tests.support.stage import processed, snapshot
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_what_is_planned_is_done_and_measured(stage, unique, monkeypatch):
+    """A snapshot and 15,000 records behind it; the next owner restores just that, and predicts by the rate that this
+    took. The input keeps its records for a week."""
+    monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.5)
+    here = await stage(apps.ledger(unique("plan")), changelog={"enabled": False})
+    await here.feed(10)
+    async with here.running(http=HttpServer()) as service:
+        await processed(service, {0: 10})
+        newest = await snapshot(service)
+        await here.feed(15_000)
+        await processed(service, {0: 15_010})
+        planned = await plan(service, 15_000)
+        assert (planned["mode"], planned["first"]["snapshot_id"]) == ("replay", newest)
+        assert planned["rates"]["measured"] == ["before_loading_seconds"]
+        assert planned["first"]["predicted_seconds"] > 15_000 / planned["rates"]["replay_per_second"]
+        (left,) = planned["inputs"]
+        assert (left["needed_from_offset"], left["headroom_offsets"]) == (10, 10)
+        assert 604_000 < left["headroom_seconds"] < 604_800
+        shown = await asyncio.to_thread(CliRunner().invoke, app, ["plan", "--url", url(service)])
+        assert (shown.exit_code, newest[:8] in shown.output) == (0, True), shown.output
+    async with here.running(http=HttpServer()) as service:
+        restore = service.restore_status()[0].restore
+        assert (restore.snapshot.snapshot_id, restore.records_advanced) == (newest, 15_000)
+        rates = (await plan(service, 15_000))["rates"]
+        assert rates["measured"] == ["before_loading_seconds", "replay_per_second"]
+        assert rates["replay_per_second"] == pytest.approx(15_000 / restore.seconds_per_phase["advancing"])
+
+
+def url(service):
+    host, port = service.http_address
+    return f"http://{host}:{port}"
+
+
+async def plan(service, records):
+    """Wait until so many are planned to be brought forward; return the plan."""
+    async with httpx2.AsyncClient(base_url=url(service), trust_env=False) as asking:
+        while True:
+            (row,) = (await asking.get("/api/v1/restore/plan")).json()["items"]
+            if row["plan"] is not None and row["plan"]["first"]["records"] == records:
+                return row["plan"]
