@@ -47,6 +47,10 @@ prometheus: ## Prometheus and promtool into .jars/ (no-op when present), for the
 	@test -e .jars/prometheus/usr/bin/promtool || { mkdir -p .jars/prometheus && cd .jars/prometheus \
 	  && apt-get download -qq prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb; }
 
+.PHONY: helm
+helm: ## Helm into .jars/ (no-op when present; needs Go), for the tests that render deploy/helm
+	@test -e .jars/helm/helm || GOBIN='$(abspath .jars/helm)' go install helm.sh/helm/v3/cmd/helm@v3.22.0
+
 .PHONY: lock
 lock: ## Resolve the lock files again (needs uv on the PATH; make lock UV_ARGS=--upgrade)
 	@command -v uv >/dev/null || { echo "make lock: uv is missing: apt-get install pipx && pipx install uv" >&2; exit 1; }
