@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
     from tests.simulation.world import World
 
-PAUSES = ("pause brief", "pause long")
+PAUSES = ("pause long", "pause brief")
 """A long one is ended when all is healed."""
 AGAIN_SECONDS = 1.0
 ASK_SECONDS = 0.2
 
 
 def draw_pauses(rng: random.Random) -> list[str]:
-    return [rng.choice(PAUSES) for _ in range(rng.choice((2, 1, 0, 0, 0)))]
+    return [rng.choice(PAUSES) for _ in range(rng.choice((1, 2, 0, 0, 0)))]
 
 
 class Pauses:
