@@ -61,6 +61,8 @@ class Pause(problems.Model):
     reason: Annotated[str, Field(max_length=500, description="Kept with the operation and the pause.")] = ""
 
 
+OfPartition = Retry | Adopt | SetPaused
+
 _PROPOSED = {"one": {"summary": "The offset that the job has printed", "value": {"manifest_offset": 1042}}}
 
 
@@ -92,11 +94,8 @@ async def retry_partition(here: Here, covered: Covers, partition: PathPartition)
     then the partition recovers from the fence on; the other partitions of its process continue. The operation
     succeeds when the partition is live and has committed a batch, or found nothing to commit for a second; it fails
     when the partition fails again."""
-    if (owner := elsewhere(covered, partition)) is not None:
-        path = f"/api/v1/partitions/{partition}/retry"
-        return views.accepted(joined([await here.forwarder.ask(owner, path, None, here.passed_on)]))
     try:
-        return views.accepted(joined([await begun_here(here, covered, Retry(partition))]))
+        return await _let_owner(here, covered, "retry", Retry(partition))
     except (UnknownPartition, PartitionNotLive):
         raise missing(here, partition) from None
 
@@ -126,12 +125,9 @@ async def adopt_snapshot(
     its batch and every chunk, and hashes every entry. Processing continues meanwhile. The operation succeeds when
     an increment points to the snapshot. It fails with the reason if the proposal is rejected, and nothing else
     happens."""
-    if here.status.facts.partition_count is None:
-        raise problems.not_reached()
-    if (owner := elsewhere(covered, partition)) is not None:
-        path = f"/api/v1/partitions/{partition}/adopt"
-        return views.accepted(joined([await here.forwarder.ask(owner, path, proposal.model_dump(), here.passed_on)]))
-    return views.accepted(joined([await begun_here(here, covered, Adopt(partition, proposal.manifest_offset))]))
+    _check_reached(here)
+    wanted = Adopt(partition, proposal.manifest_offset)
+    return await _let_owner(here, covered, "adopt", wanted, proposal)
 
 
 _PAUSING = (problems.UNKNOWN_PARTITION, problems.NOT_OWNED, problems.INVALID, problems.NOT_REACHED, problems.OWNER_AWAY)
@@ -153,7 +149,9 @@ async def pause_partition(
     """Process nothing more of a live partition after the batch under way. It stays live, owned and in memory. The
     pause is in the log: it holds after restarts and for each later owner, until it is resumed. The operation succeeds
     when the pause is committed."""
-    return await _set_paused(here, covered, SetPaused(partition, paused=True, reason=(request or Pause()).reason))
+    _check_reached(here)
+    why = request or Pause()
+    return await _let_owner(here, covered, "pause", SetPaused(partition, paused=True, reason=why.reason), why)
 
 
 @ROUTER.post(
@@ -164,17 +162,25 @@ async def pause_partition(
 )
 async def resume_partition(here: Here, covered: Covers, partition: PathPartition) -> Response:
     """Go on with the next record. The operation succeeds when this is committed."""
-    return await _set_paused(here, covered, SetPaused(partition, paused=False))
+    _check_reached(here)
+    return await _let_owner(here, covered, "resume", SetPaused(partition, paused=False))
 
 
-async def _set_paused(here: ApiContext, covered: Covered, wanted: SetPaused) -> Response:
+def _check_reached(here: ApiContext) -> None:
     if here.status.facts.partition_count is None:
         raise problems.not_reached()
-    if (owner := elsewhere(covered, wanted.partition)) is not None:
-        path = f"/api/v1/partitions/{wanted.partition}/{'pause' if wanted.paused else 'resume'}"
-        body = {"reason": wanted.reason} if wanted.paused else None
-        return views.accepted(joined([await here.forwarder.ask(owner, path, body, here.passed_on)]))
-    return views.accepted(joined([await begun_here(here, covered, wanted)]))
+
+
+async def _let_owner(
+    here: ApiContext, covered: Covered, action: str, command: OfPartition, body: problems.Model | None = None
+) -> Response:
+    """Let the owner of the partition begin. `body`: of the request."""
+    if (owner := elsewhere(covered, command.partition)) is not None:
+        path = f"/api/v1/partitions/{command.partition}/{action}"
+        begun = await here.forwarder.ask(owner, path, body.model_dump() if body else None, here.passed_on)
+    else:
+        begun = await begun_here(here, covered, command)
+    return views.accepted(joined([begun]))
 
 
 def missing(here: ApiContext, partition: int) -> problems.ProblemError:

@@ -74,6 +74,7 @@ class ServiceControl:
     def __init__(self, app: App[Any], identity: Identity, board: StatusBoard, pulse: Pulse, settings: Settings) -> None:
         """Take `pulse`: of the runners' loop."""
         self._settings = effective(settings)
+        self._levels_at_start: dict[str, int] = {}  # of loggers whose level was changed
         self._app = app
         self._identity = identity
         self._board = board
@@ -130,7 +131,9 @@ class ServiceControl:
                 return self.set_paused(partition, reason, paused=paused)
             case SetLogLevel(logger, level):
                 log.warning("logger %s: level %s from now on, as asked over HTTP", logger, level)
-                logging.getLogger(logger).setLevel(logging.NOTSET if level == "default" else level.upper())
+                found = logging.getLogger(logger)
+                at_start = self._levels_at_start.setdefault(logger, found.level)
+                found.setLevel(at_start if level == "default" else level.upper())
                 return self._operations.create("log-level", f"{logger}: {level}", ())
 
     def read(self, read: StateRead) -> StateAnswer:

@@ -77,8 +77,8 @@ def run_plainly(given: Namespace) -> int:
         app = load_app(given.app)
         settings = settings_from(given.config, given.overrides, given.bootstrap_servers, given.http_port)
         log = (given.log_level, given.log_format)
-        how = {"init": given.init, "start": given.start, "wait": given.wait, "processes": given.processes}
-        return run_app(app, settings, *log, **how)
+        begin = first_start(init=given.init, start=given.start, wait=given.wait)
+        return run_app(app, settings, *log, begin, given.processes)
     except SnapreplayError as error:
         from snapreplay.api.cli.exits import code_of, hint_of
         from snapreplay.api.cli.output import print_error
@@ -90,21 +90,12 @@ def run_plainly(given: Namespace) -> int:
         return 1
 
 
-def run_app(  # noqa: PLR0913 - the options of the command
-    app: App[Any],
-    settings: Settings,
-    log_level: Verbosity,
-    log_format: LogFormat,
-    *,
-    init: bool,
-    start: Any,
-    wait: bool,
-    processes: int,
+def run_app(
+    app: App[Any], settings: Settings, log_level: Verbosity, log_format: LogFormat, begin: FirstStart, processes: int
 ) -> int:
-    first_start, worker = _first_start(init=init, start=start, wait=wait), this_worker
-    if worker is not None:
+    if (worker := this_worker) is not None:
         configure(log_level, log_format, app.app_id, (worker.number, worker.log_lock))
-        return _run_worker(app, settings, worker, first_start)
+        return _run_worker(app, settings, worker, begin)
     if processes > 1:
         from snapreplay.api.cli.workers import run_workers
 
@@ -114,17 +105,17 @@ def run_app(  # noqa: PLR0913 - the options of the command
     configure(log_level, log_format, app.app_id)
     from snapreplay.service.program import run
 
-    return run(app, settings, http=announced_http(), first_start=first_start)
+    return run(app, settings, http=announced_http(), first_start=begin)
 
 
-def _run_worker(app: App[Any], settings: Settings, worker: Worker, first_start: FirstStart) -> int:
+def _run_worker(app: App[Any], settings: Settings, worker: Worker, begin: FirstStart) -> int:
     from snapreplay.api.server import HttpServer
     from snapreplay.service.control.metrics import WORKER_RESTARTS
     from snapreplay.service.program import run
 
     WORKER_RESTARTS.labels(app.app_id).inc(worker.restarts)
     http = HttpServer(lambda bound: log.info("HTTP of this worker: %s", bound.url), worker.shared(settings.http))
-    return run(app, worker.settings(settings), http=http, first_start=first_start)
+    return run(app, worker.settings(settings), http=http, first_start=begin)
 
 
 def settings_from(
@@ -151,7 +142,7 @@ def _split(override: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-def _first_start(*, init: bool, start: Literal["earliest", "latest"] | None, wait: bool) -> FirstStart:
+def first_start(*, init: bool, start: Literal["earliest", "latest"] | None, wait: bool) -> FirstStart:
     if start is not None and not init:
         raise UsageError(
             f"--from {start} says where a new app begins, but without --init `run` begins none",

@@ -9,7 +9,7 @@ import typer
 from snapreplay.api.cli.logs import LogFormat, Verbosity
 from snapreplay.api.cli.options import Loaded, LogForm, LogLevel, OfCluster, OfService, Output
 from snapreplay.api.cli.output import Format, print_json
-from snapreplay.api.cli.running import run_app
+from snapreplay.api.cli.running import first_start, run_app
 from snapreplay.errors import UsageError
 
 
@@ -39,8 +39,8 @@ def run(
     log_format: LogForm = LogFormat.TEXT,
 ) -> None:
     """Run an app against a Kafka cluster until SIGTERM or Ctrl-C. This is what the container runs."""
-    code = run_app(app, settings, log_level, log_format, init=init, start=start, wait=wait, processes=processes)
-    raise typer.Exit(code)
+    begin = first_start(init=init, start=start, wait=wait)
+    raise typer.Exit(run_app(app, settings, log_level, log_format, begin, processes))
 
 
 StateOf = Annotated[

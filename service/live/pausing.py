@@ -55,15 +55,15 @@ class Pausing:
         self._end(OperationState.FAILED, "the opposite was asked for before it was committed")
         self._committer.chain = replace(self._committer.chain, asked_pause=paused)
         self._done = done
-        self._fetcher.wake()
         self.wake()
         if paused is None:
             self._fetcher.heard_ends({})
             self._doubt_inputs("the partition was paused")
 
     def wake(self) -> None:
-        """Let `rest` return at once: something else is to be done."""
+        """Let `rest` end at once, and the fetcher's wait: something is to be done."""
         self._asked.set()
+        self._fetcher.wake()
 
     async def rest(self, seconds: float) -> None:
         """Wait while it is paused, for something to be asked."""

@@ -192,8 +192,7 @@ class Live:
 
     async def hand_over(self, *, even_unchanged: bool) -> None:
         """Take a last snapshot after `run` returned, so that the next owner has nothing to advance."""
-        if not self.pausing.is_paused:
-            await self._pass_markers()
+        await self._pass_markers()
         await self._last_snapshot("shutdown", even_unchanged=even_unchanged)
 
     async def close(self) -> None:
@@ -278,7 +277,7 @@ class Live:
 
     async def _pass_markers(self) -> None:
         """Pass markers and aborted records by a batch of none, or their deletion would look like that of records."""
-        ends = {} if self._left else self._fetcher.beyond(self._positions)
+        ends = {} if self._left or self.pausing.is_paused else self._fetcher.beyond(self._positions)
         if ends:
             self._fold.begin(self._positions)
             self._fold.pass_over(ends)
@@ -396,5 +395,4 @@ class Live:
 
     def _wake(self) -> None:
         """Take the next turn at once."""
-        self._fetcher.wake()
         self.pausing.wake()

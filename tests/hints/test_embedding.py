@@ -80,7 +80,7 @@ async def test_a_typing_error_never_says_where_an_app_begins(stage, unique):
     assert "ok" in (await ensure_topics(app, settings, create_inputs=1))[0]
 
 
-@carries_out("api/cli/running.py::_first_start")
+@carries_out("api/cli/running.py::first_start")
 async def test_where_to_begin_is_said_with_init(newcomer):
     """`--from` alone is refused; with the option of the hint it begins there. The deadline of a stop ends it."""
     who = newcomer()
