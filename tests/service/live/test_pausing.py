@@ -59,6 +59,20 @@ async def test_nothing_is_processed_until_it_is_resumed(bench, changes):
         await bench.assert_exactly_once(three)
 
 
+async def test_no_markers_are_passed_in_a_pause(bench, monkeypatch):
+    """Also not by a graceful stop, which commits the pointer to its snapshot."""
+    await bench.prepare()
+    await bench.feed(50)
+    async with bench.live() as one:
+        await one.position(50)
+        assert await asked(one, WHY) == ("succeeded", "")
+        monkeypatch.setattr(Fetcher, "beyond", lambda _, at: {name: each + 1 for name, each in at.items()})
+        one.runner.stop(final_snapshot=True)
+        await one.phase("closed")
+    last = bench.batches()[-1]
+    assert (last.paused, *last.positions.values()) == (WHY, 50)
+
+
 async def test_the_batch_under_way_is_the_last_one(bench):
     """Asked in the middle of a flood, from within a handler: that batch says so, and what was fetched beyond waits."""
     answers: list[Any] = []
