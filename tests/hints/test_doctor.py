@@ -15,6 +15,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.doctor import cluster_checks, collect
 from snapreplay.service.doctor.facts import Diagnosis
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.live import recoverability_monitor
 from tests.hints.following import Operator, way_with
 from tests.hints.registry import carries_out
 from tests.support.healthy import facts
@@ -36,8 +37,14 @@ async def remedies(who: Operator, *options: str) -> dict[str, str]:
     return {each["check"]: each["remedy"] for each in first_last if each["check"] not in ALWAYS}
 
 
+@pytest.fixture
+def before_the_owner_looks(monkeypatch):
+    """The owner takes a snapshot by itself as soon as it looks; the operator is earlier."""
+    monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 1e9)
+
+
 @carries_out("service/doctor/state_checks.py::_remedy")
-async def test_while_the_owner_lives_its_memory_is_written_once_more(operator):
+async def test_while_the_owner_lives_its_memory_is_written_once_more(before_the_owner_looks, operator):
     """Increments and snapshots are trimmed behind it: the trigger is taken, and a recovery is possible again."""
     then, who = await operator()
     async with who.served() as service:
@@ -52,7 +59,7 @@ async def test_while_the_owner_lives_its_memory_is_written_once_more(operator):
 
 
 @pytest.mark.slow
-async def test_increments_that_are_all_gone_under_a_living_owner_are_begun_again(operator):
+async def test_increments_that_are_all_gone_under_a_living_owner_are_begun_again(before_the_owner_looks, operator):
     """Nothing but its memory holds the state: it is told to write it, not to be initialised. The first snapshot is of a
     batch whose increment is gone; the second one, by the same hint, is not."""
     then, who = await operator()
