@@ -352,7 +352,7 @@ class Live:
         applied = committed.applied
         self._note_reached()
         self.pausing.look()
-        self.snapshots.committed(committed.increment, applied.record_count if applied else 0)
+        self.snapshots.committed(committed.increment)
         self._report.committed(committed, self.owner_epoch)
         if applied is not None:
             self._pace.committed(self._positions, committed.increment.batch + 1)

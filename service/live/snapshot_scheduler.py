@@ -173,9 +173,9 @@ class SnapshotScheduler:
         self._unsaved = f"{why}: the snapshots in it are gone, a new one is being written"
         self._watch.topic_missing(self._unsaved)
 
-    def committed(self, increment: Increment, record_count: int) -> None:
+    def committed(self, increment: Increment) -> None:
         """Take notice of a committed increment: its newest pointer, if new, now exists for everybody."""
-        self.unpointed = self.unpointed.applied(record_count)
+        self.unpointed = self.unpointed.applied(increment.handled_count)
         for pointer, waiting in self._requests.pointed(increment.pointers):
             self._now_pointed(pointer)
             self._trimmer.pointed(increment, self._committer.chain.last_offset)

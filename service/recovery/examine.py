@@ -230,7 +230,7 @@ class Examiner:
         tally = await self._executor.follower.advance(base, newer, RestoreMode.CHANGES, at=at)
         self._recovery = replace(self._recovery, last=newer)
         self._followed_ids = newer.increment.topic_ids
-        return tally.records
+        return tally.handled
 
     async def is_sealed(self) -> bool:
         """Say whether the last increment has a seal, which every later one must have then."""

@@ -262,7 +262,7 @@ class RecoveryExecutor:
         if proof is not None:
             self._reporter.restore(proof=proof)
         await self._index()  # at the end: before, each change would have to find its place
-        self.records_since_snapshot = tally.records
+        self.records_since_snapshot = tally.handled
         return events.Advanced(tally.damage)
 
     async def _index(self) -> None:

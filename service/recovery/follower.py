@@ -42,6 +42,7 @@ class Tally:
     """The tally of an advance: digests that were compared, and the records that were applied.
 
     Attributes:
+        handled: the records and those that were skipped, timers and expired entries: what a snapshot would have saved.
         damage: the first increment that could not be read; the digest of the next one shows that nothing is missing.
         has_changes: each batch with records has its changes in the log, too.
         computed: the digest of the state as it is, if it was computed at the end of the way.
@@ -49,6 +50,7 @@ class Tally:
 
     digests: int = 0
     records: int = 0
+    handled: int = 0
     damage: str | None = None
     has_changes: bool = True
     computed: Digest | None = None
@@ -238,6 +240,7 @@ class _Way:
         self._at(step.increment)
         tally.digests, tally.computed = self._comparison.digests, self._comparison.computed
         tally.records += step.increment.record_count
+        tally.handled += step.increment.handled_count
         tally.damage = tally.damage or next((u.error.message for u in step.unread), None)
         self._reporter.progress(
             "records",

@@ -155,6 +155,12 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
         """Nothing was read and nothing happened: it is there for a pointer or a digest."""
         return not (self.ranges or self.fired_count)
 
+    @property
+    def handled_count(self) -> int:
+        """What a snapshot after this batch spares a recovery: records, applied or skipped, timers and expired entries
+        after the last one."""
+        return sum(part.record_count for part in self.ranges) + self.fired_count
+
     def portion(self, records: Sequence[InputRecord]) -> Portion:
         """Return what a replay is to apply again; `records`: all of `ranges`."""
         return Portion(

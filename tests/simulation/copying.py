@@ -90,8 +90,8 @@ class Copies:
                     self._views.append(View(what, number, found.last.batch, entries, stored_in(found.store)))
                     self._world.network.met("looked at a copy")
 
-    def healed(self) -> None:
-        """Count what comes from now on."""
+    def count_anew(self) -> None:
+        """Count the moves from now on: what ended before made some necessary."""
         self._since = self._world.loop.time()
 
     async def rest(self) -> None:
@@ -126,10 +126,13 @@ class Copies:
             require(moves <= most, f"partition {number} moved {moves} times since {self._since:.1f}")
 
     def _owners(self, number: int) -> list[str]:
-        """Return who has owned a partition since then, one after the other; the first one from before."""
+        """Return who has owned a partition since then, one after the other; the first one from before. A client that
+        claims it for a decision does not keep it."""
         owners = [""]
         for entry, written in told.ever(self._world.broker.log(INCREMENTS, number)):
             if not isinstance(entry, Claim) or entry.process_id == owners[-1]:
+                continue
+            if entry.instance_id.startswith("snapreplay-"):
                 continue
             is_before = written.record.timestamp <= self._since * 1000
             owners = [entry.process_id] if is_before else [*owners, entry.process_id]

@@ -136,6 +136,7 @@ class Decisions:
         """Crash it: it is started again, as the version of then."""
         if process in self._world.processes and process.app.schema_version < self.schema:
             process.crash()
+            self._world.copies.count_anew()
 
     def refuses(self, process: Process, number: int, kind: str) -> bool:
         """Say whether an older version is refused, as it must be: by what the log has of a newer one."""

@@ -129,6 +129,7 @@ class Rewiring:
         """Crash it: it is started again, as the version of then."""
         if process in self._world.processes and process.app.input_names != self.declared:
             process.crash()
+            self._world.copies.count_anew()
 
     def _ask_for_snapshots(self) -> None:
         for process in self._world.processes:

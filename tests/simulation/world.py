@@ -285,7 +285,7 @@ class World:
     def _heal(self) -> None:
         """No more faults; the network, the group and whoever stood still are back."""
         self.network.trace("world", "heals")
-        self.copies.healed()
+        self.copies.count_anew()
         self.healing = True
         self.network.faults.active = False
         self.broker.stale.clear()

@@ -10,6 +10,7 @@ from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.service.live import snapshot_scheduler as module
 from snapreplay.state import shards
 from tests.simulation.cluster import SimCluster
+from tests.support import apps
 from tests.support.in_memory import virtual
 from tests.support.stage import until
 
@@ -69,6 +70,25 @@ async def test_a_snapshot_exists_also_without_more_input_and_is_not_taken_twice(
     last = bench.batches()[-1]
     assert (last.ranges, last.pointers[0].snapshot_id) == ([], snapshot_id)
     assert (await bench.restored()).snapshot.snapshot_id == snapshot_id
+
+
+@virtual
+async def test_records_that_were_skipped_are_in_a_snapshot_too(bench):
+    """A recovery by replay would read them again. The next owner counts them as this one did."""
+    poison = [("k", {"amount": 1, "poison": True})]
+    await bench.prepare(
+        apps.ledger("app", apps.refuse_poison), errors={"policy": "dead_letter"}, snapshot={"before_stop": False}
+    )
+    async with bench.live() as one:
+        await fed(bench, one, 3)
+        await one.snapshot()
+        await bench.send(poison)
+        await one.position(4)
+        assert (await answer(asked(one)))[0] == "succeeded"
+        await bench.send(poison)
+        await one.position(5)
+    async with bench.live() as one:
+        assert (await answer(asked(one)))[0] == "succeeded"
 
 
 # ---- while processing goes on ------------------------------------------------------------------
