@@ -19,8 +19,9 @@ from tests.simulation.program import INCREMENTS
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-MOVES_HEALING_MAX, MOVES_SETTLED_MAX = 6, 2
-"""Of a partition: until all are LIVE after the healing, and from then on until it is where it is to be."""
+MOVES_HEALING_MAX, MOVES_SETTLED_MAX = 8, 2
+"""Of a partition: until all are LIVE after the healing, and from then on until it is where it is to be. Whoever stood
+still does not know before its next heartbeat that the group went on without it, and takes it back until then."""
 REST_SECONDS, RESTS_MAX = 6.0, 5
 """Virtual: once all are LIVE, copies are loaded, and partitions move to them. Who was fenced and has no input finds it
 out later. After some such times nothing moves any more."""

@@ -182,6 +182,7 @@ class Oracle:
             at, known = increment.positions[topic], log.end if wish and wish.start == "latest" else log.start
             if wish and wish.start == "resume":
                 require(at == story.retired[topic], f"{where}: {topic} goes on at {at}, retired: {story.retired}")
+                story.met["input taken in again behind records"] += at > log.start
             else:
                 require(at <= known, f"{where}: {topic} is read from {at} on, {wish}: {known}")
             story.positions[topic] = at

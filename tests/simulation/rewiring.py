@@ -36,6 +36,7 @@ TRY_AGAIN = (
         "OffsetBeyondEnd",
         "NotInitialised",
         "UsageError",
+        "HangingTransaction",
     ),  # as a broker shows it that lags behind, or a pinned log
 )
 

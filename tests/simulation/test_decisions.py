@@ -108,14 +108,15 @@ def test_older_code_is_refused_by_name() -> None:
 @pytest.mark.parametrize("start", ["earliest", "resume"])
 def test_an_input_is_retired_and_taken_in_again(start: str, mode: Literal["changes", "replay"]) -> None:
     """Before anybody takes a snapshot: a recovery by replay would have to read it twice, so it goes by the changes."""
-    events = tuple(Event(at, "inputs once", 0.0) for at in (3.0, 3.3))
-    drawn = replace(REWIRED, mode=mode, every_records=0, chaos_seconds=8.0, epilogue="restart", events=events)
+    events = tuple(Event(at, "inputs once", 0.0) for at in (6.0, 6.3))
+    drawn = replace(REWIRED, mode=mode, records=60, every_records=0, chaos_seconds=8.0, epilogue="restart", events=events)
     script = Script({"end": {}}, drawn)
     script.world.rewiring.starts = (start,)
     assert script.run() is None
     counts = script.world.network.faults.counts
     retired = counts["input retired"] + counts["input retired, records left"]
     assert (counts["inputs: made"], retired, counts[f"input added: {start}"]) == (2, 1, 1)
+    assert counts["input taken in again behind records"] == (start == "resume")
 
 
 @pytest.mark.parametrize(("kind", "seconds", "came"), [("good", 0.0, "taken over"), ("older", 1.5, "brought forward")])
