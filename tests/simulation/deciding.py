@@ -105,7 +105,7 @@ class Decisions:
     def upgrade(self, how: str, seconds: float) -> bool:
         """Deploy a newer version: to one process or to all, which are killed or stopped."""
         world = self._world
-        if self.schema == SCHEMA_MAX or not world.processes:
+        if self.schema == SCHEMA_MAX or not world.processes or world.epilogue:
             return False
         self.schema += 1
         everybody = list(world.processes)
