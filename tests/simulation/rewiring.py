@@ -127,10 +127,17 @@ class Rewiring:
         return Wish(rng.choice(self.starts if self._was_retired else ("earliest", "latest")))
 
     def _exchange(self, process: Process) -> None:
-        """Crash it: it is started again, as the version of then."""
-        if process in self._world.processes and process.app.input_names != self.declared:
+        """Crash it: it is started again, as the version of then. One that was refused in between is of this version
+        already: it looks again."""
+        if process not in self._world.processes:
+            return
+        if process.app.input_names != self.declared:
             process.crash()
             self._world.copies.count_anew()
+            return
+        for status in process.board.all():
+            if status.error is not None and status.error.kind == "WrongLog":
+                process.soon(process.retry, status.partition)
 
     def _ask_for_snapshots(self) -> None:
         for process in self._world.processes:
