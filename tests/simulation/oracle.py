@@ -192,7 +192,7 @@ class Oracle:
             log = self._broker.by_id[story.topic_ids[topic]][story.number]
             behind = [o for o in range(at, log.end) if log.places[o].serial < serial]
             left = [offset for offset in behind if log.visible(offset, committed_only=True)]
-            leaves = wish is not None and wish.leave_records
+            leaves = wish is not None and (wish.leave_records or wish.lagged)
             require(leaves or not left, f"{where}: {topic} is retired at {at}, and has records at {left}")
             story.met["input retired, records left" if left else "input retired"] += 1
 

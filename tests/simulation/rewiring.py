@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from snapreplay.errors import SnapreplayError
@@ -47,10 +47,12 @@ def draw_commands(rng: random.Random) -> list[str]:
 
 @dataclass(frozen=True)
 class Wish:
-    """The wish of an operator: to add the input, or to retire it. `start`: of an added one."""
+    """The wish of an operator: to add the input, or to retire it. `start`: of an added one. `lagged`: a former leader
+    that has not noticed may have shown an earlier end meanwhile, and nobody can tell."""
 
     start: str = ""
     leave_records: bool = False
+    lagged: bool = False
 
 
 class Rewiring:
@@ -158,9 +160,10 @@ class Rewiring:
     async def _ended(self, client: Process, wish: Wish) -> str:
         """Return what came of it: "made", an error, or "killed"."""
         reason = f"{client.name}.{len(self.tried)} at {self._world.loop.time():.3f}"
-        self.tried[reason] = wish
+        self.tried[reason] = replace(wish, lagged=self._lags())
         work = client.spawn(_changed(client, product.Wish(wish.start, (), wish.leave_records, reason)))
         await asyncio.wait([work])
+        self.tried[reason] = replace(wish, lagged=self.tried[reason].lagged or self._lags())
         error = None if work.cancelled() else work.exception()
         said = "killed" if work.cancelled() else "made" if error is None else type(error).__name__
         self._world.network.trace(client.name, f"{wish}: {said} {error or ''}")
@@ -169,6 +172,9 @@ class Rewiring:
             what = f"{error}" if isinstance(error, SnapreplayError) else repr(error)
             self._world.network.misused(f"{client.name}: {said}: {what}")
         return said
+
+    def _lags(self) -> bool:
+        return any(place.topic == program.INPUTS[-1] for place in self._world.broker.stale)
 
 
 async def _changed(client: Process, wish: product.Wish) -> None:

@@ -109,7 +109,9 @@ def test_older_code_is_refused_by_name() -> None:
 def test_an_input_is_retired_and_taken_in_again(start: str, mode: Literal["changes", "replay"]) -> None:
     """Before anybody takes a snapshot: a recovery by replay would have to read it twice, so it goes by the changes."""
     events = tuple(Event(at, "inputs once", 0.0) for at in (6.0, 6.3))
-    drawn = replace(REWIRED, mode=mode, records=60, every_records=0, chaos_seconds=8.0, epilogue="restart", events=events)
+    drawn = replace(
+        REWIRED, mode=mode, records=60, every_records=0, chaos_seconds=8.0, epilogue="restart", events=events
+    )
     script = Script({"end": {}}, drawn)
     script.world.rewiring.starts = (start,)
     assert script.run() is None
