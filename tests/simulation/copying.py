@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from snapreplay.app import names
 from snapreplay.service.control.state_reads import BatchUnderWay, NotReadable
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus, StatusBoard
+from snapreplay.service.core.assignment import Holding
 from snapreplay.service.core.phase import Phase
 from snapreplay.snapshots.format.records import Claim, Increment
 from tests.simulation import program, told
@@ -19,9 +20,10 @@ from tests.simulation.program import INCREMENTS
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-MOVES_HEALING_MAX, MOVES_SETTLED_MAX = 8, 2
+MOVES_HEALING_MAX, MOVES_SETTLED_MAX = 8, 3
 """Of a partition: until all are LIVE after the healing, and from then on until it is where it is to be. Whoever stood
-still does not know before its next heartbeat that the group went on without it, and takes it back until then."""
+still does not know before its next heartbeat that the group went on without it, and takes it back until then. Whoever
+holds the only copy of a state comes back once to write it."""
 REST_SECONDS, RESTS_MAX = 6.0, 5
 """Virtual: once all are LIVE, copies are loaded, and partitions move to them. Who was fenced and has no input finds it
 out later. After some such times nothing moves any more."""
@@ -105,21 +107,26 @@ class Copies:
         numbers = range(world.scenario.partitions)
         self._since = world.loop.time()
         for _ in range(RESTS_MAX):
-            before = [self._owners(number) for number in numbers]
+            before = [self._owners(number) for number in numbers], self._warm()
             await asyncio.sleep(REST_SECONDS)
-            if before == [self._owners(number) for number in numbers]:
+            if before == ([self._owners(number) for number in numbers], self._warm()):
                 break
         else:
             raise Violation(f"nothing happens, and partitions move: {list(map(self._owners, numbers))}")
         self._count_moves(MOVES_SETTLED_MAX)
         await world.settling.until_settled()
-        held = [each.supervisor.holding for each in world.processes if each.supervisor is not None]
-        owned = [len(each.owned) for each in held]
+        owned = [len(each.owned) for each in self._held()]
         require(max(owned) - min(owned) <= 1, f"uneven: {owned}")
-        copies = min(world.scenario.replicas, len(held) - 1)
-        warm = [sum(number in each.warm for each in held) for number in numbers]
+        copies, warm = min(world.scenario.replicas, len(owned) - 1), self._warm()
         require(warm == [copies] * len(warm), f"warm copies: {warm}, not {copies} of each partition")
         world.network.met("balanced, and all copies are warm")
+
+    def _held(self) -> list[Holding]:
+        return [each.supervisor.holding for each in self._world.processes if each.supervisor is not None]
+
+    def _warm(self) -> list[int]:
+        """Return how many warm copies each partition has."""
+        return [sum(number in each.warm for each in self._held()) for number in range(self._world.scenario.partitions)]
 
     def _count_moves(self, most: int) -> None:
         for number in range(self._world.scenario.partitions):

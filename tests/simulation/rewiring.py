@@ -26,6 +26,8 @@ COMMANDS = ("inputs once", "inputs twice", "inputs killed")
 AGAIN_SECONDS = 0.3
 KILLED_SECONDS = 0.25
 """Virtual: within this all partitions are changed, unless something else happens."""
+EXCHANGED_SECONDS = 0.5
+"""Virtual: then all processes are of the new version, or are being started."""
 CHANGED_SECONDS = 150.0
 """Virtual: in a healed cluster a change ends by then."""
 TRY_AGAIN = (
@@ -87,6 +89,7 @@ class Rewiring:
             await asyncio.wait([self._running], timeout=CHANGED_SECONDS)
             require(self._running.done(), f"a change of the inputs did not end in {CHANGED_SECONDS} s")
             self._running.result()
+            await asyncio.sleep(EXCHANGED_SECONDS)
 
     def refuses(self, process: Process, number: int, kind: str) -> bool:
         """Say whether a version with other inputs than the log has is refused, as it must be."""
@@ -110,7 +113,7 @@ class Rewiring:
         else:
             world.feeder.end(topic)
         for process in list(world.processes):
-            world.loop.call_later(world.rng.random() / 2, self._exchange, process)
+            world.loop.call_later(world.rng.random() * EXCHANGED_SECONDS, self._exchange, process)
 
     def _is_done(self, after: tuple[str, ...]) -> bool:
         """Say whether each partition has these inputs. A broker that lags behind may have shown that, and it is not
