@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from snapreplay.service.core.peers import Peer
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Holding(NamedTuple):
@@ -122,11 +126,13 @@ class _Plan:
         self.staying = sorted(staying or self.members)
         self.absent = _absent(self.members)
         self.present = [name for name in self.staying if name not in self.absent] or self.staying
-        self.before: dict[int, str] = {}
-        for partition in self.partitions:
-            owners = [name for name in sorted(self.members) if partition in self.members[name].owned]
-            if owners:
-                self.before[partition] = max(owners, key=lambda name: self._rank(name, partition))
+        processed = _inverted({name: self.members[name].owned for name in sorted(self.members)})
+        self.before: dict[int, str] = {
+            partition: max(processed[partition], key=lambda name: self._rank(name, partition))
+            for partition in self.partitions
+            if partition in processed
+        }
+        self.warm = _inverted({name: self.members[name].warm for name in self.present})
 
     def balance(self) -> None:
         """Find the balanced owners: as many as possible keep what they have, then what they have a copy of."""
@@ -136,7 +142,7 @@ class _Plan:
             if room.get(before, 0) > 0:
                 self._aim(partition, before, room)
         left = [partition for partition in self.partitions if partition not in self.target]
-        for partition in sorted(left, key=lambda each: (len(self._warm(each)), each)):
+        for partition in sorted(left, key=lambda each: (len(self.warm.get(each, ())), each)):
             free = [name for name in self.present if room[name] > 0]
             best = min(free, key=lambda name: (partition not in self.members[name].warm, -room[name], name))
             self._aim(partition, best, room)
@@ -150,7 +156,7 @@ class _Plan:
             owner = target
             if before is not None and before != target and waits_for_copy and before in self.staying:
                 owner = before
-            elif before not in self.staying and waits_for_copy and (warm := self._warm(partition)):
+            elif before not in self.staying and waits_for_copy and (warm := self.warm.get(partition)):
                 owner = min(warm, key=lambda name: (load[name], name))
             if owner != target:
                 self.next[partition] = target
@@ -171,28 +177,38 @@ class _Plan:
                 free = [name for name in holders if name not in chosen and name != self.owner[partition]]
                 if not free:
                     break
-                chosen.append(min(free, key=lambda name: self._cost(name, partition, racks, load, most)))
-                load[chosen[-1]] += 1
+                cost = partial(self._cost, partition=partition, racks=racks, load=load, most=most)
+                # Few are warm, and a warm one on another rack that has room costs least of all.
+                best = min((name for name in self.warm.get(partition, ()) if name in free), key=cost, default=free[0])
+                if cost(best)[:3] != (False, False, False):
+                    best = min(free, key=cost)
+                chosen.append(best)
+                load[best] += 1
             self.copies[partition] = chosen
 
     def shares(self) -> dict[str, Share]:
         absent = tuple(peer.process_id for name in sorted(self.absent) if (peer := self.members[name].peer) is not None)
 
-        def of(name: str) -> Share:
-            return Share(
-                tuple(each for each in self.partitions if self.owner[each] == name),
-                tuple(each for each in self.partitions if name in self.copies[each]),
-                tuple(each for each in self.partitions if self.next.get(each) == name),
-                tuple(each for each in self.partitions if self._first(each) == name),
-                claimed=tuple(sorted(self.members[name].epochs)),
+        owned = _inverted({each: [self.owner[each]] for each in self.partitions})
+        copies = _inverted(self.copies)
+        following = _inverted({each: [self.next[each]] for each in self.partitions if each in self.next})
+        first = _inverted({each: [self._first(each)] for each in self.partitions if self.copies[each]})
+
+        return {
+            name: Share(
+                tuple(owned.get(name, ())),
+                tuple(copies.get(name, ())),
+                tuple(following.get(name, ())),
+                tuple(first.get(name, ())),
+                claimed=tuple(sorted(member.epochs)),
                 absent=absent,
             )
+            for name, member in self.members.items()
+        }
 
-        return {name: of(name) for name in self.members}
-
-    def _first(self, partition: int) -> str | None:
+    def _first(self, partition: int) -> str:
         """Return who has the first copy; a warm one comes before one that is still loaded."""
-        return min(self.copies[partition], key=lambda name: partition not in self.members[name].warm, default=None)
+        return min(self.copies[partition], key=lambda name: partition not in self.members[name].warm)
 
     def _rank(self, name: str, partition: int) -> tuple[bool, int]:
         return name in self.staying, self.members[name].epochs.get(partition, -1)
@@ -208,9 +224,6 @@ class _Plan:
         self.target[partition] = name
         room[name] -= 1
 
-    def _warm(self, partition: int) -> list[str]:
-        return [name for name in self.present if partition in self.members[name].warm]
-
     def _holds_copies(self, name: str) -> bool:
         return self.members[name].replicas > 0
 
@@ -220,6 +233,15 @@ class _Plan:
         member = self.members[name]
         is_full = load[name] >= most
         return is_full, member.rack in racks, partition not in member.warm, load[name], name
+
+
+def _inverted(lists: Mapping[K, Iterable[V]]) -> dict[V, list[K]]:
+    """Return each value with the keys that have it, in the order of `lists`."""
+    keys: dict[V, list[K]] = {}
+    for key, values in lists.items():
+        for value in values:
+            keys.setdefault(value, []).append(key)
+    return keys
 
 
 def _absent(members: Mapping[str, Member]) -> frozenset[str]:

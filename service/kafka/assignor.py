@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-PEERS_BYTES_MAX = 256 * 1024
+PEERS_BYTES_MAX, PEERS_BYTES_MAX_LARGE = 256 * 1024, 512 * 1024
 """Of all assignments of a group together: its coordinator writes them as one record, of a megabyte at most."""
 _VERSION = 0  # of Kafka's consumer protocol
 
@@ -60,13 +60,8 @@ class StandbyAssignor:
         """Assign as `core.assignment` says; the leader of the group is asked."""
         said = {name: _member(name, each.user_data) for name, each in members.items()}
         shares = assigned(said, cluster.partitions_for_topic(self._topic) or ())
-        peers = peers_of(said, shares)
-        whole = _packed(peers)
-        is_large = len(whole) * len(shares) > PEERS_BYTES_MAX
-        return {
-            name: self._encoded(share, _packed(_owners_of(share.copies, peers)) if is_large else whole)
-            for name, share in shares.items()
-        }
+        told = _told(shares, peers_of(said, shares))
+        return {name: self._encoded(share, told[name]) for name, share in shares.items()}
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
         given = _read(assignment.user_data, _Copies) or _Copies()
@@ -79,6 +74,24 @@ class StandbyAssignor:
         given_too = _Copies(share.copies, share.next, share.first, peers, share.claimed, share.absent)
         user_data = msgspec.msgpack.encode(given_too)
         return ConsumerProtocolMemberAssignment(_VERSION, given, user_data)
+
+
+def _told(shares: Mapping[str, Share], peers: Collection[Peer]) -> Mapping[str, bytes]:
+    """Return what each member is told of the others: everything; in a large group not what they own, except for the
+    partitions that it has copies of; in a larger one nothing."""
+    whole = _packed(peers)
+    if len(whole) * len(shares) <= PEERS_BYTES_MAX:
+        return dict.fromkeys(shares, whole)
+    told = {name: _packed(_owners_of(share.copies, peers)) for name, share in shares.items()}
+    if (size := sum(map(len, told.values()))) <= PEERS_BYTES_MAX_LARGE:
+        return told
+    log.warning(
+        "the %d processes of the group are too many to be told of each other (%.1f MB, and a record has room for one):"
+        " each shows its own partitions only, and a session timeout tells that another one has died",
+        len(shares),
+        size / 1e6,
+    )
+    return dict.fromkeys(shares, b"")
 
 
 def _owners_of(partitions: Collection[int], peers: Iterable[Peer]) -> list[Peer]:

@@ -1,5 +1,6 @@
 """User data is read by other versions, and stays within the size of a record."""
 
+import hashlib
 from functools import partial
 
 import msgspec
@@ -26,7 +27,8 @@ class Cluster:
 
 def peer(number):
     name = f"ledger-{number}"
-    return Peer(f"{number:032x}", name, name, f"http://{name}.ledger.prod.svc.cluster.local:8080")
+    process_id = hashlib.sha256(name.encode()).hexdigest()[:32]  # as a random one, no two are alike
+    return Peer(process_id, name, name, f"http://{name}.ledger.prod.svc.cluster.local:8080")
 
 
 def group(members, partitions):
@@ -55,26 +57,39 @@ def test_everybody_hears_who_is_there_and_what_they_own():
     assert (one.first, two.first) == ((2, 3), (0, 1))
 
 
-def test_a_hundred_processes_with_ten_thousand_partitions_fit_into_one_record():
-    """There each hears of the owners of its copies only. A group whose record is too large assigns nothing at all."""
-    each = 100
-    members = {
+def fleet(processes, each=100):
+    """So many processes, each with its partitions and warm copies of those of its neighbour."""
+    count = processes * each
+    return {
         f"m{number}": Member(
-            frozenset(range(number * each, (number + 1) * each)),
-            frozenset((partition + each) % 10_000 for partition in range(number * each, (number + 1) * each)),
+            owned := frozenset(range(number * each, (number + 1) * each)),
+            frozenset((partition + each) % count for partition in owned),
             replicas=1,
             peer=peer(number),
-            epochs={partition: 2**31 + partition for partition in range(number * each, (number + 1) * each)},
+            epochs={partition: 2**31 + partition for partition in owned},
         )
-        for number in range(100)
+        for number in range(processes)
     }
-    assignors, size_bytes = group(members, 10_000)
+
+
+def test_a_hundred_processes_with_ten_thousand_partitions_fit_into_one_record():
+    """There each hears of the owners of its copies only. A group whose record is too large assigns nothing at all."""
+    assignors, size_bytes = group(fleet(100), 10_000)
     assert size_bytes < RECORD_BYTES_MAX
     for assignor in assignors.values():
         share = assignor.share
         assert len(share.peers) == 100
         owned = {partition for known in share.peers for partition in known.owned}
         assert set(share.first) <= owned <= set(share.copies)
+
+
+def test_three_hundred_processes_share_their_partitions_and_are_not_told_of_each_other(caplog):
+    """A list of all for each would be three megabytes."""
+    assignors, size_bytes = group(fleet(300, each=20), 6_000)
+    assert size_bytes < RECORD_BYTES_MAX
+    shares = [each.share for each in assignors.values()]
+    assert {(len(each.owned), len(each.copies), each.peers) for each in shares} == {(20, 20, ())}
+    assert "the 300 processes of the group are too many to be told of each other" in caplog.text
 
 
 @pytest.mark.parametrize(
