@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from snapreplay.api.cli.author_commands import dev, new
+from snapreplay.api.cli.capacity_command import plan_capacity
 from snapreplay.api.cli.exits import Judging, code_of, hint_of
 from snapreplay.api.cli.options import as_typed
 from snapreplay.api.cli.output import print_error
@@ -75,7 +76,7 @@ def version() -> None:
 # In the order in which a user needs them, as `--help` shows them.
 _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Develop an app": (new, dev, feed, tail),
-    "Run an app on a cluster": (init, run),
+    "Run an app on a cluster": (init, run, plan_capacity),
     "Operate a running app": (
         *(restore_status, plan, get, scan, trigger_snapshot, adopt, retry, pause, resume, health),
         *(config, log_level, inputs, accept, patch, redrive, doctor),

@@ -16,14 +16,13 @@ from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 
 from snapreplay.service.core.assignment import Member, Share, assigned, peers_of
+from snapreplay.service.core.capacity import PEERS_BYTES_MAX, PEERS_BYTES_MAX_LARGE
 from snapreplay.service.core.peers import Peer
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-PEERS_BYTES_MAX, PEERS_BYTES_MAX_LARGE = 256 * 1024, 512 * 1024
-"""Of all assignments of a group together: its coordinator writes them as one record, of a megabyte at most."""
 _VERSION = 0  # of Kafka's consumer protocol
 
 

@@ -157,7 +157,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def handled_count(self) -> int:
-        """What a snapshot after this batch spares a recovery: records, applied or skipped, timers and expired entries
+        """Count what a snapshot after this batch spares a recovery: records, applied or skipped, timers and expired entries
         after the last one."""
         return sum(part.record_count for part in self.ranges) + self.fired_count
 

@@ -1,0 +1,176 @@
+"""Computes what a deployment needs from what was measured on two cores (docs/benchmarks.md), which limit comes first,
+and what to set. Pure.
+
+The figures are those of programs as small as the ledger of the benchmarks. Measure one partition of yours, and scale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+CPU_PER_RECORD = 9.7e-6
+"""Seconds of the owner: reading, handler, state, changes, commit ("Standbys")."""
+CPU_PER_COPIED_RECORD = 2.2e-6
+CPU_PER_PARTITION = 0.00025
+"""Of a core, while nothing comes ("Many partitions in one process")."""
+PROCESS_BYTES, PARTITION_BYTES, ENTRY_BYTES = 57e6, 0.28e6, 160
+"""Resident memory; an entry is one of three numbers under a short key ("Memory")."""
+CONNECTIONS = 11
+"""Of a process, besides the one that each partition's producer has."""
+COMMITS_PER_PARTITION, COMMITS_PER_BROKER = 340, 1300
+"""Transactions a second: one after the other by one producer, and together."""
+LOAD_PER_ENTRY, ADVANCE_PER_RECORD, TAKE_PER_PARTITION = 0.24e-6, 2.4e-6, 0.023
+"""Seconds of CPU: a snapshot, the changes after it, and fence, claim and last increment ("Restore")."""
+TAKEOVER_SECONDS = 0.3
+"""From a kill to the next output of a copied partition ("A partition moves to another process")."""
+START_SECONDS = 0.9
+"""Until a process fences ("Start of a process")."""
+GROUP_BYTES_MAX = 1_000_000
+"""A coordinator writes a whole group as one record (`message.max.bytes` of `__consumer_offsets`)."""
+PEERS_BYTES_MAX, PEERS_BYTES_MAX_LARGE = 256 * 1024, 512 * 1024
+"""Of that record, for what processes are told of each other. Beyond the first it is not everything, beyond the second
+nothing."""
+COMMIT_SECONDS_MAX = 1.0
+"""Between two commits of a partition: what an output waits for."""
+CORE_SHARE_MAX = 0.7
+"""Of the one core that a process uses: beyond it, a restore of others' partitions finds no time."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A deployment to be planned. All numbers are of the whole app.
+
+    Attributes:
+        racks: the processes are spread over so many; one may be lost.
+        snapshot_seconds: between two snapshots of a partition.
+    """
+
+    processes: int
+    partitions: int
+    records_per_second: float = 0.0
+    entries: int = 0
+    replicas: int = 0
+    brokers: int = 3
+    racks: int = 3
+    snapshot_seconds: float = 300.0
+    session_seconds: float = 10.0
+
+    @property
+    def owned(self) -> int:
+        """The most partitions of one process."""
+        return math.ceil(self.partitions / self.processes)
+
+    @property
+    def copies(self) -> int:
+        return math.ceil(self.partitions * min(self.replicas, self.processes - 1) / self.processes)
+
+    @property
+    def lost(self) -> int:
+        """The processes of the largest rack; of one rack alone nothing would be left, so then one process."""
+        return math.ceil(self.processes / self.racks) if self.racks > 1 else 1
+
+    @property
+    def left(self) -> int:
+        return max(0, self.processes - self.lost)
+
+    @property
+    def owned_afterwards(self) -> int:
+        """The most partitions of one process after a rack was lost."""
+        return math.ceil(self.partitions / self.left) if self.left else 0
+
+
+@dataclass(frozen=True)
+class Need:
+    """One row of the answer.
+
+    Attributes:
+        share: of the limit; 0 where there is none.
+        remedy: what to set when it is exceeded.
+    """
+
+    what: str
+    amount: str
+    share: float = 0.0
+    remedy: str = ""
+
+
+def needs(deployment: Deployment) -> list[Need]:
+    """Return what a deployment needs, in a fixed order; `first_limit` says what comes first."""
+    return [*_of_a_process(deployment), _commits(deployment), _group(deployment), _after_a_loss(deployment)]
+
+
+def first_limit(found: list[Need]) -> Need | None:
+    """Return the need that uses most of its limit; None: nothing has one."""
+    return max((need for need in found if need.share), key=lambda need: need.share, default=None)
+
+
+def restore_seconds(deployment: Deployment, partitions: int) -> float:
+    """Return how long one process restores so many partitions: one core does it, half a snapshot's interval behind."""
+    entries = deployment.entries / deployment.partitions
+    behind = deployment.records_per_second / deployment.partitions * deployment.snapshot_seconds / 2
+    return partitions * (TAKE_PER_PARTITION + entries * LOAD_PER_ENTRY + behind * ADVANCE_PER_RECORD)
+
+
+def group_bytes(processes: int, partitions: int, replicas: int) -> int:
+    """Return about how large the record of the group is, with processes that have long names and addresses."""
+    copied = min(replicas, 1) * partitions
+    said = 260 * processes + 11 * partitions + 3 * copied
+    given = 50 * processes + 8 * partitions + 5 * copied
+    told = processes * (32 * processes + 2.4 * partitions)
+    if told > PEERS_BYTES_MAX:
+        told = 31 * processes**2 + 3 * copied
+    return round(said + given + (told if told <= PEERS_BYTES_MAX_LARGE else 0))
+
+
+def _of_a_process(deployment: Deployment) -> Iterator[Need]:
+    per_partition = deployment.records_per_second / deployment.partitions
+    owned, copies = deployment.owned, deployment.copies
+    cpu = owned * (per_partition * CPU_PER_RECORD + CPU_PER_PARTITION) + copies * per_partition * CPU_PER_COPIED_RECORD
+    more = "more processes (or `run --processes N`: a process uses one core)"
+    yield Need("partitions of a process", f"{owned:,} owned, {copies:,} copied")
+    yield Need("CPU of a process", f"{cpu:.2f} cores", cpu / CORE_SHARE_MAX, more)
+    held = (owned + copies) * deployment.entries / deployment.partitions
+    resident = PROCESS_BYTES + owned * PARTITION_BYTES + held * ENTRY_BYTES
+    afterwards = deployment.owned_afterwards
+    grown = resident + max(0, afterwards - owned) * (PARTITION_BYTES + held / max(1, owned + copies) * ENTRY_BYTES)
+    yield Need("memory of a process", f"{resident / 1e6:,.0f} MB, {grown / 1e6:,.0f} MB after a rack is lost")
+    yield Need("connections of a process", f"{owned + CONNECTIONS:,}")
+    total = deployment.partitions + CONNECTIONS * deployment.processes
+    yield Need("connections of a broker", f"{math.ceil(total / deployment.brokers):,}")
+
+
+def _commits(deployment: Deployment) -> Need:
+    """Return the commits of all partitions, as many as there can be. Where brokers take less, batches are larger and outputs later."""
+    wanted = min(deployment.records_per_second, deployment.partitions * COMMITS_PER_PARTITION)
+    possible = deployment.brokers * COMMITS_PER_BROKER
+    each = f"{min(wanted, possible) / deployment.brokers:,.0f} a second"
+    if wanted <= possible:
+        return Need("transactions of a broker", each)
+    seconds = deployment.partitions / possible
+    return Need(
+        "transactions of a broker",
+        f"{each}; a partition commits every {seconds:,.2f} s",
+        seconds / COMMIT_SECONDS_MAX,
+        "more brokers; or fewer partitions, with more records each",
+    )
+
+
+def _group(deployment: Deployment) -> Need:
+    size = group_bytes(deployment.processes, deployment.partitions, deployment.replicas)
+    remedy = "fewer, larger processes; or a larger `max.message.bytes` of the topic `__consumer_offsets`"
+    return Need("record of the group", f"{size / 1000:,.0f} kB", size / GROUP_BYTES_MAX, remedy)
+
+
+def _after_a_loss(deployment: Deployment) -> Need:
+    """Return how long the partitions of a lost rack are down: the session timeout or, with warm copies, a suspicion."""
+    what = "down after a rack is lost"
+    if not deployment.left:
+        seconds = START_SECONDS + restore_seconds(deployment, deployment.partitions)
+        return Need("down for a restart", f"{seconds:,.0f} s; nothing is left to go on meanwhile")
+    more = max(0, deployment.owned_afterwards - deployment.owned)
+    if deployment.replicas and deployment.racks > 1:
+        return Need(what, f"{TAKEOVER_SECONDS + more * TAKE_PER_PARTITION:,.1f} s, by warm copies on other racks")
+    seconds = deployment.session_seconds + restore_seconds(deployment, more)
+    return Need(what, f"{seconds:,.0f} s; `standby.replicas=1` with `client.rack` makes it a second")
