@@ -142,7 +142,7 @@ def _of_a_process(deployment: Deployment) -> Iterator[Need]:
 
 
 def _commits(deployment: Deployment) -> Need:
-    """Return the commits of all partitions, as many as there can be. Where brokers take less, batches are larger and outputs later."""
+    """Return the commits of all partitions. Where brokers take less, batches are larger and outputs come later."""
     wanted = min(deployment.records_per_second, deployment.partitions * COMMITS_PER_PARTITION)
     possible = deployment.brokers * COMMITS_PER_BROKER
     each = f"{min(wanted, possible) / deployment.brokers:,.0f} a second"

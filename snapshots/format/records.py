@@ -157,8 +157,8 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def handled_count(self) -> int:
-        """Count what a snapshot after this batch spares a recovery: records, applied or skipped, timers and expired entries
-        after the last one."""
+        """Count what a snapshot after this batch spares a recovery: records, applied or skipped, and what was due after
+        the last one."""
         return sum(part.record_count for part in self.ranges) + self.fired_count
 
     def portion(self, records: Sequence[InputRecord]) -> Portion:
