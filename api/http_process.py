@@ -27,6 +27,7 @@ class Arguments(NamedTuple):
     allowed: str
     token_file: str
     tls: tuple[str, ...]
+    oidc: tuple[str, str, str]
     suspect_after_ms: int
     app_port: int
     siblings: Sequence[tuple[int, str]]

@@ -242,7 +242,8 @@ def no_token(authorization: str) -> ProblemError:
         NO_TOKEN,
         "the token is not one of this service" if is_wrong else "this service asks for a token",
         headers={"WWW-Authenticate": 'Bearer realm="snapreplay"' + (', error="invalid_token"' if is_wrong else "")},
-        hint="send `Authorization: Bearer TOKEN` with a line of the file http.token_file of the service",
+        hint="send `Authorization: Bearer TOKEN` with a line of the file http.token_file of the service, or with a"
+        " token of its http.oidc_issuer",
     )
 
 

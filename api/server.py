@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from snapreplay.api import child_process
 from snapreplay.api.http_process import Arguments
+from snapreplay.api.oidc_provider import OidcProvider
 from snapreplay.api.state_line import StateLine
 from snapreplay.api.tls import TlsFiles
 from snapreplay.api.tokens import tokens_in
@@ -71,6 +72,7 @@ class HttpServer:
         _check_interpreter()
         if settings.token_file:
             tokens_in(Path(settings.token_file))
+        OidcProvider.of(settings).check(settings.token_file)
         TlsFiles.of(settings).check()
         listener = bind(settings.host, settings.port)
         bound = address(settings, *listener.getsockname()[:2])
@@ -273,6 +275,7 @@ class Keeper(threading.Thread):
             f"{self._settings.allowed_hosts},{urlsplit(self._settings.advertised_url).hostname or ''}",
             self._settings.token_file and str(Path(self._settings.token_file).absolute()),
             TlsFiles.of(self._settings),
+            OidcProvider.of(self._settings),
             self._settings.suspect_after_ms,
             self._shared.app_port,
             self._shared.siblings,

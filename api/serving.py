@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from functools import partial
+from importlib import import_module
 from typing import Any, cast
 
 import uvicorn
@@ -21,6 +22,7 @@ from snapreplay.api.guard import CERTIFICATE, Hosts, allowed_hosts
 from snapreplay.api.http_process import Arguments
 from snapreplay.api.limits import connections_max
 from snapreplay.api.link import ServiceLink
+from snapreplay.api.oidc_provider import OidcProvider
 from snapreplay.api.peer_client import Caller
 from snapreplay.api.peers import Peers
 from snapreplay.api.siblings import Siblings
@@ -38,7 +40,10 @@ async def serve(arguments: Arguments) -> None:
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a bad request is the client's matter
     told = events.StatusEvents(link.last)
     tls = TlsFiles(*arguments.tls)
-    tokens = Tokens(arguments.token_file, needs_certificate=bool(tls.client_ca))
+    provider = OidcProvider(*arguments.oidc)
+    # An extra, and slow to import: only who uses it needs it.
+    verifier = import_module("snapreplay.api.oidc").Verifier(provider) if provider.issuer else None
+    tokens = Tokens(arguments.token_file, needs_certificate=bool(tls.client_ca), others=verifier and verifier.asker)
     caller = Caller(tokens.headers, tls.client(), has_certificate=bool(tls.certificate))
     peers = Peers(arguments.suspect_after_ms / 1000, link.suspect, caller)
     app = create_app(

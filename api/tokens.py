@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -98,9 +98,13 @@ def _wrong(path: Path, why: str) -> UsageError:
 class Tokens:
     """Those of a file; the first of an admin is sent, and any is accepted. Without a file none is sent or needed."""
 
-    def __init__(self, path: str, *, needs_certificate: bool = False) -> None:
-        """Take `path`; empty: there is no file. `needs_certificate`: whether a client must have shown one."""
+    def __init__(
+        self, path: str, *, needs_certificate: bool = False, others: Callable[[str], Asker | None] | None = None
+    ) -> None:
+        """Take `path`; empty: there is no file. `needs_certificate`: whether a client must have shown one. `others`
+        says whose any other token is."""
         self.needs_certificate = needs_certificate
+        self._others = others
         self._path = Path(path) if path else None
         self._tokens = Renewed[tuple[Token, ...]]((path,), lambda: tokens_in(Path(path)), ())
 
@@ -110,11 +114,16 @@ class Tokens:
         return self._path is not None
 
     def asker(self, authorization: str) -> Asker | None:
-        """Say whose token of the file the header has; None: it has none. The time that it takes tells nothing."""
+        """Say whose token the header has; None: it has none that is good. The time that it takes tells nothing of the
+        file."""
         scheme, _, given = authorization.partition(" ")
         digest = _digest(given.strip())
         matches = [each.asker for each in self._now() if hmac.compare_digest(digest, each.digest)]
-        return matches[0] if matches and scheme.lower() == "bearer" else None
+        if scheme.lower() != "bearer":
+            return None
+        if not matches and self._others is not None:
+            return self._others(given.strip())
+        return matches[0] if matches else None
 
     def headers(self) -> Mapping[str, str]:
         """Make the header for a request to another process of the app, which may have to do anything."""

@@ -17,6 +17,10 @@ from msgspec.structs import replace
 
 from snapreplay.service.core.peers import Peer
 
+PEERS_BYTES_MAX, PEERS_BYTES_MAX_LARGE = 256 * 1024, 512 * 1024
+"""Of all assignments of a group, which its coordinator writes as one record of a megabyte at most: room for what
+processes are told of each other. Beyond the first it is not everything, beyond the second nothing."""
+
 K = TypeVar("K")
 V = TypeVar("V")
 

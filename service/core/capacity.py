@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from snapreplay.service.core.assignment import PEERS_BYTES_MAX, PEERS_BYTES_MAX_LARGE
+
 CPU_PER_RECORD = 9.7e-6
 """Seconds of the owner: reading, handler, state, changes, commit ("Standbys")."""
 CPU_PER_COPIED_RECORD = 2.2e-6
@@ -29,9 +31,6 @@ START_SECONDS = 0.9
 """Until a process fences ("Start of a process")."""
 GROUP_BYTES_MAX = 1_000_000
 """A coordinator writes a whole group as one record (`message.max.bytes` of `__consumer_offsets`)."""
-PEERS_BYTES_MAX, PEERS_BYTES_MAX_LARGE = 256 * 1024, 512 * 1024
-"""Of that record, for what processes are told of each other. Beyond the first it is not everything, beyond the second
-nothing."""
 COMMIT_SECONDS_MAX = 1.0
 """Between two commits of a partition: what an output waits for."""
 CORE_SHARE_MAX = 0.7

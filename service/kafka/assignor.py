@@ -15,8 +15,7 @@ import msgspec
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 
-from snapreplay.service.core.assignment import Member, Share, assigned, peers_of
-from snapreplay.service.core.capacity import PEERS_BYTES_MAX, PEERS_BYTES_MAX_LARGE
+from snapreplay.service.core.assignment import PEERS_BYTES_MAX, PEERS_BYTES_MAX_LARGE, Member, Share, assigned, peers_of
 from snapreplay.service.core.peers import Peer
 
 T = TypeVar("T")
