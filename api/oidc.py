@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 import jwt
 
-from snapreplay.api.oidc_provider import OidcProvider
-from snapreplay.api.tokens import Asker, Role
+from snapreplay.api.tokens import Asker, OidcProvider, Role
 
 log = logging.getLogger("snapreplay.http")
 

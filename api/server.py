@@ -19,10 +19,9 @@ from urllib.parse import urlsplit
 
 from snapreplay.api import child_process
 from snapreplay.api.http_process import Arguments
-from snapreplay.api.oidc_provider import OidcProvider
 from snapreplay.api.state_line import StateLine
 from snapreplay.api.tls import TlsFiles
-from snapreplay.api.tokens import tokens_in
+from snapreplay.api.tokens import OidcProvider, tokens_in
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.sources import ENV_PREFIX

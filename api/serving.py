@@ -22,13 +22,12 @@ from snapreplay.api.guard import CERTIFICATE, Hosts, allowed_hosts
 from snapreplay.api.http_process import Arguments
 from snapreplay.api.limits import connections_max
 from snapreplay.api.link import ServiceLink
-from snapreplay.api.oidc_provider import OidcProvider
 from snapreplay.api.peer_client import Caller
 from snapreplay.api.peers import Peers
 from snapreplay.api.siblings import Siblings
 from snapreplay.api.state_link import StateLink
 from snapreplay.api.tls import Contexts, TlsFiles, subject
-from snapreplay.api.tokens import Tokens
+from snapreplay.api.tokens import OidcProvider, Tokens
 
 
 async def serve(arguments: Arguments) -> None:

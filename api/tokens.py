@@ -1,4 +1,5 @@
-"""The tokens that processes of an app ask for: a file with one a line, which is read again when it changes."""
+"""The tokens that processes of an app ask for: a file with one a line, which is read again when it changes, and where
+the tokens of a provider come from."""
 
 from __future__ import annotations
 
@@ -7,11 +8,14 @@ import hmac
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from snapreplay.api.renewed import Renewed
 from snapreplay.errors import UsageError
+from snapreplay.service.config.groups import HttpSettings
 
 _LINE = re.compile(
     r"(?:(?P<role>viewer|operator|admin):(?:(?!sha256:)(?P<name>[A-Za-z0-9._@-]{1,64}):)?)?"
@@ -93,6 +97,51 @@ def _wrong(path: Path, why: str) -> UsageError:
         f"http.token_file={path}: {why}",
         hint=f"make one: `openssl rand -hex 32 > {path}`; the same for all processes of the app",
     )
+
+
+class OidcProvider(NamedTuple):
+    """The settings `http.oidc_…`; without an issuer there is no provider.
+
+    Attributes:
+        issuer: exactly as tokens name it (`iss`); its keys are found below it (OpenID Connect Discovery).
+        audience: as tokens for this service name it (`aud`).
+        role_claim: the claim with the roles, a dot between the names of nested ones.
+    """
+
+    issuer: str = ""
+    audience: str = ""
+    role_claim: str = ""
+
+    @classmethod
+    def of(cls, settings: HttpSettings) -> OidcProvider:
+        return cls(settings.oidc_issuer, settings.oidc_audience, settings.oidc_role_claim)
+
+    def check(self, token_file: str) -> None:
+        """Check the settings.
+
+        Raises:
+            UsageError: they let in whom they should not, or do not work.
+        """
+        if not self.issuer:
+            return
+        parts = urlsplit(self.issuer)
+        if parts.scheme != "https" and (parts.scheme != "http" or parts.hostname not in ("localhost", "127.0.0.1")):
+            raise UsageError(
+                f"http.oidc_issuer={self.issuer} is no https:// URL: whoever answers in its place could log in",
+                hint="set the issuer as its tokens name it (`iss`)",
+            )
+        if not self.audience:
+            raise UsageError(
+                "http.oidc_audience is empty: a token that the provider made for any other service would be good here",
+                hint="set it to what tokens for this service have as `aud`",
+            )
+        if not token_file:
+            raise UsageError(
+                "http.oidc_issuer is set, and http.token_file is not: the processes of the app ask each other with it",
+                hint="make one for all of them: `openssl rand -hex 32 > token` and `--set http.token_file=token`",
+            )
+        if find_spec("jwt") is None:
+            raise UsageError("http.oidc_issuer needs PyJWT", hint="`pip install 'snapreplay[oidc]'`")
 
 
 class Tokens:

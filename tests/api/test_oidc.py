@@ -21,8 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from snapreplay.api import oidc
 from snapreplay.api.oidc import Verifier
-from snapreplay.api.oidc_provider import OidcProvider
-from snapreplay.api.tokens import Asker, Role
+from snapreplay.api.tokens import Asker, OidcProvider, Role
 from snapreplay.service.config.groups import HttpSettings
 from tests.api.test_tokens import FIRST, bearer
 from tests.support.deadlines import eventually

@@ -12,14 +12,14 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
-from snapreplay.api import oidc_provider, server
+from snapreplay.api import server, tokens
 from snapreplay.api.app import create_app
 from snapreplay.api.cli import client, options, running, spark_commands
 from snapreplay.api.cli.root import app as commands
 from snapreplay.api.events import StatusEvents
 from snapreplay.api.guard import Hosts, allowed_hosts
 from snapreplay.api.limits import connections_max
-from snapreplay.api.oidc_provider import OidcProvider
+from snapreplay.api.tokens import OidcProvider
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import load_settings
@@ -216,7 +216,7 @@ def test_another_port_is_taken():
         server.bind("127.0.0.1", 0).close()
 
 
-@carries_out("api/oidc_provider.py::OidcProvider.check")
+@carries_out("api/tokens.py::OidcProvider.check")
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
@@ -237,7 +237,7 @@ def test_a_provider_that_could_let_in_others_is_refused(wrong, says, tmp_path, m
     def check(settings: dict[str, Any]) -> None:
         with monkeypatch.context() as patched:
             if "package" in settings:
-                patched.setattr(oidc_provider, "find_spec", lambda _: None)
+                patched.setattr(tokens, "find_spec", lambda _: None)
             given = HttpSettings(**{name: value for name, value in settings.items() if name != "package"})
             OidcProvider.of(given).check(given.token_file)
 
