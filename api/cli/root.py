@@ -29,6 +29,7 @@ from snapreplay.api.cli.remote_commands import (
     trigger_snapshot,
 )
 from snapreplay.api.cli.repair_commands import accept, doctor, inputs, patch
+from snapreplay.api.cli.savepoint_commands import create, delete, drop, list_, show
 from snapreplay.api.cli.service_commands import ensure, init, run
 from snapreplay.api.cli.spark_commands import audit, compact, draft_upgrade
 from snapreplay.api.cli.state_commands import get, scan
@@ -79,7 +80,7 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Run an app on a cluster": (init, run, plan_capacity),
     "Operate a running app": (
         *(restore_status, plan, get, scan, trigger_snapshot, adopt, retry, pause, resume, health),
-        *(config, log_level, inputs, accept, patch, redrive, doctor),
+        *(config, log_level, inputs, accept, patch, redrive, doctor, delete),
     ),
     "Prove and compact with Spark": (audit, compact, draft_upgrade),
     "Other": (version,),
@@ -93,3 +94,10 @@ for _panel, _functions in _COMMANDS.items():
 _topics = typer.Typer(help="`topics ensure`: create or check the topics of an app.", no_args_is_help=True)
 _topics.command("ensure")(as_typed(ensure))
 app.add_typer(_topics, name="topics", rich_help_panel="Run an app on a cluster")
+
+_savepoint = typer.Typer(help="Keep the state of an app under a name: create, list, show, drop.", no_args_is_help=True)
+_savepoint.command("create")(as_typed(create))
+_savepoint.command("list")(as_typed(list_))
+_savepoint.command("show")(as_typed(show))
+_savepoint.command("drop")(as_typed(drop))
+app.add_typer(_savepoint, name="savepoint", rich_help_panel="Operate a running app")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,6 +11,10 @@ from snapreplay.api.cli.options import Loaded, LogForm, LogLevel, OfCluster, OfS
 from snapreplay.api.cli.output import Format, print_json
 from snapreplay.api.cli.running import first_start, run_app
 from snapreplay.errors import UsageError
+
+if TYPE_CHECKING:
+    from snapreplay.service.config.settings import Settings
+    from snapreplay.service.kafka.cluster import KafkaCluster
 
 
 def run(
@@ -51,6 +55,10 @@ StateOf = Annotated[
         help="Begin with the state of another app of this cluster, after its last committed batch.",
     ),
 ]
+OfSavepoint = Annotated[
+    str | None,
+    typer.Option("--savepoint", metavar="NAME", help="With --state-of: begin with this savepoint of that app."),
+]
 StateIsLost = Annotated[
     bool,
     typer.Option(
@@ -73,6 +81,7 @@ async def init(
         ),
     ] = None,
     state_of: StateOf = None,
+    savepoint: OfSavepoint = None,
     state_is_lost: StateIsLost = False,
     settings: OfCluster,
     output: Output = Format.TABLE,
@@ -82,6 +91,8 @@ async def init(
     from snapreplay.service.kafka.cluster import KafkaCluster
 
     cluster = KafkaCluster(settings)
+    if savepoint is not None:
+        state_of = await _savepoint_id(state_of, savepoint, settings, cluster)
     if state_of is not None:
         done = init_with_state(app, settings, cluster, state_of, start or "positions", state_is_lost=state_is_lost)
     elif start == "positions":
@@ -92,6 +103,18 @@ async def init(
     else:
         done = init_app(app, settings, cluster, start or "earliest", state_is_lost=state_is_lost)
     _print_lines(await done, output)
+
+
+async def _savepoint_id(app_id: str | None, name: str, settings: Settings, cluster: KafkaCluster) -> str:
+    from snapreplay.app.names import savepoint_id
+    from snapreplay.service.decisions.savepoints import usable
+
+    if app_id is None:
+        raise UsageError(
+            f"--savepoint {name} needs the app that it is of", hint=f"`--state-of APP_ID --savepoint {name}`"
+        )
+    await usable(app_id, name, settings, cluster)
+    return savepoint_id(app_id, name)
 
 
 async def ensure(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snapreplay.errors import AccessError, RecordsGone, ReleaseError, RetryableError
+from snapreplay.errors import AccessError, RecordsGone, ReleaseError, RetryableError, StopError
 
 
 class Unreachable(RetryableError):
@@ -57,3 +57,7 @@ class RefusedRecord(RetryableError):
 
 class RefusedTopic(RefusedRecord):
     """The broker refused the topic, not what was sent to it: it does not exist, or its name is no name."""
+
+
+class GroupInUse(StopError):
+    """A consumer group cannot be deleted, because it has members."""

@@ -43,8 +43,8 @@ from snapreplay.state.values import StoredValueUnreadable
 
 BeginAt = Literal["earliest", "latest", "positions"]
 
-STATE_OF = "state_of"
-"""The key of a decision that names the app whose state a new one began with."""
+STATE_OF, STATE_BATCH = "state_of", "state_batch"
+"""The keys of a decision that name the app whose state a new one began with, and its batch."""
 
 
 class NoSuchState(UsageError):
@@ -68,7 +68,7 @@ async def check_source(source_id: str, app: App[Any], cluster: Cluster, partitio
     """Raise NoSuchState if there are no topics of that app, or another number of partitions."""
     if source_id == app.app_id:
         raise NoSuchState(f"--state-of {source_id}: an app cannot begin with its own state")
-    own = (names.increments_topic(source_id), names.snapshots_topic(source_id))
+    own = names.own_pair(source_id)
     facts = await cluster.topics(own)
     for name in own:
         if name not in facts:
@@ -105,7 +105,7 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> State
         UnknownFields: this app would lose fields of that state.
     """
     store = context.app.new_store()
-    source = replace(context, app=_named(context.app, source_id))
+    source = replace(context, app=named(context.app, source_id))
     last = await _load(source, store)
     _check_entries(source, store)
     increment = last.increment
@@ -144,11 +144,12 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> State
         "reason": f"init --state-of {source_id} --from {begin}",
         "by": by_whom(),
         STATE_OF: source_id,
+        STATE_BATCH: str(increment.batch),
     }
     return StateImport(store, before, decision)
 
 
-def _named(app: App[Any], app_id: str) -> App[Any]:
+def named(app: App[Any], app_id: str) -> App[Any]:
     """Return the same program under another id: its topics are those of that app."""
     named = copy.copy(app)
     named.app_id = app_id

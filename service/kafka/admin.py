@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,12 +23,12 @@ from aiokafka.structs import TopicPartition as ClientPartition
 from snapreplay.app.names import alter
 from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
+from snapreplay.service.core.kafka_errors import GroupInUse, OffsetBeyondEnd
 from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, translated
-from snapreplay.service.kafka.requests import DescribeGroup, TopicIds
+from snapreplay.service.kafka.requests import DeleteGroup, DescribeGroup, TopicIds
 from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import close_client
 from snapreplay.service.kafka.topic_watch import Told, told_ids
@@ -44,6 +44,7 @@ TOPIC_CONFIG = (
     "message.timestamp.type",
 )
 _UNKNOWN_TOPIC = 3
+_NON_EMPTY_GROUP, _NO_SUCH_GROUP = 68, 69
 _NEEDED_OF_INPUTS = {"DescribeConfigs": 10, "Read": 3}
 """With the code of the operation (org.apache.kafka.common.acl.AclOperation)."""
 _FORBIDDEN = TopicAuthorizationFailedError.errno
@@ -111,12 +112,32 @@ class KafkaAdmin:
                 if code:
                     known = for_code(code).__name__
                     raise StopError(f"topic {name} was not created: {reason or known}", topic=name, error=known)
-            await self._await_leaders(client, topics)
+            await self._on_all_brokers(
+                client, lambda found: all(all_led(found.get(each.name, []), each.partition_count) for each in topics)
+            )
 
     async def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete those that exist."""
+        if not names:
+            return
         async with self._client("deleting topics", "Delete") as client:
-            await client.delete_topics(list(names))
+            answer = await client.delete_topics(list(names))
+            for name, code in answer.topic_error_codes:
+                if code == _FORBIDDEN:
+                    raise TopicAuthorizationFailedError(name)
+                if code not in {0, _UNKNOWN_TOPIC}:
+                    known = for_code(code).__name__
+                    raise StopError(f"topic {name} was not deleted: {known}", topic=name, error=known)
+            await self._on_all_brokers(client, lambda found: found.keys().isdisjoint(names))
+
+    async def delete_group(self, group_id: str) -> None:
+        async with self._client(f"deleting group {group_id}", "Delete", group_id) as client:
+            node = await client.find_coordinator(group_id)
+            answer = await client._send_request_to_node(node, DeleteGroup(group_id))
+            ((_, code, *_),) = answer.results
+            if code == _NON_EMPTY_GROUP:
+                raise GroupInUse(f"group {group_id} has members")
+            if code not in {0, _NO_SUCH_GROUP}:
+                raise for_code(code)(group_id)
 
     async def facts(self) -> ClusterFacts:
         async with self._client("asking for cluster facts", "DescribeConfigs") as client:
@@ -227,12 +248,15 @@ class KafkaAdmin:
         """List all topics: asking for one by name would create it on a cluster that still auto-creates."""
         return [entry for entry in await client.describe_topics() if not entry["error_code"]]
 
-    async def _await_leaders(self, client: AIOKafkaAdminClient, topics: Sequence[NewTopic]) -> None:
-        """Wait until all brokers that answer know the topics, within the client's deadline: they learn of a new one
-        one after another, and the next request may go to the last of them."""
+    async def _on_all_brokers(self, client: AIOKafkaAdminClient, holds: Callable[[dict[str, list[int]]], bool]) -> None:
+        """Wait until this holds of the topics, with the leaders of their partitions, on all brokers that answer, within
+        the client's deadline: they learn one after another, and the next request may go to the last of them."""
         for broker in (await client.describe_cluster())["brokers"]:
             with contextlib.suppress(*CLIENT_ERRORS):  # it is away: nobody else will ask it either
-                await _until_known(client, broker["node_id"], topics)
+                while True:
+                    if holds(await _leaders(client, broker["node_id"])):
+                        break
+                    await asyncio.sleep(0.02)
 
 
 def _client_topic(topic: NewTopic) -> ClientNewTopic:
@@ -241,16 +265,10 @@ def _client_topic(topic: NewTopic) -> ClientNewTopic:
     return made
 
 
-async def _until_known(client: AIOKafkaAdminClient, node_id: int, topics: Sequence[NewTopic]) -> None:
-    """Wait until this broker names a leader for every partition of all of them."""
-    while True:
-        answer = await client._send_request_to_node(node_id, MetadataRequest(None))
-        leaders = {
-            entry["topic"]: [partition["leader"] for partition in entry["partitions"]] for entry in _known(answer)
-        }
-        if all(all_led(leaders.get(topic.name, []), topic.partition_count) for topic in topics):
-            return
-        await asyncio.sleep(0.02)
+async def _leaders(client: AIOKafkaAdminClient, node_id: int) -> dict[str, list[int]]:
+    """Return the topics that this broker knows, each with the leader of every partition."""
+    answer = await client._send_request_to_node(node_id, MetadataRequest(None))
+    return {entry["topic"]: [partition["leader"] for partition in entry["partitions"]] for entry in _known(answer)}
 
 
 def _known(answer: Any) -> list[dict[str, Any]]:

@@ -245,6 +245,18 @@ class DescribeGroup(OwnRequest):
         super().__init__([group_id], False)
 
 
+class DeleteGroup(OwnRequest):
+    """A request to delete a group without members, with its committed offsets. To its coordinator. Kafka 2.4."""
+
+    API_KEY = 42
+    VERSIONS = (2,)
+    ASKED = flexible(groups_names=CompactArray(TEXT))
+    ANSWERED = flexible(throttle_time_ms=Int32, results=array_of(group_id=TEXT, error_code=Int16))
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__([group_id])
+
+
 class LeaveGroup(OwnRequest):
     """A request to leave with the member id, so that a newer process of the same instance id is not thrown out. A
     static member gives its instance id, too, a dynamic one None. Version 4 (Kafka 2.4).

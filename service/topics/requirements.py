@@ -35,7 +35,7 @@ class TopicsIncomplete(UsageError):
 def own_topics(app: App[Any], settings: Settings) -> tuple[str, ...]:
     """Name the increments and snapshots topics first; dead letters only if the policy writes them."""
     app_id = app.app_id
-    pair = (names.increments_topic(app_id), names.snapshots_topic(app_id))
+    pair = names.own_pair(app_id)
     if settings.errors.policy == "dead_letter":
         return (*pair, names.dead_letters_topic(app_id))
     return pair
@@ -213,7 +213,8 @@ async def missing_topic(cluster: Cluster, app: App[Any], name: str) -> UsageErro
 
 def _is_internal(app: App[Any], name: str) -> bool:
     """Say whether it is Kafka's own topic, or one of the app's: no input or output."""
-    return name.startswith("__") or name in {f"{app.app_id}-{each}" for each in names.OWN_SUFFIXES}
+    own = {f"{app.app_id}-{each}" for each in names.OWN_SUFFIXES}
+    return name.startswith(("__", f"{app.app_id}{names.SAVEPOINT}")) or name in own
 
 
 def incomplete(app: App[Any], missing: str) -> TopicsIncomplete:

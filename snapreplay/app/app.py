@@ -15,6 +15,7 @@ import msgpack
 import msgspec
 
 from snapreplay.app.code_version import code_version, place_of
+from snapreplay.app.names import SAVEPOINT
 from snapreplay.app.out import Out
 from snapreplay.app.record import Record
 from snapreplay.app.timer import TimerHandler, TimerSpec, period_ms
@@ -361,6 +362,11 @@ def check_handler(function: Callable[..., object], arguments: str = "(record, st
 
 def _check_app_id(app_id: object) -> None:
     if isinstance(app_id, str) and _LEGAL_APP_ID.fullmatch(app_id) and app_id not in {".", ".."}:
+        if SAVEPOINT in app_id:
+            raise UsageError(
+                f"app id {app_id!r} is that of a savepoint: no app may write to it",
+                hint=f"begin another app id with its state: `snapreplay init MODULE:APP --state-of {app_id}`",
+            )
         return
     raise UsageError(
         f"app id {app_id!r} cannot be part of a topic name",

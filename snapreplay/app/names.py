@@ -7,6 +7,9 @@ OWN_SUFFIXES = ("increments", "snapshots", "status", "control", "dead-letters")
 """No input or output of an app may be named `<app_id>-` plus one of these. Status and control are
 reserved; nothing writes them yet."""
 
+SAVEPOINT = "-savepoint-"
+"""Stands between the app id and the name of a savepoint. No app id, input or output may look like one."""
+
 
 def increments_topic(app_id: str) -> str:
     """Name T-ZengLiang."""
@@ -18,8 +21,18 @@ def snapshots_topic(app_id: str) -> str:
     return f"{app_id}-snapshots"
 
 
+def own_pair(app_id: str) -> tuple[str, str]:
+    """Name both topics that hold the state: the increments topic, then the snapshots topic."""
+    return increments_topic(app_id), snapshots_topic(app_id)
+
+
 def dead_letters_topic(app_id: str) -> str:
     return f"{app_id}-dead-letters"
+
+
+def savepoint_id(app_id: str, name: str) -> str:
+    """Name the app id that a savepoint has: its topics are those of this id. No app can be declared with one."""
+    return f"{app_id}{SAVEPOINT}{name}"
 
 
 def audit_group(app_id: str) -> str:

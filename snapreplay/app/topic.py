@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from snapreplay.app.codecs import Codec, json, utf8
-from snapreplay.app.names import OWN_SUFFIXES
+from snapreplay.app.names import OWN_SUFFIXES, SAVEPOINT
 from snapreplay.errors import UsageError
 
 K = TypeVar("K")
@@ -168,13 +168,15 @@ def check_topics(app_id: str, inputs: Sequence[Topic[Any, Any]], outputs: Sequen
 def _refused(
     app_id: str, inputs: Sequence[Topic[Any, Any]], outputs: Sequence[Topic[Any, Any]]
 ) -> Iterator[tuple[str, str]]:
-    own = [f"{app_id}-{suffix}" for suffix in OWN_SUFFIXES]
+    own = [
+        f"{app_id}-{suffix}" for suffix in (*OWN_SUFFIXES, *(f"{SAVEPOINT[1:]}x-{each}" for each in OWN_SUFFIXES[:2]))
+    ]
     patterns = [topic for topic in inputs if isinstance(topic, TopicPattern)]
     for side, topics in (("inputs", inputs), ("outputs", outputs)):
         counts = Counter(topic.name for topic in topics)
         yield from ((name, f"named twice in {side}") for name, count in counts.items() if count > 1)
     for topic in (*inputs, *outputs):
-        if topic.name in own:
+        if topic.name in own or topic.name.startswith(f"{app_id}{SAVEPOINT}"):
             yield topic.name, "one of the app's own topics, which only the service writes"
     for topic in outputs:
         if declaration(inputs, topic.name):

@@ -1,0 +1,181 @@
+"""Commands that keep a state under a name, and the one that deletes an app."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snapreplay.api.cli.exits import ExitCode
+from snapreplay.api.cli.options import Loaded, OfCluster, Output
+from snapreplay.api.cli.output import Format, console, must_ask, note, print_json, table
+from snapreplay.counted import counted
+from snapreplay.errors import UsageError
+
+if TYPE_CHECKING:
+    from snapreplay.service.decisions.deletion import Deletion
+    from snapreplay.service.decisions.savepoints import Part, Savepoint
+
+SavepointName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the savepoint.")]
+
+
+async def create(
+    app: Loaded,
+    name: SavepointName,
+    *,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the savepoint keeps it.")] = "",
+    settings: OfCluster,
+    output: Output = Format.TABLE,
+) -> None:
+    """Keep the state of every partition, after its last committed batch, under a name.
+
+    The app may run. Each partition is kept at its own moment."""
+    from snapreplay.service.decisions.savepoints import create
+    from snapreplay.service.kafka.cluster import KafkaCluster
+
+    _print_parts(await create(app, settings, KafkaCluster(settings), name, reason), output)
+
+
+async def list_(app: Loaded, *, settings: OfCluster, output: Output = Format.TABLE) -> None:
+    """List the savepoints of an app, also those that cannot be used, and why."""
+    from snapreplay.service.decisions.savepoints import find, names_of
+    from snapreplay.service.kafka.cluster import KafkaCluster
+
+    cluster = KafkaCluster(settings)
+    found = [
+        await find(app.app_id, name, settings, cluster, prove=False) for name in await names_of(app.app_id, cluster)
+    ]
+    if output is Format.JSON:
+        for each in found:
+            print_json(_document(each))
+        return
+    columns = ("savepoint", "usable", "partitions", "entries", "kept until", "by", "reason")
+    console().print(table(columns, map(_row, found), right="partitions entries"))
+
+
+async def show(app: Loaded, name: SavepointName, *, settings: OfCluster, output: Output = Format.TABLE) -> None:
+    """Show the parts of a savepoint, and prove them: every entry is read and compared with the digest.
+
+    Exit code 4: it cannot be used."""
+    from snapreplay.service.decisions.savepoints import find, unusable
+    from snapreplay.service.kafka.cluster import KafkaCluster
+
+    found = await find(app.app_id, name, settings, KafkaCluster(settings), prove=True)
+    _print_parts(found, output)
+    if found.problems:
+        raise unusable(found)
+
+
+async def drop(
+    app: Loaded,
+    name: SavepointName,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before it is done.")] = False,
+    settings: OfCluster,
+) -> None:
+    """Delete a savepoint for good. Apps that have begun with it keep their state."""
+    from snapreplay.service.decisions.savepoints import drop
+    from snapreplay.service.kafka.cluster import KafkaCluster
+
+    if must_ask(yes=yes, dry_run=False) and not typer.confirm(
+        f"Delete savepoint {name} of app {app.app_id}?", err=True
+    ):
+        note("nothing was changed")
+        raise typer.Exit(ExitCode.REFUSED)
+    print("\n".join(f"deleted {topic}" for topic in await drop(app.app_id, name, KafkaCluster(settings))))
+
+
+async def delete(
+    app_id: Annotated[str, typer.Argument(metavar="APP_ID", help="Id of the app, as in App(…).")],
+    *,
+    dead_letters: Annotated[bool, typer.Option("--dead-letters", help="Delete its dead letters, too.")] = False,
+    savepoints: Annotated[bool, typer.Option("--savepoints", help="Delete all its savepoints, too.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; delete nothing.")] = False,
+    yes: Annotated[
+        str, typer.Option("--yes", "-y", metavar="APP_ID", help="The app id once more; do not ask before it is done.")
+    ] = "",
+    settings: OfCluster,
+    output: Output = Format.TABLE,
+) -> None:
+    """Delete the topics and groups of an app. Its inputs and outputs stay, and so do other apps.
+
+    Refused while a process of the app is a member of its group."""
+    from snapreplay.service.decisions.deletion import carry_out, propose
+    from snapreplay.service.kafka.cluster import KafkaCluster
+
+    if yes and yes != app_id:
+        raise UsageError(f"--yes {yes} is not the app id {app_id}", hint=f"to delete {app_id}: `--yes {app_id}`")
+    asks = must_ask(yes=bool(yes), dry_run=dry_run)
+    cluster = KafkaCluster(settings)
+    deletion = await propose(app_id, cluster, dead_letters=dead_letters, savepoints=savepoints)
+    if asks or output is Format.TABLE:
+        _print_deletion(deletion, stderr=output is Format.JSON)
+    if asks and typer.prompt("Type the app id to delete it", err=True) != app_id:
+        note("that is not the app id: nothing was deleted")
+        raise typer.Exit(ExitCode.REFUSED)
+    if not dry_run:
+        await carry_out(deletion, cluster)
+    if output is Format.JSON:
+        print_json({"deleted": list(deletion.topics), "kept": list(deletion.kept), "dry_run": dry_run})
+    else:
+        topics = counted(len(deletion.topics), "topic")
+        print("dry run: nothing was deleted" if dry_run else f"deleted app {app_id}: {topics}")
+
+
+def _print_deletion(deletion: Deletion, *, stderr: bool) -> None:
+    out = console(stderr=stderr)
+    for topic in deletion.topics:
+        out.print(f"deletes {topic}", markup=False, soft_wrap=True)
+    for topic in deletion.kept:
+        out.print(f"keeps {topic}", markup=False, soft_wrap=True)
+
+
+def _print_parts(savepoint: Savepoint, output: Format) -> None:
+    if output is Format.JSON:
+        print_json(_document(savepoint))
+        return
+    columns = ("partition", "batch", "entries", "digest", "positions", "kept", "problem")
+    rows = [[*_of_part(part).values()] for part in savepoint.parts]
+    console().print(table(columns, [map(_cell, row) for row in rows], right="partition batch entries"))
+
+
+def _cell(value: object) -> object:
+    return ", ".join(f"{key}: {each}" for key, each in value.items()) if isinstance(value, dict) else value
+
+
+def _of_part(part: Part) -> dict[str, Any]:
+    from snapreplay.service.clock import time_of
+    from snapreplay.service.decisions.state_import import STATE_BATCH
+
+    kept: dict[str, Any] = dict.fromkeys(("batch", "entries", "digest", "positions", "kept_at"))
+    increment = part.increment
+    if increment is not None:
+        digest = increment.digest
+        kept = {
+            "batch": int((increment.decision or {}).get(STATE_BATCH, 0)),
+            "entries": digest.count if digest else None,
+            "digest": str(digest) if digest else None,
+            "positions": increment.positions,
+            "kept_at": time_of(increment.written_at_ms).isoformat(timespec="seconds"),
+        }
+    return {"partition": part.partition, **kept, "problem": part.problem or None}
+
+
+def _document(savepoint: Savepoint) -> dict[str, object]:
+    decision = next((part.increment.decision for part in savepoint.parts if part.increment), None) or {}
+    return {
+        "app_id": savepoint.app_id,
+        "savepoint": savepoint.name,
+        "usable": not savepoint.problems,
+        "by": decision.get("by"),
+        "reason": decision.get("reason"),
+        "partitions": [_of_part(part) for part in savepoint.parts],
+    }
+
+
+def _row(savepoint: Savepoint) -> list[object]:
+    document, parts = _document(savepoint), [_of_part(part) for part in savepoint.parts]
+    entries = [part["entries"] for part in parts if part["entries"] is not None]
+    kept_at = max((part["kept_at"] for part in parts if part["kept_at"]), default=None)
+    state = savepoint.problems[0] if savepoint.problems else "yes"
+    return [savepoint.name, state, len(parts), sum(entries), kept_at, document["by"], document["reason"]]

@@ -1,0 +1,129 @@
+"""Deletes an app: its own topics and its groups. Inputs and outputs are other people's, too, and stay.
+
+The groups go first: the coordinator refuses to delete one with members, so a process that has joined meanwhile keeps
+its topics. Whatever is left of an interrupted deletion, a repetition finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from snapreplay.app import names
+from snapreplay.counted import counted
+from snapreplay.errors import StopError, UsageError
+from snapreplay.service.core.kafka_errors import GroupInUse
+from snapreplay.service.decisions.savepoints import names_of
+from snapreplay.service.ports import Cluster, Deleting, TopicPartition
+from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.log.place import is_ours
+
+
+class NoSuchApp(UsageError):
+    """No app of this id has topics in the cluster."""
+
+
+class StillRuns(StopError):
+    """Processes of the app are members of its group."""
+
+
+class NotOurs(StopError):
+    """A topic has the name of one of the app's own, but other records."""
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """A deletion that was not carried out yet: the topics that would go, and those of the app that would stay."""
+
+    app_id: str
+    topics: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+async def propose(app_id: str, cluster: Cluster, *, dead_letters: bool = False, savepoints: bool = False) -> Deletion:
+    """Find out what deleting an app means. Only reads.
+
+    Args:
+        dead_letters: delete the dead letters, too.
+        savepoints: delete all savepoints, too.
+
+    Raises:
+        NoSuchApp: neither of the topics that would go exists.
+        StillRuns: the app's group has members.
+        NotOurs: a topic holds records of somebody else.
+    """
+    letters = [names.dead_letters_topic(app_id)]
+    saved = [
+        topic for name in await names_of(app_id, cluster) for topic in names.own_pair(names.savepoint_id(app_id, name))
+    ]
+    chosen = [*names.own_pair(app_id), *(letters if dead_letters else ()), *(saved if savepoints else ())]
+    facts = await cluster.topics({*chosen, *letters, *saved})
+    topics = tuple(name for name in chosen if name in facts)
+    if not topics:
+        raise await _unknown(app_id, cluster, tuple(facts))
+    await _refuse_running(app_id, cluster)
+    for name in topics:
+        if name not in letters:
+            await _refuse_foreign(cluster, name, facts[name].partition_count)
+    return Deletion(app_id, topics, tuple(sorted(facts.keys() - set(topics))))
+
+
+async def carry_out(deletion: Deletion, cluster: Deleting) -> None:
+    """Delete the groups, then the topics. Repeating it deletes what is left.
+
+    Raises:
+        StillRuns: a process has joined the group meanwhile; nothing was deleted.
+        NotAuthorized, StopError, Unreachable: some may be deleted.
+    """
+    app_id = deletion.app_id
+    try:
+        for group_id in (app_id, names.witness_group(app_id), names.audit_group(app_id)):
+            await cluster.delete_group(group_id)
+    except GroupInUse as error:
+        raise _runs(app_id, error.message) from error
+    await cluster.delete_topics(deletion.topics)
+
+
+async def _refuse_running(app_id: str, cluster: Cluster) -> None:
+    count = await cluster.member_count(app_id)
+    if count:
+        raise _runs(app_id, f"its group has {counted(count, 'member')}")
+
+
+def _runs(app_id: str, why: str) -> StillRuns:
+    return StillRuns(
+        f"app {app_id} runs: {why}",
+        hint="stop all its processes, and run the command again; one that was killed counts until its session has timed"
+        " out (`group.session_timeout_ms`)",
+    )
+
+
+async def _refuse_foreign(cluster: Cluster, name: str, partition_count: int) -> None:
+    """Raise NotOurs if the topic begins with records of somebody else: what is deleted is gone."""
+    async with reading(cluster, read_committed=False) as reader:
+        for number in range(partition_count):
+            place = TopicPartition(name, number)
+            async for records in reader.read(place, *await reader.bounds(place)):
+                if any(is_ours(record.value or b"", record.headers) for record in records):
+                    break
+                raise NotOurs(
+                    f"topic {name} holds records that snapreplay has not written: it is not deleted",
+                    hint="if nobody needs it, delete it by name:"
+                    f" `kafka-topics.sh --bootstrap-server HOST:PORT --delete --topic {name}`",
+                )
+
+
+async def _unknown(app_id: str, cluster: Cluster, kept: Sequence[str]) -> NoSuchApp:
+    suffix = names.increments_topic("")
+    known = sorted(
+        topic.removesuffix(suffix)
+        for topic in await cluster.topic_names()
+        if topic.endswith(suffix) and names.SAVEPOINT not in topic
+    )
+    also = f"; of it there is only {', '.join(sorted(kept))}" if kept else ""
+    return NoSuchApp(
+        f"there is no app {app_id} in this cluster{also}; apps with increments here: {', '.join(known) or 'none'}",
+        hint="give the app id as it is in App(…)"
+        if not kept
+        else "`--dead-letters` and `--savepoints` delete them, too",
+    )

@@ -1,0 +1,258 @@
+"""Savepoints: the state of an app under a name, kept until it is dropped.
+
+A savepoint is the beginning of a chain that never goes on. It has an app id of its own (`names.savepoint_id`), two
+topics, and in each partition what `init --state-of` writes: a full snapshot, and one increment that says who kept which
+batch, when and why. So whatever reads an app's topics reads a savepoint, and no owner and no trimming ever touches it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from snapreplay.app import names
+from snapreplay.app.app import APP_ID_MAX, App
+from snapreplay.app.ways import MODULE, app_name
+from snapreplay.errors import DamagedError, StopError, UsageError
+from snapreplay.service.config.settings import Settings, seals_of
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.decisions.state_import import CannotTakeOver, named, takeover_of
+from snapreplay.service.ports import Cluster, Deleting, NewTopic, Reader, SealedLog, TopicFacts
+from snapreplay.service.preflight import inspect
+from snapreplay.service.publish.state import publish
+from snapreplay.service.runtime.context import Context, contexts_of
+from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER
+from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_state
+from snapreplay.snapshots.format.records import NO_REASON, Increment
+from snapreplay.snapshots.log.loading import Nowhere
+
+KEPT_AS = "savepoint"
+"""The key of a decision that names the savepoint which it made."""
+
+_LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_OF_THE_APP = ("max.message.bytes", "min.insync.replicas")
+
+
+class NoSuchSavepoint(UsageError):
+    """The app has no savepoint of this name."""
+
+
+class SavepointExists(UsageError):
+    """The name is taken."""
+
+
+class SavepointUnusable(StopError):
+    """Parts of the savepoint are missing or damaged: nothing can begin with it."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The state of one partition in a savepoint. `problem` says why it cannot be used; "": it can be."""
+
+    partition: int
+    increment: Increment | None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """A savepoint as its topics show it, a part for each partition."""
+
+    app_id: str
+    name: str
+    parts: tuple[Part, ...]
+
+    @property
+    def problems(self) -> list[str]:
+        """Say why it cannot be used; empty: it can be."""
+        return [f"partition {part.partition}: {part.problem}" for part in self.parts if part.problem]
+
+
+async def create(app: App[Any], settings: Settings, cluster: Cluster, name: str, reason: str = "") -> Savepoint:
+    """Keep the state of every partition after its last committed batch. The app may run: it does not notice.
+
+    An interrupted savepoint is completed: parts that are there stay as they are.
+
+    Returns:
+        The savepoint, read back and proven.
+
+    Raises:
+        SavepointExists: it is complete already.
+        CannotTakeOver, SchemaDiffers: the state of a partition cannot be kept.
+        SavepointUnusable: what was written cannot be read back.
+        UsageError, Unreachable: as preflight.
+    """
+    _refuse_name(app.app_id, name)
+    contexts = contexts_of(app, settings, cluster, await inspect(app, settings, cluster))
+    await _refuse_without_state(contexts)
+    contexts = await _saved(contexts, names.savepoint_id(app.app_id, name))
+    begun = [await _last(context) for context in contexts]
+    if None not in begun:
+        raise SavepointExists(
+            f"app {app.app_id} has a savepoint {name} already",
+            hint=f"use another name; or first `snapreplay savepoint drop {app_name(app)} {name}`",
+        )
+    for context, found in zip(contexts, begun, strict=True):
+        if found is None:
+            await _keep(context, app.app_id, name, reason.strip() or NO_REASON)
+    return await usable(app.app_id, name, settings, cluster, prove=True)
+
+
+def _refuse_name(app_id: str, name: str) -> None:
+    longest = APP_ID_MAX - len(names.savepoint_id(app_id, ""))
+    if not _LEGAL_NAME.fullmatch(name) or len(name) > longest:
+        raise UsageError(
+            f"savepoint name {name!r} cannot be part of a topic name",
+            hint=f'use 1 to {longest} letters, digits, ".", "_" or "-"',
+        )
+
+
+async def _refuse_without_state(contexts: list[Context]) -> None:
+    for context in contexts:
+        if await _last(context) is None:
+            raise CannotTakeOver(
+                f"{context.increments} holds no increment: there is no state to keep",
+                hint=f"`snapreplay run {app_name(context.app)}` begins the app, or says what was lost",
+            )
+
+
+async def _last(context: Context) -> FoundIncrement | None:
+    async with reading(context.cluster) as reader:
+        return await last_increment(reader, context.increments, await reader.bounds(context.increments))
+
+
+async def _saved(sources: list[Context], saved_id: str) -> list[Context]:
+    """Return the partitions of the savepoint. Its topics are created if they are missing, as safe as those of the
+    app."""
+    source = sources[0]
+    cluster, own, pair = source.cluster, names.own_pair(source.app.app_id), names.own_pair(saved_id)
+    facts = await cluster.topics([*own, *pair])
+    missing = [_like(facts[each], new) for each, new in zip(own, pair, strict=True) if new not in facts]
+    await cluster.create_topics(missing)
+    ids = {name: each for name, each in source.view.topic_ids.items() if name not in own}
+    view = replace(source.view, topic_ids={**ids, **await cluster.topic_ids(pair)})
+    return contexts_of(named(source.app, saved_id), source.settings, cluster, view)
+
+
+def _like(source: TopicFacts, name: str) -> NewTopic:
+    config = {key: source.config[key] for key in _OF_THE_APP if key in source.config}
+    return NewTopic(name, source.partition_count, source.replication_factor, KEPT_FOR_EVER | config)
+
+
+async def _keep(context: Context, app_id: str, name: str, reason: str) -> None:
+    async with reading(context.cluster) as reader:
+        end_offset = (await reader.bounds(context.increments)).end_offset
+    taken = await takeover_of(context, app_id, "positions")
+    decision = {
+        **taken.decision,
+        "problem": f"partition {context.partition} of app {app_id} is kept as savepoint {name}",
+        "reason": reason,
+        KEPT_AS: name,
+    }
+    await publish(context, taken.store, taken.before, decision, end_offset, begins=True)
+
+
+async def usable(app_id: str, name: str, settings: Settings, cluster: Cluster, *, prove: bool = False) -> Savepoint:
+    """Return a savepoint that something can begin with.
+
+    Raises:
+        NoSuchSavepoint, SavepointUnusable: there is none.
+    """
+    kept = await find(app_id, name, settings, cluster, prove=prove)
+    if kept.problems:
+        raise unusable(kept)
+    return kept
+
+
+def unusable(kept: Savepoint) -> SavepointUnusable:
+    """Say why nothing can begin with it."""
+    return SavepointUnusable(
+        f"savepoint {kept.name} of app {kept.app_id} cannot be used: {'; '.join(kept.problems)}",
+        hint=f"`snapreplay savepoint create {MODULE} {kept.name}` completes an interrupted one; or"
+        f" `snapreplay savepoint drop {MODULE} {kept.name}`",
+    )
+
+
+async def find(app_id: str, name: str, settings: Settings, cluster: Cluster, *, prove: bool) -> Savepoint:
+    """Find a savepoint.
+
+    Args:
+        prove: read its snapshots, and compare every entry with the digest.
+
+    Raises:
+        NoSuchSavepoint: none of its topics exists.
+        Unreachable: the cluster did not answer.
+    """
+    pair = names.own_pair(names.savepoint_id(app_id, name))
+    facts = await cluster.topics(pair)
+    if not facts:
+        raise await _none(app_id, name, cluster)
+    parts = []
+    for partition in range(min(each.partition_count for each in facts.values())):
+        log, snapshots = (SealedLog.of(topic, partition, seals_of(settings)) for topic in pair)
+        missing = [topic for topic in pair if topic not in facts]
+        problem = f"topic {missing[0]} is missing" if missing else ""
+        parts.append(Part(partition, None, problem) if missing else await _part(cluster, log, snapshots, prove=prove))
+    return Savepoint(app_id, name, tuple(parts))
+
+
+async def _none(app_id: str, name: str, cluster: Cluster) -> NoSuchSavepoint:
+    known = ", ".join(await names_of(app_id, cluster)) or "none"
+    return NoSuchSavepoint(f"app {app_id} has no savepoint {name}; its savepoints: {known}")
+
+
+async def names_of(app_id: str, cluster: Cluster) -> list[str]:
+    """Return the names of all savepoints of an app, sorted, complete or not."""
+    marks = names.own_pair(names.savepoint_id(app_id, "*"))
+    found = set[str]()
+    for topic in await cluster.topic_names():
+        for mark in marks:
+            first, last = mark.split("*")
+            if topic.startswith(first) and topic.endswith(last) and len(topic) > len(mark) - 1:
+                found.add(topic.removeprefix(first).removesuffix(last))
+    return sorted(found)
+
+
+async def _part(cluster: Cluster, log: SealedLog, snapshots: SealedLog, *, prove: bool) -> Part:
+    increment = None
+    try:
+        async with reading(cluster) as reader:
+            found = await last_increment(reader, log, await reader.bounds(log))
+        if found is None:
+            return Part(log.partition, None, "it is not kept yet: the savepoint was interrupted")
+        increment = found.increment
+        async with reading(cluster, read_committed=False, large=True) as reader:
+            await _prove(reader, snapshots, increment, whole=prove)
+    except UNUSABLE as error:
+        return Part(log.partition, increment, error.message)
+    return Part(log.partition, increment)
+
+
+async def _prove(reader: Reader, snapshots: SealedLog, increment: Increment, *, whole: bool) -> None:
+    """Read the manifest, and every chunk if the `whole` snapshot is to be proven. Raises one of `UNUSABLE`."""
+    manifest = await load_manifest(reader, snapshots, increment.pointers[0])
+    if manifest.digest != increment.digest:
+        raise DamagedError(f"{snapshots} has digest {manifest.digest}, but the increment has {increment.digest}")
+    if whole:
+        schema_version = manifest.origin.schema_version
+        await load_state(reader, snapshots, manifest, schema_version, Nowhere(), lambda _, __: None, verify_sums=True)
+
+
+async def drop(app_id: str, name: str, cluster: Deleting) -> list[str]:
+    """Delete the topics of a savepoint, complete or not. What has begun with it has a copy.
+
+    Returns:
+        The topics.
+
+    Raises:
+        NoSuchSavepoint: there are none.
+    """
+    pair = names.own_pair(names.savepoint_id(app_id, name))
+    there = [topic for topic in pair if topic in await cluster.topic_ids(pair)]
+    if not there:
+        raise await _none(app_id, name, cluster)
+    await cluster.delete_topics(there)
+    return there
