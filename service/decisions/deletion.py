@@ -106,11 +106,7 @@ async def _refuse_foreign(cluster: Cluster, name: str, partition_count: int) -> 
             async for records in reader.read(place, *await reader.bounds(place)):
                 if any(is_ours(record.value or b"", record.headers) for record in records):
                     break
-                raise NotOurs(
-                    f"topic {name} holds records that snapreplay has not written: it is not deleted",
-                    hint="if nobody needs it, delete it by name:"
-                    f" `kafka-topics.sh --bootstrap-server HOST:PORT --delete --topic {name}`",
-                )
+                raise NotOurs(f"topic {name} holds records that snapreplay has not written: it is not deleted")
 
 
 async def _unknown(app_id: str, cluster: Cluster, kept: Sequence[str]) -> NoSuchApp:

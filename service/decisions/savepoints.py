@@ -1,4 +1,4 @@
-"""Savepoints: the state of an app under a name, kept until it is dropped.
+"""Keeps the state of an app under a name, as a savepoint, until it is dropped.
 
 A savepoint is the beginning of a chain that never goes on. It has an app id of its own (`names.savepoint_id`), two
 topics, and in each partition what `init --state-of` writes: a full snapshot, and one increment that says who kept which

@@ -13,9 +13,10 @@ from snapreplay.service.core.refusals import SchemaDiffers
 from snapreplay.service.decisions import savepoints
 from snapreplay.service.decisions.init import init_with_state
 from snapreplay.service.decisions.savepoints import NoSuchSavepoint, SavepointExists, SavepointUnusable
-from snapreplay.service.decisions.state_import import STATE_BATCH, CannotTakeOver
+from snapreplay.service.decisions.state_import import STATE_BATCH, CannotTakeOver, named
 from snapreplay.service.preflight import OwnTopicsMissing
 from snapreplay.service.publish import state as publishing
+from snapreplay.service.publish.owned import commit_increment
 from snapreplay.service.publish.state import publish
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.snapshots.format.envelope import RecordKind
@@ -49,13 +50,11 @@ def log_starts(here):
 
 def kept(here, name="before"):
     """Its topics, as a stage of which only the topics are used."""
-    return Stage(
-        here.bootstrap_servers, savepoints.named(here.app, names.savepoint_id(here.app.app_id, name)), here.partitions
-    )
+    return Stage(here.bootstrap_servers, named(here.app, names.savepoint_id(here.app.app_id, name)), here.partitions)
 
 
 async def only_other_topics(here):
-    """Only the inputs and outputs exist."""
+    """Create the inputs and outputs, and nothing else."""
     await ensure_topics(here.app, here.settings(), here.cluster, create_io_partitions=1)
     await here.cluster.delete_topics(names.own_pair(here.app.app_id))
 
@@ -145,7 +144,7 @@ async def test_an_interrupted_one_is_not_usable_until_it_is_completed(stage, uni
     if where == "between parts":
         monkeypatch.setattr(savepoints, "publish", killed_at_the_second(publish))
     else:
-        monkeypatch.setattr(publishing, "commit_increment", killed_at_the_second(publishing.commit_increment))
+        monkeypatch.setattr(publishing, "commit_increment", killed_at_the_second(commit_increment))
     with pytest.raises(StopError, match="killed"):
         await create(here)
     found = await find(here)

@@ -1,0 +1,122 @@
+"""savepoint and delete as they are typed: what they print, ask and write. What they do to the topics:
+tests/service/decisions."""
+
+import asyncio
+import json
+import sys
+from contextlib import suppress
+from functools import partial
+
+import pytest
+
+from snapreplay.app import names
+from tests.api.cli.test_repair_commands import answered
+from tests.support import tampering
+from tests.support.deadlines import scaled
+from tests.support.stage import until
+
+pytestmark = pytest.mark.kafka
+
+FED = "\n".join(f'{{"key": "k{number}", "value": {{"amount": {number + 20}}}}}' for number in range(20))
+
+
+def words_of(desk, *typed):
+    return [*typed, "--bootstrap-servers", desk._broker.bootstrap_servers]
+
+
+def of_a_process(desk, *typed):
+    return [sys.executable, "-m", "snapreplay.api.cli", *map(str, words_of(desk, *typed))]
+
+
+@pytest.fixture
+def typing(desk, invoke):
+    """`await typing("savepoint", "list", file)`: the command in this process, and its exit code as expected."""
+
+    async def type_(*typed, code=0):
+        done = await asyncio.to_thread(partial(invoke, *words_of(desk, *typed)))
+        assert done.exit_code == code, done.output
+        return done
+
+    return type_
+
+
+async def test_a_savepoint_from_its_beginning_to_its_end(desk, typing, tmp_path):
+    """Created beside the running app, listed, shown, the beginning of another app, and dropped after it was asked."""
+    async with desk.harness() as harness:
+        await desk.type("feed", f"{desk.name}-in", stdin=FED)
+        await harness.caught_up()
+        made = await typing("savepoint", "create", desk.file, "before", "--reason", "ticket 17", "-o", "json")
+        state = await harness.state(0), await harness.state(1)
+    document = json.loads(made.stdout)
+    assert (document["savepoint"], document["usable"], document["reason"]) == ("before", True, "ticket 17")
+    assert [part["entries"] for part in document["partitions"]] == [len(each) for each in state]
+    taken = await typing("savepoint", "create", desk.file, "before", code=2)
+    assert "hint: use another name; or first `snapreplay savepoint drop fed_ledger:app before`" in taken.stderr
+    listed = await typing("savepoint", "list", desk.file)
+    assert "ticket 17" in listed.stdout
+    assert json.loads((await typing("savepoint", "list", desk.file, "-o", "json")).stdout) == document
+    shown = await typing("savepoint", "show", desk.file, "before")
+    assert f"{desk.name}-in: " in shown.stdout
+    other = tmp_path / "heir.py"
+    other.write_text(desk.file.read_text().replace(f'App("{desk.name}"', f'App("{desk.name}-2"'))
+    await typing("topics", "ensure", other)
+    alone = await typing("init", other, "--savepoint", "before", code=2)
+    assert "needs the app that it is of" in alone.stderr
+    unknown = await typing("init", other, "--state-of", desk.name, "--savepoint", "after", code=2)
+    assert f"app {desk.name} has no savepoint after; its savepoints: before" in unknown.stderr
+    begun = await typing("init", other, "--state-of", desk.name, "--savepoint", "before")
+    assert begun.stdout.count(f"begins with the state of app {names.savepoint_id(desk.name, 'before')}") == 2
+    drop = words_of(desk, "savepoint", "drop", desk.file, "before")
+    said, code = await asyncio.to_thread(answered, drop, b"n\n")
+    assert (said.endswith("nothing was changed"), code) == (True, 2)
+    assert (await asyncio.to_thread(answered, drop, b"y\n"))[1] == 0
+    assert (await typing("savepoint", "list", desk.file, "-o", "json")).stdout == ""
+    assert "no savepoint before" in (await typing("savepoint", "drop", desk.file, "before", "--yes", code=2)).stderr
+
+
+async def test_a_killed_create_leaves_what_is_not_usable_or_whole(desk, typing):
+    """`kill -9` as soon as the first part is there. Whatever is left is said as it is, and the same command ends it."""
+    async with desk.harness() as harness:
+        await desk.type("feed", f"{desk.name}-in", stdin=FED)
+        await harness.caught_up()
+    servers, topic = desk._broker.bootstrap_servers, names.own_pair(names.savepoint_id(desk.name, "before"))[0]
+    process = await asyncio.create_subprocess_exec(*of_a_process(desk, "savepoint", "create", desk.file, "before"))
+    await until(lambda: topic in tampering.topics(servers), "the topic", scaled(60))
+    await until(lambda: tampering.end_offset(servers, topic) > 2, "the first part", scaled(60))
+    with suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
+    (document,) = map(json.loads, (await typing("savepoint", "list", desk.file, "-o", "json")).stdout.splitlines())
+    problems = [part["problem"] for part in document["partitions"]]
+    assert document["usable"] is not any(problems)
+    if any(problems):
+        shown = await typing("savepoint", "show", desk.file, "before", code=4)
+        assert "savepoint create MODULE:APP before" in shown.stderr
+        await typing("savepoint", "create", desk.file, "before")
+    await typing("savepoint", "show", desk.file, "before")
+
+
+async def test_an_app_is_deleted_after_its_id_was_typed(desk, typing):
+    """Shown, refused with another id, by an option or in the terminal, and done. Then there is nothing to delete."""
+    async with desk.harness() as harness:
+        await desk.type("feed", f"{desk.name}-in", stdin=FED)
+        await harness.caught_up()
+        assert f"app {desk.name} runs" in (await typing("delete", desk.name, "--yes", desk.name, code=4)).stderr
+        await harness.stop()
+    dry = await typing("delete", desk.name, "--dry-run")
+    deleted = [f"deletes {name}" for name in names.own_pair(desk.name)]
+    kept = f"keeps {names.dead_letters_topic(desk.name)}"
+    assert dry.stdout.splitlines() == [*deleted, kept, "dry run: nothing was deleted"]
+    wrong = await typing("delete", desk.name, "--yes", "ledger", code=2)
+    assert f"--yes ledger is not the app id {desk.name}" in wrong.stderr
+    nobody = await typing("delete", desk.name, code=2)
+    assert "there is no terminal to ask" in nobody.stderr
+    delete = words_of(desk, "delete", desk.name)
+    said, code = await asyncio.to_thread(answered, delete, b"yes\n")
+    assert (said.endswith("that is not the app id: nothing was deleted"), code) == (True, 2)
+    said, code = await asyncio.to_thread(answered, delete, f"{desk.name}\n".encode())
+    assert (said.endswith(f"deleted app {desk.name}: 2 topics"), code) == (True, 0)
+    gone = await typing("delete", desk.name, "--yes", desk.name, code=2)
+    assert f"there is no app {desk.name} in this cluster; of it there is only" in gone.stderr
+    last = await typing("delete", desk.name, "--yes", desk.name, "--dead-letters", "-o", "json")
+    assert json.loads(last.stdout) == {"deleted": [names.dead_letters_topic(desk.name)], "kept": [], "dry_run": False}
