@@ -21,6 +21,7 @@ from snapreplay.service.decisions.state_import import CannotTakeOver, named, tak
 from snapreplay.service.ports import Cluster, Deleting, NewTopic, Reader, SealedLog, TopicFacts
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.state import publish
+from snapreplay.service.recovery.examine import Examiner
 from snapreplay.service.runtime.context import Context, contexts_of
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import reading
@@ -28,6 +29,7 @@ from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_state
 from snapreplay.snapshots.format.records import NO_REASON, Increment
 from snapreplay.snapshots.log.loading import Nowhere
+from snapreplay.state.contract import Store
 
 KEPT_AS = "savepoint"
 """The key of a decision that names the savepoint which it made."""
@@ -81,7 +83,8 @@ async def create(app: App[Any], settings: Settings, cluster: Cluster, name: str,
 
     Raises:
         SavepointExists: it is complete already.
-        CannotTakeOver, SchemaDiffers: the state of a partition cannot be kept.
+        CannotTakeOver, StopError, OlderState: a recovery would not come to the state of a partition either, or this
+            version of the app upgrades it first.
         SavepointUnusable: what was written cannot be read back.
         UsageError, Unreachable: as preflight.
     """
@@ -145,7 +148,7 @@ def _like(source: TopicFacts, name: str) -> NewTopic:
 async def _keep(context: Context, app_id: str, name: str, reason: str) -> None:
     async with reading(context.cluster) as reader:
         end_offset = (await reader.bounds(context.increments)).end_offset
-    taken = await takeover_of(context, app_id, "positions")
+    taken = await takeover_of(context, app_id, "positions", _restored)
     decision = {
         **taken.decision,
         "problem": f"partition {context.partition} of app {app_id} is kept as savepoint {name}",
@@ -153,6 +156,19 @@ async def _keep(context: Context, app_id: str, name: str, reason: str) -> None:
         KEPT_AS: name,
     }
     await publish(context, taken.store, taken.before, decision, end_offset, begins=True)
+
+
+async def _restored(source: Context, store: Store) -> FoundIncrement:
+    """Restore the state as a recovery of the app would, by changes or by replay."""
+    examiner = Examiner(source, store)
+    try:
+        error = await examiner.examine()
+        if error is not None:
+            raise await examiner.hinted(error)
+        examiner.refuse_older()
+        return examiner.found
+    finally:
+        await examiner.close()
 
 
 async def usable(app_id: str, name: str, settings: Settings, cluster: Cluster, *, prove: bool = False) -> Savepoint:

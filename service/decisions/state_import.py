@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -96,8 +97,15 @@ def _other_count(source_id: str, app_id: str, count: int, partitions: int) -> No
     )
 
 
-async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> StateImport:
+Restore = Callable[[Context, Store], Awaitable[FoundIncrement]]
+"""Brings the store to the last committed batch of a partition, proven, and returns its increment."""
+
+
+async def takeover_of(context: Context, source_id: str, begin: BeginAt, restore: Restore | None = None) -> StateImport:
     """Load the state at the other app's last committed batch and prove it; find out where to go on.
+
+    Args:
+        restore: None: from a snapshot and by recorded changes only; this app's handlers are not the other one's.
 
     Raises:
         CannotTakeOver: that state cannot be had or read, or `begin` is nowhere in the inputs.
@@ -106,7 +114,7 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> State
     """
     store = context.app.new_store()
     source = replace(context, app=named(context.app, source_id))
-    last = await _load(source, store)
+    last = await (restore or _load)(source, store)
     _check_entries(source, store)
     increment = last.increment
     count = increment.genesis.partition_count
@@ -210,11 +218,18 @@ async def _loaded(
 
 def _not_to_be_had(source: Context, error: SnapreplayError) -> CannotTakeOver:
     app_id = source.app.app_id
+    hint = (
+        f"start {app_id} once more and stop it: the snapshot that it writes at its end (snapshot.before_stop) is"
+        " enough. If it cannot start, its own hint says why"
+    )
+    if names.SAVEPOINT in app_id:
+        hint = (
+            f"begin with another savepoint, or with the app itself: `--state-of {app_id.partition(names.SAVEPOINT)[0]}`"
+        )
     return CannotTakeOver(
         f"the state of partition {source.partition} of app {app_id} after its last batch cannot be restored:"
         f" {error.message}",
-        hint=f"start {app_id} once more and stop it: the snapshot that it writes at its end (snapshot.before_stop)"
-        " is enough. If it cannot start, its own hint says why",
+        hint=hint,
     )
 
 

@@ -18,6 +18,7 @@ from snapreplay.service.preflight import OwnTopicsMissing
 from snapreplay.service.publish import state as publishing
 from snapreplay.service.publish.owned import commit_increment
 from snapreplay.service.publish.state import publish
+from snapreplay.service.recovery.inputs import InputShorter
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import NO_REASON
@@ -98,6 +99,33 @@ async def test_it_outlives_trimming_and_another_app_begins_with_it(stage, unique
     async with heir.running() as service:
         await heir.all_processed(service)
         assert [reference.as_plain(service.view(number)) for number in (0, 1)] == expected
+
+
+@pytest.mark.parametrize("kind", ["lean", "no map"])
+async def test_a_state_that_only_a_replay_leads_to_is_kept_as_well(stage, unique, kind):
+    """Without recorded changes the handlers run again, as in a recovery. The app is the same."""
+    if kind == "lean":
+        here = await stage(apps.ledger(unique("ledger")), changelog={"enabled": False})
+    else:
+        here = await stage(apps.tape(unique("tape"), apps.Undoable))
+    async with here.running() as service:
+        await here.feed(10)
+        await here.all_processed(service)
+        await service.trigger_snapshot()
+        await here.feed(20)
+        await here.all_processed(service)
+        made = await create(here)
+    assert made.parts[0].increment.positions == {here.input: 30}
+    assert (await find(here, prove=True)).problems == []
+
+
+async def test_what_a_recovery_would_refuse_is_not_kept(stage, unique):
+    """The input was cut below the position: the message is that of a recovery, and what was begun is not usable."""
+    here = await fed(stage, unique("ledger"))
+    await asyncio.to_thread(tampering.recreate, here.bootstrap_servers, here.input, 1)
+    with pytest.raises(InputShorter):
+        await create(here)
+    assert (await find(here)).problems
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "é", "a\n", "x" * 200])
@@ -183,8 +211,9 @@ async def test_a_damaged_chunk_is_found_and_nothing_begins_with_it(stage, unique
     assert "partition 0: " in problem
     with pytest.raises(SavepointUnusable):
         await savepoints.usable(here.app.app_id, "before", here.settings(), here.cluster, prove=True)
-    with pytest.raises(CannotTakeOver, match="cannot be restored"):
+    with pytest.raises(CannotTakeOver, match="cannot be restored") as refused:
         await heir_of(here)
+    assert refused.value.hint.endswith(f"`--state-of {here.app.app_id}`")
 
 
 async def test_a_lost_topic_makes_it_unusable_and_it_can_be_dropped(stage, unique):
