@@ -29,7 +29,7 @@ from snapreplay.api.cli.remote_commands import (
     trigger_snapshot,
 )
 from snapreplay.api.cli.repair_commands import accept, doctor, inputs, patch
-from snapreplay.api.cli.savepoint_commands import create, delete, drop, list_, show
+from snapreplay.api.cli.savepoint_commands import create, delete, drop, list_, reset, show
 from snapreplay.api.cli.service_commands import ensure, init, run
 from snapreplay.api.cli.spark_commands import audit, compact, draft_upgrade
 from snapreplay.api.cli.state_commands import get, scan
@@ -80,7 +80,7 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Run an app on a cluster": (init, run, plan_capacity),
     "Operate a running app": (
         *(restore_status, plan, get, scan, trigger_snapshot, adopt, retry, pause, resume, health),
-        *(config, log_level, inputs, accept, patch, redrive, doctor, delete),
+        *(config, log_level, inputs, accept, patch, redrive, doctor, reset, delete),
     ),
     "Prove and compact with Spark": (audit, compact, draft_upgrade),
     "Other": (version,),

@@ -1,4 +1,4 @@
-"""Commands that keep a state under a name, and the one that deletes an app."""
+"""Commands that keep a state under a name, and those that give one up: savepoint, reset, delete."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from snapreplay.counted import counted
 from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from snapreplay.service.decisions.deletion import Deletion
+    from snapreplay.service.decisions.reset import Reset
     from snapreplay.service.decisions.savepoints import Part, Savepoint
+    from snapreplay.service.publish.state import Begun
 
 SavepointName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the savepoint.")]
 
@@ -83,6 +87,69 @@ async def drop(
         note("nothing was changed")
         raise typer.Exit(ExitCode.REFUSED)
     print("\n".join(f"deleted {topic}" for topic in await drop(app.app_id, name, KafkaCluster(settings))))
+
+
+async def reset(
+    app: Loaded,
+    *,
+    savepoint: Annotated[str, typer.Option("--savepoint", metavar="NAME", help="Go on with this savepoint.")] = "",
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="earliest|latest|TIME",
+            help="Begin with an empty state: at the start or the end of the inputs, or at a time.",
+        ),
+    ] = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the log keeps it.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before it is done.")] = False,
+    settings: OfCluster,
+    output: Output = Format.TABLE,
+) -> None:
+    """Set a stopped app back to a savepoint, or to an empty state. Its state of now is given up.
+
+    Records behind the new place are processed again, and their outputs are written a second time."""
+    from snapreplay.service.decisions.reset import Target, carry_out, propose
+    from snapreplay.service.kafka.cluster import KafkaCluster
+
+    asks = must_ask(yes=yes, dry_run=dry_run)
+    proposed = await propose(app, settings, KafkaCluster(settings), Target(savepoint, start), reason)
+    due = [each for each in proposed if not each.is_done]
+    if asks or output is Format.TABLE:
+        _print_resets(proposed, stderr=output is Format.JSON)
+    if asks and due and not typer.confirm("Give up the state of now?", err=True):
+        note("nothing was changed")
+        raise typer.Exit(ExitCode.REFUSED)
+    for each in due:
+        begun = None if dry_run else await carry_out(each)
+        if output is Format.JSON:
+            print_json(_reset_document(each, begun))
+        elif begun is not None:
+            at = f"increment {begun.increment.batch} at offset {begun.offset}"
+            print(f"partition {each.context.partition}: reset by {at}, snapshot {begun.snapshot_id}", flush=True)
+    if dry_run and output is Format.TABLE:
+        print("dry run: nothing was written")
+
+
+def _print_resets(proposed: Sequence[Reset], *, stderr: bool) -> None:
+    out = console(stderr=stderr)
+    for each in proposed:
+        said = "is there already" if each.is_done else each.decision["decided"]
+        batch = each.last.increment.batch
+        out.print(f"partition {each.context.partition}, batch {batch}: {said}", markup=False, soft_wrap=True)
+
+
+def _reset_document(reset: Reset, begun: Begun | None) -> dict[str, object]:
+    return {
+        "partition": reset.context.partition,
+        "decision": dict(reset.decision),
+        "positions": reset.before.positions,
+        "dry_run": begun is None,
+        "batch": begun.increment.batch if begun else None,
+        "offset": begun.offset if begun else None,
+        "snapshot_id": begun.snapshot_id if begun else None,
+    }
 
 
 async def delete(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, get_args
 
 from snapreplay.app import names
@@ -45,9 +46,18 @@ class Places:
     anchors: dict[str, Anchor]
 
 
-async def start_offsets(context: Context, inputs: Iterable[str], start: StartFrom) -> Places:
-    """Return where to begin in these inputs of this partition, as their logs are now: the log's start, or its last
-    stable offset.
+def time_ms(text: str) -> int | None:
+    """Read a time (ISO 8601 with its offset from UTC), in milliseconds since the epoch; None: it is none."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if at.tzinfo is None else int(at.timestamp() * 1000)
+
+
+async def start_offsets(context: Context, inputs: Iterable[str], start: StartFrom | int) -> Places:
+    """Return where to begin in these inputs of this partition, as their logs are now: the log's start, its last stable
+    offset, or the first record at a time (in milliseconds) or later.
 
     Raises:
         Unreachable: the cluster did not answer.
@@ -58,6 +68,8 @@ async def start_offsets(context: Context, inputs: Iterable[str], start: StartFro
             partition = TopicPartition(name, context.partition)
             bounds = await reader.bounds(partition)
             positions[name] = bounds.start_offset if start == "earliest" else bounds.end_offset
+            if isinstance(start, int):
+                positions[name] = await reader.first_at(partition, start)
             if positions[name] > bounds.start_offset:
                 anchor = await reader.anchor_at(partition, positions[name])
                 if anchor is not None:

@@ -61,7 +61,7 @@ async def propose(app_id: str, cluster: Cluster, *, dead_letters: bool = False, 
     topics = tuple(name for name in chosen if name in facts)
     if not topics:
         raise await _unknown(app_id, cluster, tuple(facts))
-    await _refuse_running(app_id, cluster)
+    await refuse_running(app_id, cluster)
     for name in topics:
         if name not in letters:
             await _refuse_foreign(cluster, name, facts[name].partition_count)
@@ -84,7 +84,8 @@ async def carry_out(deletion: Deletion, cluster: Deleting) -> None:
     await cluster.delete_topics(deletion.topics)
 
 
-async def _refuse_running(app_id: str, cluster: Cluster) -> None:
+async def refuse_running(app_id: str, cluster: Cluster) -> None:
+    """Raise StillRuns if the group of the app has members."""
     count = await cluster.member_count(app_id)
     if count:
         raise _runs(app_id, f"its group has {counted(count, 'member')}")

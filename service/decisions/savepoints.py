@@ -155,7 +155,7 @@ async def _keep(context: Context, app_id: str, name: str, reason: str) -> None:
         "reason": reason,
         KEPT_AS: name,
     }
-    await publish(context, taken.store, taken.before, decision, end_offset, begins=True)
+    await publish(context, taken.store, taken.before, decision, end_offset)  # and wait until everybody can read it
 
 
 async def _restored(source: Context, store: Store) -> FoundIncrement:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from snapreplay.app import names
 from snapreplay.errors import AccessError
 from snapreplay.service.blocking import BlockingProofs
 from snapreplay.service.core.kafka_errors import NotAuthorized
+from snapreplay.service.decisions import savepoints
+from snapreplay.service.decisions.deletion import carry_out, propose
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.doctor.collect import examine
 from snapreplay.service.kafka.cluster import KafkaCluster
@@ -339,3 +342,38 @@ async def test_an_audit_that_may_not_record_its_proof_names_the_command(here, un
     assert named == [f"group {app_id}-audit", f"topic {app_id}-increments"]
     ((recorded,),) = [each.proofs for each in await asyncio.to_thread(proofs.read, 1)]
     assert (recorded.batch, recorded.at_ms) == (5, 1)
+
+
+async def test_a_savepoint_and_a_deletion_name_what_they_need(here, unique):
+    """Each refusal's own command leads one step on, and at last to what was asked for. Nothing is deleted before."""
+    stage = await Restricted(here, apps.ledger(unique("kept"))).allowed()
+    async with stage.running() as service:
+        await stage.feed(20)
+        await processed(service, {0: 20})
+    given: list[str] = []
+    own, super_user = set(names.own_pair(stage.app.app_id)), KafkaCluster(settings_for(here.open))
+
+    async def done(ask):
+        while True:
+            try:
+                return await ask()
+            except NotAuthorized as error:
+                (command,) = re.findall(KAFKA_ACLS, error.hint)
+                assert command not in given, "it did not help"
+                given.append(command)
+                assert own <= set(await super_user.topic_names())
+                await asyncio.to_thread(here.allow, command)
+
+    async def kept():
+        with suppress(savepoints.SavepointExists):  # it is whole, and could not be read back
+            await savepoints.create(stage.app, stage.settings(), stage.cluster, "before")
+        return await savepoints.usable(stage.app.app_id, "before", stage.settings(), stage.cluster, prove=True)
+
+    async def deleted():
+        await carry_out(await propose(stage.app.app_id, stage.cluster), stage.cluster)
+
+    assert (await done(kept)).problems == []
+    assert any("--operation Create" in each for each in given)
+    await done(deleted)
+    assert any("--operation Delete --group" in each for each in given)
+    assert not own & set(await super_user.topic_names())

@@ -96,6 +96,29 @@ async def test_a_killed_create_leaves_what_is_not_usable_or_whole(desk, typing):
     await typing("savepoint", "show", desk.file, "before")
 
 
+async def test_a_stopped_app_is_set_back(desk, typing):
+    """Shown, asked for, done in each partition, and there is nothing left to do."""
+    async with desk.harness() as harness:
+        await desk.type("feed", f"{desk.name}-in", stdin=FED)
+        await harness.caught_up()
+        await typing("savepoint", "create", desk.file, "before")
+        assert f"app {desk.name} runs" in (await typing("reset", desk.file, "--from", "earliest", "-y", code=4)).stderr
+        await harness.stop()
+    dry = await typing("reset", desk.file, "--from", "earliest", "--dry-run")
+    assert dry.stdout.count("goes on with an empty state, from earliest (0 entries") == 2
+    assert dry.stdout.endswith("dry run: nothing was written\n")
+    back = words_of(desk, "reset", desk.file, "--savepoint", "before", "--reason", "ticket 17")
+    said, code = await asyncio.to_thread(answered, back, b"n\n")
+    assert (said.endswith("nothing was changed"), code) == (True, 2)
+    done = await typing(*back[:-2], "--yes", "-o", "json")
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(each["partition"], each["decision"]["reason"], each["dry_run"]) for each in told] == [
+        (0, "ticket 17", False),
+        (1, "ticket 17", False),
+    ]
+    assert (await typing(*back[:-2], "--yes")).stdout.count("is there already") == 2
+
+
 async def test_an_app_is_deleted_after_its_id_was_typed(desk, typing):
     """Shown, refused with another id, by an option or in the terminal, and done. Then there is nothing to delete."""
     async with desk.harness() as harness:
