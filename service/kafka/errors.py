@@ -86,7 +86,7 @@ class Asked(NamedTuple):
     """The question that was asked, for the command that would allow it.
 
     Attributes:
-        operation: on a topic or the cluster, in Kafka's words. Groups are read, transactional ids written.
+        operation: on a topic or the cluster, in Kafka's words. Groups are read or deleted, transactional ids written.
         name: of the topic, group or transactional id, where the client's error does not say it.
     """
 
@@ -202,7 +202,8 @@ def _forbidden(error: BaseException, doing: str, asked: Asked | None) -> AccessE
     name = _name_in(error)
     if not name and asked is not None and option != "--cluster":
         name = asked.name
-    operation = operation or (asked.operation if asked else "")
+    if asked and (not operation or asked.operation == "Delete"):
+        operation = asked.operation
     principal = _principal(asked.settings) if asked else ""
     resource = f"{kind} {name}".strip()
     return NotAuthorized(
