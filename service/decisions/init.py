@@ -232,7 +232,8 @@ async def _last(context: Context) -> FoundIncrement | None:
             f" {context.snapshots} holds snapshots: the increments were lost",
             hint="bring the increments topic back from a backup or mirror; or"
             f" `snapreplay run {app_name(context.app)}`: its hint has the command to accept the newest snapshot; or"
-            f" begin anew under a new app id: {new_app()}",
+            f" begin anew under a new app id: {new_app()}; or, if only an `init --state-of` was interrupted,"
+            f" `snapreplay delete {context.app.app_id}`, `topics ensure`, and the same with --state-is-lost",
         )
     return None
 

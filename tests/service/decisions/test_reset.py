@@ -40,7 +40,7 @@ async def kept_and_gone_on(stage, name, partitions=1):
 
 
 async def states(here, app=None):
-    """What the app comes to, by partition."""
+    """Return what the app comes to, by partition."""
     async with here.running(app) as service:
         await here.all_processed(service)
         return [reference.as_plain(service.view(number)) for number in range(here.partitions)]

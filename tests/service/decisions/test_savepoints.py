@@ -11,6 +11,7 @@ from snapreplay.app import names
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.core.refusals import SchemaDiffers
 from snapreplay.service.decisions import savepoints
+from snapreplay.service.decisions.deletion import carry_out, propose
 from snapreplay.service.decisions.init import init_with_state
 from snapreplay.service.decisions.savepoints import NoSuchSavepoint, SavepointExists, SavepointUnusable
 from snapreplay.service.decisions.state_import import STATE_BATCH, CannotTakeOver, named
@@ -36,12 +37,12 @@ async def find(here, name="before", *, prove=False):
     return await savepoints.find(here.app.app_id, name, here.settings(), here.cluster, prove=prove)
 
 
-async def heir_of(here, name="before", **options):
+async def heir_of(here, name="before", *, state_is_lost=False, **options):
     """Another app id on the same topics, begun with the savepoint."""
     heir = Stage(here.bootstrap_servers, apps.heir(here.app, f"{here.app.app_id}-2", **options), here.partitions)
     await ensure_topics(heir.app, heir.settings(), heir.cluster)
     source = names.savepoint_id(here.app.app_id, name)
-    await init_with_state(heir.app, heir.settings(), heir.cluster, source, "positions")
+    await init_with_state(heir.app, heir.settings(), heir.cluster, source, "positions", state_is_lost=state_is_lost)
     return heir
 
 
@@ -185,6 +186,28 @@ async def test_an_interrupted_one_is_not_usable_until_it_is_completed(stage, uni
     assert made.problems == []
     assert made.parts[0].increment == found.parts[0].increment
     heir = await heir_of(here)
+    async with heir.running() as service:
+        await heir.all_processed(service)
+
+
+async def test_an_app_that_was_interrupted_while_it_began_is_deleted_and_begins_again(stage, unique, monkeypatch):
+    """Its snapshot is written and nothing points to it: that looks like lost increments. The hint has the way out."""
+    here = await fed(stage, unique("ledger"))
+    await create(here)
+
+    async def killed(*_, **__):
+        raise StopError("killed")
+
+    monkeypatch.setattr(publishing, "commit_increment", killed)
+    with pytest.raises(StopError, match="killed"):
+        await heir_of(here)
+    monkeypatch.undo()
+    with pytest.raises(StopError, match="the increments were lost") as refused:
+        await heir_of(here)
+    heir_id = f"{here.app.app_id}-2"
+    assert f"`snapreplay delete {heir_id}`, `topics ensure`, and the same with --state-is-lost" in refused.value.hint
+    await carry_out(await propose(heir_id, here.cluster), here.cluster)
+    heir = await heir_of(here, state_is_lost=True)
     async with heir.running() as service:
         await heir.all_processed(service)
 
