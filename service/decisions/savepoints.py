@@ -118,7 +118,7 @@ async def _refuse_without_state(contexts: list[Context]) -> None:
         if await _last(context) is None:
             raise CannotTakeOver(
                 f"{context.increments} holds no increment: there is no state to keep",
-                hint=f"`snapreplay run {app_name(context.app)}` begins the app, or says what was lost",
+                hint=f"`snapreplay init {app_name(context.app)}` begins a new app, or says what was lost",
             )
 
 

@@ -12,7 +12,7 @@ from snapreplay.errors import StopError, UsageError
 from snapreplay.service.core.refusals import SchemaDiffers
 from snapreplay.service.decisions import savepoints
 from snapreplay.service.decisions.deletion import carry_out, propose
-from snapreplay.service.decisions.init import init_with_state
+from snapreplay.service.decisions.init import init_app, init_with_state
 from snapreplay.service.decisions.savepoints import NoSuchSavepoint, SavepointExists, SavepointUnusable
 from snapreplay.service.decisions.state_import import STATE_BATCH, CannotTakeOver, named
 from snapreplay.service.preflight import OwnTopicsMissing
@@ -213,15 +213,18 @@ async def test_an_app_that_was_interrupted_while_it_began_is_deleted_and_begins_
 
 
 async def test_an_app_without_a_state_has_none_to_keep(broker, unique):
-    """No topics, then topics without a genesis: nothing is created for a savepoint."""
+    """No topics, then topics without a genesis: nothing is created for a savepoint. With a genesis, it is empty."""
     here = Stage(broker.bootstrap_servers, apps.ledger(unique("new")))
     await only_other_topics(here)
     with pytest.raises(OwnTopicsMissing):
         await create(here)
     await ensure_topics(here.app, here.settings(), here.cluster)
-    with pytest.raises(CannotTakeOver, match="holds no increment: there is no state to keep"):
+    with pytest.raises(CannotTakeOver, match="holds no increment: there is no state to keep") as refused:
         await create(here)
     assert await savepoints.names_of(here.app.app_id, here.cluster) == []
+    assert "`snapreplay init MODULE:APP`" in refused.value.hint
+    await init_app(here.app, here.settings(), here.cluster)
+    assert (await create(here)).parts[0].increment.digest.count == 0
 
 
 async def test_a_damaged_chunk_is_found_and_nothing_begins_with_it(stage, unique):
