@@ -13,6 +13,7 @@ from snapreplay.api.liveness import PeerState
 from snapreplay.api.operation_views import joined
 from snapreplay.api.peers import Known
 from snapreplay.service.config.effective import SettingShown
+from snapreplay.service.control.input_status import InputStatus
 from snapreplay.service.control.protocol import Check, Look, Operation, OperationPart, ServiceFacts, StatusDocument
 from snapreplay.service.control.restore_plan import InputHeadroom, PlannedRestore, Rates, RestorePlan
 from snapreplay.service.control.state_reads import NotRead, PartRead, ReadAt, Role
@@ -20,7 +21,6 @@ from snapreplay.service.control.status import (
     AuditProof,
     Decision,
     DigestProof,
-    InputStatus,
     PartitionStatus,
     Progress,
     Recovery,
@@ -89,7 +89,7 @@ _LIVE = PartitionStatus(
     Phase.LIVE,
     owner_epoch=9120,
     batch=4120,
-    inputs=(InputStatus("payments", 880_412, 880_500),),
+    inputs=(InputStatus("payments", 880_412, 880_500, 880_500),),
     state_entries=104_801,
     state_bytes=9_437_184,
     state_largest_entry_bytes=2_310,

@@ -15,6 +15,7 @@ import msgspec
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord, Output
 from snapreplay.errors import SnapreplayError
+from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.core.lineage import LastFence, Lineage
 from snapreplay.service.core.retained import Ending
 from snapreplay.snapshots.log.place import SealedLog as SealedLog  # noqa: PLC0414 - a part of the ports
@@ -144,6 +145,9 @@ class Reader(Protocol):
 
     def end_offset(self, partition: TopicPartition) -> int | None:
         """End (last stable offset) as of the last fetch of a followed partition; None before the first."""
+
+    def high_watermark(self, partition: TopicPartition) -> int | None:
+        """High watermark as of the last fetch of a followed partition; None before the first."""
 
     async def close(self) -> None:
         """Close it; bounded, idempotent, never raises."""
@@ -314,6 +318,14 @@ class Cluster(Protocol):
         Raises:
             Unreachable: no answer.
             StopError: this cluster does not tell (a broker before Kafka 3.0, or no permission).
+        """
+
+    async def open_transaction(self, partition: TopicPartition) -> OpenTransaction | None:
+        """Return the open transaction of this partition that began first: it holds back the last stable offset. None:
+        there is none.
+
+        Raises:
+            NotAuthorized, Unreachable: it is not known.
         """
 
     async def appender(self) -> Appender: ...

@@ -48,6 +48,9 @@ class Client:
     def restore_plan(self) -> Json:
         return self._ask("GET", "/api/v1/restore/plan", "items")
 
+    def partitions(self) -> Json:
+        return self._ask("GET", "/api/v1/partitions", "items")
+
     def trigger_snapshot(self, partitions: list[int] | None, reason: str) -> Json:
         """Ask for snapshots; `partitions` None: all live ones."""
         wanted: Json = {"reason": reason} | ({"partitions": partitions} if partitions else {})

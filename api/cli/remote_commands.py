@@ -91,6 +91,22 @@ def plan(*, client: Running, output: Output = Format.TABLE) -> None:
     raise typer.Exit(plan_view.exit_code(plans))
 
 
+def lag(*, client: Running, output: Output = Format.TABLE) -> None:
+    """Show how far each input is processed: the lag to its last stable offset and the one to its high watermark. Also
+    show which transaction holds an input back, and how long it has been open.
+
+    Exit code 0: nothing is held back; 1: an input is; 5: a lag is not known yet."""
+    from snapreplay.api.cli import lag_view
+
+    with client:
+        partitions = client.partitions()
+    if output is Format.JSON:
+        print_json(partitions)
+    else:
+        lag_view.print_lags(partitions)
+    raise typer.Exit(lag_view.exit_code(partitions))
+
+
 def config(*, client: Running, output: Output = Format.TABLE) -> None:
     """Show the settings that a running process uses, and where each was given. Secrets are masked."""
     from snapreplay.api.cli.output import console, table

@@ -37,7 +37,7 @@ function detail(each, nowMs, acts, all) {
     ${buttons(each, acts)}
     ${restored(each, nowMs)}
     ${each.error ? html`<div class="wide"><h3>Error</h3><p class="message">${each.error.kind}: ${each.error.message}</p><p>${instructions(sentence(each.error.hint))}</p></div>` : nothing}
-    <div><h3>Inputs</h3>${table(`Inputs of partition ${each.partition}`, ["Topic", "Position", "End", "Lag"], each.inputs.map((input) => [input.topic, count(input.position), count(input.end_offset), count(input.lag)]), "Not known yet.")}</div>
+    <div><h3>Inputs</h3>${table(`Inputs of partition ${each.partition}`, ["Topic", "Position", "Last stable offset", "Lag", "High watermark", "Lag to it"], each.inputs.map((input) => [input.topic, ...[input.position, input.end_offset, input.lag, input.high_watermark, input.lag_to_high_watermark].map(count)]), "Not known yet.")}</div>
     <div><h3>Stores</h3>${table(`Stores of partition ${each.partition}`, ["Store", "Entries", "Size", "Largest entry"], each.stores.map((store) => [store.name, count(store.entries), bytes(store.size_bytes), bytes(store.largest_entry_bytes)]), "None yet.")}</div>
     <div><h3>Audited</h3><p>${audited(each, nowMs)}</p></div>
     <div><h3>Standbys</h3><p>${standbys(each, all)}</p></div>

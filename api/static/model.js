@@ -1,6 +1,6 @@
 // What the answers of a process mean: who has what, what is wrong, what it is worth. Pure.
 
-import { ageSeconds, counted, seconds } from "./format.js";
+import { ageSeconds, count, counted, seconds } from "./format.js";
 
 const ON_THE_WAY = ["assigned", "fencing", "claiming", "locating", "loading", "advancing"];
 export const STAGES = ["fencing", "claiming", "locating", "loading", "advancing"];
@@ -236,10 +236,11 @@ function blocked({ partitions }) {
   return [
     ...topics.map((each) => ({
       key: `blocked ${each.partition} ${each.topic}`, level: "warn", partitions: [each.partition],
-      what: `${each.topic}-${each.partition} delivers nothing`, since: null, retry: [],
-      message: `A transaction of another program has been open for more than a minute. ${counted(each.offsets, "offset")} wait behind it.`,
-      until: "That transaction ends.", lost: { level: "good", text: "No. The records wait." },
-      todo: "`kafka-transactions.sh find-hanging` finds it.",
+      what: `${each.topic}-${each.partition} delivers nothing`, since: each.held_by?.started_at ?? each.held_by?.last_record_at ?? null, retry: [],
+      message: `A transaction has been open for more than a minute${heldBy(each.held_by)}. ${counted(each.offsets, "offset")} wait behind offset ${count(each.last_stable_offset)}.`,
+      until: each.held_by?.timeout_seconds ? `That transaction ends, at the latest ${seconds(each.held_by.timeout_seconds)} after its start.` : "That transaction ends.",
+      lost: { level: "good", text: "No. The records wait." },
+      todo: each.held_by?.transactional_id ? "Stop the program that uses this transactional id, or wait." : "`kafka-transactions.sh find-hanging` finds it.",
     })),
     ...(doubts.length ? [{
       key: "doubt", level: "warn", partitions: numbers(doubts),
@@ -248,6 +249,13 @@ function blocked({ partitions }) {
       todo: "Nothing. It is decided by itself.",
     }] : []),
   ];
+}
+
+// The program with the open transaction, as far as the brokers know it.
+function heldBy(transaction) {
+  if (!transaction) return "";
+  const id = transaction.transactional_id ? ` of transactional id ${transaction.transactional_id}` : ", which no coordinator knows";
+  return `: that of producer id ${transaction.producer_id}${id}`;
 }
 
 function pauses({ partitions }) {

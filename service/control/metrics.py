@@ -8,10 +8,8 @@ Seconds, bytes and ratios 0 to 1 only; labels are `app`, `partition` and words o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -20,9 +18,10 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
+from snapreplay.service.control.partition_gauges import SHOWN, Shown
 from snapreplay.service.control.protocol import Family, StatusDocument
-from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, PartitionStatus, StandbyStatus, StoreStatus
-from snapreplay.service.core.phase import RECOVERING, CopyState, Phase
+from snapreplay.service.control.status import PartitionStatus, StandbyStatus
+from snapreplay.service.core.phase import CopyState, Phase
 
 EVENTS = CollectorRegistry()
 """What happened in this process, with the standard `process_`, `python_gc_` and `python_info`."""
@@ -161,165 +160,6 @@ class PartitionMetrics:
         FAILURES.labels(*self._labels, kind, reaction).inc()
 
 
-# ----------------------------------------------------------- what is: read when Prometheus asks
-
-Value = float | None | Mapping[str, float | None]
-"""None: no sample, because the value is not known. A mapping has a sample for each value of one more label."""
-
-
-class _Shown(NamedTuple):
-    """A gauge of each partition, or a counter if its name ends so; `label`: of the mapping that is its value."""
-
-    name: str
-    help: str
-    value: Callable[[PartitionStatus], Value]
-    label: str = ""
-
-
-def _lag(status: PartitionStatus) -> float | None:
-    lags = [each.lag for each in status.inputs]
-    return None if None in lags or not lags else float(sum(lag or 0 for lag in lags))
-
-
-def _timestamp(at: datetime | None) -> float | None:
-    return None if at is None else at.timestamp()
-
-
-def _restore_ratio(status: PartitionStatus) -> float | None:
-    percent = status.restored_percent
-    wanted = status.phase is Phase.LIVE or status.phase in RECOVERING
-    return percent / 100 if wanted and percent is not None else None
-
-
-def _stores(value: Callable[[StoreStatus], float | None]) -> Callable[[PartitionStatus], Value]:
-    return lambda status: {store.name: value(store) for store in status.stores}
-
-
-def _proofs(value: Callable[[AuditProof], float]) -> Callable[[PartitionStatus], Value]:
-    """Return the proofs by level: a proof counts for its own level and the ones below."""
-    return lambda status: {
-        level: value(proof) for level in AUDIT_LEVELS if (proof := status.audited_at(level)) is not None
-    }
-
-
-_PARTITIONS: Sequence[_Shown] = (
-    _Shown(
-        "snapreplay_partition_phase",
-        "1 for the phase the partition is in, 0 for every other.",
-        lambda status: {phase.value: float(status.phase is phase) for phase in Phase},
-        "phase",
-    ),
-    _Shown(
-        "snapreplay_paused",
-        "1 when the partition is live and paused, else 0.",
-        lambda status: float(status.paused_since is not None) if status.phase is Phase.LIVE else None,
-    ),
-    _Shown("snapreplay_state_entries", "Entries in the store.", _stores(lambda store: store.entries), "store"),
-    _Shown(
-        "snapreplay_state_bytes",
-        "Encoded key and value bytes; memory is about 1.6 times this plus 100 per entry.",
-        _stores(lambda store: store.size_bytes),
-        "store",
-    ),
-    _Shown(
-        "snapreplay_state_largest_entry_bytes",
-        "Encoded key and value of the largest entry that was loaded from a snapshot or committed.",
-        _stores(lambda store: store.largest_entry_bytes),
-        "store",
-    ),
-    _Shown(
-        "snapreplay_next_due_timestamp_seconds",
-        "Unix time, compared with stream time, at which the store's next timer or expiry is due.",
-        _stores(lambda store: None if store.next_due_ms is None else store.next_due_ms / 1000),
-        "store",
-    ),
-    _Shown(
-        "snapreplay_audited_batch",
-        "Last batch that an audit has proven at this level, or a higher one.",
-        _proofs(lambda proof: proof.batch),
-        "level",
-    ),
-    _Shown(
-        "snapreplay_audit_timestamp_seconds",
-        "Unix time of that audit.",
-        _proofs(lambda proof: proof.at.timestamp()),
-        "level",
-    ),
-    _Shown(
-        "snapreplay_input_lag_records",
-        "Input offsets left to process, all inputs together: an upper bound of the records.",
-        _lag,
-    ),
-    _Shown(
-        "snapreplay_stream_time_timestamp_seconds",
-        "Unix time that stream time has reached.",
-        lambda status: None if status.stream_time_ms is None else status.stream_time_ms / 1000,
-    ),
-    _Shown("snapreplay_timers_pending", "Timers of keys that are set.", lambda status: status.timers_pending),
-    _Shown("snapreplay_batch", "Number of the last committed batch.", lambda status: status.batch),
-    _Shown(
-        "snapreplay_owner_epoch",
-        "Offset of this owner's claim; it only grows from owner to owner.",
-        lambda status: status.owner_epoch,
-    ),
-    _Shown(
-        "snapreplay_restore_attempt",
-        "Number of the running or last recovery's attempt, from 1.",
-        lambda status: status.restore.attempts if status.restore else None,
-    ),
-    _Shown(
-        "snapreplay_restore_progress_ratio",
-        "How far towards live: loading is one half, advancing the other; none when failed.",
-        _restore_ratio,
-    ),
-    _Shown(
-        "snapreplay_snapshot_last_timestamp_seconds",
-        "Unix time of the newest full snapshot that a committed increment points to.",
-        lambda status: _timestamp(status.last_pointed_snapshot_at),
-    ),
-    _Shown(
-        "snapreplay_recoverable",
-        "1 when the topics still hold what a recovery now would need, else 0; looked at once a minute.",
-        lambda status: None if status.recoverable is None else float(status.recoverable),
-    ),
-    _Shown(
-        "snapreplay_unaudited_batches",
-        "Batches committed after the last recorded proof of an audit, whatever its level.",
-        lambda status: status.unaudited_batches,
-    ),
-    _Shown(
-        "snapreplay_blocked_records",
-        "Offsets of inputs and increments held back by a transaction that somebody left open.",
-        lambda status: float(sum(each.offsets for each in status.blocked_by_open_transaction)),
-    ),
-    _Shown(
-        "snapreplay_partition_updated_timestamp_seconds",
-        "Unix time of the partition's last progress, whatever its phase.",
-        lambda status: _timestamp(status.updated_at) or None,
-    ),
-    _Shown(
-        "snapreplay_records_total",
-        "Input records applied since this process owns the partition, replayed ones not counted.",
-        lambda status: status.records_total,
-    ),
-    _Shown(
-        "snapreplay_skipped_total",
-        "Input records dead-lettered since this process owns the partition.",
-        lambda status: status.skipped_total,
-    ),
-    _Shown(
-        "snapreplay_timers_total",
-        "Timers fired since this process owns the partition, replayed ones not counted.",
-        lambda status: status.timers_total,
-    ),
-    _Shown(
-        "snapreplay_expired_total",
-        "Entries expired since this process owns the partition, replayed ones not counted.",
-        lambda status: status.expired_total,
-    ),
-)
-
-
 class DocumentCollector(Collector):
     """A collector of what a process is, by its document, then of what happened in it."""
 
@@ -332,7 +172,7 @@ class DocumentCollector(Collector):
         partitions = [each for each in self._document.partitions if each.phase is not Phase.CLOSED]
         yield from _process_gauges(self._document, len(partitions))
         yield from _copies(facts.app_id, self._document.standbys)
-        for each in _PARTITIONS:
+        for each in SHOWN:
             yield _filled(each, facts.app_id, partitions)
         yield from shown(self._happened)
 
@@ -362,7 +202,7 @@ def _one(name: str, says: str, labels: Mapping[str, str], value: float) -> Gauge
     return family
 
 
-def _filled(shown: _Shown, app_id: str, partitions: Sequence[PartitionStatus]) -> Metric:
+def _filled(shown: Shown, app_id: str, partitions: Sequence[PartitionStatus]) -> Metric:
     family_of = CounterMetricFamily if shown.name.endswith("_total") else GaugeMetricFamily
     labels = (*_PARTITION, shown.label) if shown.label else _PARTITION
     family = family_of(shown.name, shown.help, labels=labels)

@@ -16,6 +16,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import force_setattr
 
+from snapreplay.service.control.input_status import BlockedTopic, InputStatus
 from snapreplay.service.control.restore_plan import RestorePlan
 from snapreplay.service.control.vocabulary import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
 from snapreplay.service.core.adoption import Reason
@@ -139,20 +140,6 @@ class SnapshotStatus(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class InputStatus(msgspec.Struct, frozen=True):
-    """One input topic of a partition; `lag` is an upper bound of the records left: markers and compaction make it
-    larger. `end_offset` is null before the first fetch."""
-
-    topic: str
-    position: Count
-    end_offset: Count | None = None
-    lag: Count | None = None  # derived
-
-    def __post_init__(self) -> None:
-        end = self.end_offset
-        force_setattr(self, "lag", None if end is None else max(0, end - self.position))
-
-
 class StoreStatus(msgspec.Struct, frozen=True):
     """A store of the state: `default` if it has no named stores, `_timers` and `_periods` for pending timers."""
 
@@ -177,15 +164,6 @@ class ValuesRead(msgspec.Struct, frozen=True):
     read: Count
     entries: Count
     all_read: bool
-
-
-class BlockedTopic(msgspec.Struct, frozen=True):
-    """A topic held back by an open transaction: `offsets` is the distance from the last stable offset to the high
-    watermark."""
-
-    topic: str
-    last_stable_offset: Count
-    offsets: Count
 
 
 class Decision(msgspec.Struct, frozen=True):

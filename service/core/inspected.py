@@ -31,7 +31,8 @@ class Replicas:
 class OpenTransaction:
     """The transaction that holds back the last stable offset of a partition, from `start_offset` on.
 
-    `transactional_id` is None, and so is all after it, when no coordinator knows the transaction: it hangs.
+    `transactional_id` is None, and so are start and timeout, when no coordinator knows the transaction: it hangs.
+    `last_record_at_ms` is the timestamp of the producer's last record there.
     """
 
     producer_id: int
@@ -40,6 +41,7 @@ class OpenTransaction:
     transactional_id: str | None = None
     started_at_ms: int | None = None
     timeout_ms: int | None = None
+    last_record_at_ms: int | None = None
 
 
 @dataclass(frozen=True)

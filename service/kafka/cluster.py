@@ -16,11 +16,13 @@ from aiokafka.protocol.offset import OffsetRequest
 
 from snapreplay.app.ways import MODULE
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.core.kafka_errors import RefusedTopic, Unreachable
 from snapreplay.service.core.lineage import LastFence, Lineage
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.clients import BareClient
 from snapreplay.service.kafka.config import MIB, c_extension_loaded, client_arguments
+from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.errors import CLIENT_ERRORS
 from snapreplay.service.kafka.feeding import KafkaAppender
 from snapreplay.service.kafka.group_offsets import KafkaOffsetCommitter, committed_offsets
@@ -109,6 +111,10 @@ class KafkaCluster(KafkaAdmin):
             if code:
                 raise for_code(code)(transactional_id)
             return LastFence(Lineage(int(producer_id), int(epoch)), str(state))
+
+    async def open_transaction(self, partition: TopicPartition) -> OpenTransaction | None:
+        async with KafkaDiagnostics(self._settings) as ask:
+            return await ask.holding(partition)
 
     async def appender(self) -> KafkaAppender:
         appender = KafkaAppender(self._settings, self._of_this_loop)

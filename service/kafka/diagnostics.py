@@ -1,4 +1,5 @@
-"""Questions about a cluster that only `doctor` asks: its brokers one by one, replicas, open transactions, permissions.
+"""Questions about a cluster that the service seldom asks, and `doctor` always: its brokers one by one, replicas, open
+transactions, permissions.
 
 Reads, except for `probe`, whose transaction holds no record and is aborted.
 """
@@ -13,7 +14,12 @@ from typing import Any, Self
 
 from aiokafka import codec
 from aiokafka.conn import AIOKafkaConnection
-from aiokafka.errors import GroupAuthorizationFailedError, TransactionalIdAuthorizationFailed, for_code
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    LeaderNotAvailableError,
+    TransactionalIdAuthorizationFailed,
+    for_code,
+)
 from aiokafka.protocol import admin as admin_requests
 from aiokafka.protocol import group as group_requests
 from aiokafka.protocol.api import Request
@@ -124,13 +130,22 @@ class KafkaDiagnostics:
             opened = [each for each in producers if each[5] >= 0]
             if not opened:
                 return None
-            producer_id, epoch, _, _, _, start_offset, _ = min(opened, key=lambda each: each[5])
-            found = OpenTransaction(producer_id, epoch, start_offset)
+            producer_id, epoch, _, last_at_ms, _, start_offset, _ = min(opened, key=lambda each: each[5])
+            found = OpenTransaction(producer_id, epoch, start_offset, last_record_at_ms=last_at_ms)
             for node in brokers:
                 answer = await self._send(node, ListTransactions([producer_id]))
                 for transactional_id, _, _, _ in answer.transaction_states:
                     return await self._described(found, node, transactional_id)
             return found
+
+    async def holding(self, partition: TopicPartition) -> OpenTransaction | None:
+        """Return what `open_transaction` does, of the leader and the brokers that any broker names."""
+        async with self._asking(f"asking who leads {partition}"):
+            told = await self._send(await anybody(self._client._client), TopicIds([partition.topic]))
+            leaders = {each[1]: each[2] for topic in told.topics for each in topic[4]}
+            if leaders.get(partition.partition, _NOBODY) == _NOBODY:
+                raise LeaderNotAvailableError(str(partition))
+        return await self.open_transaction(partition, leaders[partition.partition], [each[0] for each in told.brokers])
 
     async def ending(self, transactional_ids: Collection[str]) -> dict[str, EndingTransaction]:
         """Return those of the ids whose coordinator is ending a transaction now."""

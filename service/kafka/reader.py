@@ -124,8 +124,7 @@ class KafkaReader:
 
     async def _asked(self, ask: Callable[..., Awaitable[_Answer]], *what: object) -> _Answer:
         """Ask until somebody answers, for the metadata timeout."""
-        deadline = _now() + self._metadata_s
-        pause_s = _FIRST_PAUSE_S
+        deadline, pause_s = _now() + self._metadata_s, _FIRST_PAUSE_S
         while True:
             try:
                 return await ask(*what)
@@ -268,10 +267,13 @@ class KafkaReader:
         return self._positions[partition]
 
     def end_offset(self, partition: TopicPartition) -> int | None:
-        consumer, source = self._consumer, ClientPartition(*partition)
-        if consumer is None:
-            return None
-        end: int | None = consumer.last_stable_offset(source) if self._read_committed else consumer.highwater(source)
+        if not self._read_committed:
+            return self.high_watermark(partition)
+        end: int | None = self._consumer and self._consumer.last_stable_offset(ClientPartition(*partition))
+        return end
+
+    def high_watermark(self, partition: TopicPartition) -> int | None:
+        end: int | None = self._consumer and self._consumer.highwater(ClientPartition(*partition))
         return end
 
     async def close(self) -> None:
@@ -372,14 +374,12 @@ class KafkaReader:
         return (await self.bounds(partition)).end_offset if found is None else int(found.offset)
 
     async def _ask_batch(self, partition: TopicPartition, offset: int) -> LogBatch | None:
-        client = (await self._connected())._client
-        asked = Asked(self._settings, "Read", partition.topic)
+        client, asked = (await self._connected())._client, Asked(self._settings, "Read", partition.topic)
         async with translated(f"asking {partition} for offset {offset}", asked):
             return await batch_at(client, partition, offset, self._topic_ids)
 
     async def _ask_epoch(self, partition: TopicPartition, leader_epoch: int) -> EpochEnd | None:
-        client = (await self._connected())._client
-        asked = Asked(self._settings, "Describe", partition.topic)
+        client, asked = (await self._connected())._client, Asked(self._settings, "Describe", partition.topic)
         async with translated(f"asking {partition} for leader epoch {leader_epoch}", asked):
             return await epoch_end(client, partition, leader_epoch)
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from snapreplay.app.ranges import PositionAnchor, by_input, interleave
 from snapreplay.app.record import InputRecord
-from snapreplay.service.control.status import InputStatus
+from snapreplay.service.control.input_status import InputStatus
 from snapreplay.service.core.chain import Chain, ReadPosition, committed_positions
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.recovery.inputs import compare_while_live
@@ -28,6 +28,14 @@ Run = Sequence[InputRecord]
 _T = TypeVar("_T")
 
 log = logging.getLogger("snapreplay.partition")
+
+
+class Ends(NamedTuple):
+    """The ends of an input as far as they are known."""
+
+    last_stable_offset: int | None = None
+    high_watermark: int | None = None
+
 
 NO_BATCH: Mapping[str, ReadPosition] = {}
 
@@ -131,7 +139,7 @@ class Fetcher:
         # Where the other inputs go on, after the record whose turn has begun.
         self._later: dict[TopicPartition, int] = {}
         self._anchors_later: dict[TopicPartition, PositionAnchor] = {}
-        self._heard_ends: Mapping[str, int] = {}
+        self._heard_ends: Mapping[str, Ends] = {}
 
     async def open(self, guard: InputGuard, chain: Chain) -> None:
         """Open the reader, or raise Unreachable."""
@@ -217,19 +225,19 @@ class Fetcher:
 
     def status(self, positions: Mapping[str, int]) -> tuple[InputStatus, ...]:
         """Return each input as it is committed up to `positions`."""
-        return tuple(InputStatus(name, position, self._end_offset(name)) for name, position in positions.items())
+        return tuple(InputStatus(name, position, *self._ends(name)) for name, position in positions.items())
 
-    def heard_ends(self, ends: Mapping[str, int]) -> None:
+    def heard_ends(self, ends: Mapping[str, Ends]) -> None:
         """Show these ends of inputs, from which nothing is fetched for now; none: show what fetches say."""
         self._heard_ends = ends
 
-    def _end_offset(self, name: str) -> int | None:
+    def _ends(self, name: str) -> Ends:
         if name in self._heard_ends:
             return self._heard_ends[name]
         place = self._partitions[name]
         if self._reader is None or place in self._later:
-            return None
-        return self._reader.end_offset(place)
+            return Ends()
+        return Ends(self._reader.end_offset(place), self._reader.high_watermark(place))
 
     def is_quiet(self) -> bool:
         """Say whether each input is read up to its end, as far as is known; an end that is not known is none."""

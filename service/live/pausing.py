@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from msgspec import UNSET
@@ -12,7 +12,7 @@ from msgspec import UNSET
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.live.committer import Committer
-from snapreplay.service.live.fetcher import Fetcher
+from snapreplay.service.live.fetcher import Ends, Fetcher
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.tasks import cancel_and_wait, within
@@ -100,10 +100,15 @@ class Pausing:
         inputs = [TopicPartition(name, self._context.partition) for name in self._committer.chain.last.positions]
         while self.is_paused:
             try:
-                async with reading(self._context.cluster) as reader:
-                    ends = {each.topic: (await reader.bounds(each)).end_offset for each in inputs}
+                ends = await self._ends(inputs)
             except SnapreplayError as error:
                 log.debug("partition %d: cannot ask where its inputs end: %s", self._context.partition, error)
             else:
                 self._fetcher.heard_ends(ends if self.is_paused else {})
             await asyncio.sleep(ENDS_SECONDS)
+
+    async def _ends(self, inputs: Collection[TopicPartition]) -> dict[str, Ends]:
+        cluster = self._context.cluster
+        async with reading(cluster) as committed, reading(cluster, read_committed=False) as plain:
+            stable, all_ends = await committed.bounds_of(inputs), await plain.bounds_of(inputs)
+        return {each.topic: Ends(stable[each].end_offset, all_ends[each].end_offset) for each in inputs}

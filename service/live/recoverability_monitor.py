@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.control.status import BlockedTopic
+from snapreplay.service.control.input_status import BlockedTopic
 from snapreplay.service.core.recoverability import Recoverability, outlook
 from snapreplay.service.core.snapshot_policy import spread
 from snapreplay.service.live.committer import Committer
+from snapreplay.service.live.held_back import HeldBack, LogBounds
 from snapreplay.service.live.restore_planner import RestorePlanner
 from snapreplay.service.ports import Bounds, TopicPartition
 from snapreplay.service.runtime.context import Context
@@ -35,9 +36,6 @@ REMEDY = (
     "keep this process running until a snapshot is pointed to (`snapreplay trigger-snapshot`); then raise retention.ms"
     " and retention.bytes of the input, or take snapshots more often (snapshot.every_seconds, snapshot.every_records)"
 )
-
-LogBounds = Mapping[TopicPartition, tuple[Bounds, Bounds]]
-"""Bounds of each log, as read_committed and as read_uncommitted see them."""
 
 Want = Callable[[Recoverability], bool]
 """Asks for a snapshot. Returns whether one will be taken."""
@@ -67,7 +65,7 @@ class RecoverabilityMonitor:
         self._by_replay = by_replay
         self._planner = RestorePlanner(context)
         self._pointed: dict[str, dict[str, int]] = {}
-        self._held_at: dict[TopicPartition, int] = {}  # held back at the last look: where
+        self._held_back = HeldBack(context)
         self._missing: str | None = None
         self._absent = ""
         self.looked = False
@@ -145,7 +143,7 @@ class RecoverabilityMonitor:
         if self._absent:
             return
         self._reporter.note(restore_plan=plan)
-        self._tell(outlook(seen), self._blocked(found))
+        self._tell(outlook(seen), await self._held_back.look({log: found[log] for log in logs[:-1]}))
         self.looked = True
         self._saw_snapshots(found[self._context.snapshots][1])
 
@@ -158,19 +156,6 @@ class RecoverabilityMonitor:
             found[self._context.snapshots][0].start_offset,
             {log.topic: found[log][0].start_offset for log in self._inputs()},
         )
-
-    def _blocked(self, found: LogBounds) -> tuple[BlockedTopic, ...]:
-        """Return the logs that an open transaction has held back since the last look: what we read, and what the
-        next owner must read."""
-        held_before, self._held_at = self._held_at, {}
-        blocked = []
-        for log in (*self._inputs(), self._context.increments):
-            stable, end_offset = (bounds.end_offset for bounds in found[log])
-            if end_offset > stable:
-                self._held_at[log] = stable
-                if held_before.get(log) == stable:
-                    blocked.append(BlockedTopic(log.topic, stable, end_offset - stable))
-        return tuple(blocked)
 
     def _tell(self, found: Recoverability, blocked: tuple[BlockedTopic, ...]) -> None:
         number = self._context.partition

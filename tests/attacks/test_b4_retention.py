@@ -10,7 +10,9 @@ import pytest
 from confluent_kafka import Producer
 
 from snapreplay.errors import UsageError
-from snapreplay.service.control.status import BlockedTopic, StatusBoard
+from snapreplay.service.clock import time_of, wall_ms, wall_time
+from snapreplay.service.control.input_status import BlockedTopic
+from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.live import recoverability_monitor
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
@@ -144,14 +146,23 @@ async def test_b4_what_an_open_transaction_holds_back_is_named(stage, unique):
     async with here.running() as service:
         await here.feed(5)
         await here.all_processed(service)
+        before_ms = wall_ms()
         foreign = await asyncio.to_thread(left_open, here.bootstrap_servers, topic)
         await here.feed(10)
         await until(lambda: status(service).blocked_by_open_transaction, "named")
-        assert status(service).blocked_by_open_transaction == (BlockedTopic(topic, 5, 11),)
+        (blocked,) = status(service).blocked_by_open_transaction
+        assert blocked == BlockedTopic(topic, 5, 11, blocked.held_by)
+        assert (blocked.held_by.transactional_id, blocked.held_by.start_offset) == (f"foreign-{topic}", 5)
+        assert blocked.held_by.producer_id >= 0
+        assert time_of(before_ms - 1) < blocked.held_by.started_at < wall_time()
+        assert blocked.held_by.timeout_seconds == 60
+        await until(lambda: status(service).inputs[0].lag_to_high_watermark == 11, "the lag behind the transaction")
+        assert status(service).inputs[0].lag == 0
         assert status(service).recoverable is True
         await asyncio.to_thread(foreign.abort_transaction, 20)
         await here.all_processed(service)
         await until(lambda: not status(service).blocked_by_open_transaction, "over")
+        assert status(service).inputs[0].lag == status(service).inputs[0].lag_to_high_watermark
 
         own = here.increments
         pinning = await asyncio.to_thread(left_open, here.bootstrap_servers, own)

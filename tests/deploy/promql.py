@@ -8,7 +8,6 @@ from functools import cache
 import msgspec
 
 from snapreplay.service.control.metrics import (
-    _PARTITIONS,
     EVENTS,
     DocumentCollector,
     PartitionMetrics,
@@ -16,6 +15,7 @@ from snapreplay.service.control.metrics import (
     TakeoverMetrics,
     counted,
 )
+from snapreplay.service.control.partition_gauges import SHOWN
 from snapreplay.service.control.status import AUDIT_LEVELS, StandbyStatus
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.phase import CopyState, Phase, RestoreMode
@@ -43,7 +43,7 @@ def metrics() -> dict[str, set[str]]:
     every.restore_ended(Result.SUCCEEDED, None)
     every.failed("CommitInDoubt", "retry")
     TakeoverMetrics("promql")
-    found = {each.name: {"app", "partition", *filter(None, [each.label])} for each in _PARTITIONS}
+    found = {each.name: {"app", "partition", *filter(None, [each.label])} for each in SHOWN}
     document = msgspec.structs.replace(FakeControl([]).document(), standbys=(StandbyStatus(0),))
     for family in DocumentCollector(document, counted(EVENTS)).collect():
         for sample in family.samples:

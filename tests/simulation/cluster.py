@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, Unreachable
 from snapreplay.service.core.lineage import LastFence
 from snapreplay.service.ports import NO_IDS, ClusterFacts, CommittedOffset, NewTopic, TopicFacts, TopicPartition
@@ -57,6 +58,11 @@ class SimCluster:
 
     async def last_fence(self, transactional_id: str) -> LastFence | None:
         return await self.link.call("admin", partial(self.broker.last_fence, transactional_id), ADMIN_SECONDS)
+
+    async def open_transaction(self, partition: TopicPartition) -> OpenTransaction | None:
+        """Answer at once: what the coordinator tells of it is not simulated."""
+        log = self.broker.logs[partition]
+        return OpenTransaction(0, 0, log.stable) if log.stable < log.end else None
 
     async def appender(self) -> SimAppender:
         self._must_write()

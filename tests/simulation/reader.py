@@ -159,6 +159,10 @@ class SimReader:
     def end_offset(self, partition: TopicPartition) -> int | None:
         return self._ends.get(partition)
 
+    def high_watermark(self, partition: TopicPartition) -> int | None:
+        """Return that of the log as it is now."""
+        return self.replica(partition).log.end if partition in self._ends else None
+
     async def close(self) -> None:
         """Nothing to close."""
 

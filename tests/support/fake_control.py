@@ -13,6 +13,7 @@ from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of
 from snapreplay.service.config.effective import effective
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.input_status import InputStatus
 from snapreplay.service.control.metrics import EVENTS, counted
 from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.protocol import (
@@ -36,7 +37,6 @@ from snapreplay.service.control.protocol import (
 from snapreplay.service.control.state_reads import NotReadable, StateAnswer, StateRead
 from snapreplay.service.control.status import (
     DigestProof,
-    InputStatus,
     PartitionError,
     PartitionStatus,
     Progress,

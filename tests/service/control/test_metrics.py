@@ -10,8 +10,9 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from snapreplay.service.clock import time_of
+from snapreplay.service.control.input_status import BlockedTopic, InputStatus, OpenTransactionStatus
 from snapreplay.service.control.metrics import EVENTS, DocumentCollector, PartitionMetrics, Result, counted
-from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, BlockedTopic, InputStatus, StandbyStatus
+from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, StandbyStatus
 from snapreplay.service.core.phase import CopyState, Phase
 from tests.support.fake_control import ASSIGNED, LIVE, LOADING, FakeControl
 
@@ -109,6 +110,22 @@ def test_an_outlook_is_a_number():
     found = scrape(FakeControl([good]))
     assert found["snapreplay_recoverable", labels(0)] == 1
     assert found["snapreplay_blocked_records", labels(0)] == 0
+
+
+def test_both_lags_and_the_age_of_a_transaction_are_numbers():
+    """The second lag counts what lies behind open transactions. Of a hanging one the last record counts."""
+    known = OpenTransactionStatus(9, 0, 5, "other", time_of(1_000_000), 60.0, time_of(2_000_000))
+    blocked = (
+        BlockedTopic("a", 5, 2, known),
+        BlockedTopic("b", 7, 3, OpenTransactionStatus(8, 0, 7, last_record_at=time_of(3_000_000))),
+        BlockedTopic("c", 7, 3),
+    )
+    inputs = (InputStatus("a", 5, 5, 9), InputStatus("b", 7, 8, 8))
+    found = scrape(FakeControl([msgspec.structs.replace(LIVE, inputs=inputs, blocked_by_open_transaction=blocked)]))
+    assert found["snapreplay_input_lag_records", labels(0)] == 1
+    assert found["snapreplay_input_high_watermark_lag_records", labels(0)] == 5
+    since = {key[1]: value for key, value in found.items() if key[0].startswith("snapreplay_blocking_transaction")}
+    assert since == {labels(0, topic="a"): 1000, labels(0, topic="b"): 3000}
 
 
 def test_a_proof_counts_for_the_levels_below() -> None:

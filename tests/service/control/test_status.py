@@ -3,7 +3,8 @@
 import pytest
 
 from snapreplay.service.clock import time_of
-from snapreplay.service.control.status import DigestProof, InputStatus, PartitionStatus, Progress, Recovery, StatusBoard
+from snapreplay.service.control.input_status import InputStatus
+from snapreplay.service.control.status import DigestProof, PartitionStatus, Progress, Recovery, StatusBoard
 from snapreplay.service.core.phase import Phase
 
 AT = time_of(7_000)
@@ -62,6 +63,8 @@ def test_lag_is_known_after_the_first_fetch():
     assert InputStatus("t", 5).lag is None
     assert InputStatus("t", 5, 9).lag == 4
     assert InputStatus("t", 9, 5).lag == 0
+    held_back = InputStatus("t", 5, 9, 20)
+    assert (held_back.lag, held_back.lag_to_high_watermark) == (4, 15)
 
 
 def test_the_board_holds_the_newest_of_each_partition_by_number():

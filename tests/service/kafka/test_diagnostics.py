@@ -83,13 +83,16 @@ async def test_an_open_transaction_is_found_with_its_id_and_age(broker, unique):
     async with asking(servers) as ask:
         leader = (await ask.replicas([name]))[partition].leader
         assert await ask.open_transaction(partition, leader, [leader]) is None
+        assert await ask.holding(partition) is None
         before_ms = wall_ms()
         async with opened(servers, foreign, name):
             found = await ask.open_transaction(partition, leader, [leader])
+            assert await ask.holding(partition) == found
             unnamed = await ask.open_transaction(partition, leader, [])
         assert (found.transactional_id, found.start_offset) == (foreign, 0)
         assert before_ms <= found.started_at_ms <= wall_ms()
         assert found.timeout_ms == 60_000
+        assert before_ms <= found.last_record_at_ms <= wall_ms()
         assert (unnamed.transactional_id, unnamed.start_offset) == (None, 0)
         await until_async(lambda: ask.open_transaction(partition, leader, [leader]), lambda found: found is None)
 

@@ -10,7 +10,7 @@ from snapreplay import App, MapState, Topic
 from snapreplay.app.codecs import utf8
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import RawRecord
-from snapreplay.service.control.status import InputStatus
+from snapreplay.service.control.input_status import InputStatus
 from snapreplay.service.decisions.init import init_with_state
 from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.ports import TopicPartition
@@ -41,6 +41,9 @@ class Reader:
 
     def end_offset(self, partition: TopicPartition) -> int | None:
         return self.at + self.waiting if partition == LEFT else None
+
+    def high_watermark(self, partition: TopicPartition) -> int | None:
+        return self.at + 5 if partition == LEFT else None
 
 
 async def opened(reader: Reader, linger_ms: int = 0) -> Fetcher:
@@ -87,7 +90,7 @@ async def test_what_the_reader_has_passed_is_told() -> None:
     fetcher = await opened(Reader(2))
     await fetcher.next_batch(7, 50)
     assert fetcher.beyond({"left": 2, "right": 7}) == {"right": 9}
-    assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1, 2), InputStatus("right", 7, None))
+    assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1, 2, 7), InputStatus("right", 7, None))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,186 @@
+"""The metrics of what a partition is, read from its status when Prometheus asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from snapreplay.service.control.input_status import BlockedTopic
+from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, PartitionStatus, StoreStatus
+from snapreplay.service.core.phase import RECOVERING, Phase
+
+Value = float | None | Mapping[str, float | None]
+"""None: no sample, because the value is not known. A mapping has a sample for each value of one more label."""
+
+
+class Shown(NamedTuple):
+    """A gauge of each partition, or a counter if its name ends so; `label`: of the mapping that is its value."""
+
+    name: str
+    help: str
+    value: Callable[[PartitionStatus], Value]
+    label: str = ""
+
+
+def _lag(status: PartitionStatus) -> float | None:
+    return _sum([each.lag for each in status.inputs])
+
+
+def _sum(lags: Sequence[int | None]) -> float | None:
+    return None if None in lags or not lags else float(sum(lag or 0 for lag in lags))
+
+
+def _since(blocked: BlockedTopic) -> float | None:
+    held_by = blocked.held_by
+    return _timestamp(held_by.started_at or held_by.last_record_at) if held_by else None
+
+
+def _timestamp(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+def _restore_ratio(status: PartitionStatus) -> float | None:
+    percent = status.restored_percent
+    wanted = status.phase is Phase.LIVE or status.phase in RECOVERING
+    return percent / 100 if wanted and percent is not None else None
+
+
+def _stores(value: Callable[[StoreStatus], float | None]) -> Callable[[PartitionStatus], Value]:
+    return lambda status: {store.name: value(store) for store in status.stores}
+
+
+def _proofs(value: Callable[[AuditProof], float]) -> Callable[[PartitionStatus], Value]:
+    """Return the proofs by level: a proof counts for its own level and the ones below."""
+    return lambda status: {
+        level: value(proof) for level in AUDIT_LEVELS if (proof := status.audited_at(level)) is not None
+    }
+
+
+SHOWN: Sequence[Shown] = (
+    Shown(
+        "snapreplay_partition_phase",
+        "1 for the phase the partition is in, 0 for every other.",
+        lambda status: {phase.value: float(status.phase is phase) for phase in Phase},
+        "phase",
+    ),
+    Shown(
+        "snapreplay_paused",
+        "1 when the partition is live and paused, else 0.",
+        lambda status: float(status.paused_since is not None) if status.phase is Phase.LIVE else None,
+    ),
+    Shown("snapreplay_state_entries", "Entries in the store.", _stores(lambda store: store.entries), "store"),
+    Shown(
+        "snapreplay_state_bytes",
+        "Encoded key and value bytes; memory is about 1.6 times this plus 100 per entry.",
+        _stores(lambda store: store.size_bytes),
+        "store",
+    ),
+    Shown(
+        "snapreplay_state_largest_entry_bytes",
+        "Encoded key and value of the largest entry that was loaded from a snapshot or committed.",
+        _stores(lambda store: store.largest_entry_bytes),
+        "store",
+    ),
+    Shown(
+        "snapreplay_next_due_timestamp_seconds",
+        "Unix time, compared with stream time, at which the store's next timer or expiry is due.",
+        _stores(lambda store: None if store.next_due_ms is None else store.next_due_ms / 1000),
+        "store",
+    ),
+    Shown(
+        "snapreplay_audited_batch",
+        "Last batch that an audit has proven at this level, or a higher one.",
+        _proofs(lambda proof: proof.batch),
+        "level",
+    ),
+    Shown(
+        "snapreplay_audit_timestamp_seconds",
+        "Unix time of that audit.",
+        _proofs(lambda proof: proof.at.timestamp()),
+        "level",
+    ),
+    Shown(
+        "snapreplay_input_lag_records",
+        "Input offsets left to process, up to the last stable offset, all inputs: an upper bound of the records.",
+        _lag,
+    ),
+    Shown(
+        "snapreplay_input_high_watermark_lag_records",
+        "Input offsets up to the high watermark, all inputs: also those behind transactions that are open.",
+        lambda status: _sum([each.lag_to_high_watermark for each in status.inputs]),
+    ),
+    Shown(
+        "snapreplay_stream_time_timestamp_seconds",
+        "Unix time that stream time has reached.",
+        lambda status: None if status.stream_time_ms is None else status.stream_time_ms / 1000,
+    ),
+    Shown("snapreplay_timers_pending", "Timers of keys that are set.", lambda status: status.timers_pending),
+    Shown("snapreplay_batch", "Number of the last committed batch.", lambda status: status.batch),
+    Shown(
+        "snapreplay_owner_epoch",
+        "Offset of this owner's claim; it only grows from owner to owner.",
+        lambda status: status.owner_epoch,
+    ),
+    Shown(
+        "snapreplay_restore_attempt",
+        "Number of the running or last recovery's attempt, from 1.",
+        lambda status: status.restore.attempts if status.restore else None,
+    ),
+    Shown(
+        "snapreplay_restore_progress_ratio",
+        "How far towards live: loading is one half, advancing the other; none when failed.",
+        _restore_ratio,
+    ),
+    Shown(
+        "snapreplay_snapshot_last_timestamp_seconds",
+        "Unix time of the newest full snapshot that a committed increment points to.",
+        lambda status: _timestamp(status.last_pointed_snapshot_at),
+    ),
+    Shown(
+        "snapreplay_recoverable",
+        "1 when the topics still hold what a recovery now would need, else 0; looked at once a minute.",
+        lambda status: None if status.recoverable is None else float(status.recoverable),
+    ),
+    Shown(
+        "snapreplay_unaudited_batches",
+        "Batches committed after the last recorded proof of an audit, whatever its level.",
+        lambda status: status.unaudited_batches,
+    ),
+    Shown(
+        "snapreplay_blocked_records",
+        "Offsets of inputs and increments held back by a transaction that somebody left open.",
+        lambda status: float(sum(each.offsets for each in status.blocked_by_open_transaction)),
+    ),
+    Shown(
+        "snapreplay_blocking_transaction_timestamp_seconds",
+        "Unix time at which the transaction began that holds back the topic; of a hanging one, of its last record.",
+        lambda status: {each.topic: _since(each) for each in status.blocked_by_open_transaction},
+        "topic",
+    ),
+    Shown(
+        "snapreplay_partition_updated_timestamp_seconds",
+        "Unix time of the partition's last progress, whatever its phase.",
+        lambda status: _timestamp(status.updated_at) or None,
+    ),
+    Shown(
+        "snapreplay_records_total",
+        "Input records applied since this process owns the partition, replayed ones not counted.",
+        lambda status: status.records_total,
+    ),
+    Shown(
+        "snapreplay_skipped_total",
+        "Input records dead-lettered since this process owns the partition.",
+        lambda status: status.skipped_total,
+    ),
+    Shown(
+        "snapreplay_timers_total",
+        "Timers fired since this process owns the partition, replayed ones not counted.",
+        lambda status: status.timers_total,
+    ),
+    Shown(
+        "snapreplay_expired_total",
+        "Entries expired since this process owns the partition, replayed ones not counted.",
+        lambda status: status.expired_total,
+    ),
+)
