@@ -103,6 +103,9 @@ def _is_json(media: str) -> bool:
 WITHOUT_TOKEN = ("/healthz", "/readyz", "/startupz")
 """A platform's probes have none."""
 
+AT_PROBES_PORT = (*WITHOUT_TOKEN, "/metrics")
+"""All that `http.probes_port` has."""
+
 
 ROLE_HEADER = b"snapreplay-role"
 """Tells the page which buttons are of use."""
@@ -119,6 +122,8 @@ def least_role(method: str, path: str) -> Role:
 
 CERTIFICATE = "certificate"
 """Where a connection keeps whose certificate TLS has verified."""
+PROBES_PORT = "probes_port"
+"""Is in the state of a connection to `http.probes_port`."""
 
 
 class Guard:
@@ -134,8 +139,11 @@ class Guard:
             await self._app(scope, receive, send)
             return
         method, path, headers = scope["method"], scope["path"], Headers(scope=scope)
-        asker = self._asker(scope, headers)
+        at_probes_port = PROBES_PORT in scope.get("state", {})
+        asker = None if at_probes_port else self._asker(scope, headers)
         refused = refusal(method, headers, self._hosts) or (None if isinstance(asker, Asker) else asker)
+        if at_probes_port and path not in AT_PROBES_PORT:
+            refused = problems.not_at_this_port()
         if isinstance(asker, Asker) and refused is None and asker.role < (needed := least_role(method, path)):
             log.warning("%s (%s) may not %s %.200s", asker.name, asker.role.name.lower(), method, ascii(path))
             refused = problems.role_too_low(asker.role.name.lower(), needed.name.lower())

@@ -17,10 +17,12 @@ from snapreplay.api.child_process import end_with
 
 
 class Arguments(NamedTuple):
-    """Numbers of open files, what `Hosts` needs, settings, and what `Shared` has."""
+    """Numbers of open files, what `Hosts` needs, settings, and what `Shared` has. `probes`: -1 if there is no port for
+    them."""
 
     parent: int
     listener: int
+    probes: int
     line: int
     states: int
     bound: str
@@ -30,6 +32,7 @@ class Arguments(NamedTuple):
     oidc: tuple[str, str, str]
     suspect_after_ms: int
     app_port: int
+    app_probes_port: int
     siblings: Sequence[tuple[int, str]]
 
     def encoded(self) -> str:

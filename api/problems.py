@@ -54,6 +54,7 @@ MALFORMED_HEADER = ProblemKind("malformed-header", 400, "A header cannot be read
 NO_TOKEN = ProblemKind("no-token", 401, "A token is needed")
 NO_CERTIFICATE = ProblemKind("no-certificate", 403, "A certificate is needed")
 ROLE = ProblemKind("role-too-low", 403, "The role does not allow it")
+OTHER_PORT = ProblemKind("not-at-this-port", 404, "Not at this port")
 FOREIGN_HOST = ProblemKind("foreign-host", 403, "Foreign host")
 FOREIGN_ORIGIN = ProblemKind("foreign-origin", 403, "Foreign origin")
 SILENT = ProblemKind("service-silent", 503, "The service process does not answer")
@@ -254,6 +255,15 @@ def no_certificate() -> ProblemError:
         "this service asks for a client's certificate",
         hint="show one that is signed by an authority in the file http.client_ca_file of the service: "
         "`curl --cert FILE --key FILE ...`",
+    )
+
+
+def not_at_this_port() -> ProblemError:
+    """Make the error for a request at the port of the probes that is about something else."""
+    return ProblemError(
+        OTHER_PORT,
+        "this port (http.probes_port) has /healthz, /readyz, /startupz and /metrics only",
+        hint="ask at http.port, with a login if it demands one",
     )
 
 

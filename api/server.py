@@ -11,8 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -39,10 +39,11 @@ LONG_LIFE_SECONDS = 60.0
 
 
 class Shared(NamedTuple):
-    """The facts that a worker shares with the others of its parent: the port at which one of them answers for all, and
+    """The facts that a worker shares with the others of its parent: the ports at which one of them answers for all, and
     where each other one answers for itself, by number."""
 
     app_port: int = 0
+    app_probes_port: int = 0
     siblings: tuple[tuple[int, str], ...] = ()
 
 
@@ -57,7 +58,7 @@ class HttpServer:
         """Take `on_bound`, which is called with the address as soon as requests are answered; None: nobody is told."""
         self._on_bound = on_bound
         self._shared = shared
-        self._listener: socket.socket | None = None
+        self._listeners: list[socket.socket] = []
         self._keeper: Keeper | None = None
         self._states: StateLine | None = None
 
@@ -73,12 +74,15 @@ class HttpServer:
             tokens_in(Path(settings.token_file))
         OidcProvider.of(settings).check(settings.token_file)
         TlsFiles.of(settings).check()
-        listener = bind(settings.host, settings.port)
-        bound = address(settings, *listener.getsockname()[:2])
-        if not (bound.is_loopback or settings.token_file or settings.client_ca_file or settings.insecure):
-            listener.close()
-            raise _open_to_all(settings.host, bound)
-        self._listener = listener
+        with ExitStack() as held:
+            listeners = [held.enter_context(bind(settings.host, settings.port))]
+            bound = address(settings, *listeners[0].getsockname()[:2])
+            if not (bound.is_loopback or settings.token_file or settings.client_ca_file or settings.insecure):
+                raise _open_to_all(settings.host, bound)
+            if settings.probes_port:
+                listeners.append(held.enter_context(bind(settings.host, settings.probes_port, PROBES_HINT)))
+            held.pop_all()
+        self._listeners = listeners
         return bound
 
     async def serve(self, control: Control, settings: HttpSettings) -> Address:
@@ -87,25 +91,25 @@ class HttpServer:
         Raises:
             UsageError: as `bind`.
         """
-        if self._listener is None:
+        if not self._listeners:
             self.bind(settings)
-        listener, self._listener = self._listener, None
-        assert listener is not None  # noqa: S101 - it is bound
-        bound = address(settings, *listener.getsockname()[:2])
+        listeners, self._listeners = self._listeners, []
+        bound = address(settings, *listeners[0].getsockname()[:2])
         self._states = StateLine(control)
-        self._keeper = Keeper(control, listener, settings, self._states.attach, self._shared)
+        self._keeper = Keeper(control, listeners, settings, self._states.attach, self._shared)
         self._keeper.start()
         if not await asyncio.to_thread(self._keeper.heard.wait, START_SECONDS):
             log.warning("the HTTP process has not started within %.0f s; requests wait for it", START_SECONDS)
+        for host, port in self._keeper.bound[1:]:
+            log.info("probes and metrics, without a login: %s", Address(host, port).url)
         if self._on_bound:
             self._on_bound(bound)
         return bound
 
     async def close(self, within_seconds: float = END_SECONDS) -> None:
         """Finish the running requests, within so many seconds, 3 at most. Idempotent."""
-        if self._listener is not None:
-            self._listener.close()
-        self._listener = None
+        while self._listeners:
+            self._listeners.pop().close()
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             await asyncio.to_thread(keeper.stop, min(within_seconds, END_SECONDS))
@@ -124,15 +128,19 @@ def _check_interpreter() -> None:
         )
 
 
-def bind(host: str, port: int) -> socket.socket:
+PORT_HINT = "choose another port with --http-port N (0 picks a free one)"
+PROBES_HINT = "choose another port with --set http.probes_port=N (0: none)"
+
+
+def bind(host: str, port: int, hint: str = PORT_HINT) -> socket.socket:
     """Bind, or raise UsageError: the port is taken or not allowed, or the host is no address of this machine."""
     try:
         return socket.create_server((host, port), family=_family(host), backlog=128)
     except OSError as error:
-        raise _refused(host, port, error) from error
+        raise _refused(host, port, hint, error) from error
 
 
-def reserve(host: str, port: int) -> socket.socket:
+def reserve(host: str, port: int, hint: str = PORT_HINT) -> socket.socket:
     """Keep a port from other programs, or raise UsageError as `bind`. Connections to it are refused until a process of
     ours binds it, while it is reserved, and again when that process has ended."""
     reserved = socket.socket(_family(host))
@@ -143,7 +151,7 @@ def reserve(host: str, port: int) -> socket.socket:
         reserved.bind((host, port))
     except (OSError, OverflowError) as error:
         reserved.close()
-        raise _refused(host, port, error) from error
+        raise _refused(host, port, hint, error) from error
     return reserved
 
 
@@ -151,8 +159,7 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def _refused(host: str, port: int, error: OSError | OverflowError) -> UsageError:
-    hint = "choose another port with --http-port N (0 picks a free one)"
+def _refused(host: str, port: int, hint: str, error: OSError | OverflowError) -> UsageError:
     if isinstance(error, OverflowError):
         says = f"port {port} does not exist"
     elif error.errno == errno.EADDRINUSE:
@@ -182,18 +189,19 @@ class Keeper(threading.Thread):
     def __init__(
         self,
         control: Control,
-        listener: socket.socket,
+        listeners: Sequence[socket.socket],
         settings: HttpSettings,
         attach: Callable[[socket.socket], None] = socket.socket.close,
         shared: Shared = ALONE,
     ) -> None:
-        """Take `listener` over. `attach` gets our end of each process's line for reads of states."""
+        """Take `listeners` over: that of the API, then that of the probes, if they have one. `attach` gets our end of
+        each process's line for reads of states."""
         super().__init__(name="snapreplay-http", daemon=True)
         self._control = control
         self._attach = attach
         self._shared = shared
-        self._listener: socket.socket | None = listener
-        self._bound = listener.getsockname()[:2]
+        self._listeners = list(listeners)
+        self.bound = [each.getsockname()[:2] for each in listeners]
         self._settings = settings
         self._stopping = threading.Event()
         self._line: socket.socket | None = None
@@ -215,8 +223,8 @@ class Keeper(threading.Thread):
         try:
             self._keep()
         finally:
-            if self._listener is not None:
-                self._listener.close()
+            for each in self._listeners:
+                each.close()
 
     def _keep(self) -> None:
         pause = PAUSE_SECONDS_MIN
@@ -238,9 +246,12 @@ class Keeper(threading.Thread):
     def _listen(self) -> None:
         """Let connections wait for the next process. To the other processes of the group, a refused one says that the
         whole service is dead."""
-        if self._listener is None:
-            with suppress(UsageError):  # the next process tries again, and says so
-                self._listener = bind(*self._bound)
+        with suppress(UsageError):  # the next process tries again, and says so
+            self._bind()
+
+    def _bind(self) -> None:
+        for each in self.bound[len(self._listeners) :]:
+            self._listeners.append(bind(*each))
 
     def _live(self) -> str:
         """Live through one process, from its start to its end. Returns how it ended."""
@@ -249,9 +260,12 @@ class Keeper(threading.Thread):
         with ours:
             self._attach(states)
             # All are the process's alone then: what a handler forks cannot keep the port.
-            taken, self._listener = self._listener, None
-            with theirs, their_states, taken or bind(*self._bound) as listener:
-                process = self._start(listener, theirs, their_states)
+            with theirs, their_states, ExitStack() as held:
+                self._bind()
+                listeners, self._listeners = self._listeners, []
+                for each in listeners:
+                    held.enter_context(each)
+                process = self._start(listeners, theirs, their_states)
             ours.settimeout(SILENT_SECONDS)
             self._line, self._process = ours, process
             if self._stopping.is_set():
@@ -264,20 +278,23 @@ class Keeper(threading.Thread):
                 code = _ended(process)
         return why or f"exit code {code}"
 
-    def _start(self, listener: socket.socket, line: socket.socket, states: socket.socket) -> subprocess.Popen[bytes]:
+    def _start(
+        self, listeners: Sequence[socket.socket], line: socket.socket, states: socket.socket
+    ) -> subprocess.Popen[bytes]:
+        files = [each.fileno() for each in (*listeners, line, states)]
         arguments = Arguments(
             os.getpid(),
-            listener.fileno(),
+            files[0],
+            files[1] if len(listeners) > 1 else -1,
             line.fileno(),
             states.fileno(),
-            self._bound[0],
+            self.bound[0][0],
             f"{self._settings.allowed_hosts},{urlsplit(self._settings.advertised_url).hostname or ''}",
             self._settings.token_file and str(Path(self._settings.token_file).absolute()),
             TlsFiles.of(self._settings),
             OidcProvider.of(self._settings),
             self._settings.suspect_after_ms,
-            self._shared.app_port,
-            self._shared.siblings,
+            *self._shared,
         )
         # Without settings: the process asks nobody but the service, so it needs no password.
         environment = {name: value for name, value in os.environ.items() if not name.upper().startswith(ENV_PREFIX)}
@@ -285,7 +302,7 @@ class Keeper(threading.Thread):
             [*child_process.command("snapreplay.api.http_process"), arguments.encoded()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            pass_fds=(listener.fileno(), line.fileno(), states.fileno()),
+            pass_fds=files,
             env=child_process.environment(environment),
             start_new_session=True,
         )

@@ -8,7 +8,7 @@ import gc
 import logging
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any, cast
@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from snapreplay.api import events
 from snapreplay.api.app import create_app
-from snapreplay.api.guard import CERTIFICATE, Hosts, allowed_hosts
+from snapreplay.api.guard import CERTIFICATE, PROBES_PORT, Hosts, allowed_hosts
 from snapreplay.api.http_process import Arguments
 from snapreplay.api.limits import connections_max
 from snapreplay.api.link import ServiceLink
@@ -59,8 +59,12 @@ async def serve(arguments: Arguments) -> None:
     gc.freeze()
     serving = asyncio.create_task(server.serve([tuned(socket.socket(fileno=arguments.listener))]))
     others = [link.run(), states.run(), told.run(), peers.run(lambda: link.last().document)]
+    if arguments.probes >= 0:
+        others.append(server.also_at(tuned(socket.socket(fileno=arguments.probes)), PROBES))
     if arguments.app_port:
         others.append(server.answer_for_all(arguments.bound, arguments.app_port))
+    if arguments.app_probes_port:
+        others.append(server.answer_for_all(arguments.bound, arguments.app_probes_port, PROBES))
     ended, _ = await asyncio.wait([serving, *map(asyncio.create_task, others)], return_when=asyncio.FIRST_COMPLETED)
     told.end(in_good_order=link.has_hung_up)
     server.should_exit = True
@@ -155,6 +159,10 @@ def _abort(connection: Connection) -> None:
     connection.transport.abort()
 
 
+PROBES: Mapping[str, Any] = {PROBES_PORT: True}
+"""The state of each connection to the port of the probes."""
+NO_STATE: Mapping[str, Any] = {}
+
 TAKE_SECONDS = 0.05
 """Between two attempts to listen where another worker does."""
 
@@ -187,7 +195,7 @@ class Server(uvicorn.Server):
         for each in sockets or ():
             each.listen(WAITING_MAX)
 
-    async def answer_for_all(self, host: str, port: int) -> None:
+    async def answer_for_all(self, host: str, port: int, state: Mapping[str, Any] = NO_STATE) -> None:
         """Answer at the address of all workers as soon as no other one of them does, until the end. If this process is
         killed, the kernel gives the address free for the next one."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -196,20 +204,22 @@ class Server(uvicorn.Server):
                 listener = socket.create_server((host, port), family=family, backlog=WAITING_MAX)
                 break
             await asyncio.sleep(TAKE_SECONDS)
-        await self.also_at(tuned(listener))
-        await asyncio.Event().wait()
+        await self.also_at(tuned(listener), state)
 
-    async def also_at(self, listener: socket.socket) -> None:
-        """Answer at one more address, once uvicorn has started, as it does at those that it starts with."""
+    async def also_at(self, listener: socket.socket, state: Mapping[str, Any] = NO_STATE) -> None:
+        """Answer at one more address, once uvicorn has started, as it does at those that it starts with, until the end.
+        With `state`, which each of its connections has, it answers without TLS."""
+        made = Connection if state else self._connection
 
         def connected() -> asyncio.Protocol:
-            return self._connection(self.config, self.server_state, self.lifespan.state)
+            return made(self.config, self.server_state, {**self.lifespan.state, **state})
 
         loop = asyncio.get_running_loop()
         while not self.started:  # noqa: ASYNC110 - uvicorn sets it, and tells nobody
             await asyncio.sleep(TAKE_SECONDS)
         self.servers.append(await loop.create_server(connected, sock=listener, backlog=ACCEPTED_AT_ONCE))
         listener.listen(WAITING_MAX)
+        await asyncio.Event().wait()
 
     async def on_tick(self, counter: int) -> bool:
         """Close connections that are too old; called ten times a second."""

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class Worker(NamedTuple):
-    """The facts that a worker is told by its parent. `log_lock` is an open file; who holds it may write a line."""
+    """The facts that a worker is told by its parent. `probes_ports`: that of all, then one for each; none: probes have
+    no port of their own. `log_lock` is an open file; who holds it may write a line."""
 
     parent: int
     number: int
@@ -28,6 +29,7 @@ class Worker(NamedTuple):
     instance_id: str
     ports: list[int]
     app_port: int
+    probes_ports: list[int]
     log_lock: int
 
     def encoded(self) -> str:
@@ -41,7 +43,9 @@ class Worker(NamedTuple):
             parts = urlsplit(url)
             host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
             url = parts._replace(netloc=f"{host}:{(parts.port or 80) + port - self.app_port}").geturl()
-        return given.replaced(instance_id=self.instance_id, http=given.http.replaced(port=port, advertised_url=url))
+        probes_port = self.probes_ports[1 + self.number] if self.probes_ports else 0
+        http = given.http.replaced(port=port, advertised_url=url, probes_port=probes_port)
+        return given.replaced(instance_id=self.instance_id, http=http)
 
     def shared(self, http: HttpSettings) -> Shared:
         """Return what it shares with the others, which have the same settings of HTTP, but for the port."""
@@ -49,7 +53,8 @@ class Worker(NamedTuple):
         from snapreplay.service.control.protocol import address
 
         urls = [(number, address(http, http.host, port).url) for number, port in enumerate(self.ports)]
-        return Shared(self.app_port, tuple(each for each in urls if each[0] != self.number))
+        app_probes_port = self.probes_ports[0] if self.probes_ports else 0
+        return Shared(self.app_port, app_probes_port, tuple(each for each in urls if each[0] != self.number))
 
 
 def main() -> None:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from snapreplay.api import child_process
 from snapreplay.api.cli.worker import Worker
-from snapreplay.api.server import LONG_LIFE_SECONDS, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MIN, reserve
+from snapreplay.api.server import LONG_LIFE_SECONDS, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MIN, PROBES_HINT, reserve
+from snapreplay.errors import UsageError
 from snapreplay.service.control.protocol import Address, address
 from snapreplay.service.runtime.context import Identity
 from snapreplay.service.signals import DUMPS, LATE_SECONDS, STOPPED_LATE, STOPS
@@ -42,11 +43,16 @@ def run_workers(settings: Settings, count: int, log_lock: int, announce: Callabl
     Raises:
         UsageError: a port is taken, or the host is no address of this machine.
     """
-    host, port = settings.http.host, settings.http.port
+    host, port, probes_port = settings.http.host, settings.http.port, settings.http.probes_port
     with ExitStack() as held:
         found = [held.enter_context(reserve(host, port and port + number)) for number in range(count + 1)]
         ports = [each.getsockname()[1] for each in found]
-        return Parent(settings, ports, log_lock, announce).run()
+        probes_ports = [probes_port + number for number in range(count + 1)] if probes_port else []
+        if both := sorted(set(ports) & set(probes_ports)):
+            raise UsageError(f"port {both[0]} is one of http.port and one of http.probes_port", hint=PROBES_HINT)
+        for each in probes_ports:
+            held.enter_context(reserve(host, each, PROBES_HINT))
+        return Parent(settings, ports, probes_ports, log_lock, announce).run()
 
 
 class _Place:
@@ -64,10 +70,16 @@ class Parent:
     """Starts, watches and ends the workers, in the main thread."""
 
     def __init__(
-        self, settings: Settings, ports: Sequence[int], log_lock: int, announce: Callable[[Address], None]
+        self,
+        settings: Settings,
+        ports: Sequence[int],
+        probes_ports: list[int],
+        log_lock: int,
+        announce: Callable[[Address], None],
     ) -> None:
-        """Take the port of all, then one for each worker."""
+        """Take the port of all, then one for each worker; the same for the probes, or none."""
         self._app_port, *self._ports = ports
+        self._probes_ports = probes_ports
         self._address = address(settings.http, settings.http.host, self._app_port)
         self._announce: Callable[[Address], None] | None = announce
         self._within_seconds = settings.timeouts.shutdown_ms / 1000
@@ -107,7 +119,8 @@ class Parent:
 
     def _started(self, place: _Place) -> subprocess.Popen[bytes]:
         name = f"{self._name}-{place.number}"
-        facts = Worker(os.getpid(), place.number, place.restarts, name, self._ports, self._app_port, self._log_lock)
+        ports = self._ports, self._app_port, self._probes_ports
+        facts = Worker(os.getpid(), place.number, place.restarts, name, *ports, self._log_lock)
         return subprocess.Popen(
             [*child_process.command("snapreplay.api.cli.worker"), facts.encoded(), *sys.argv[1:]],
             stdin=subprocess.DEVNULL,

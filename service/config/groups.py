@@ -18,6 +18,8 @@ class HttpSettings(Table):
     """Address to listen on; 0.0.0.0 in a container. Any but the loopback address needs a login. See below."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8080
     """Port to listen on; 0 = any free one."""
+    probes_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    """One more port, for probes and metrics alone: without a login and without TLS; 0 = none. See below."""
     allowed_hosts: str = ""
     """More names that this API is reached by, with commas between them. See below."""
     advertised_url: str = ""

@@ -99,6 +99,27 @@ def test_helm_renders_it_so() -> None:
 
 
 @with_helm
+def test_probes_and_metrics_have_a_port_of_their_own_if_it_is_wanted() -> None:
+    """Kubernetes and Prometheus ask there, by http and without a token. The API keeps both at its own port."""
+    found = list(yaml.safe_load_all(chart.render({**chart.EVERYTHING, "http.probesPort": "8081"}).stdout))
+    for each in found:
+        if "monitoring" not in each["apiVersion"]:
+            kubernetes_validate.validate(each, "1.37", strict=True)
+    by_kind = {each["kind"]: each for each in found}
+    (container,) = by_kind["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    environment = {each["name"]: each.get("value") for each in container["env"]}
+    assert environment["SNAPREPLAY_HTTP__PROBES_PORT"] == "8081"
+    assert {"name": "probes", "containerPort": 8081} in container["ports"]
+    asked = [container[f"{each}Probe"]["httpGet"] for each in ("startup", "liveness", "readiness")]
+    assert {(each["port"], each["scheme"]) for each in asked} == {("probes", "HTTP")}
+    assert by_kind["ServiceMonitor"]["spec"]["endpoints"] == [{"port": "probes", "path": "/metrics"}]
+    named = {each["metadata"]["name"]: each["spec"]["ports"] for each in found if each["kind"] == "Service"}
+    assert [each["name"] for each in named["ledger"]] == ["http", "probes"]
+    assert [each["name"] for each in named["ledger-http"]] == ["http"]
+    assert {"port": "probes"} in by_kind["NetworkPolicy"]["spec"]["ingress"][0]["ports"]
+
+
+@with_helm
 @pytest.mark.parametrize("missing", ["image.repository", "http.tokensSecret", "jobs.image.repository"])
 def test_what_is_needed_is_named(missing) -> None:
     """Nothing is rendered without it."""

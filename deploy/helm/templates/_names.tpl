@@ -16,6 +16,11 @@ allowPrivilegeEscalation: false
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{- define "scheme" -}}
-{{ if .Values.http.tlsSecret }}HTTPS{{ else }}HTTP{{ end }}
+{{- /* The port that probes and metrics are asked at. That of their own has no TLS and no login. */}}
+{{- define "probes" -}}
+{{ if .Values.http.probesPort }}probes{{ else }}http{{ end }}
+{{- end }}
+
+{{- define "probesScheme" -}}
+{{ if and .Values.http.tlsSecret (not .Values.http.probesPort) }}HTTPS{{ else }}HTTP{{ end }}
 {{- end }}

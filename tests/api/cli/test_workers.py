@@ -7,12 +7,14 @@ import json
 import os
 import signal
 from contextlib import suppress
+from functools import partial
 
 import httpx2
 import psutil
 import pytest
 
 from snapreplay.api.cli.worker import Worker
+from snapreplay.api.server import reserve
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import Settings
 from tests.api.test_tls import Authority
@@ -198,7 +200,7 @@ def test_signals_reach_each_worker_and_one_that_is_frozen_is_cut_off(idle):
 def test_a_worker_is_advertised_at_its_own_port(advertised, told):
     """As far from the advertised port as its port is from the app's."""
     given = Settings(http=HttpSettings(port=8080, advertised_url=advertised))
-    settings = Worker(1, 1, 0, "ledger-1", [8081, 8082], 8080, 9).settings(given)
+    settings = Worker(1, 1, 0, "ledger-1", [8081, 8082], 8080, [9090, 9091, 9092], 9).settings(given)
     assert settings.instance_id == "ledger-1"
     assert (settings.http.port, settings.http.advertised_url) == (8082, told)
 
@@ -208,3 +210,35 @@ def test_ports_that_do_not_exist_are_refused(invoke, ledger):
     ended = invoke("run", ledger, "--processes", "2", "--http-port", "65534")
     assert ended.exit_code == 2
     assert "port 65536 does not exist" in ended.stderr
+
+
+def test_each_worker_has_a_port_for_its_probes_and_one_answers_for_all(tmp_path, nobody_there):
+    """As with the ports of the API: the first is about all workers, each other one is a worker's, with its metrics."""
+    with reserve("127.0.0.1", 0) as first:
+        start = first.getsockname()[1]
+    with family(nobody_there, tmp_path) as started:
+        parent = started.start("ledger", "idle", options=WORKERS, timeouts__shutdown_ms=1000, http__probes_port=start)
+        parent.wait_http()
+
+        def at(number, path):
+            with suppress(httpx2.TransportError):
+                return httpx2.get(f"http://127.0.0.1:{start + number}{path}", trust_env=False, timeout=scaled(5))
+
+        def both_are_probed():
+            found = at(0, "/startupz")
+            checks = found.json()["checks"] if found and found.status_code == 200 else ()
+            return [each for each in checks if "worker" in each["name"]]
+
+        parent.until(both_are_probed, "one answers for both")
+        for number in (1, 2):
+            parent.until(partial(at, number, "/metrics"), "its metrics")
+            assert "snapreplay_build_info" in at(number, "/metrics").text
+            assert at(number, "/api/v1").status_code == 404
+
+
+def test_the_ports_of_probes_must_not_be_those_of_the_api(invoke, ledger):
+    """Two workers take three ports of each: the hint names the setting."""
+    ended = invoke("run", ledger, "--processes", "2", "--http-port", "28080", "--set", "http.probes_port=28079")
+    assert ended.exit_code == 2
+    assert "port 28080 is one of http.port and one of http.probes_port" in ended.stderr
+    assert "http.probes_port" in ended.stderr
