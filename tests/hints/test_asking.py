@@ -244,6 +244,21 @@ def test_a_provider_that_could_let_in_others_is_refused(wrong, says, tmp_path, m
     refused_then_taken(says, lambda: check({**good, **wrong}), lambda: check(good))
 
 
+@carries_out("api/server.py::module")
+async def test_another_port_for_probes_is_taken():
+    """`--set http.probes_port=N`, as it is printed; with 0 there is none."""
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as other:
+        port, free = taken.getsockname()[1], other.getsockname()[1]
+        other.close()
+        http = server.HttpServer()
+        with pytest.raises(SnapreplayError, match=f"port {port} on 127.0.0.1 is taken") as refused:
+            http.bind(load_settings({"http.port": 0, "http.probes_port": port}).http)
+        (name,) = re.findall(r"--set (\S+)=N \(0: none\)", refused.value.hint)
+        for number in (free, 0):
+            http.bind(load_settings({"http.port": 0, name: number}).http)
+            await http.close()
+
+
 @carries_out("api/server.py::_open_to_all")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "127.0.0.1", "::1", "localhost"])  # noqa: S104 - that is the case
 async def test_what_others_reach_asks_for_a_login(host, tmp_path, monkeypatch):
