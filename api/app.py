@@ -63,7 +63,8 @@ def create_app(  # noqa: PLR0913 - each keyword is one part of the process that 
         version=__version__,
         description=_DESCRIPTION,
         openapi_tags=_TAGS,
-        # These pages fetch their scripts from elsewhere: they may stay blank, and nobody checks the scripts.
+        # These pages fetch their scripts from elsewhere: they may stay blank, and nobody checks the scripts. `page` has
+        # one of its own.
         docs_url=None,
         redoc_url=None,
     )

@@ -1,4 +1,4 @@
-"""The page for people: `/` and the files that it needs, read once and served from memory.
+"""The pages for people: `/`, `/docs` and the files that they need, read once and served from memory.
 
 The path of a file has the digest of all files, so a browser keeps them for ever, and an upgrade shows the new page.
 Nothing here asks the service: the page appears while the service is frozen, and says so itself.
@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-PAGES = {"/": "page.html"}
+PAGES = {"/": "page.html", "/docs": "docs.html"}
 FOLDER = "/static/"
 HEADERS = {
     # Everything comes from here, and no other site may frame the buttons.
@@ -25,6 +25,8 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+IMAGES_IN_STYLES = "; img-src 'self' data:"
+"""Added for `/docs`: the styles of Swagger UI have their icons in them. No script can come of an image."""
 _MEDIA = {
     "css": "text/css; charset=utf-8",
     "html": "text/html; charset=utf-8",
@@ -65,11 +67,12 @@ class Site(NamedTuple):
 
     async def page(self, request: Request) -> Response:
         """Answer with a page, which is asked for again each time, and sent again after a change only."""
-        tag = f'"{self.digest}"'
+        name, tag = PAGES[request.url.path], f'"{self.digest}"'
         headers = {**HEADERS, "ETag": tag, "Cache-Control": "no-cache"}
+        if name == "docs.html":
+            headers["Content-Security-Policy"] += IMAGES_IN_STYLES
         if tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        name = PAGES[request.url.path]
         content = self.files[name].replace(_PLACEHOLDER, f"static/{self.digest}/".encode())
         return Response(content, headers=headers, media_type=_MEDIA["html"])
 
