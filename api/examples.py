@@ -31,6 +31,7 @@ from snapreplay.service.control.status import (
     ValuesRead,
 )
 from snapreplay.service.core.adoption import Reason
+from snapreplay.service.core.group_changes import GroupChange, GroupMember
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
 
@@ -153,8 +154,14 @@ _SETTINGS = (
     SettingShown("kafka.sasl.plain.password", "***", "SNAPREPLAY_KAFKA__SASL_PLAIN_PASSWORD in the environment"),
 )
 _PEER = Peer("b81d6a0e22c94f13", "ledger-1", "ledger-1", "http://10.0.3.17:8080", (1,))
+_CHANGE = GroupChange(4, _ago(10), 2, (0,), joined=(GroupMember(_PEER.process_id, _PEER.instance_id, _PEER.host),))
 _FLEET = fleet_views.fleet(
-    Look(StatusDocument(_FACTS, (_LIVE,), snapshots=(_SNAPSHOT,), settings=_SETTINGS, peers=(_PEER,)), 0.1),
+    Look(
+        StatusDocument(
+            _FACTS, (_LIVE,), snapshots=(_SNAPSHOT,), settings=_SETTINGS, peers=(_PEER,), group_changes=(_CHANGE,)
+        ),
+        0.1,
+    ),
     [
         Known(
             _PEER,
@@ -189,6 +196,7 @@ _SHOWN = (
     views.restore_plans(_COVERED),
     views.config(fleet_views.Covered(_FLEET[:1], fleet_views.Scope.LOCAL)),
     views.Processes(tuple(each.process for each in _FLEET)),
+    views.group_changes(fleet_views.Covered(_FLEET[:1], fleet_views.Scope.LOCAL)),
     views.snapshots(_FLEET),
     state_views.StateValues("default", "ada", state_views.values([_READ]), (0,), (_NOT_READ,)),
     state_views.entries("default", msgspec.structs.replace(_READ, next_after="ada"), 2),

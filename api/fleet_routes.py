@@ -48,6 +48,12 @@ async def list_processes(here: Here) -> Response:
     return views.answer(views.Processes(tuple(each.process for each in _fleet(here))))
 
 
+@ROUTER.get("/api/v1/group-changes", responses=views.answered(views.GroupChanges, problems.INVALID))
+async def list_group_changes(covered: Covers) -> Response:
+    """List the last 50 generations of the group that each process has seen: who joined, left, or was expelled."""
+    return views.answer(views.group_changes(covered))
+
+
 @ROUTER.get(
     events.PATH,
     response_class=StreamingResponse,

@@ -74,6 +74,10 @@ class ServiceLink:
     def suspect(self, process_id: str, why: str, is_silent: bool) -> None:  # noqa: FBT001 - whoever calls it back gives it by position
         self._writer.write(wire.frame(wire.Suspected(process_id, why, is_silent)))
 
+    def ended(self, process_id: str) -> None:
+        """Tell that a peer ends in good order."""
+        self._writer.write(wire.frame(wire.Ended(process_id)))
+
     async def counted(self) -> Sequence[Family]:
         families = await self._counted.new()
         if families is None:

@@ -71,7 +71,12 @@ class PeerFollower:
     """Follows one peer."""
 
     def __init__(
-        self, own: StatusDocument, peer: Peer, suspect_seconds: float, suspect: Callable[[str, bool], None]
+        self,
+        own: StatusDocument,
+        peer: Peer,
+        suspect_seconds: float,
+        suspect: Callable[[str, bool], None],
+        ended: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.peer = peer
         self.life = Life(time.monotonic(), suspect_seconds)
@@ -79,7 +84,7 @@ class PeerFollower:
         self._app_id = own.facts.app_id
         self._target = f"{events.PATH}?follower={own.facts.process_id}"
         self._quiet_seconds = max(suspect_seconds, LONG_SECONDS)
-        self._suspect = suspect
+        self._suspect, self._ended = suspect, ended
         self._endpoint: Endpoint | None = None
         self._heard_at: float | None = None
         self._silent_seconds = 0.0
@@ -136,6 +141,7 @@ class PeerFollower:
                             self._change(data)
                         case ServerEvent("bye") if is_proven:
                             self.life.ended(time.monotonic())
+                            self._ended(self.peer.process_id)
                             return
                         case Ages() if is_proven:
                             self._age(read)
@@ -204,12 +210,13 @@ class Peers:
         suspect_seconds: float = 3.0,
         suspect: Callable[[str, str, bool], None] = lambda *_: None,
         caller: Caller = UNKNOWN,
+        ended: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Take `suspect`, which is told of a peer that seems to be dead: its process id, why, and whether it is only
-        silent."""
+        silent; and `ended`, which is told of one that says that it ends in good order."""
         self.caller = caller
         self._suspect_seconds = suspect_seconds
-        self._suspect = suspect
+        self._suspect, self._ended = suspect, ended
         self._followers: dict[str, PeerFollower] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._gone: dict[str, tuple[float, Known]] = {}
@@ -255,7 +262,8 @@ class Peers:
             if name in self._followers:
                 self._followers[name].peer = peer
             elif peer.url and len(self._followers) < connections_max():
-                follower = PeerFollower(document, peer, self._suspect_seconds, partial(self._suspect, name))
+                suspect = partial(self._suspect, name)
+                follower = PeerFollower(document, peer, self._suspect_seconds, suspect, self._ended)
                 self._followers[name] = follower
                 self._tasks[name] = asyncio.create_task(follower.run(self.caller))
 

@@ -318,6 +318,8 @@ class Keeper(threading.Thread):
                         logging.getLogger(message.logger).log(message.level, "%s", message.message)
                     case wire.Suspected():
                         self._control.suspect(message.process_id, message.why, is_silent=message.is_silent)
+                    case wire.Ended(process_id):
+                        self._control.ended(process_id)
                     case question:
                         line.sendall(self._answer_to(question))
         except TimeoutError:

@@ -44,7 +44,7 @@ async def serve(arguments: Arguments) -> None:
     verifier = import_module("snapreplay.api.oidc").Verifier(provider) if provider.issuer else None
     tokens = Tokens(arguments.token_file, needs_certificate=bool(tls.client_ca), others=verifier and verifier.asker)
     caller = Caller(tokens.headers, tls.client(), has_certificate=bool(tls.certificate))
-    peers = Peers(arguments.suspect_after_ms / 1000, link.suspect, caller)
+    peers = Peers(arguments.suspect_after_ms / 1000, link.suspect, caller, link.ended)
     app = create_app(
         link,
         Hosts(arguments.bound, allowed_hosts(arguments.allowed)),

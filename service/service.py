@@ -326,7 +326,7 @@ class Service(Generic[S]):
 
         def take(partitions: set[int], share: Share) -> None:
             if membership.aside is None:  # else this news is from before
-                self._control.member_of(partitions)
+                self._control.member_of(partitions, share)
                 supervisor.assigned(partitions, share)
 
         async def assigned(partitions: set[int]) -> None:

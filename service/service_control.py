@@ -15,7 +15,7 @@ from typing import Any
 import snapreplay
 from snapreplay.app.app import App
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
-from snapreplay.service.clock import boot_seconds, time_of, wall_ms
+from snapreplay.service.clock import boot_seconds, time_of, wall_ms, wall_time
 from snapreplay.service.config.effective import effective
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.operation_registry import OperationRegistry
@@ -38,6 +38,8 @@ from snapreplay.service.control.protocol import (
 )
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, SnapshotState, SnapshotStatus, SnapshotUsed, StatusBoard
+from snapreplay.service.core.assignment import Share
+from snapreplay.service.core.group_changes import GroupHistory
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.kafka.membership import Membership
@@ -87,6 +89,7 @@ class ServiceControl:
         self._snapshots: OrderedDict[str, SnapshotStatus] = OrderedDict()
         self._view: ClusterView | None = None
         self._assigned: set[int] | None = None
+        self._group = GroupHistory()
         self._pulse = pulse
         self._beating: list[asyncio.Task[None]] = []
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
@@ -108,6 +111,7 @@ class ServiceControl:
             made_at=boot_seconds(),
             settings=self._settings,
             peers=self._peers(),
+            group_changes=self._group.changes,
         )
 
     def perform(self, command: Command | Once) -> Operation:
@@ -142,7 +146,11 @@ class ServiceControl:
             raise UnknownPartition(read.partition or 0, None)
         return self._reads.read(read, supervisor, view.partition_count)
 
+    def ended(self, process_id: str) -> None:
+        self._group.ended(process_id)
+
     def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:
+        self._group.suspected(process_id)
         membership = self._membership
         if self._loop is None or self._supervisor is None or membership is None:
             return
@@ -248,8 +256,10 @@ class ServiceControl:
         self.unreachable_reason = error.message
         self._wake()
 
-    def member_of(self, partitions: set[int]) -> None:
+    def member_of(self, partitions: set[int], share: Share | None = None) -> None:
         self._assigned = set(partitions)
+        if self._membership is not None and share is not None and share.peers:
+            self._group.note(wall_time(), self._membership.generation, self._membership.member_id, share)
         self._wake()
 
     def ready(self) -> bool:

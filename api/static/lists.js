@@ -13,7 +13,8 @@ const LEVELS = { pointed: "good", succeeded: "good", running: "busy", writing: "
 
 export function lists(all, nowMs, page) {
   return html`<div class="pair">${snapshots(all, nowMs, page)}${operations(all, nowMs, page)}</div>
-    <div class="pair">${decisions(all, nowMs)}${audits(all, nowMs)}</div>`;
+    <div class="pair">${decisions(all, nowMs)}${audits(all, nowMs)}</div>
+    ${group(all, nowMs, page)}`;
 }
 
 function section(id, name, more, body) {
@@ -66,4 +67,22 @@ function decisions({ partitions }, nowMs) {
 function audits({ partitions }, nowMs) {
   const rows = partitions.flatMap((p) => (p.audited ?? []).map((each) => [p.partition, each.level, count(each.batch), counted(p.unaudited_batches, "batch", "batches"), moment(each.at, nowMs)]));
   return section("audits", "Audits", nothing, table("Audits", ["Partition", "Level", "Proven to batch", "Since then", "At"], rows, "No audit has recorded a proof that is seen from here."));
+}
+
+const WENT = [["joined", "good", "joined"], ["left", "unknown", "left"], ["expelled", "bad", "expelled"], ["gone", "warn", "gone"], ["absent", "warn", "absent"]];
+
+function group({ told, facts }, nowMs, page) {
+  const changes = told.group.items[0]?.changes ?? [];
+  const [items, more] = few(changes, "generations", page);
+  const rows = items.map((each) => [
+    moment(each.at, nowMs), count(each.generation), count(each.members), happened(each), each.partitions.length ? named(each.partitions) : "none",
+  ]);
+  return section("group", "Group", nothing, html`<p>Who joined and who went, as ${facts.instance_id} has seen it.</p>
+    ${table("Group", ["At", ["Generation", "medium"], ["Members", "medium"], "What changed", [`Given to ${facts.instance_id}`, "medium"]], rows, "This process has not been a member of the group yet.")}${more}`);
+}
+
+function happened(change) {
+  const words = WENT.flatMap(([field, level, word]) => change[field].map((who) => html`<span class="outcome">${badge(level, word)} ${who.instance_id || who.process_id} <small>${who.host}</small></span>`));
+  if (change.is_anew) words.push(html`<span class="outcome">${badge("warn", "anew")} this process was out of the group before</span>`);
+  return words.length ? words : "the same members";
 }

@@ -194,7 +194,7 @@ function whole(line, all, nowMs) {
 function top(line, all) {
   const words = { fresh: ["good", "up to date"], loading: ["unknown", "asking"], stale: ["unknown", "old"], token: ["unknown", "no token"], silent: ["bad", "frozen"], unreachable: ["bad", "no connection"], refused: ["bad", "refused"] };
   const [level, word] = words[line.kind];
-  const links = [["map", "Who has what"], ["partitions", "Partitions"], ["state", "State"], ["snapshots", "Snapshots"], ["operations", "Operations"], ["decisions", "Decisions"], ["audits", "Audits"]];
+  const links = [["map", "Who has what"], ["partitions", "Partitions"], ["state", "State"], ["snapshots", "Snapshots"], ["operations", "Operations"], ["decisions", "Decisions"], ["audits", "Audits"], ["group", "Group"]];
   return html`<header class="top"><strong class="brand">snapreplay</strong>
     ${all ? html`<nav aria-label="Sections">${links.map(([id, name]) => html`<a href="#${id}">${name}</a>`)}</nav>` : nothing}
     <span class="line">${badge(level, word)}${line.age === null ? nothing : html` <small>${line.age < 5 ? "now" : `${seconds(line.age)} old`}</small>`}

@@ -20,6 +20,7 @@ from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, SnapshotStatus, StandbyStatus
 from snapreplay.service.control.vocabulary import Count, Time, one_of, said
+from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.core.peers import Peer
 
 
@@ -147,6 +148,8 @@ class StatusDocument(msgspec.Struct, frozen=True, tag="status"):
     """As they are used, by name; secrets are masked."""
     peers: tuple[Peer, ...] = ()
     """The other processes of the group, as of the last assignment; ordered by process id."""
+    group_changes: tuple[GroupChange, ...] = ()
+    """The last 50 generations of the group that it has seen, newest first."""
 
 
 class TriggerSnapshot(msgspec.Struct, frozen=True, tag="snapshot"):
@@ -252,6 +255,9 @@ class Control(Protocol):
 
         `is_silent`: nothing is heard of it, but nothing says that it is dead either. Else nobody listens there.
         """
+
+    def ended(self, process_id: str) -> None:
+        """Hear that a peer has said that it ends in good order."""
 
 
 class StatusSource(Protocol):

@@ -77,6 +77,12 @@ class Suspected(msgspec.Struct, frozen=True, tag="suspected"):
     is_silent: bool = False
 
 
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """A peer has said that it ends in good order. Not answered."""
+
+    process_id: str
+
+
 class Counted(msgspec.Struct, frozen=True, tag="counted"):
     """The counts of what happened in the process."""
 
@@ -124,7 +130,7 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 Question = AskStatus | AskCounted | TriggerSnapshot | Adopt | Retry | SetPaused | SetLogLevel | Once
-News = Logged | Suspected
+News = Logged | Suspected | Ended
 Answer = StatusDocument | Counted | Performed | Refused
 
 _encoder = msgspec.msgpack.Encoder()

@@ -108,6 +108,12 @@ class Membership:
         return str(coordinator.member_id) if coordinator is not None else ""
 
     @property
+    def generation(self) -> int:
+        """The generation of the group; -1 while we are no member."""
+        coordinator = self._coordinator
+        return int(coordinator.generation) if coordinator is not None else -1
+
+    @property
     def trouble(self) -> str | None:
         """The reason why the group does not hear from us at present; None when it does. Any thread.
 
@@ -237,7 +243,7 @@ class Membership:
             epochs=dict(held.epochs),
             peer=self._me,
             asks=self._asks,
-            generation=self._coordinator.generation if self._coordinator is not None else -1,
+            generation=self.generation,
         )
 
     @property

@@ -150,6 +150,7 @@ class FakeControl:
         self.checks: list[Check] = [Check("loop", ok=True), Check("progress", ok=True, detail="0.1 s")]
         self.suspected: list[tuple[str, str]] = []
         self.silent: list[bool] = []
+        self.ended_peers: list[str] = []
         self.peers: tuple[Peer, ...] = ()
         self.reading: Callable[[StateRead], StateAnswer] | None = None
         self.reads: list[StateRead] = []
@@ -198,6 +199,9 @@ class FakeControl:
     def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:
         self.silent.append(is_silent)
         self.suspected.append((process_id, why))
+
+    def ended(self, process_id: str) -> None:
+        self.ended_peers.append(process_id)
 
     def read(self, read: StateRead) -> StateAnswer:
         if self.reading is None:
