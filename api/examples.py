@@ -14,6 +14,7 @@ from snapreplay.api.operation_views import joined
 from snapreplay.api.peers import Known
 from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.control.input_status import InputStatus
+from snapreplay.service.control.partition_history import Ownership, PartitionHistory, PointedSnapshot
 from snapreplay.service.control.protocol import Check, Look, Operation, OperationPart, ServiceFacts, StatusDocument
 from snapreplay.service.control.restore_plan import InputHeadroom, PlannedRestore, Rates, RestorePlan
 from snapreplay.service.control.state_reads import NotRead, PartRead, ReadAt, Role
@@ -186,6 +187,15 @@ _READ = PartRead(
     (("ada", msgspec.msgpack.encode({"balance": 5})),),
 )
 _NOT_READ = NotRead(1, "loading", "it is loading here")
+_HISTORY = PartitionHistory(
+    0,
+    (
+        Ownership(9120, _FACTS.process_id, _FACTS.instance_id, _FACTS.host, _ago(10), 4120, _ago(0.5)),
+        Ownership(8875, _PEER.process_id, _PEER.instance_id, _PEER.host, _ago(7_210), 4012, _ago(299.588)),
+    ),
+    (PointedSnapshot(_ID, 4012, 77, 9004, _ago(300), is_kept=True),),
+    is_whole=True,
+)
 _SHOWN = (
     _FACTS,
     _SHOWN_OPERATION,
@@ -199,6 +209,7 @@ _SHOWN = (
     views.group_changes(fleet_views.Covered(_FLEET[:1], fleet_views.Scope.LOCAL)),
     views.snapshots(_FLEET),
     state_views.StateValues("default", "ada", state_views.values([_READ]), (0,), (_NOT_READ,)),
+    _HISTORY,
     state_views.entries("default", msgspec.structs.replace(_READ, next_after="ada"), 2),
 )
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Body, Path, Query, Request, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 from pydantic import BeforeValidator, Field
 
-from snapreplay.api import action_routes, problems, state_routes, views
+from snapreplay.api import action_routes, problems, state_problems, state_routes, views
 from snapreplay.api.action_routes import PartitionNumber, PathPartition, begun_here, missing, whole
 from snapreplay.api.answers import ApiContext, Here, Keyed
 from snapreplay.api.fleet_routes import ROUTER, Covers, covered_by
@@ -22,7 +22,9 @@ from snapreplay.api.forwarding import Begun
 from snapreplay.api.operation_views import Operation, find, joined, operations
 from snapreplay.api.owners import find_partition, shares
 from snapreplay.api.siblings import LIVENESS
+from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.control.metrics import DocumentCollector
+from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import UNREADY_SECONDS, Check, ServiceFacts, SetLogLevel, TriggerSnapshot
 
 _partitions, _snapshots, _process = (
@@ -101,6 +103,22 @@ async def get_partition(here: Here, covered: Covers, partition: PathPartition) -
     if found is None:
         raise missing(here, partition)
     return views.answer(views.partition(found, here.now()))
+
+
+@_partitions.get(
+    "/api/v1/partitions/{partition}/history",
+    responses=views.answered(
+        PartitionHistory,
+        *(problems.UNKNOWN_PARTITION, problems.INVALID, problems.NOT_REACHED, problems.BUSY_LINE),
+        *(state_problems.NOT_READABLE, state_problems.LATE),
+    ),
+)
+async def get_history(request: Request, partition: PathPartition) -> Response:
+    """Read from its log who has owned a partition, and which snapshots were pointed to. Any process may be asked."""
+    try:
+        return views.answer(await request.app.state.states.history(partition))
+    except (UsageError, RetryableError) as error:
+        raise state_problems.of(error) from error
 
 
 # ---- snapshots

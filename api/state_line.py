@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from snapreplay.service.clock import boot_seconds
 from snapreplay.service.control import wire
+from snapreplay.service.control.partition_history import PartitionHistory, ReadHistory
 from snapreplay.service.control.protocol import Control
 from snapreplay.service.control.state_reads import (
     BATCH_SECONDS,
@@ -17,6 +18,7 @@ from snapreplay.service.control.state_reads import (
     BatchNotReached,
     BatchUnderWay,
     StateAnswer,
+    StateRead,
 )
 
 log = logging.getLogger("snapreplay.http")
@@ -34,6 +36,7 @@ class StateLine:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._free_at = 0.0
+        self._one_history = asyncio.Semaphore(1)
 
     def attach(self, line: socket.socket) -> None:
         """Answer what comes over this socket, until its other end is gone."""
@@ -61,9 +64,12 @@ class StateLine:
                     encoded = await reader.readexactly(size)
                     began = time.thread_time()  # of this thread alone: by the clock, a busy machine would end all reads
                     asked = wire.asked(encoded)
-                    answer = self._answer(asked)
+                    if isinstance(asked.read, ReadHistory):
+                        self._keep(self._loop.create_task(self._history(asked, asked.read.partition, writer)))
+                        continue
+                    answer = self._answer(asked, asked.read)
                     if answer is None:
-                        self._keep(self._loop.create_task(self._answer_later(asked, writer)))
+                        self._keep(self._loop.create_task(self._answer_later(asked, asked.read, writer)))
                     else:
                         writer.write(answer)
                     self._charge(began)
@@ -72,35 +78,46 @@ class StateLine:
         finally:
             writer.transport.abort()
 
-    def _answer(self, asked: wire.AskState, *, is_last: bool = False) -> bytes | None:
+    def _answer(self, asked: wire.AskState, read: StateRead, *, is_last: bool = False) -> bytes | None:
         """Answer now; None: not yet. Empty: nobody waits any more."""
         if boot_seconds() > asked.expires_at:
             return b""
         try:
-            answer: StateAnswer | wire.Refused = self._control.read(asked.read)
+            answer: StateAnswer | wire.Refused = self._control.read(read)
         except (BatchNotReached, BatchUnderWay) as error:
             if not is_last:
                 return None
             answer = wire.Refused.because(error)
-        except Exception as error:  # the other end answers with it
-            answer = wire.Refused.because(error)
-            if answer.error == wire.DEFECT:
-                log.exception("a state could not be read")
+        except Exception as error:  # noqa: BLE001 - the other end answers with it
+            answer = _refused(error)
         return wire.frame(wire.Answered(asked.id, answer))
+
+    async def _history(self, asked: wire.AskState, partition: int, writer: asyncio.StreamWriter) -> None:
+        """Read from Kafka, one history at a time: the loop is the runners'."""
+        async with self._one_history:
+            if boot_seconds() > asked.expires_at:
+                return
+            try:
+                answer: PartitionHistory | wire.Refused = await self._control.history(partition)
+            except Exception as error:  # noqa: BLE001 - the other end answers with it
+                answer = _refused(error)
+        with suppress(OSError):
+            writer.write(wire.frame(wire.Answered(asked.id, answer)))
+            await writer.drain()
 
     def _charge(self, began: float) -> None:
         """Note how long was read."""
         spent_seconds = time.thread_time() - began
         self._free_at = max(self._free_at, self._loop.time()) + IDLE_TIMES * spent_seconds
 
-    async def _answer_later(self, asked: wire.AskState, writer: asyncio.StreamWriter) -> None:
+    async def _answer_later(self, asked: wire.AskState, read: StateRead, writer: asyncio.StreamWriter) -> None:
         until = asked.expires_at - READ_SECONDS + BATCH_SECONDS
         answer = None
         while answer is None:
             # Any number may wait: together they take no more of the loop than other reads.
             await asyncio.sleep(max(LOOK_SECONDS, self._free_at - self._loop.time()))
             began = time.thread_time()
-            answer = self._answer(asked, is_last=boot_seconds() > until)
+            answer = self._answer(asked, read, is_last=boot_seconds() > until)
             self._charge(began)
         with suppress(OSError):
             writer.write(answer)
@@ -111,3 +128,11 @@ class StateLine:
         ahead_seconds = self._free_at - self._loop.time()
         if ahead_seconds > BURST_SECONDS:
             await asyncio.sleep(ahead_seconds)
+
+
+def _refused(error: Exception) -> wire.Refused:
+    """Return the refusal of a read."""
+    refused = wire.Refused.because(error)
+    if refused.error == wire.DEFECT:
+        log.error("a state could not be read", exc_info=error)
+    return refused

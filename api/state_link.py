@@ -8,11 +8,15 @@ from itertools import count
 
 from snapreplay.service.clock import boot_seconds
 from snapreplay.service.control import wire
+from snapreplay.service.control.partition_history import HISTORY_SECONDS, PartitionHistory, ReadHistory
 from snapreplay.service.control.protocol import TooManyCommands
 from snapreplay.service.control.state_reads import READ_SECONDS, ReadLate, StateAnswer, StateRead
 
 READS_MAX = 64
 UNSENT_BYTES_MAX = 256 * 1024  # a frozen service takes nothing
+HISTORIES_MAX = 4
+HISTORIES_SECONDS = HISTORY_SECONDS + 3.0  # less than a connection may take for a request
+_Answer = StateAnswer | PartitionHistory | wire.Refused
 
 
 class StateLink:
@@ -21,7 +25,8 @@ class StateLink:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._ids = count()
-        self._awaited: dict[int, asyncio.Future[StateAnswer | wire.Refused]] = {}
+        self._awaited: dict[int, asyncio.Future[_Answer]] = {}
+        self._histories = 0
 
     async def run(self) -> None:
         """Run until the service has ended."""
@@ -34,18 +39,34 @@ class StateLink:
                     awaited.set_result(answered.answer)
 
     async def read(self, read: StateRead) -> StateAnswer:
+        answer = await self._ask(read, READ_SECONDS)
+        assert isinstance(answer, StateAnswer)  # noqa: S101 - what was asked for
+        return answer
+
+    async def history(self, partition: int) -> PartitionHistory:
+        if self._histories >= HISTORIES_MAX:
+            raise TooManyCommands(self._histories)
+        self._histories += 1
+        try:
+            answer = await self._ask(ReadHistory(partition), HISTORIES_SECONDS)
+        finally:
+            self._histories -= 1
+        assert isinstance(answer, PartitionHistory)  # noqa: S101 - what was asked for
+        return answer
+
+    async def _ask(self, read: StateRead | ReadHistory, seconds: float) -> StateAnswer | PartitionHistory:
         unsent_bytes = self._writer.transport.get_write_buffer_size()
         if len(self._awaited) >= READS_MAX or unsent_bytes > UNSENT_BYTES_MAX:
             raise TooManyCommands(len(self._awaited))
         number = next(self._ids)
-        awaited: asyncio.Future[StateAnswer | wire.Refused] = asyncio.get_running_loop().create_future()
+        awaited: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
         self._awaited[number] = awaited
         try:
-            self._writer.write(wire.frame(wire.AskState(number, boot_seconds() + READ_SECONDS, read)))
-            async with asyncio.timeout(READ_SECONDS):
+            self._writer.write(wire.frame(wire.AskState(number, boot_seconds() + seconds, read)))
+            async with asyncio.timeout(seconds):
                 answer = await awaited
         except TimeoutError:
-            raise ReadLate(READ_SECONDS) from None
+            raise ReadLate(seconds) from None
         finally:
             del self._awaited[number]
         if isinstance(answer, wire.Refused):

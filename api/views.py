@@ -26,6 +26,7 @@ from snapreplay.api.fleet_views import (
 )
 from snapreplay.api.operation_views import Operation
 from snapreplay.service.config.effective import SettingShown
+from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import Check, ServiceFacts
 from snapreplay.service.control.restore_plan import RestorePlan
 from snapreplay.service.control.status import PartitionError, PartitionStatus, Recovery, SnapshotStatus, StandbyStatus
@@ -228,7 +229,7 @@ SHOWN = (
         Operations,
         Probe,
     ),
-    *(state_views.StateValues, state_views.StateEntries),
+    *(state_views.StateValues, state_views.StateEntries, PartitionHistory),
 )
 """Every answer is one of these, or part of one."""
 

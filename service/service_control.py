@@ -19,6 +19,7 @@ from snapreplay.service.clock import boot_seconds, time_of, wall_ms, wall_time
 from snapreplay.service.config.effective import effective
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.operation_registry import OperationRegistry
+from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import (
     UNREADY_SECONDS,
     Adopt,
@@ -146,6 +147,12 @@ class ServiceControl:
             raise UnknownPartition(read.partition or 0, None)
         return self._reads.read(read, supervisor, view.partition_count)
 
+    async def history(self, partition: int) -> PartitionHistory:
+        view, supervisor = self._view, self._supervisor
+        if view is None or supervisor is None or not 0 <= partition < view.partition_count:
+            raise UnknownPartition(partition, view.partition_count if view is not None and supervisor else None)
+        return await supervisor.history(partition)
+
     def ended(self, process_id: str) -> None:
         self._group.ended(process_id)
 
@@ -161,15 +168,10 @@ class ServiceControl:
             log.warning("process %s seems to be dead (%s), but nothing is taken over: %s", process_id, why, trouble)
 
     def facts(self) -> ServiceFacts:
-        view = self._view
+        view, me = self._view, self._identity
         return ServiceFacts(
-            app_id=self._app.app_id,
-            app_version=self._app.version,
-            version=snapreplay.__version__,
-            instance_id=self._identity.instance_id,
-            process_id=self._identity.process_id,
-            host=self._identity.host,
-            started_at=time_of(self._identity.started_at_ms),
+            *(self._app.app_id, self._app.version, snapreplay.__version__, me.instance_id, me.process_id, me.host),
+            started_at=time_of(me.started_at_ms),
             cluster_id=view.cluster_id if view else None,
             partition_count=view.partition_count if view else None,
             waiting_for=self.waiting_for,
@@ -258,8 +260,8 @@ class ServiceControl:
 
     def member_of(self, partitions: set[int], share: Share | None = None) -> None:
         self._assigned = set(partitions)
-        if self._membership is not None and share is not None and share.peers:
-            self._group.note(wall_time(), self._membership.generation, self._membership.member_id, share)
+        if (group := self._membership) is not None and share is not None:
+            self._group.note(wall_time(), group.generation, group.member_id, share)
         self._wake()
 
     def ready(self) -> bool:

@@ -14,6 +14,7 @@ from snapreplay.app.app import App
 from snapreplay.counted import counted
 from snapreplay.errors import AccessError, Reaction, SnapreplayError
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.assignment import Holding, Share
@@ -31,6 +32,7 @@ from snapreplay.service.runtime.rates import MeasuredRates
 from snapreplay.service.runtime.tasks import watched
 from snapreplay.service.runtime.turns import StartTurns
 from snapreplay.service.runtime.witnesses import Witnesses
+from snapreplay.service.topics.ownerships import history_of
 from snapreplay.service.topics.requirements import MissingInput, own_topics
 
 log = logging.getLogger("snapreplay.supervisor")
@@ -237,6 +239,10 @@ class Supervisor:
             lambda: len(self._runners),
             self._rates,
         )
+
+    async def history(self, number: int) -> PartitionHistory:
+        """Read the history of a partition, whoever owns it."""
+        return await history_of(self._cluster, self._context(number).increments)
 
     def _copying(self, number: int) -> Context:
         return replace(self._context(number), restores=self._copies)

@@ -5,6 +5,7 @@ import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { bytes, count, counted, sentence } from "./format.js";
 import { badge, instructions, moment, phaseOf, table } from "./parts.js";
 import { stages } from "./fleet.js";
+import { history } from "./history.js";
 
 const HEADS = [
   ["Partition", ""], ["State", ""], ["Owner", "medium"], ["Since", "medium"], ["Lag", "number"], ["Entries", "number wide"],
@@ -12,35 +13,36 @@ const HEADS = [
 ];
 
 export function partitions(all, nowMs, page) {
-  const { only, open, show, toggle, acts } = page;
+  const { only, open, show, toggle } = page;
   const shown = all.partitions.filter((each) => only === "all" || each.level !== "good");
   return html`<section id="partitions" aria-labelledby="partitions-title"><div class="head"><h2 id="partitions-title">Partitions</h2>
     <label class="filter">Show <select @change=${(event) => show(event.target.value)}><option value="all" ?selected=${only === "all"}>all (${all.partitions.length})</option>
       <option value="wrong" ?selected=${only === "wrong"}>not healthy (${all.partitions.filter((each) => each.level !== "good").length})</option></select></label></div>
     ${shown.length ? html`<div class="scroll"><table class="partitions"><thead><tr>${HEADS.map(([name, kind]) => html`<th scope="col" class=${kind}>${name}</th>`)}</tr></thead>
-    <tbody>${repeat(shown, (each) => `${each.process_id} ${each.partition}`, (each) => row(each, nowMs, open.has(each.partition), toggle, acts, all))}</tbody></table></div>`
+    <tbody>${repeat(shown, (each) => `${each.process_id} ${each.partition}`, (each) => row(each, nowMs, open.has(each.partition), toggle, page, all))}</tbody></table></div>`
     : html`<p class="empty">${all.partitions.length ? "All are healthy." : "No process has a partition."}</p>`}</section>`;
 }
 
-function row(each, nowMs, isOpen, toggle, acts, all) {
+function row(each, nowMs, isOpen, toggle, page, all) {
   const id = `partition-${each.partition}`;
   return html`<tr id=${id} class=${isOpen ? "open" : ""}>
       <td><button type="button" class="toggle" aria-expanded=${isOpen} aria-controls="${id}-detail" aria-label="Details of partition ${each.partition}" @click=${() => toggle(each.partition)}><span aria-hidden="true">${isOpen ? "▾" : "▸"}</span> ${each.partition}</button></td>
       <td>${badge(each.level, phaseOf(each))}</td><td class="medium">${each.owner} <small>${each.host}</small></td><td class="medium">${moment(each.since, nowMs)}</td>
       <td class="number">${count(each.lag)}</td><td class="number wide">${count(each.state_entries)}</td><td class="number wide">${bytes(each.state_bytes)}</td>
       <td class="number wide">${count(each.batch)}</td><td class="medium">${each.last_pointed_snapshot_at ? moment(each.last_pointed_snapshot_at, nowMs) : each.phase ? "none yet" : "–"}</td></tr>
-    <tr class="detail" id="${id}-detail" ?hidden=${!isOpen}><td colspan=${HEADS.length}>${isOpen ? detail(each, nowMs, acts, all) : nothing}</td></tr>`;
+    <tr class="detail" id="${id}-detail" ?hidden=${!isOpen}><td colspan=${HEADS.length}>${isOpen ? detail(each, nowMs, page, all) : nothing}</td></tr>`;
 }
 
-function detail(each, nowMs, acts, all) {
+function detail(each, nowMs, page, all) {
   return html`<div class="facts">
-    ${buttons(each, acts)}
+    ${buttons(each, page.acts)}
     ${restored(each, nowMs)}
     ${each.error ? html`<div class="wide"><h3>Error</h3><p class="message">${each.error.kind}: ${each.error.message}</p><p>${instructions(sentence(each.error.hint))}</p></div>` : nothing}
     <div><h3>Inputs</h3>${table(`Inputs of partition ${each.partition}`, ["Topic", "Position", "Last stable offset", "Lag", "High watermark", "Lag to it"], each.inputs.map((input) => [input.topic, ...[input.position, input.end_offset, input.lag, input.high_watermark, input.lag_to_high_watermark].map(count)]), "Not known yet.")}</div>
     <div><h3>Stores</h3>${table(`Stores of partition ${each.partition}`, ["Store", "Entries", "Size", "Largest entry"], each.stores.map((store) => [store.name, count(store.entries), bytes(store.size_bytes), bytes(store.largest_entry_bytes)]), "None yet.")}</div>
     <div><h3>Audited</h3><p>${audited(each, nowMs)}</p></div>
     <div><h3>Standbys</h3><p>${standbys(each, all)}</p></div>
+    ${history(each, all, nowMs, { ...page, whole: page.whole, isFresh: page.acts.isFresh })}
     ${each.rejected_proposals.length ? html`<div class="wide"><h3>Rejected proposals</h3>${table(`Rejected proposals of partition ${each.partition}`, ["Offset", "Reason", "Detail", "At"], each.rejected_proposals.map((one) => [one.manifest_offset, one.reason, one.detail, moment(one.at, nowMs)]), "")}</div>` : nothing}
   </div>`;
 }

@@ -6,6 +6,7 @@ import { partitions as rows } from "./detail.js";
 import { confirmation } from "./dialogs.js";
 import { entries } from "./entries.js";
 import { map, restores } from "./fleet.js";
+import { Histories } from "./history.js";
 import { lists } from "./lists.js";
 import { connection, named, picture } from "./model.js";
 import { band, problemCards, spoken } from "./now.js";
@@ -113,6 +114,7 @@ const acts = {
 
 const page = {
   acts,
+  histories: new Histories(draw),
   get only() { return state.only; },
   get open() { return state.open; },
   get whole() { return state.whole; },

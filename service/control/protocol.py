@@ -17,6 +17,7 @@ import msgspec
 from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.config.groups import HttpSettings
+from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, SnapshotStatus, StandbyStatus
 from snapreplay.service.control.vocabulary import Count, Time, one_of, said
@@ -248,6 +249,13 @@ class Control(Protocol):
 
         Raises:
             UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable, BatchNotReached: it cannot be answered (yet).
+        """
+
+    async def history(self, partition: int) -> PartitionHistory:
+        """Read the history of a partition from its log, for the same loop.
+
+        Raises:
+            UnknownPartition, NotReadable: it cannot be read (now).
         """
 
     def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:

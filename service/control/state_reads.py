@@ -12,6 +12,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from snapreplay.errors import RetryableError, UsageError
+from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.vocabulary import Count, Seconds, one_of, said
 
 READ_SECONDS = 2.0
@@ -169,4 +170,10 @@ class StateSource(Protocol):
             UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable, BatchNotReached: it cannot be answered.
             ReadLate: there was no answer in time.
             TooManyCommands: others are waiting already.
+        """
+
+    async def history(self, partition: int) -> PartitionHistory:
+        """Read the history of a partition.
+
+        Raises: as `read`.
         """

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
+from snapreplay.service.control.partition_history import PartitionHistory, ReadHistory
 from snapreplay.service.control.protocol import (
     Adopt,
     Busy,
@@ -119,14 +120,14 @@ class AskState(msgspec.Struct, frozen=True):
 
     id: int
     expires_at: float
-    read: StateRead
+    read: StateRead | ReadHistory
 
 
 class Answered(msgspec.Struct, frozen=True):
     """The answer to the read of this id."""
 
     id: int
-    answer: StateAnswer | Refused
+    answer: StateAnswer | PartitionHistory | Refused
 
 
 Question = AskStatus | AskCounted | TriggerSnapshot | Adopt | Retry | SetPaused | SetLogLevel | Once

@@ -76,7 +76,10 @@ class GroupHistory:
         self._ends[process_id] = "expelled"
 
     def note(self, at: datetime, generation: int, member_id: str, share: Share) -> None:
-        """Note an assignment. `member_id`: the coordinator's name for this process."""
+        """Note an assignment, unless it does not name the members. `member_id`: the coordinator's name for this
+        process."""
+        if not share.peers:
+            return
         now = {peer.process_id: peer for peer in share.peers}
         before = now if self._peers is None else self._peers
         change = GroupChange(

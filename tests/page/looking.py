@@ -17,6 +17,7 @@ PICTURES = os.environ.get("SNAPREPLAY_TEST_PICTURES")
 SHOWN: dict[str, list[tuple[Theme, int, int]]] = {
     "failed": [("light", 1280, 840), ("dark", 360, 760)],
     "fleet": [("dark", 1280, 840)],
+    "history": [("light", 1280, 680)],
 }
 """Name of a state → theme, width and height of its pictures."""
 
@@ -26,9 +27,9 @@ async def says(page: Page, headline: str | re.Pattern[str]) -> None:
     await expect(page.get_by_role("heading", level=1)).to_have_text(headline)
 
 
-async def looked_at(page: Page, name: str) -> None:
+async def looked_at(page: Page, name: str, at: str = "body") -> None:
     """Let axe look at the page, in both themes where colours matter, and take the pictures of this state if somebody
-    wants them."""
+    wants them: from the element `at` on."""
     await fits(page)
     for theme in get_args(Theme):
         await page.emulate_media(color_scheme=theme)
@@ -37,7 +38,7 @@ async def looked_at(page: Page, name: str) -> None:
     for theme, width, height in SHOWN.get(name, []) if PICTURES else []:
         await page.emulate_media(color_scheme=theme)
         await page.set_viewport_size({"width": width, "height": height})
-        await page.evaluate("scrollTo(0, 0)")
+        await page.locator(at).first.evaluate("it => it.scrollIntoView({ behavior: 'instant' })")
         await page.screenshot(path=Path(PICTURES or "") / f"page-{name}-{theme}-{width}.png")
     await page.set_viewport_size(WIDE)
 

@@ -16,6 +16,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.input_status import InputStatus
 from snapreplay.service.control.metrics import EVENTS, counted
 from snapreplay.service.control.operation_registry import OperationRegistry
+from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import (
     Adopt,
     Check,
@@ -150,6 +151,7 @@ class FakeControl:
         self.checks: list[Check] = [Check("loop", ok=True), Check("progress", ok=True, detail="0.1 s")]
         self.suspected: list[tuple[str, str]] = []
         self.silent: list[bool] = []
+        self.histories: PartitionHistory | None = None
         self.ended_peers: list[str] = []
         self.peers: tuple[Peer, ...] = ()
         self.reading: Callable[[StateRead], StateAnswer] | None = None
@@ -199,6 +201,11 @@ class FakeControl:
     def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:
         self.silent.append(is_silent)
         self.suspected.append((process_id, why))
+
+    async def history(self, partition: int) -> PartitionHistory:
+        if self.histories is None:
+            raise NotReadable(partition, "unknown", "its log cannot be read: no broker")
+        return self.histories
 
     def ended(self, process_id: str) -> None:
         self.ended_peers.append(process_id)
@@ -254,3 +261,6 @@ class Local:
 
     async def read(self, read: StateRead) -> StateAnswer:
         return self._control.read(read)
+
+    async def history(self, partition: int) -> PartitionHistory:
+        return await self._control.history(partition)

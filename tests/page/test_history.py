@@ -1,0 +1,58 @@
+"""The history of a partition on the page, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+from snapreplay.api.server import HttpServer
+from tests.page.looking import looked_at, says
+from tests.support import apps
+from tests.support.fake_control import FakeControl
+from tests.support.served import served
+from tests.support.stage import snapshot
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_owners_and_snapshots_are_a_picture_and_tables(stage: Any, unique: Any, page: Page) -> None:
+    """Three processes own the partition one after the other, each takes a snapshot. The page of the last one reads it
+    from the log when it is asked, by keyboard, and shows each claim as a bar, and each snapshot in the chain."""
+    here = await stage(apps.ledger(unique("owners")), retention={"snapshots_kept": 5})
+    for name in ("ledger-0", "ledger-1"):
+        async with here.running(instance_id=name) as service:
+            await here.feed(30)
+            await here.all_processed(service)
+            await snapshot(service)
+    addresses: list[Any] = []
+    async with here.running(instance_id="ledger-2", http=HttpServer(on_bound=addresses.append)) as service:
+        await here.feed(30)
+        await here.all_processed(service)
+        await snapshot(service)
+        await page.goto(f"http://127.0.0.1:{addresses[0].port}/")
+        await says(page, re.compile("Healthy"))
+        await page.get_by_role("button", name="Details of partition 0").press("Enter")
+        await page.get_by_role("button", name="Read it from the log").press("Enter")
+        owners = page.get_by_role("region", name="Owners of partition 0: table")
+        for index, name in enumerate(("ledger-2", "ledger-1", "ledger-0"), start=1):
+            await expect(owners.get_by_role("row").nth(index)).to_contain_text(name)
+        chain = page.get_by_role("region", name="Chain of snapshots of partition 0: table")
+        await expect(chain.get_by_text("pointed to")).to_have_count(3)
+        bars = page.locator(".timeline rect")
+        assert await bars.count() >= 3
+        await expect(page.locator(".timeline rect.present")).to_have_count(1)
+        await expect(page.locator(".timeline circle")).to_have_count(3)
+        await looked_at(page, "history", ".history")
+
+
+async def test_what_cannot_be_read_is_said(page: Page) -> None:
+    """The reason is below the button, and it can be asked again."""
+    async with served(FakeControl()) as url:
+        await page.goto(url)
+        await page.get_by_role("button", name="Details of partition 0").click()
+        await page.get_by_role("button", name="Read it from the log").click()
+        await expect(page.get_by_role("alert")).to_contain_text("its log cannot be read: no broker")
+        await expect(page.get_by_role("button", name="Read it from the log")).to_be_enabled()
