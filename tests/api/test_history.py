@@ -59,9 +59,12 @@ async def test_what_the_log_has_is_the_answer(client: httpx2.AsyncClient) -> Non
 
 
 async def test_a_log_that_cannot_be_read_is_a_problem_with_its_reason(client: httpx2.AsyncClient) -> None:
-    """It may be asked again."""
-    async with served(FakeControl()) as url, client:
+    """It may be asked again. A partition that does not exist is another problem."""
+    control = FakeControl()
+    control.histories = None
+    async with served(control) as url, client:
         answer = await client.get(url + PATH)
+        assert (await client.get(url + "/api/v1/partitions/99/history")).status_code == 404
     assert answer.status_code == 503
     assert answer.json()["type"].endswith("partition-not-readable")
     assert "no broker" in answer.json()["detail"]

@@ -50,7 +50,9 @@ async def test_owners_and_snapshots_are_a_picture_and_tables(stage: Any, unique:
 
 async def test_what_cannot_be_read_is_said(page: Page) -> None:
     """The reason is below the button, and it can be asked again."""
-    async with served(FakeControl()) as url:
+    control = FakeControl()
+    control.histories = None
+    async with served(control) as url:
         await page.goto(url)
         await page.get_by_role("button", name="Details of partition 0").click()
         await page.get_by_role("button", name="Read it from the log").click()

@@ -151,7 +151,7 @@ class FakeControl:
         self.checks: list[Check] = [Check("loop", ok=True), Check("progress", ok=True, detail="0.1 s")]
         self.suspected: list[tuple[str, str]] = []
         self.silent: list[bool] = []
-        self.histories: PartitionHistory | None = None
+        self.histories: PartitionHistory | None = PartitionHistory(0, (), (), is_whole=True)
         self.ended_peers: list[str] = []
         self.peers: tuple[Peer, ...] = ()
         self.reading: Callable[[StateRead], StateAnswer] | None = None
@@ -203,6 +203,8 @@ class FakeControl:
         self.suspected.append((process_id, why))
 
     async def history(self, partition: int) -> PartitionHistory:
+        if partition >= (self.service_facts.partition_count or 0):
+            raise UnknownPartition(partition, self.service_facts.partition_count)
         if self.histories is None:
             raise NotReadable(partition, "unknown", "its log cannot be read: no broker")
         return self.histories
