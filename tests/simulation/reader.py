@@ -62,6 +62,7 @@ class SimReader:
         self.slice_records = slice_records
         self._positions: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}
         self._stale: bool | None = None
         self._woken = False
         self._waiting: asyncio.Future[None] | None = None
@@ -130,6 +131,7 @@ class SimReader:
     ) -> None:
         self._positions = dict(positions)
         self._ends.clear()
+        self._high_watermarks.clear()
         self._fetched.clear()
         self._epochs.clear()
         self.doubt = ""
@@ -160,8 +162,7 @@ class SimReader:
         return self._ends.get(partition)
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
-        """Return that of the log as it is now."""
-        return self.replica(partition).log.end if partition in self._ends else None
+        return self._high_watermarks.get(partition)
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -203,6 +204,7 @@ class SimReader:
         self._meet_leader(partition)
         (view, log), position = self.replica(partition), self._positions[partition]
         end = self._ends[partition] = self._end(view)
+        self._high_watermarks[partition] = view.end
         if self._diverges(partition, position):
             return []
         if not view.start <= position <= view.end:
