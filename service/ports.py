@@ -356,23 +356,3 @@ class Cluster(Protocol):
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
         """Trim below an explicit offset (never -1). Returns the new log start."""
-
-
-class Deleting(Cluster, Protocol):
-    """A cluster whose topics and groups may be deleted. Only commands are given one."""
-
-    async def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete those that exist, and wait until no broker knows them.
-
-        Raises:
-            NotAuthorized: Delete on a topic is needed.
-            StopError: the cluster deletes no topics.
-        """
-
-    async def delete_group(self, group_id: str) -> None:
-        """Delete a consumer group with its committed offsets, if it exists.
-
-        Raises:
-            GroupInUse: it has members.
-            NotAuthorized: Delete on the group is needed.
-        """

@@ -8,8 +8,9 @@ batch, when and why. So whatever reads an app's topics reads a savepoint, and no
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from snapreplay.app import names
 from snapreplay.app.app import APP_ID_MAX, App
@@ -18,7 +19,7 @@ from snapreplay.errors import DamagedError, StopError, UsageError
 from snapreplay.service.config.settings import Settings, seals_of
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.decisions.state_import import CannotTakeOver, named, takeover_of
-from snapreplay.service.ports import Cluster, Deleting, NewTopic, Reader, SealedLog, TopicFacts
+from snapreplay.service.ports import Cluster, NewTopic, Reader, SealedLog, TopicFacts
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.state import publish
 from snapreplay.service.recovery.examine import Examiner
@@ -36,6 +37,26 @@ KEPT_AS = "savepoint"
 
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _OF_THE_APP = ("max.message.bytes", "min.insync.replicas")
+
+
+class Deleting(Cluster, Protocol):
+    """A cluster whose topics and groups may be deleted. Only commands are given one."""
+
+    async def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete those that exist, and wait until no broker knows them.
+
+        Raises:
+            NotAuthorized: Delete on a topic is needed.
+            StopError: the cluster deletes no topics.
+        """
+
+    async def delete_group(self, group_id: str) -> None:
+        """Delete a consumer group with its committed offsets, if it exists.
+
+        Raises:
+            GroupInUse: it has members.
+            NotAuthorized: Delete on the group is needed.
+        """
 
 
 class NoSuchSavepoint(UsageError):
