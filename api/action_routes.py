@@ -1,4 +1,5 @@
-"""Routes that ask something of one partition: retry, adopt, pause, resume. Its owner does it, whoever is asked."""
+"""Routes that ask something of one partition: retry, adopt, pause, resume, drill. Its owner does it, whoever is
+asked."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from snapreplay.api.forwarding import Begun
 from snapreplay.api.operation_views import joined
 from snapreplay.api.owners import elsewhere
 from snapreplay.errors import PartitionNotLive, UnknownPartition
-from snapreplay.service.control.protocol import Adopt, Command, Once, Retry, SetPaused
+from snapreplay.service.control.protocol import Adopt, Command, Once, Retry, SetPaused, StartDrill
 
 ROUTER = APIRouter(tags=["partitions"], dependencies=[Keyed], generate_unique_id_function=attrgetter("name"))
 
@@ -61,7 +62,7 @@ class Pause(problems.Model):
     reason: Annotated[str, Field(max_length=500, description="Kept with the operation and the pause.")] = ""
 
 
-OfPartition = Retry | Adopt | SetPaused
+OfPartition = Retry | Adopt | SetPaused | StartDrill
 
 _PROPOSED = {"one": {"summary": "The offset that the job has printed", "value": {"manifest_offset": 1042}}}
 
@@ -164,6 +165,20 @@ async def resume_partition(here: Here, covered: Covers, partition: PathPartition
     """Go on with the next record. The operation succeeds when this is committed."""
     _check_reached(here)
     return await _let_owner(here, covered, "resume", SetPaused(partition, paused=False))
+
+
+@ROUTER.post(
+    "/api/v1/partitions/{partition}/drill",
+    status_code=202,
+    summary="Restore a live partition into a store that is thrown away",
+    responses=views.begun(problems.DRILLING, *_PAUSING),
+)
+async def drill_partition(here: Here, covered: Covers, partition: PathPartition) -> Response:
+    """Let the owner of a live partition restore it from the log into a store that is thrown away, beside the
+    processing. The operation succeeds when the restored state has the digest of the last batch. It fails when a
+    recovery would fail or fall back, and when the drill is given up. The `drill` of the partition has the seconds."""
+    _check_reached(here)
+    return await _let_owner(here, covered, "drill", StartDrill(partition))
 
 
 def _check_reached(here: ApiContext) -> None:

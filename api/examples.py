@@ -16,7 +16,14 @@ from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.control.input_status import InputStatus
 from snapreplay.service.control.partition_history import Ownership, PartitionHistory, PointedSnapshot
 from snapreplay.service.control.protocol import Check, Look, Operation, OperationPart, ServiceFacts, StatusDocument
-from snapreplay.service.control.restore_plan import InputHeadroom, PlannedRestore, Rates, RestorePlan
+from snapreplay.service.control.restore_plan import (
+    Drill,
+    InputHeadroom,
+    PlannedRestore,
+    Rates,
+    RestoreObjective,
+    RestorePlan,
+)
 from snapreplay.service.control.state_reads import NotRead, PartRead, ReadAt, Role
 from snapreplay.service.control.status import (
     AuditProof,
@@ -130,6 +137,10 @@ _LIVE = PartitionStatus(
         ),
     ),
     restore_plan=_PLAN,
+    objective=RestoreObjective(3.0, 0.544, 0.436, is_met=True),
+    drill=Drill(
+        "succeeded", _ago(1800), _ago(1794), 4002, _ID, "changes", 104_700, _DIGEST, 0.59, 0.5, rested_seconds=5.31
+    ),
     audited=(AuditProof("changes", 4012, 9004, _DIGEST, _ID, "7+code:0a1b2c3d", _ago(240)),),
     updated_at=_ago(0.5),
 )

@@ -110,7 +110,7 @@ AT_PROBES_PORT = (*WITHOUT_TOKEN, "/metrics")
 ROLE_HEADER = b"snapreplay-role"
 """Tells the page which buttons are of use."""
 
-_OF_AN_OPERATOR = re.compile(r"/trigger-snapshot|/api/v1/partitions/[^/]+/(retry|pause|resume)")
+_OF_AN_OPERATOR = re.compile(r"/trigger-snapshot|/api/v1/partitions/[^/]+/(retry|pause|resume|drill)")
 
 
 def least_role(method: str, path: str) -> Role:

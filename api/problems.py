@@ -44,6 +44,7 @@ RETRYING = ProblemKind("retry-running", 409, "A retry is already running")
 ADOPTING = ProblemKind("adoption-running", 409, "An adoption is already running")
 PAUSING = ProblemKind("pause-running", 409, "A pause is already asked for")
 RESUMING = ProblemKind("resume-running", 409, "A resume is already asked for")
+DRILLING = ProblemKind("drill-running", 409, "A drill is already running")
 MALFORMED = ProblemKind("malformed-body", 400, "The body is not JSON")
 TOO_LARGE = ProblemKind("body-too-large", 413, "The body is too large")
 MEDIA = ProblemKind("media-type", 415, "The body is not declared as JSON")
@@ -363,6 +364,7 @@ _BUSY_WITH = {
     "retry": (RETRYING, "a retry"),
     "pause": (PAUSING, "a pause"),
     "resume": (RESUMING, "a resume"),
+    "drill": (DRILLING, "a drill"),
 }
 
 

@@ -28,7 +28,7 @@ from snapreplay.api.operation_views import Operation
 from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import Check, ServiceFacts
-from snapreplay.service.control.restore_plan import RestorePlan
+from snapreplay.service.control.restore_plan import Drill, RestoreObjective, RestorePlan
 from snapreplay.service.control.status import PartitionError, PartitionStatus, Recovery, SnapshotStatus, StandbyStatus
 from snapreplay.service.control.vocabulary import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
 from snapreplay.service.core.group_changes import GroupChange
@@ -141,6 +141,8 @@ class PartitionPlan(msgspec.Struct, frozen=True):
     phase: Phase | None
     recoverable: bool | None
     unrecoverable_reason: str
+    objective: Annotated[RestoreObjective | None, said("Null: it is not live, or none is set.")]
+    drill: Annotated[Drill | None, said("The last one of its process.")]
     plan: Annotated[RestorePlan | None, said("Null: it is not live, or for less than a minute.")]
 
 
@@ -319,6 +321,8 @@ def restore_plans(covered: Covered) -> RestorePlans:
                 phase=each.status.phase if each.status else None,
                 recoverable=each.status.recoverable if each.status else None,
                 unrecoverable_reason=each.status.unrecoverable_reason if each.status else "",
+                objective=each.status.objective if each.status else None,
+                drill=each.status.drill if each.status else None,
                 plan=each.status.restore_plan if each.status else None,
             )
             for each in held(covered)

@@ -34,6 +34,7 @@ from snapreplay.service.control.protocol import (
     ServiceFacts,
     SetLogLevel,
     SetPaused,
+    StartDrill,
     StatusDocument,
     TriggerSnapshot,
 )
@@ -134,6 +135,9 @@ class ServiceControl:
                 return self.retry(partition)
             case SetPaused(partition, paused, reason):
                 return self.set_paused(partition, reason, paused=paused)
+            case StartDrill(partition):
+                ask = _if_live(lambda runner, done: runner.request_drill(done))
+                return self._begun("drill", "", self._wanted([partition]), ask)
             case SetLogLevel(logger, level):
                 log.warning("logger %s: level %s from now on, as asked over HTTP", logger, level)
                 found = logging.getLogger(logger)

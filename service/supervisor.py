@@ -68,6 +68,7 @@ class Supervisor:
         self.pulse = Pulse()
         """Of the runners' loop: tells them about standstills; to be set before the first assignment."""
         self._restores = asyncio.Semaphore(settings.restore.concurrency)
+        self._drills = asyncio.Semaphore(1)
         self._copies = asyncio.Semaphore(1)  # a takeover does not wait for copies that are loaded
         self._witnesses, self._turns, self._rates = Witnesses(), StartTurns(), MeasuredRates()
         self._increments = names.increments_topic(app.app_id)
@@ -238,6 +239,7 @@ class Supervisor:
             self._turns,
             lambda: len(self._runners),
             self._rates,
+            self._drills,
         )
 
     async def history(self, number: int) -> PartitionHistory:

@@ -63,6 +63,9 @@ class Client:
     def retry(self, partition: int) -> Json:
         return self._ask("POST", f"/api/v1/partitions/{partition}/retry", "parts")
 
+    def drill(self, partition: int) -> Json:
+        return self._ask("POST", f"/api/v1/partitions/{partition}/drill", "parts")
+
     def pause(self, partition: int, reason: str) -> Json:
         return self._ask("POST", f"/api/v1/partitions/{partition}/pause", "parts", body={"reason": reason})
 

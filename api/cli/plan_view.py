@@ -63,6 +63,11 @@ def _troubles(partition: Json) -> list[str]:
     name, plan = f"partition {partition['partition']}", partition["plan"]
     unusable = plan["unusable"] if plan is not None else {}
     lines = [f"{name}: snapshot {each} cannot be used: {why}" for each, why in unusable.items()]
+    objective, drill = partition["objective"], partition["drill"]
+    if drill is not None and drill["state"] == "failed":
+        lines.append(f"{name}: the last drill failed: {drill['detail']}")
+    if objective is not None and not objective["is_met"]:
+        lines.append(f"{name} does not meet restore.objective_seconds: {objective['reason']}")
     if partition["recoverable"] is False:
         lines.append(f"{name} is not recoverable: {partition['unrecoverable_reason']}")
     elif plan is None:

@@ -202,6 +202,16 @@ def resume(
         _follow_all(client, partition or _paused(client), client.resume, wait, output)
 
 
+def drill(
+    *, partition: LivePartitions = None, wait: Wait = False, client: Running, output: Output = Format.TABLE
+) -> None:
+    """Restore live partitions into a store that is thrown away, and compare the digests.
+
+    Processing continues meanwhile. Exit code with --wait: 0 the same state, 1 another one, or given up."""
+    with client:
+        _follow_all(client, partition or _in_phase(client, "live", "no partition is live"), client.drill, wait, output)
+
+
 def _follow_all(client: Client, numbers: list[int], ask: Callable[[int], Json], wait: bool, output: Format) -> None:
     """Ask for one operation of each partition, and print them as `_follow` does."""
     operations, refused = _begun(sorted(set(numbers)), ask)
@@ -232,15 +242,19 @@ def _begun(numbers: list[int], ask: Callable[[int], Json]) -> tuple[list[Json], 
 
 
 def _failed(client: Client) -> list[int]:
+    return _in_phase(client, "failed", "no partition has failed: there is nothing to retry")
+
+
+def _in_phase(client: Client, phase: str, nothing: str) -> list[int]:
     partitions = client.restore_status()["partitions"]
-    failed = [each["partition"] for each in partitions if each["phase"] == "failed"]
-    if not failed:
+    found = [each["partition"] for each in partitions if each["phase"] == phase]
+    if not found:
         raise OperationRefused(
-            f"no partition has failed, as the process at {client.url} knows: there is nothing to retry",
+            f"as the process at {client.url} knows, {nothing}",
             hint="`snapreplay restore-status` shows their phases",
             code=ExitCode.FINDINGS,
         )
-    return failed
+    return found
 
 
 def _paused(client: Client) -> list[int]:

@@ -19,6 +19,7 @@ from snapreplay.api.cli.remote_commands import (
     ZeroOrOne,
     adopt,
     config,
+    drill,
     health,
     lag,
     log_level,
@@ -80,7 +81,7 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Develop an app": (new, dev, feed, tail),
     "Run an app on a cluster": (init, run, plan_capacity),
     "Operate a running app": (
-        *(restore_status, plan, lag, get, scan, trigger_snapshot, adopt, retry, pause, resume, health),
+        *(restore_status, plan, lag, get, scan, trigger_snapshot, adopt, retry, pause, resume, drill, health),
         *(config, log_level, inputs, accept, patch, redrive, doctor, reset, delete),
     ),
     "Prove and compact with Spark": (audit, compact, draft_upgrade),

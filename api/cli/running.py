@@ -110,7 +110,7 @@ def run_app(
 
 def _run_worker(app: App[Any], settings: Settings, worker: Worker, begin: FirstStart) -> int:
     from snapreplay.api.server import HttpServer
-    from snapreplay.service.control.metrics import WORKER_RESTARTS
+    from snapreplay.service.control.counters import WORKER_RESTARTS
     from snapreplay.service.program import run
 
     WORKER_RESTARTS.labels(app.app_id).inc(worker.restarts)

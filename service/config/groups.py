@@ -127,6 +127,12 @@ class RestoreSettings(Table):
     """Pause after the first failed attempt (ms). It doubles with each further one."""
     retry_backoff_max_ms: Annotated[int, Meta(ge=10, le=3_600_000)] = 60_000
     """Longest pause between two attempts (ms)."""
+    objective_seconds: Annotated[float, Meta(ge=0)] = 0.0
+    """Take a snapshot before the predicted time of a restore exceeds this (seconds); 0 = no objective. See below."""
+    drill_every_seconds: Annotated[float, Meta(ge=0)] = 0.0
+    """Restore each live partition once per period into a store that is thrown away (seconds); 0 = never. See below."""
+    drill_share: Annotated[float, Meta(gt=0, le=0.5)] = 0.1
+    """Most of its process's event loop that a drill takes, 0.1 = a tenth. See below."""
 
 
 class StandbySettings(Table):

@@ -46,6 +46,13 @@ def _restore_ratio(status: PartitionStatus) -> float | None:
     return percent / 100 if wanted and percent is not None else None
 
 
+def _predicted(status: PartitionStatus) -> float | None:
+    if status.objective is not None:
+        return status.objective.predicted_seconds
+    plan = status.restore_plan
+    return plan.first.predicted_seconds if plan is not None and plan.first is not None else None
+
+
 def _stores(value: Callable[[StoreStatus], float | None]) -> Callable[[PartitionStatus], Value]:
     return lambda status: {store.name: value(store) for store in status.stores}
 
@@ -141,6 +148,16 @@ SHOWN: Sequence[Shown] = (
         "snapreplay_recoverable",
         "1 when the topics still hold what a recovery now would need, else 0; looked at once a minute.",
         lambda status: None if status.recoverable is None else float(status.recoverable),
+    ),
+    Shown(
+        "snapreplay_restore_objective_seconds",
+        "restore.objective_seconds, where it is set.",
+        lambda status: status.objective.seconds if status.objective else None,
+    ),
+    Shown(
+        "snapreplay_restore_predicted_seconds",
+        "Predicted seconds of a restore now, from fencing to live; without an objective looked up once a minute.",
+        _predicted,
     ),
     Shown(
         "snapreplay_unaudited_batches",

@@ -48,7 +48,7 @@ class Operation(msgspec.Struct, frozen=True):
     """An asynchronous request and its result."""
 
     id: Annotated[str, said("Sorts by time of creation.")]
-    kind: Annotated[str, one_of("snapshot", "retry", "adopt", "pause", "resume", "log-level")]
+    kind: Annotated[str, one_of("snapshot", "retry", "adopt", "pause", "resume", "drill", "log-level")]
     state: Annotated[str, one_of("running", "succeeded", "failed")]
     reason: str
     parts: tuple[OperationPart, ...]
@@ -184,6 +184,13 @@ class SetPaused(msgspec.Struct, frozen=True, tag="set-paused"):
     reason: str = ""
 
 
+class StartDrill(msgspec.Struct, frozen=True, tag="drill"):
+    """Asks the owner to restore a LIVE partition into a store that is thrown away. The operation ends with the verdict,
+    or when the drill is given up."""
+
+    partition: int
+
+
 class SetLogLevel(msgspec.Struct, frozen=True, tag="set-log-level"):
     """Asks this process to log from this level on; "default": as it was started. The operation ends at once."""
 
@@ -191,7 +198,7 @@ class SetLogLevel(msgspec.Struct, frozen=True, tag="set-log-level"):
     level: str
 
 
-Command = TriggerSnapshot | Adopt | Retry | SetPaused | SetLogLevel
+Command = TriggerSnapshot | Adopt | Retry | SetPaused | StartDrill | SetLogLevel
 
 
 class Once(msgspec.Struct, frozen=True, tag="once"):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 import msgspec
 
 from snapreplay.service.control.vocabulary import Count, Seconds, Time, one_of, said
 from snapreplay.service.core.adoption import records_between
+from snapreplay.service.core.restore_time import Speed
 from snapreplay.snapshots.format.records import Increment, Pointer
 
 
@@ -21,6 +23,11 @@ class Rates(msgspec.Struct, frozen=True):
     replay_per_second: Annotated[float, said("Records of the input, by a replay.")] = 20_000.0
     before_loading_seconds: Annotated[Seconds, said("Fencing, claiming, locating.")] = 0.2
     measured: Annotated[tuple[str, ...], said("The names of those that are measured.")] = ()
+
+    def speed(self, mode: str | None) -> Speed:
+        """Return the speed of this mode; None: nothing is brought forward."""
+        advanced = self.replay_per_second if mode == "replay" else self.changes_per_second
+        return Speed(self.before_loading_seconds, self.load_bytes_per_second, advanced)
 
 
 class PlannedRestore(msgspec.Struct, frozen=True):
@@ -64,6 +71,48 @@ class RestorePlan(msgspec.Struct, frozen=True):
     made_at: Time
 
 
+class RestoreObjective(msgspec.Struct, frozen=True):
+    """The objective `restore.objective_seconds`, and whether a restore now would keep it by the prediction."""
+
+    seconds: Annotated[Seconds, said("As it is set.")]
+    predicted_seconds: Annotated[Seconds, said("Of a restore now.")]
+    fresh_seconds: Annotated[Seconds, said("Of a restore directly after a snapshot: no snapshot makes it shorter.")]
+    is_met: bool
+    reason: Annotated[str, said("Why it is not met; empty: it is.")] = ""
+
+
+class DrillState(StrEnum):
+    """The progress and the verdict of a drill."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"  # a recovery would not come to the committed state, or not by the newest snapshot
+    GIVEN_UP = "given_up"  # it proves nothing
+
+
+class Drill(msgspec.Struct, frozen=True):
+    """A restore of a live partition by its owner, beside the processing, into a store that is thrown away."""
+
+    state: Annotated[str, one_of(*DrillState)]
+    started_at: Time
+    finished_at: Time | None = None
+    batch: Annotated[Count | None, said("To which it was restored.")] = None
+    snapshot_id: Annotated[str | None, said("Null: it started from the genesis.")] = None
+    mode: Annotated[str | None, said(enum=["changes", "replay", None])] = None
+    entries: Count = 0
+    digest: Annotated[str | None, said("That was recorded, and restored. Null: the batch has none.")] = None
+    seconds: Annotated[
+        Seconds | None,
+        said(
+            "That a restore takes: loading and advancing without its rests, as measured, and the seconds before loading"
+            " by `rates`."
+        ),
+    ] = None
+    predicted_seconds: Seconds | None = None
+    rested_seconds: Annotated[Seconds, said("So that it kept within `restore.drill_share`.")] = 0.0
+    detail: Annotated[str, said("Why it failed or was given up.")] = ""
+
+
 class Facts(NamedTuple):
     """The facts in a manifest that a plan needs."""
 
@@ -75,7 +124,6 @@ class Facts(NamedTuple):
 def way(last: Increment, mode: str, rates: Rates, pointer: Pointer | None, facts: Facts) -> PlannedRestore:
     """Return the way to the last batch from this snapshot, or from the genesis (None); `facts` are of its state."""
     records = records_between(facts.positions, last.positions)
-    advanced = rates.replay_per_second if mode == "replay" else rates.changes_per_second
     batch = pointer.batch if pointer is not None else 0
     return PlannedRestore(
         snapshot_id=pointer.snapshot_id if pointer is not None else None,
@@ -85,7 +133,5 @@ def way(last: Increment, mode: str, rates: Rates, pointer: Pointer | None, facts
         entries=facts.entries,
         batches=last.batch - batch,
         records=records,
-        predicted_seconds=rates.before_loading_seconds
-        + facts.size_bytes / rates.load_bytes_per_second
-        + records / advanced,
+        predicted_seconds=rates.speed(mode).seconds(facts.size_bytes, records),
     )

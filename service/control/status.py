@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from snapreplay.service.control.input_status import BlockedTopic, InputStatus
-from snapreplay.service.control.restore_plan import RestorePlan
+from snapreplay.service.control.restore_plan import Drill, RestoreObjective, RestorePlan
 from snapreplay.service.control.vocabulary import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.phase import CopyState, Phase
@@ -104,6 +104,13 @@ class Recovery(msgspec.Struct, frozen=True):
     entries: Annotated[Count, said("Entries of state so far.")] = 0
     records_replayed: Count = 0
     records_advanced: Annotated[Count, said("Input offsets that were brought forward, by either mode.")] = 0
+    predicted_seconds: Annotated[
+        Seconds | None,
+        said(
+            "By the rates that this process knew before it; its true seconds are the sum of `seconds_per_phase`."
+            " Null: it has not ended, was from memory, or took several attempts."
+        ),
+    ] = None
     proof: Annotated[DigestProof | None, said("The comparison that ends a recovery.")] = None
 
 
@@ -125,8 +132,8 @@ class SnapshotStatus(msgspec.Struct, frozen=True):
     reason: Annotated[
         str,
         said(
-            "records, interval, trigger, shutdown, failed_partition, fallback, retention, restored; adopted: a job"
-            " wrote it; safety_net: no job did in time."
+            "records, interval, objective, trigger, shutdown, failed_partition, fallback, retention, restored;"
+            " adopted: a job wrote it; safety_net: no job did in time."
         ),
     ]
     batch: Count
@@ -254,6 +261,10 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     restore_plan: Annotated[
         RestorePlan | None, said("What a recovery would do; looked up once a minute, null unless live.")
     ] = None
+    objective: Annotated[
+        RestoreObjective | None, said("Null unless live, or if `restore.objective_seconds` is not set.")
+    ] = None
+    drill: Annotated[Drill | None, said("The last one of this process.")] = None
     audited: Annotated[
         tuple[AuditProof, ...] | None,
         said(

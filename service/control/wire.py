@@ -25,6 +25,7 @@ from snapreplay.service.control.protocol import (
     Retry,
     SetLogLevel,
     SetPaused,
+    StartDrill,
     StatusDocument,
     TriggerSnapshot,
 )
@@ -130,7 +131,7 @@ class Answered(msgspec.Struct, frozen=True):
     answer: StateAnswer | PartitionHistory | Refused
 
 
-Question = AskStatus | AskCounted | TriggerSnapshot | Adopt | Retry | SetPaused | SetLogLevel | Once
+Question = AskStatus | AskCounted | TriggerSnapshot | Adopt | Retry | SetPaused | StartDrill | SetLogLevel | Once
 News = Logged | Suspected | Ended
 Answer = StatusDocument | Counted | Performed | Refused
 

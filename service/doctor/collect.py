@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from snapreplay.app import names
@@ -22,6 +21,7 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.config import c_extension_loaded
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, missing_codecs
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
+from snapreplay.service.runtime.free_memory import ROOT, available_bytes
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.log_bounds import way_back
 from snapreplay.service.topics.reading import reading
@@ -298,42 +298,5 @@ class StateReader:
         )
 
 
-ROOT = Path("/")
-_CGROUP = (  # (limit, used) of version 2, then of version 1
-    ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
-    ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
-
-
 def this_machine() -> Machine:
     return Machine(c_extension_loaded(), missing_codecs(), available_bytes(ROOT))
-
-
-def available_bytes(root: Path) -> int | None:
-    """Return the memory that may still be allocated: the kernel's estimate or the rest of the container's limit,
-    whichever is less; None if neither can be read. `root`: where /proc and /sys are."""
-    found = [_from_kernel(root / "proc/meminfo")]
-    found += [_left(root / limit, root / used) for limit, used in _CGROUP]
-    return min((each for each in found if each is not None), default=None)
-
-
-def _from_kernel(path: Path) -> int | None:
-    for line in _text(path).splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            return int(value.split()[0]) * 1024
-    return None
-
-
-def _left(limit: Path, used: Path) -> int | None:
-    try:
-        return max(0, int(_text(limit)) - int(_text(used)))
-    except ValueError:  # "max", or no such file
-        return None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

@@ -16,6 +16,7 @@ from snapreplay.service.control.status import SnapshotState, SnapshotStatus
 from snapreplay.service.core.adoption import Standing, pointer_to, records_between
 from snapreplay.service.core.recoverability import Recoverability
 from snapreplay.service.core.snapshot_policy import (
+    Objective,
     SinceSnapshot,
     SnapshotPolicy,
     safety_net,
@@ -25,7 +26,9 @@ from snapreplay.service.core.snapshot_policy import (
 from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.service.live.adopter import Adopter
 from snapreplay.service.live.committer import Committer
+from snapreplay.service.live.objective import ObjectiveWatch
 from snapreplay.service.live.recoverability_monitor import RecoverabilityMonitor
+from snapreplay.service.live.snapshot_requests import SnapshotRequests
 from snapreplay.service.live.trimming import Trimmer
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.recovery.driver import Recovered
@@ -62,13 +65,18 @@ class SnapshotScheduler:
         self._reporter = reporter
         by_replay = not (context.settings.changelog.enabled and store.keeps_changes)
         self._policy = _policy(context, by_replay=by_replay)
+        self._objective = ObjectiveWatch(context, reporter, by_replay=by_replay)
         self._adopter = Adopter(context, reporter, self._standing, self._adopt, self._outdate)
         self._watch = RecoverabilityMonitor(
             context, committer, reporter, self._want, self._adopter.seen, by_replay=by_replay
         )
         self._trimmer = Trimmer(context)
         self.unpointed = recovered.unpointed.shifted(asyncio.get_running_loop().time())
-        self._requests = _Requests()
+        self._brought_forward: int | None = recovered.unpointed.records  # None: a snapshot was marked since
+        self._batch_records = 0  # of the last one
+        self._positions = recovered.chain.last.positions
+        self._applied = self._passed = 0  # records, and the offsets that they took
+        self._requests = SnapshotRequests()
         self._not_before = 0.0
         self._missing = ""  # why there is no snapshots topic
         self._unsaved = ""  # why nothing is in the snapshots topic yet
@@ -114,6 +122,10 @@ class SnapshotScheduler:
         Raises:
             ImageDiffers: the last image was not the committed state.
         """
+        offsets = max(1.0, self._passed / self._applied) if self._applied else 1.0
+        objective = self._objective.now(offsets, from_genesis=not self._committer.chain.last.pointers)
+        if objective is not None:
+            self._objective.tell(objective, self.unpointed.records + self.unpointed.marked)
         if self.writing or self._committer.chain.new_pointer is not None:
             return
         self._raise_fatal()
@@ -121,7 +133,7 @@ class SnapshotScheduler:
             self._requests.end(OperationState.FAILED, None, self._missing)
             return
         requests, unpointed = self._requests, self.unpointed
-        reason = requests.reason or self._due()
+        reason = requests.reason or self._due(objective)
         if reason is None:
             return
         needed = self.changed or unpointed.fell_back or requests.is_needed
@@ -175,7 +187,12 @@ class SnapshotScheduler:
 
     def committed(self, increment: Increment) -> None:
         """Take notice of a committed increment: its newest pointer, if new, now exists for everybody."""
-        self.unpointed = self.unpointed.applied(increment.handled_count)
+        handled = increment.handled_count
+        self.unpointed = self.unpointed.applied(handled)
+        self._batch_records = handled or self._batch_records
+        self._applied += handled
+        self._passed += records_between(self._positions, increment.positions)
+        self._positions = increment.positions
         for pointer, waiting in self._requests.pointed(increment.pointers):
             self._now_pointed(pointer)
             self._trimmer.pointed(increment, self._committer.chain.last_offset)
@@ -184,6 +201,7 @@ class SnapshotScheduler:
 
     async def close(self) -> None:
         """Abandon what is being written, and tell everybody who waits."""
+        self._objective.close()
         await self._watch.close()
         await self._adopter.close()
         await self._trimmer.close()
@@ -192,6 +210,11 @@ class SnapshotScheduler:
         self._requests.point_anew()
         why = "the partition was released before the snapshot was pointed to"
         self._requests.end(OperationState.FAILED, None, why)
+
+    def mend(self) -> None:
+        """Take a snapshot that a recovery can begin with, whatever of the log up to now is damaged."""
+        self.unpointed = self.unpointed.lost(self._committer.chain.batch + 1)
+        self._wake()
 
     def _want(self, found: Recoverability) -> bool:
         """Take a snapshot if the recoverability monitor needs one; say whether it was wanted. A snapshot under way
@@ -213,17 +236,17 @@ class SnapshotScheduler:
         if task is not None and not task.cancelled():
             task.result()
 
-    def _due(self) -> str | None:
+    def _due(self, objective: Objective | None) -> str | None:
         now = asyncio.get_running_loop().time()
         if now < self._not_before:
             return None
         unpointed = self.unpointed
         if unpointed.fell_back:
             return "fallback"
-        since = SinceSnapshot(unpointed.records, int((now - unpointed.marked_at) * 1000))
+        since = self._since(now - unpointed.marked_at)
         context = self._context
-        reason = snapshot_due(self._policy, since, context.app.app_id, context.partition)
-        if reason is None or context.settings.snapshot.by != "jobs":
+        reason = snapshot_due(self._policy, since, context.app.app_id, context.partition, objective)
+        if reason in (None, "objective") or context.settings.snapshot.by != "jobs":
             return reason
         log.warning(
             "partition %d: no proposal was adopted for %.0f s and %d records, so the owner takes a snapshot itself"
@@ -235,6 +258,12 @@ class SnapshotScheduler:
         context.metrics.proposal_ended("missed")
         return "safety_net"
 
+    def _since(self, elapsed_seconds: float) -> SinceSnapshot:
+        records, before = self.unpointed.records, self._brought_forward
+        per_second = max(0, records - (before or 0)) / max(elapsed_seconds, 0.001)
+        elapsed_ms, is_first = int(elapsed_seconds * 1000), before is not None
+        return SinceSnapshot(records, elapsed_ms, is_first, per_second, self._batch_records)
+
     def _skip(self) -> None:
         pointers = self._committer.chain.last.pointers
         newest = pointers[0].snapshot_id if pointers else None
@@ -243,6 +272,7 @@ class SnapshotScheduler:
 
     def _mark(self, reason: str) -> snapshot_writer.SnapshotMark:
         self._requests.reason, self._requests.is_needed = None, False
+        self._brought_forward = None
         self.unpointed = self.unpointed.mark(asyncio.get_running_loop().time())
         return snapshot_writer.mark(self._store, self._committer.chain, reason)
 
@@ -307,48 +337,6 @@ class SnapshotScheduler:
         if status is not None and status.snapshot_id == pointer.snapshot_id:
             pointed = msgspec.structs.replace(status, state=SnapshotState.POINTED)
             self._reporter.update(snapshot=pointed, last_pointed_snapshot_at=wall_time())
-
-
-class _Requests:
-    """The wish for a full snapshot.
-
-    Attributes:
-        reason: why one is wanted; None: it is not.
-        is_needed: also if nothing was applied: the newest one cannot be used any more.
-        waiting: those who hear of the next snapshot.
-        pointing: those who hear once an increment with this pointer is committed.
-    """
-
-    def __init__(self) -> None:
-        self.reason: str | None = None
-        self.is_needed = False
-        self.waiting: list[OnDone] = []
-        self.pointing: list[tuple[Pointer, list[OnDone]]] = []
-
-    def want(self, reason: str, *, is_needed: bool = False) -> None:
-        self.reason, self.is_needed = self.reason or reason, self.is_needed or is_needed
-
-    def take(self) -> list[OnDone]:
-        """Hand over who waits."""
-        waiting, self.waiting = self.waiting, []
-        return waiting
-
-    def point_anew(self) -> None:
-        """Let whoever waits for a pointer wait for the next snapshot: no pointer leads to what was written."""
-        self.waiting += [done for _, dones in self.pointing for done in dones]
-        self.pointing = []
-
-    def pointed(self, pointers: list[Pointer]) -> list[tuple[Pointer, list[OnDone]]]:
-        """Return those that exist for everybody now, and who waits for them."""
-        found = [each for each in self.pointing if each[0] in pointers]
-        self.pointing = [each for each in self.pointing if each not in found]
-        return found
-
-    def end(self, state: OperationState, snapshot_id: str | None, detail: str) -> None:
-        """Withdraw the wish, and tell everybody who waits."""
-        self.reason = None
-        for done in self.take():
-            done(state, snapshot_id, detail)
 
 
 def _adopted(partition: int, found: Examined) -> SnapshotStatus:

@@ -11,6 +11,8 @@ from dataclasses import replace
 from snapreplay.app.turns import other_periods
 from snapreplay.counted import some
 from snapreplay.errors import SnapreplayError
+from snapreplay.service.control.protocol import OnDone, OperationState
+from snapreplay.service.control.status import Recovery
 from snapreplay.service.core import refusals
 from snapreplay.service.core.batch_failures import HalfApplied
 from snapreplay.service.core.custody import lost
@@ -19,6 +21,7 @@ from snapreplay.service.core.ownership import Ended
 from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.live.pipeline import Live
 from snapreplay.service.live.value_check import ValueCheck, named
+from snapreplay.service.partition.drill import Drills
 from snapreplay.service.partition.lifecycle import Lifecycle, RetryRequest
 from snapreplay.service.partition.standstill import Standstill
 from snapreplay.service.recovery.driver import Recovered, RecoveryDriver
@@ -27,7 +30,7 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import asked_to_end
 from snapreplay.service.topics.requirements import limits_now
-from snapreplay.snapshots.format.records import Claim
+from snapreplay.snapshots.format.records import Claim, Paused
 from snapreplay.state.contract import Store
 from snapreplay.state.values import StoredValueUnreadable
 
@@ -90,6 +93,7 @@ class Incarnation:
         self._memory, self._values, self._retry, self._refuse = memory, values, retry, refuse
         self._limits = context.view.output_limits
         self.live: Live | None = None
+        self._drills: Drills | None = None
         self._limit: asyncio.Timeout | None = None  # while it is LIVE
         self._driver: RecoveryDriver | None = None
         self._found: SnapreplayError | None = None  # while it was LIVE
@@ -97,6 +101,19 @@ class Incarnation:
         self._end = Ended(None, owner_epoch=before.owner_epoch, batch=before.batch)  # as known
         self._standstill = Standstill(context, reporter, self._taken, self._end_with)
         self._topics_seen = TopicsSeen(context, self._inputs_changed, self._own_topics_changed)
+
+    def pause(self, live: Live, paused: Paused | None, done: OnDone) -> None:
+        """Pause, or go on (None). Nobody waits for a drill of a paused partition."""
+        if paused is not None and self._drills is not None:
+            self._drills.paused()
+        live.pausing.ask(paused, done)
+
+    def drill(self, done: OnDone) -> None:
+        """Restore into a store that is thrown away."""
+        if self._drills is None:
+            done(OperationState.FAILED, None, "the partition is LIVE only in a moment")
+        else:
+            self._drills.ask(done)
 
     def end_within(self, seconds: float) -> None:
         """Give up the work under way after this time, but not the state in memory."""
@@ -213,6 +230,7 @@ class Incarnation:
         for line in other_periods(self._context.app.timers, store):
             log.info("partition %d: %s", self._context.partition, line)
         self._values.begin(self._end_with)
+        self._drills = Drills(self._context, live, self._reporter)
         lifecycle = self._lifecycle
         if lifecycle.interrupted.is_set() or lifecycle.is_holding:
             live.stop()
@@ -230,14 +248,26 @@ class Incarnation:
         self._standstill.went_live(live)
         self._reporter.went_live(self._context.metrics)
         if self._reporter.status.restore is not None:
-            self._context.rates.learn(self._reporter.status.restore)
+            self._learn(self._reporter.status.restore)
         if self._retry.under_way:
             live.at_work.then(self._retry.succeeded)
+
+    def _learn(self, restore: Recovery) -> None:
+        """Compare the prediction of a restore with the truth, then take its rates for the next prediction."""
+        context, spent = self._context, sum(restore.seconds_per_phase.values())
+        predicted = context.rates.predicted_seconds(restore)
+        if predicted is not None and spent > 0:
+            self._reporter.restore(predicted_seconds=predicted)
+            context.metrics.restore_predicted(predicted / spent)
+        context.rates.learn(restore)
 
     async def _left_live(self, live: Live) -> None:
         self.live = None
         self._memory.recoverable = self._reporter.is_recoverable
+        drills, self._drills = self._drills, None
         try:
+            if drills is not None:
+                await drills.close()
             await self._standstill.left_live()
             await self._values.end()
         finally:

@@ -103,25 +103,25 @@ class PartitionRunner:
         return self._memory.unsaved if self._lifecycle.is_holding else self._memory.unproven
 
     def request_snapshot(self, reason: str, done: OnDone) -> bool:
-        """Ask for a full snapshot. False when the partition is not LIVE."""
-        if self._live is None:
-            return False
-        self._live.snapshots.request(reason, done)
-        return True
+        """Ask for a full snapshot. False when the partition is not LIVE, as for all that is requested."""
+        return self._asked(lambda live: live.snapshots.request(reason, done))
 
     def request_adoption(self, manifest_offset: int, done: OnDone) -> bool:
-        """Judge the snapshot that a job proposes with this manifest. False when the partition is not LIVE."""
-        if self._live is None:
-            return False
-        self._live.snapshots.adopt(manifest_offset, done)
-        return True
+        """Judge the snapshot that a job proposes with this manifest."""
+        return self._asked(lambda live: live.snapshots.adopt(manifest_offset, done))
 
     def request_pause(self, paused: Paused | None, done: OnDone) -> bool:
-        """Pause, or go on (None). False when the partition is not LIVE."""
-        if self._live is None:
-            return False
-        self._live.pausing.ask(paused, done)
-        return True
+        """Pause, or go on (None)."""
+        return self._asked(lambda live: self._incarnation.pause(live, paused, done))
+
+    def request_drill(self, done: OnDone) -> bool:
+        """Restore the partition into a store that is thrown away."""
+        return self._asked(lambda _: self._incarnation.drill(done))
+
+    def _asked(self, ask: Callable[[Live], None]) -> bool:
+        if self._live is not None:
+            ask(self._live)
+        return self._live is not None
 
     def take(self, store: Store, copy: WarmCopy) -> None:
         """Begin with the warm copy of a standby; call it before `run`."""

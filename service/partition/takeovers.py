@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from snapreplay.counted import counted
-from snapreplay.service.control.metrics import TakeoverMetrics
+from snapreplay.service.control.counters import TakeoverMetrics
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.peers import Peer

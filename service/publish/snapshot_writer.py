@@ -13,7 +13,7 @@ import msgspec
 
 from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError
 from snapreplay.service.clock import wall_ms, wall_time
-from snapreplay.service.control.metrics import Result
+from snapreplay.service.control.counters import Result
 from snapreplay.service.control.status import SnapshotState, SnapshotStatus
 from snapreplay.service.core.adoption import pointer_to
 from snapreplay.service.core.chain import Chain

@@ -88,13 +88,18 @@ class Examiner:
     """
 
     def __init__(
-        self, context: Context, store: Store, on_news: OnNews = lambda _: None, copy: WarmCopy | None = None
+        self,
+        context: Context,
+        store: Store,
+        on_news: OnNews = lambda _: None,
+        copy: WarmCopy | None = None,
+        reporter: Reporter | None = None,
     ) -> None:
         """Take `on_news`, which hears what is being looked at, and how far that is every few seconds, and the warm copy
-        that `store` holds, if it does."""
+        that `store` holds, if it does. A `reporter` hears all that one of a recovery does, instead of `on_news`."""
         self._context = context
         self._log = context.increments
-        self._teller = _Teller(context.partition, on_news)
+        self._teller = reporter or _Teller(context.partition, on_news)
         self._executor = RecoveryExecutor(context, store, self._teller)
         self.store = store
         self.end_offset = NO_OFFSET
@@ -261,6 +266,7 @@ class Examiner:
     def _seen(self, recovery: Recovery, event: events.Event) -> None:
         self._recovery = recovery
         self._teller.phase(recovery.phase)
+        self._teller.restore(fallback_from=recovery.fallback_from, fallback_reason=recovery.fallback_reason)
         self._advanced = self._advanced or isinstance(event, events.Advanced)
 
     async def _perform(self, effect: effects.Action) -> events.Event:

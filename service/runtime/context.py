@@ -16,7 +16,7 @@ from snapreplay.app.app import App, fingerprint
 from snapreplay.app.ways import app_name
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control.metrics import PartitionMetrics
+from snapreplay.service.control.counters import PartitionMetrics
 from snapreplay.service.core.refusals import Expected, fields_in
 from snapreplay.service.ports import Cluster, ConsumerGroup, SealedLog, TopicPartition
 from snapreplay.service.runtime.pulse import Pulse
@@ -72,7 +72,8 @@ class Context:
     """One owned partition. `restores` limits how many partitions load state at once in this process. Without a `group`
     there is no coordinator to ask, and only the log says who owns the partition. `pulse` reports standstills.
     `witnesses` hears of each commit. `turns` limits how many begin to recover at once.
-    `neighbours` counts the partitions of this process. `rates` are those of its restores."""
+    `neighbours` counts the partitions of this process. `rates` are those of its restores. `drills`
+    lets one drill at a time hold a second copy in this process."""
 
     app: App[Any]
     settings: Settings
@@ -87,6 +88,7 @@ class Context:
     turns: StartTurns = field(default_factory=StartTurns)
     neighbours: Callable[[], int] = lambda: 1
     rates: MeasuredRates = field(default_factory=MeasuredRates)
+    drills: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
 
     @cached_property
     def metrics(self) -> PartitionMetrics:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from snapreplay.app.batch import Portion
@@ -27,16 +29,54 @@ async def pause() -> None:
         await asyncio.sleep(0)
 
 
+WORKED_SECONDS_MAX = 1.0  # more was spent waiting
+
+
+class Throttle:
+    """Keeps the work of a task within its share of the loop: it rests after each millisecond.
+
+    Attributes:
+        rested_seconds: in all.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self.rested_seconds = 0.0
+
+    async def rest(self, worked_seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await asyncio.sleep(min(worked_seconds, WORKED_SECONDS_MAX) * (1 / self._share - 1))
+        self.rested_seconds += loop.time() - began
+
+
+_THROTTLE: ContextVar[Throttle | None] = ContextVar("throttle", default=None)
+
+
+@contextmanager
+def throttled(share: float) -> Iterator[Throttle]:
+    """Keep what this task does in the block within a share of the loop."""
+    throttle = Throttle(share)
+    before = _THROTTLE.set(throttle)
+    try:
+        yield throttle
+    finally:
+        _THROTTLE.reset(before)
+
+
 class Pauses:
-    """Pauses when a millisecond has passed since the last pause, or since this was made."""
+    """Pauses when a millisecond has passed since the last pause, or since this was made; for longer where the task is
+    `throttled`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._resumed = self._loop.time()
 
     async def when_due(self) -> None:
-        if self._loop.time() - self._resumed > YIELD_AFTER_SECONDS:
-            await pause()
+        worked = self._loop.time() - self._resumed
+        if worked > YIELD_AFTER_SECONDS:
+            throttle = _THROTTLE.get()
+            await (pause() if throttle is None else throttle.rest(worked))
             self._resumed = self._loop.time()
 
 

@@ -12,7 +12,7 @@ import msgspec
 from snapreplay.counted import counted
 from snapreplay.errors import AccessError, RecordError, SnapreplayError
 from snapreplay.service.clock import wall_time
-from snapreplay.service.control.metrics import PartitionMetrics, Result
+from snapreplay.service.control.counters import PartitionMetrics, Result
 from snapreplay.service.control.status import (
     PartitionError,
     PartitionStatus,

@@ -175,6 +175,14 @@ class CompositeStore(Store):
         self.to_free.clear()
         self.is_sealed = self._retires = False
 
+    def freeing(self) -> Steps[None]:
+        for store in self.maps.values():
+            taken = store.shards.taken()
+            while taken:
+                del taken[-_FREED_SHARDS:]
+                yield
+        self.clear()
+
     def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:
         if store in self.maps:
             self.maps[store].load(slices)

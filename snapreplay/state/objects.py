@@ -141,6 +141,10 @@ class ObjectStore(Store):
         self.stream_time_ms = -1
         self.view.restore(iter(self._initial.items()))
 
+    def freeing(self) -> Steps[None]:
+        self.clear()
+        yield
+
     def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:
         if store != DEFAULT_STORE:
             raise unknown_store(store, DEFAULT_STORE)

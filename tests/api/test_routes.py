@@ -31,6 +31,7 @@ ACCEPTED = {
     "/api/v1/partitions/2/retry": (None, ("retry", "", 2)),
     "/api/v1/partitions/0/pause": ({"reason": "repairs"}, ("pause", "repairs", 0)),
     "/api/v1/partitions/0/resume": (None, ("resume", "", 0)),
+    "/api/v1/partitions/0/drill": (None, ("drill", "", 0)),
     "/api/v1/partitions/0/adopt": ({"manifest_offset": 42}, ("adopt", "manifest at offset 42", 0)),
 }
 
@@ -92,6 +93,7 @@ def test_unowned_or_not_live_partition_is_409(client, partition, reason):
         ("/trigger-snapshot", 0, {"partitions": [0]}, "a snapshot"),
         ("/api/v1/partitions/2/retry", 2, None, "a retry"),
         ("/api/v1/partitions/0/pause", 0, None, "a pause"),
+        ("/api/v1/partitions/0/drill", 0, None, "a drill"),
         ("/api/v1/partitions/0/resume", 0, None, "a resume"),
         ("/api/v1/partitions/0/adopt", 0, {"manifest_offset": 42}, "an adoption"),
     ],

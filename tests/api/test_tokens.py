@@ -195,6 +195,7 @@ NEEDED = {
     ("POST", "/trigger-snapshot"): "operator",
     ("POST", "/api/v1/partitions/{partition}/retry"): "operator",
     ("POST", "/api/v1/partitions/{partition}/pause"): "operator",
+    ("POST", "/api/v1/partitions/{partition}/drill"): "operator",
     ("POST", "/api/v1/partitions/{partition}/resume"): "operator",
     ("POST", "/api/v1/partitions/{partition}/adopt"): "admin",
 }

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from snapreplay.service.control.metrics import PROPOSALS
+from snapreplay.service.control.counters import PROPOSALS
 from snapreplay.service.core.adoption import NOT_FINAL, Reason
 from snapreplay.snapshots.format.envelope import RecordKind, decode, encode, enveloped
 from snapreplay.snapshots.format.records import Chunk, ChunkRef, Claim

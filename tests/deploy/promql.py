@@ -7,15 +7,10 @@ from functools import cache
 
 import msgspec
 
-from snapreplay.service.control.metrics import (
-    EVENTS,
-    DocumentCollector,
-    PartitionMetrics,
-    Result,
-    TakeoverMetrics,
-    counted,
-)
+from snapreplay.service.control.counters import EVENTS, PartitionMetrics, Result, TakeoverMetrics
+from snapreplay.service.control.metrics import DocumentCollector, counted
 from snapreplay.service.control.partition_gauges import SHOWN
+from snapreplay.service.control.restore_plan import DrillState
 from snapreplay.service.control.status import AUDIT_LEVELS, StandbyStatus
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.phase import CopyState, Phase, RestoreMode
@@ -25,7 +20,7 @@ TARGET = {"instance", "job"}
 """Labels that Prometheus adds."""
 WORDS = {
     "phase": set(Phase),
-    "result": {*Result, *Reason, "adopted", "missed"},
+    "result": {*Result, *Reason, *DrillState, "adopted", "missed"},
     "level": set(AUDIT_LEVELS),
     "kind": {"CommitInDoubt"},
     "mode": {*RestoreMode, "warm", "none"},
@@ -42,6 +37,8 @@ def metrics() -> dict[str, set[str]]:
     every.proposal_ended("adopted")
     every.restore_ended(Result.SUCCEEDED, None)
     every.failed("CommitInDoubt", "retry")
+    every.restore_predicted(1.0)
+    every.drill_ended(DrillState.SUCCEEDED, 1.0)
     TakeoverMetrics("promql")
     found = {each.name: {"app", "partition", *filter(None, [each.label])} for each in SHOWN}
     document = msgspec.structs.replace(FakeControl([]).document(), standbys=(StandbyStatus(0),))

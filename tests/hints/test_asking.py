@@ -307,7 +307,7 @@ def test_a_service_is_asked_where_it_is(url):
 
 @carries_out(
     "api/cli/remote_commands.py::ZeroOrOne.parse_args",
-    "api/cli/remote_commands.py::_failed",
+    "api/cli/remote_commands.py::_in_phase",
     "api/cli/remote_commands.py::_paused",
 )
 @pytest.mark.parametrize("wrong", [["health", "--nonsense"], ["retry"], ["resume"]])

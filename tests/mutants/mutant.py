@@ -111,6 +111,7 @@ PARTS = (
     "times",
     "pauses",
     "savepoints",
+    "objectives",
     "http",
 )
 

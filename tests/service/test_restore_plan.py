@@ -8,9 +8,10 @@ from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app
 from snapreplay.api.server import HttpServer
+from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.live import recoverability_monitor
 from tests.support import apps
-from tests.support.stage import processed, snapshot
+from tests.support.stage import processed, snapshot, until
 
 pytestmark = pytest.mark.kafka
 
@@ -35,12 +36,31 @@ async def test_what_is_planned_is_done_and_measured(stage, unique, monkeypatch):
         assert 604_000 < left["headroom_seconds"] < 604_800
         shown = await asyncio.to_thread(CliRunner().invoke, app, ["plan", "--url", url(service)])
         assert (shown.exit_code, newest[:8] in shown.output) == (0, True), shown.output
+    before = ratios(here)
     async with here.running(http=HttpServer()) as service:
         restore = service.restore_status()[0].restore
         assert (restore.snapshot.snapshot_id, restore.records_advanced) == (newest, 15_000)
+        assert ratios(here) - before == pytest.approx(
+            restore.predicted_seconds / sum(restore.seconds_per_phase.values())
+        )
         rates = (await plan(service, 15_000))["rates"]
         assert rates["measured"] == ["before_loading_seconds", "replay_per_second"]
         assert rates["replay_per_second"] == pytest.approx(15_000 / restore.seconds_per_phase["advancing"])
+
+
+async def test_an_objective_that_cannot_be_met_is_told_beside_the_plan(stage, unique):
+    """Also before there is a plan."""
+    here = await stage(apps.ledger(unique("plan")), restore={"objective_seconds": 0.001})
+    async with here.running(http=HttpServer()) as service:
+        await until(lambda: service.restore_status()[0].objective, "the objective")
+        shown = await asyncio.to_thread(CliRunner().invoke, app, ["plan", "--url", url(service)])
+    assert "partition 0 does not meet restore.objective_seconds: a restore from a snapshot of now" in shown.output
+
+
+def ratios(here):
+    """Return the sum of all predictions by their truths so far."""
+    labels = {"app": here.app.app_id, "partition": "0"}
+    return EVENTS.get_sample_value("snapreplay_restore_prediction_ratio_sum", labels)
 
 
 def url(service):

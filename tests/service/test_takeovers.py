@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from snapreplay.service.control.metrics import FALSE_ALARMS
+from snapreplay.service.control.counters import FALSE_ALARMS
 from snapreplay.service.control.protocol import Check
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps, inside

@@ -13,8 +13,9 @@ from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of
 from snapreplay.service.config.effective import effective
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.input_status import InputStatus
-from snapreplay.service.control.metrics import EVENTS, counted
+from snapreplay.service.control.metrics import counted
 from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import (
@@ -32,6 +33,7 @@ from snapreplay.service.control.protocol import (
     ServiceFacts,
     SetLogLevel,
     SetPaused,
+    StartDrill,
     StatusDocument,
     TriggerSnapshot,
 )
@@ -195,6 +197,8 @@ class FakeControl:
 
             case SetLogLevel(logger, level):
                 return self._operations.create("log-level", f"{logger}: {level}", ())
+            case StartDrill(partition):
+                return self._begun("drill", "", [partition])
             case SetPaused(partition, paused, reason):
                 return self._begun("pause" if paused else "resume", reason, [partition])
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from snapreplay.service.control.metrics import PROPOSALS
+from snapreplay.service.control.counters import PROPOSALS
 from snapreplay.snapshots.format.envelope import RecordKind, decode, encode, headers_of, kind_of
 from snapreplay.snapshots.format.records import ChangesRecord, Chunk, ChunkRef, Increment, Manifest
 from snapreplay.snapshots.format.seal import SealPolicy, Seals, is_sealed

@@ -10,8 +10,9 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from snapreplay.service.clock import time_of
+from snapreplay.service.control.counters import EVENTS, PartitionMetrics, Result
 from snapreplay.service.control.input_status import BlockedTopic, InputStatus, OpenTransactionStatus
-from snapreplay.service.control.metrics import EVENTS, DocumentCollector, PartitionMetrics, Result, counted
+from snapreplay.service.control.metrics import DocumentCollector, counted
 from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, StandbyStatus
 from snapreplay.service.core.phase import CopyState, Phase
 from tests.support.fake_control import ASSIGNED, LIVE, LOADING, FakeControl

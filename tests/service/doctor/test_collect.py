@@ -5,16 +5,9 @@ import asyncio
 import pytest
 
 from snapreplay.service.doctor import collect
-from snapreplay.service.doctor.collect import (
-    ROOT,
-    Collector,
-    available_bytes,
-    examine,
-    impatient,
-    lasting,
-    this_machine,
-)
+from snapreplay.service.doctor.collect import Collector, examine, impatient, lasting, this_machine
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
+from snapreplay.service.runtime.free_memory import ROOT, available_bytes
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support import apps
 from tests.support.healthy import SNAPSHOT

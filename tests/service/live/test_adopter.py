@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from snapreplay.service.control.metrics import PROPOSALS
+from snapreplay.service.control.counters import PROPOSALS
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.topic_changes import TopicChange

@@ -1,13 +1,17 @@
 """Full snapshots of a LIVE partition: when they are taken, and whom it is told."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from snapreplay.service.control.restore_plan import Rates
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.topic_changes import TopicChange
+from snapreplay.service.live import recoverability_monitor
 from snapreplay.service.live import snapshot_scheduler as module
+from snapreplay.service.ports import LogRecord, TopicPartition
 from snapreplay.state import shards
 from tests.simulation.cluster import SimCluster
 from tests.support import apps
@@ -218,3 +222,123 @@ async def test_who_waits_for_a_pointer_into_a_deleted_topic_waits_for_the_next_s
         replaced(bench, one)
         await one.pointed("retention")
         assert told[0][:2] == ("succeeded", one.status.snapshot.snapshot_id)
+
+
+# ---- by the objective --------------------------------------------------------------------------
+
+
+@virtual
+async def test_the_objective_takes_snapshots_by_itself(bench, monkeypatch):
+    """Each before a restore would take longer than it; the status and the plan predict alike, and the next restore is
+    compared with its prediction. Never more than one a second."""
+    monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.5)
+    await bench.prepare(restore={"objective_seconds": 0.21})
+    async with bench.live() as one:
+        one.context.rates.known = Rates(changes_per_second=10_000)
+        taken = None
+        for _ in range(3):
+            await fed(bench, one, 30)
+            await asyncio.sleep(1.5)
+            assert one.status.snapshot is None or one.status.snapshot.snapshot_id == taken
+            await fed(bench, one, 30)
+            await one.pointed("objective", unlike=taken)
+            taken = one.status.snapshot.snapshot_id
+            assert one.status.objective.is_met
+        await fed(bench, one, 30)
+        await asyncio.sleep(1)
+        objective, plan = one.status.objective, one.status.restore_plan
+        assert objective.predicted_seconds == pytest.approx(plan.first.predicted_seconds)
+        assert objective.predicted_seconds == pytest.approx(0.203, abs=0.0005)
+        assert objective.fresh_seconds < objective.predicted_seconds
+        await bench.assert_exactly_once(one)
+    assert one.status.objective is None
+    restore = await bench.restored()
+    assert restore.snapshot.snapshot_id == taken
+    assert restore.predicted_seconds == pytest.approx(0.2, abs=0.01)
+
+
+@virtual
+async def test_an_objective_that_no_snapshot_can_meet_is_said_once(bench, caplog):
+    """The status says why. Snapshots keep a restore within twice the least, and come no oftener."""
+    await bench.prepare(restore={"objective_seconds": 0.1})
+    async with bench.live() as one:
+        one.context.rates.known = Rates(changes_per_second=1000)
+        for _ in range(3):
+            await fed(bench, one, 20)
+            await asyncio.sleep(30)
+        assert one.status.snapshot is None
+        found = one.status.objective
+        assert (found.is_met, found.fresh_seconds) == (False, 0.2)
+        assert "Snapshots keep it within 0.40 s" in found.reason
+        await fed(bench, one, 150)
+        await one.pointed("objective")
+    said = [each for each in caplog.messages if "restore.objective_seconds is not met" in each]
+    assert len(said) == 1
+
+
+@virtual
+async def test_a_burst_misses_the_objective_only_until_a_snapshot_is_pointed_to(bench, gate, caplog):
+    """The records of a snapshot that is being written still count. That it is met again is said, too."""
+    await bench.prepare(restore={"objective_seconds": 0.21})
+    caplog.set_level("INFO")
+    async with bench.live() as one:
+        one.context.rates.known = Rates(changes_per_second=10_000)
+        await asyncio.sleep(1.5)
+        await fed(bench, one, 150)
+        await until(lambda: gate.asked, "the snapshot")
+        await until(lambda: one.status.objective and not one.status.objective.is_met, "the objective is missed")
+        await fed(bench, one, 30)
+        await until(lambda: "180 records came since the newest" in one.status.objective.reason, "those that came since")
+        gate.open.set()
+        await one.pointed("objective")
+        await until(lambda: one.status.objective.is_met, "it is met again")
+    assert any("restore.objective_seconds is met again" in each for each in caplog.messages)
+
+
+@virtual
+async def test_the_owner_takes_the_snapshots_of_its_objective_itself(bench, caplog):
+    """Also where jobs write snapshots: a job knows nothing of it. That is no missed proposal."""
+    await bench.prepare(restore={"objective_seconds": 0.21}, snapshot={"by": "jobs"})
+    async with bench.live() as one:
+        one.context.rates.known = Rates(changes_per_second=10_000)
+        await asyncio.sleep(1.5)
+        await fed(bench, one, 100)
+        await one.pointed("objective")
+    assert not [each for each in caplog.messages if "no proposal was adopted" in each]
+
+
+@virtual
+async def test_snapshots_for_the_objective_do_not_follow_each_other_at_once(bench):
+    """The first one of an ownership need not wait, each further one waits for its second."""
+    await bench.prepare(restore={"objective_seconds": 0.21})
+    async with bench.live() as one:
+        one.context.rates.known = Rates(changes_per_second=10_000)
+        marked_at, taken = [], None
+        for _ in range(3):
+            await fed(bench, one, 100)
+            await one.pointed("objective", unlike=taken)
+            marked_at.append(one.live.snapshots.unpointed.marked_at)
+            taken = one.status.snapshot.snapshot_id
+        assert all(after - before >= 1 for before, after in pairwise(marked_at))
+        assert marked_at[-1] - marked_at[0] < 10
+
+
+@virtual
+async def test_markers_of_the_input_count_in_the_objective_as_they_do_in_the_plan(bench, monkeypatch):
+    """Rates are of offsets. Of an input where each record has a marker, a recovery passes two for each record."""
+    monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.5)
+    await bench.prepare(restore={"objective_seconds": 1})
+    async with bench.live() as one:
+        one.context.rates.known = Rates(changes_per_second=10_000)
+        log = TopicPartition(bench.input, 0)
+        for number in range(40):
+            name = f"other-{number}"
+            epoch = bench.broker.init_producer(name, 60).epoch
+            bench.broker.add_partition(name, epoch, log)
+            bench.broker.produce(name, epoch, log, [LogRecord(bench.input, b'{"amount": 1}', b"k")])
+            bench.broker.end_transaction(name, epoch, commit=True)
+        await one.position(79)
+        await asyncio.sleep(2)
+        plan, objective = one.status.restore_plan, one.status.objective
+        assert plan.first.records in (79, 80)
+        assert objective.predicted_seconds == pytest.approx(plan.first.predicted_seconds, abs=0.0002)

@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from snapreplay.errors import StopError
-from snapreplay.service.control.metrics import EVENTS
+from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.core import refusals
 from snapreplay.service.core.kafka_errors import CommitInDoubt, NotAuthorized, Unreachable
 from snapreplay.service.core.refusals import DuplicateInstance

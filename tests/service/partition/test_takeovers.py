@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.control.metrics import FALSE_ALARMS, TAKEOVERS
+from snapreplay.service.control.counters import FALSE_ALARMS, TAKEOVERS
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.effects import Load

@@ -14,7 +14,7 @@ from snapreplay.app.ranges import SkippedRange
 from snapreplay.app.record import RawRecord
 from snapreplay.errors import RecordError, RecordId
 from snapreplay.service.runtime import cooperative as module
-from snapreplay.service.runtime.cooperative import feeding, run_cooperatively
+from snapreplay.service.runtime.cooperative import YIELD_AFTER_SECONDS, Pauses, feeding, run_cooperatively, throttled
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.state.shards import BLOCK
 from snapreplay.state.steps import all_of
@@ -162,3 +162,44 @@ async def test_a_record_that_was_refused_is_not_applied_again():
     assert (skipped.record_count, len(skipped.outputs), skipped.errors) == (5, 5, [refused])
     failed = await isolate(refusing(ErrorPolicy.FAIL), START, records(6), refused)
     assert (failed.record_count, failed.failure) == (3, refused)
+
+
+def spun(seconds):
+    """Work for so long without a pause."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+async def test_a_throttled_task_keeps_its_share_of_the_loop():
+    """Nine times as long as it works, it rests; the tasks beside it do not."""
+
+    def steps():
+        for _ in range(20):
+            spun(2 * YIELD_AFTER_SECONDS)
+            yield
+
+    began = time.monotonic()
+    with throttled(0.1) as throttle:
+        await run_cooperatively(steps())
+    elapsed = time.monotonic() - began
+    assert throttle.rested_seconds >= 0.9 * 9 * 20 * 2 * YIELD_AFTER_SECONDS
+    assert elapsed >= throttle.rested_seconds + 20 * 2 * YIELD_AFTER_SECONDS
+    rested = throttle.rested_seconds
+    await run_cooperatively(steps())
+    assert throttle.rested_seconds == rested
+
+
+async def test_a_wait_counts_for_a_second_at_most(monkeypatch):
+    """A throttled task that waits for a broker for a minute does not rest for nine."""
+    slept = []
+
+    async def rest(seconds):
+        slept.append(seconds)
+
+    with throttled(0.5):
+        pauses = Pauses()
+        pauses._resumed -= 3600
+        monkeypatch.setattr(asyncio, "sleep", rest)
+        await pauses.when_due()
+    assert slept == [1.0]

@@ -210,3 +210,18 @@ def test_what_was_cleared_is_freed_with_the_batches_that_follow() -> None:
         counts.append(len(left.to_free))
         assert commit(other).cleared == []
     assert len(counts) > 100
+
+
+def test_a_store_is_freed_in_steps() -> None:
+    """So is one that a drill throws away; then it is empty."""
+    state, store = fresh("a", "b")
+    state.a.update({f"k{n}": n for n in range(5000)})
+    state.b["k"] = 1
+    commit(store)
+    steps, sizes = 0, []
+    for _ in store.freeing():
+        steps += 1
+        sizes.append(store.size_bytes)
+    assert steps > 100
+    assert sizes[-1] == 0
+    assert (store.digest, store.size_bytes) == (EMPTY, 0)

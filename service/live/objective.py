@@ -1,0 +1,102 @@
+"""The recovery-time objective of a LIVE partition: what the policy judges it by, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from snapreplay.counted import counted
+from snapreplay.service.control.restore_plan import PlannedRestore, RestoreObjective
+from snapreplay.service.control.status import PartitionStatus, SnapshotState, SnapshotStatus, SnapshotUsed
+from snapreplay.service.core.repeats import Repeats
+from snapreplay.service.core.snapshot_policy import Objective
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.report import Reporter
+
+log = logging.getLogger("snapreplay.partition")
+
+TELL_SECONDS = 0.5
+WRITING_FACTOR = 4.0
+"""The time of writing by that of loading, where none was written yet: it shares the loop with the processing."""
+
+
+class ObjectiveWatch:
+    """Lives and dies with one LIVE incarnation."""
+
+    def __init__(self, context: Context, reporter: Reporter, *, by_replay: bool) -> None:
+        self._context = context
+        self._reporter = reporter
+        self._mode = "replay" if by_replay else context.settings.restore.mode
+        self._newest = (-1, 0)  # batch and bytes of the newest snapshot that is pointed to, as far as known
+        self._write_seconds: float | None = None
+        self._told_at = 0.0
+        self._said = Repeats()
+
+    def now(self, offsets_per_record: float, *, from_genesis: bool) -> Objective | None:
+        """Return what the policy judges; None: there is no objective. `from_genesis`: no snapshot is pointed to."""
+        seconds = self._context.settings.restore.objective_seconds
+        if not seconds:
+            return None
+        status, speed = self._reporter.status, self._context.rates.known.speed(self._mode)
+        self._learn(status)
+        batch, size_bytes = self._newest
+        if from_genesis:
+            size_bytes = 0
+        elif batch < 0:
+            size_bytes = status.state_bytes  # not compressed: an upper bound
+        writing = self._write_seconds
+        if writing is None:
+            writing = WRITING_FACTOR * status.state_bytes / speed.load_bytes_per_second
+        return Objective(seconds, speed, size_bytes, writing, offsets_per_record)
+
+    def tell(self, objective: Objective, records: int) -> None:
+        """Show what a restore would take now, with so many records behind the newest snapshot that is pointed to."""
+        now, before = asyncio.get_running_loop().time(), self._reporter.status.objective
+        predicted = objective.predicted(records)
+        is_met = predicted <= objective.seconds
+        if before is not None and before.is_met == is_met and now - self._told_at < TELL_SECONDS:
+            return
+        self._told_at = now
+        reason = "" if is_met else _missed(objective, records)
+        fresh = objective.predicted(0)
+        self._reporter.note(objective=RestoreObjective(objective.seconds, predicted, fresh, is_met, reason))
+        if is_met and before is not None and not before.is_met:
+            log.info("partition %d: restore.objective_seconds is met again", self._context.partition)
+        elif not is_met and (before is None or before.is_met):
+            self._warn(reason, now, cause=objective.is_reachable)
+
+    def close(self) -> None:
+        """Withdraw it: another owner may have its own."""
+        self._reporter.note(objective=None)
+
+    def _warn(self, reason: str, now: float, *, cause: bool) -> None:
+        said = self._said.met(cause, now)
+        if said is not None:
+            number, more = self._context.partition, said.more(now)
+            log.warning("partition %d: restore.objective_seconds is not met: %s%s", number, reason, more)
+
+    def _learn(self, status: PartitionStatus) -> None:
+        restore, plan, taken = status.restore, status.restore_plan, status.snapshot
+        found: list[SnapshotUsed | PlannedRestore | SnapshotStatus | None] = [
+            restore.snapshot if restore else None,
+            plan.first if plan else None,
+        ]
+        if taken is not None and taken.state == SnapshotState.POINTED:
+            found.append(taken)
+            if taken.finished_at is not None and taken.reason != "adopted":
+                self._write_seconds = (taken.finished_at - taken.started_at).total_seconds()
+        known = [(each.batch, each.size_bytes) for each in found if each is not None]
+        self._newest = max([self._newest, *known])
+
+
+def _missed(objective: Objective, records: int) -> str:
+    predicted, seconds = objective.predicted(records), objective.seconds
+    if objective.is_reachable:
+        return (
+            f"a restore would take {predicted:.2f} s, not {seconds:g} s: {counted(records, 'record')} came since the"
+            f" newest snapshot, and one takes {objective.write_seconds:.2f} s to write"
+        )
+    return (
+        f"a restore from a snapshot of now would take {objective.predicted(0):.2f} s, not {seconds:g} s:"
+        f" {objective.size_bytes:,} bytes are to be loaded. Snapshots keep it within {objective.limit_seconds:.2f} s"
+    )

@@ -1,0 +1,207 @@
+"""A drill: the recovery of a LIVE partition, without a fence, beside its processing and into a store that is thrown
+away. It shows that the log leads to the committed state, and how long that takes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import msgspec
+
+from snapreplay.counted import counted
+from snapreplay.errors import RetryableError, SnapreplayError, StopError
+from snapreplay.service.clock import wall_time
+from snapreplay.service.control.protocol import OnDone, OperationState
+from snapreplay.service.control.restore_plan import Drill, DrillState
+from snapreplay.service.control.status import PartitionStatus, Recovery, StatusBoard
+from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.snapshot_policy import spread
+from snapreplay.service.live.pipeline import Live
+from snapreplay.service.recovery.examine import Examiner
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.cooperative import run_cooperatively, throttled
+from snapreplay.service.runtime.free_memory import ROOT, available_bytes
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in
+from snapreplay.snapshots.format.records import Increment
+
+log = logging.getLogger("snapreplay.partition")
+
+MEMORY_FACTOR, MEMORY_PER_ENTRY = 1.6, 100
+"""Of encoded bytes, and bytes: what a state takes in memory (docs/state.md)."""
+
+_ENDED = {DrillState.SUCCEEDED: OperationState.SUCCEEDED}
+
+
+class GivenUp(RetryableError):
+    """A drill that proves nothing."""
+
+
+class RestoreDiffers(StopError):
+    """A restore does not come to the committed state, or not by the newest snapshot."""
+
+
+class Drills:
+    """The drills of a partition, one at a time. Lives and dies with one LIVE incarnation."""
+
+    def __init__(self, context: Context, live: Live, reporter: Reporter) -> None:
+        self._context, self._live, self._reporter = context, live, reporter
+        self._waiting: list[OnDone] = []
+        self._task: asyncio.Task[None] | None = None
+        self._why = "the partition left LIVE"  # it is given up, when it is cancelled
+        self._schedule = asyncio.get_running_loop().create_task(self._scheduled())
+
+    def ask(self, done: OnDone) -> None:
+        """Begin one, or wait for the one that is under way."""
+        self._waiting.append(done)
+        self._begin()
+
+    def paused(self) -> None:
+        """Give up the one that is under way: nothing more is to be done in this partition."""
+        self._why = "the partition was paused"
+        if self._task is not None:
+            self._task.cancel()
+
+    async def close(self) -> None:
+        """Give up the one that is under way."""
+        await cancel_and_wait(self._schedule)
+        if self._task is not None:
+            await cancel_and_wait(self._task)
+
+    async def _scheduled(self) -> None:
+        every_seconds = self._context.settings.restore.drill_every_seconds
+        while every_seconds:
+            share = spread(self._context.app.app_id, self._context.partition)
+            await asyncio.sleep(turn_in(every_seconds, share, every_seconds / 2))
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._task is None or self._task.done():
+            self._why = "the partition left LIVE"
+            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(self._answer_cancelled)
+
+    def _answer_cancelled(self, task: asyncio.Task[None]) -> None:
+        """Answer for a task that was cancelled before it began."""
+        if task.cancelled() and task is self._task:
+            self._answer(OperationState.FAILED, None, self._why)
+
+    def _answer(self, state: OperationState, snapshot_id: str | None, said: str) -> None:
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(state, snapshot_id, said)
+
+    async def _run(self) -> None:
+        began = Drill(DrillState.RUNNING, wall_time())
+        self._reporter.note(drill=began)
+        ended = msgspec.structs.replace(began, state=DrillState.GIVEN_UP, detail=self._why)
+        try:
+            ended = await self._drilled(began)
+        except RetryableError as error:
+            ended = msgspec.structs.replace(ended, detail=str(error))
+        except SnapreplayError as error:
+            ended = msgspec.structs.replace(ended, state=DrillState.FAILED, detail=error.message)
+        except asyncio.CancelledError:
+            ended = msgspec.structs.replace(ended, detail=self._why)
+            raise
+        except Exception as error:  # a defect here must not end the partition
+            log.exception("partition %d: unexpected error", self._context.partition)
+            ended = msgspec.structs.replace(ended, state=DrillState.FAILED, detail=repr(error))
+        finally:
+            self._end(msgspec.structs.replace(ended, finished_at=wall_time()))
+
+    def _end(self, drill: Drill) -> None:
+        number = self._context.partition
+        self._reporter.note(drill=drill)
+        state = DrillState(drill.state)
+        self._context.metrics.drill_ended(state, drill.seconds if state is DrillState.SUCCEEDED else None)
+        said = _said(drill)
+        if state is DrillState.FAILED:
+            log.error(
+                "partition %d: the drill failed: %s; a snapshot is taken now, and processing goes on", number, said
+            )
+            self._live.snapshots.mend()
+        else:
+            log.info("partition %d: drill %s: %s", number, state.replace("_", " "), said)
+        self._answer(_ENDED.get(state, OperationState.FAILED), drill.snapshot_id, said)
+
+    async def _drilled(self, began: Drill) -> Drill:
+        if self._live.pausing.is_paused:
+            raise GivenUp("the partition is paused")
+        context = replace(self._context, restores=asyncio.Semaphore(1))
+        async with context.drills:
+            _check_memory(self._reporter.status)
+            store = context.app.new_store()
+            reporter = Reporter(StatusBoard(), context.partition)
+            examiner = Examiner(context, store, reporter=reporter)
+            reporter.restore_started()
+            first = self._live.last
+            try:
+                with throttled(context.settings.restore.drill_share) as throttle:
+                    refusal = await examiner.examine()
+                    rested_seconds = throttle.rested_seconds
+                    await run_cooperatively(store.freeing())
+            finally:
+                await examiner.close()
+                if store.keeps_changes:
+                    store.clear()  # at once, where it was given up
+            restore = reporter.status.restore or Recovery()
+            self._check(refusal, restore, first, examiner.last)
+            return self._measured(began, restore, examiner.found, rested_seconds)
+
+    def _check(
+        self, refusal: SnapreplayError | None, restore: Recovery, first: Increment, found: FoundIncrement | None
+    ) -> None:
+        """Raise what is wrong with the log, or GivenUp: it has gone on too far to say."""
+        reason = refusal or restore.fallback_reason
+        if reason and self._is_overtaken(found):
+            raise GivenUp(f"the log was trimmed behind a new snapshot meanwhile: {reason}")
+        if refusal is not None:
+            raise refusal
+        if restore.fallback_reason is not None:
+            where = f"snapshot {restore.fallback_from}: " if restore.fallback_from else ""
+            raise RestoreDiffers(f"a recovery would fall back: {where}{restore.fallback_reason}")
+        if found is None or found.increment.batch < first.batch:
+            raise RestoreDiffers(f"the log ends before batch {first.batch}, which was committed")
+
+    def _is_overtaken(self, found: FoundIncrement | None) -> bool:
+        """Say whether the newest snapshot that it began with is kept no more."""
+        began_with = found.increment.pointers[:1] if found is not None else []
+        kept = self._live.last.pointers
+        return bool(kept) and (not began_with or began_with[0] not in kept)
+
+    def _measured(self, began: Drill, restore: Recovery, found: FoundIncrement, rested_seconds: float) -> Drill:
+        spent, rates = restore.seconds_per_phase, self._context.rates
+        worked = spent.get(Phase.LOADING, 0.0) + spent.get(Phase.ADVANCING, 0.0) - rested_seconds
+        return msgspec.structs.replace(
+            began,
+            state=DrillState.SUCCEEDED,
+            batch=found.increment.batch,
+            snapshot_id=restore.snapshot.snapshot_id if restore.snapshot else None,
+            mode=restore.mode,
+            entries=restore.entries,
+            digest=restore.proof.computed if restore.proof else None,
+            seconds=rates.known.before_loading_seconds + max(0.0, worked),
+            predicted_seconds=rates.predicted_seconds(restore),
+            rested_seconds=rested_seconds,
+        )
+
+
+def _check_memory(status: PartitionStatus) -> None:
+    """Raise GivenUp if a second copy of the state would not find a place."""
+    needed = int(MEMORY_FACTOR * status.state_bytes + MEMORY_PER_ENTRY * status.state_entries)
+    available = available_bytes(ROOT)
+    if available is not None and needed > available:
+        raise GivenUp(f"a second copy of the state takes about {needed:,} bytes, and {available:,} are free")
+
+
+def _said(drill: Drill) -> str:
+    if drill.state != DrillState.SUCCEEDED:
+        return drill.detail
+    proof = "its digest is the recorded one" if drill.digest else "the batch has no digest"
+    return (
+        f"batch {drill.batch}, {counted(drill.entries, 'entry')}: {proof}; a restore takes {drill.seconds:.2f} s,"
+        f" {drill.predicted_seconds:.2f} s were predicted"
+    )

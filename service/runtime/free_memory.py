@@ -1,0 +1,41 @@
+"""The memory that may still be allocated here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path("/")
+_CGROUP = (  # (limit, used) of version 2, then of version 1
+    ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
+    ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+
+
+def available_bytes(root: Path) -> int | None:
+    """Return the memory that may still be allocated: the kernel's estimate or the rest of the container's limit,
+    whichever is less; None if neither can be read. `root`: where /proc and /sys are."""
+    found = [_from_kernel(root / "proc/meminfo")]
+    found += [_left(root / limit, root / used) for limit, used in _CGROUP]
+    return min((each for each in found if each is not None), default=None)
+
+
+def _from_kernel(path: Path) -> int | None:
+    for line in _text(path).splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) * 1024
+    return None
+
+
+def _left(limit: Path, used: Path) -> int | None:
+    try:
+        return max(0, int(_text(limit)) - int(_text(used)))
+    except ValueError:  # "max", or no such file
+        return None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
