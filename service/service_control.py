@@ -39,7 +39,7 @@ from snapreplay.service.control.protocol import (
     TriggerSnapshot,
 )
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
-from snapreplay.service.control.status import PartitionStatus, SnapshotState, SnapshotStatus, SnapshotUsed, StatusBoard
+from snapreplay.service.control.status import PartitionStatus, SnapshotStatus, StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.group_changes import GroupHistory
 from snapreplay.service.core.peers import Peer
@@ -375,7 +375,7 @@ class ServiceControl:
         used = status.restore.snapshot if status.restore and status.phase is Phase.LIVE else None
         with self._lock:
             if used is not None and used.snapshot_id not in self._snapshots:
-                self._snapshots[used.snapshot_id] = _restored(status.partition, used)
+                self._snapshots[used.snapshot_id] = SnapshotStatus.restored(status.partition, used)
             if status.snapshot is not None:
                 self._snapshots[status.snapshot.snapshot_id] = status.snapshot
             while len(self._snapshots) > SNAPSHOTS_KEPT:
@@ -385,20 +385,3 @@ class ServiceControl:
     def _wake(self) -> None:
         for loop, event in tuple(self._waiting):
             loop.call_soon_threadsafe(event.set)
-
-
-def _restored(partition: int, used: SnapshotUsed) -> SnapshotStatus:
-    """Return the snapshot that a LIVE partition was restored from. Only its writer knew why it was written."""
-    return SnapshotStatus(
-        partition,
-        used.snapshot_id,
-        SnapshotState.POINTED,
-        "restored",
-        used.batch,
-        started_at=used.created_at,
-        finished_at=used.created_at,
-        entries=used.entries,
-        chunks=used.chunks,
-        size_bytes=used.size_bytes,
-        manifest_offset=used.manifest_offset,
-    )

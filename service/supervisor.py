@@ -254,10 +254,9 @@ class Supervisor:
         self._runners[number] = runner
         if self._refused is not None:
             runner.refuse(self._refused)
-        earlier = self._ending.get(number)
-        task = self._tasks[number] = asyncio.get_running_loop().create_task(
-            _after(earlier, self.standbys.taken(number), runner), name=f"partition-{number}"
-        )
+        started = _after(self._ending.get(number), self.standbys.taken(number), runner)
+        task = asyncio.get_running_loop().create_task(started, name=f"partition-{number}")
+        self._tasks[number] = task
         task.add_done_callback(partial(tell_defect, runner))
 
     def _taken_back(self, number: int) -> bool:

@@ -146,6 +146,19 @@ class SnapshotStatus(msgspec.Struct, frozen=True):
     digest: str | None = None
     error: str | None = None
 
+    @classmethod
+    def restored(cls, partition: int, used: SnapshotUsed) -> SnapshotStatus:
+        """Return the snapshot that a LIVE partition was restored from. Only its writer knew why it was written."""
+        return cls(
+            *(partition, used.snapshot_id, SnapshotState.POINTED, "restored", used.batch),
+            started_at=used.created_at,
+            finished_at=used.created_at,
+            entries=used.entries,
+            chunks=used.chunks,
+            size_bytes=used.size_bytes,
+            manifest_offset=used.manifest_offset,
+        )
+
 
 class StoreStatus(msgspec.Struct, frozen=True):
     """A store of the state: `default` if it has no named stores, `_timers` and `_periods` for pending timers."""
