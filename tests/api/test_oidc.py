@@ -123,9 +123,9 @@ def test_the_highest_role_that_is_named_counts(provider, verifier, roles, role):
         {"exp": 1},
         {"exp": None},
         {"sub": None},
-        {"nbf": time.time() + 3600},
+        {"nbf": 2**33},
     ],
-    ids=lambda change: "-".join(f"{name}={value}" for name, value in change.items())[:20],
+    ids=str,
 )
 def test_what_was_made_for_something_else_is_refused(provider, verifier, change):
     """Another service, another provider, another time, nobody."""
