@@ -1,6 +1,7 @@
-"""The cost of many partitions in one process, all empty: `python -m benchmarks.many_partitions`.
+"""The cost of many partitions in one process: `python -m benchmarks.many_partitions [--keys 10000]`.
 
-A service owns every partition of an app that has begun and has no records. Measured from the start of its process: the
+A service owns every partition of an app that has begun, and has no records or, with `--keys`, so many entries in each
+partition, which are in a snapshot and restored at each start. Measured from the start of its process: the
 first answer of HTTP, and all partitions LIVE. Then CPU, connections, files and memory while nothing happens, and the
 stop. CPU, files and memory are the service's own; HTTP has a process of its own.
 """
@@ -8,10 +9,12 @@ stop. CPU, files and memory are the service's own; HTTP has a process of its own
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,21 +37,23 @@ class Result(NamedTuple):
     connections: int
     files: int
     rss_mb: float
+    most_mb: float
     stop_seconds: float
 
 
-COLUMNS = ("HTTP s", "LIVE s", "CPU s", "idle %", "connections", "files", "RSS MB", "stop s")
+COLUMNS = ("HTTP s", "LIVE s", "CPU s", "idle %", "connections", "files", "RSS MB", "most MB", "stop s")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--partitions", type=int, nargs="+", default=[8, 200])
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--keys", type=int, default=0, help="entries in each partition")
     arguments = parser.parse_args()
     print(harness.machine())
     print(f"{'partitions':>10s} {''.join(f'{name:>24s}' for name in COLUMNS)}")
     for partitions in arguments.partitions:
-        _show(partitions, _lives(partitions, arguments.runs))
+        _show(partitions, _lives(partitions, arguments.runs, arguments.keys))
 
 
 def _show(partitions: int, results: list[Result]) -> None:
@@ -56,13 +61,28 @@ def _show(partitions: int, results: list[Result]) -> None:
     print(f"{partitions:10d} {''.join(f'{cell:>24s}' for cell in cells)}", flush=True)
 
 
-def _lives(partitions: int, runs: int) -> list[Result]:
+def _lives(partitions: int, runs: int, keys: int) -> list[Result]:
     with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
         servers = broker.bootstrap_servers
         harness.create_topics(servers, "bench-in", "bench-out", partitions=partitions)
         harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)
         harness.snapreplay("init", APP, "--bootstrap-servers", servers)
+        if keys:
+            _filled(servers, Path(scratch, "first.log"), partitions, keys * partitions)
         return [_life(servers, Path(scratch, f"{number}.log")) for number in range(runs)]
+
+
+def _filled(servers: str, log: Path, partitions: int, records: int) -> None:
+    """Give every partition its entries, and stop: that writes snapshots."""
+    harness.load(servers, "bench-in", records, records, partitions=partitions)
+    ends = [harness.CommittedEnd(servers, "bench-out", number) for number in range(partitions)]
+    with harness.child(log, *harness.service_arguments(APP, servers, harness.free_port())) as process:
+        for number, end in enumerate(ends):
+            expected = len(range(number, records, partitions))
+            harness.wait_until(partial(_has, end, expected), f"partition {number}", 0.1)
+            end.close()
+        process.send_signal(signal.SIGTERM)
+        process.wait(harness.DEADLINE_SECONDS)
 
 
 def _life(servers: str, log: Path) -> Result:
@@ -79,11 +99,18 @@ def _life(servers: str, log: Path) -> Result:
         with process.oneshot():
             connections = _connections(process, int(servers.rpartition(":")[2]))
             files, rss_mb = process.num_fds(), process.memory_info().rss / 2**20
+        most = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+        most_mb = int(most[1]) / 1024 if most else 0.0
         stopping = time.perf_counter()
         process.send_signal(signal.SIGTERM)
         process.wait(harness.DEADLINE_SECONDS)
         stop_seconds = time.perf_counter() - stopping
-    return Result(http_at - began, live_at - began, start_cpu, 100 * idle, connections, files, rss_mb, stop_seconds)
+    times = http_at - began, live_at - began, start_cpu, 100 * idle
+    return Result(*times, connections, files, rss_mb, most_mb, stop_seconds)
+
+
+def _has(end: harness.CommittedEnd, records: int) -> bool:
+    return end() >= records
 
 
 def _answers(port: int, path: str) -> Callable[[], bool]:
