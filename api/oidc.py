@@ -23,7 +23,7 @@ LEEWAY_SECONDS = 30
 AGAIN_SECONDS = 60.0
 """Between two questions to the provider, whoever sends what."""
 KEPT_SECONDS = 600.0
-"""A key that the provider withdraws is good for so long."""
+"""The keys are fetched again after so long; one that the provider has withdrawn is good until then."""
 ANSWER_SECONDS, ANSWER_BYTES_MAX = 5.0, 1_000_000
 ROLES = {f"snapreplay-{role.name.lower()}": role for role in Role}
 
@@ -35,19 +35,16 @@ class Verifier:
     def __init__(self, provider: OidcProvider) -> None:
         self._provider = provider
         self._keys: Mapping[str, Any] = {}
-        self._asked_at = -AGAIN_SECONDS
-        self._fetched_at = 0.0
-        self._fetching = threading.Lock()
-        self._ask()
+        self._is_unknown = threading.Event()  # a token names a key that is not there
+        threading.Thread(target=self._keep, name="snapreplay-oidc", daemon=True).start()
 
     def asker(self, token: str) -> Asker | None:
         """Say who has this token; None: it is not good here, or names no role. Does not block."""
         try:
             header = jwt.get_unverified_header(token)
             key = self._keys.get(str(header.get("kid", "")))
-            if key is None or time.monotonic() - self._fetched_at > KEPT_SECONDS:
-                self._ask()
             if key is None:
+                self._is_unknown.set()
                 return None
             claims = jwt.decode(
                 token,
@@ -64,13 +61,15 @@ class Verifier:
         role = _role(claims, self._provider.role_claim)
         return Asker(ascii(str(claims["sub"])[:64]), role) if role is not None else None
 
-    def _ask(self) -> None:
-        now = time.monotonic()
-        if now - self._asked_at >= AGAIN_SECONDS and self._fetching.acquire(blocking=False):
-            self._asked_at = now
-            threading.Thread(target=self._fetch, name="snapreplay-oidc", daemon=True).start()
+    def _keep(self) -> None:
+        while True:
+            self._is_unknown.clear()
+            is_there = self._fetch()
+            time.sleep(AGAIN_SECONDS)
+            if is_there:
+                self._is_unknown.wait(KEPT_SECONDS)
 
-    def _fetch(self) -> None:
+    def _fetch(self) -> bool:
         issuer = self._provider.issuer
         try:
             found = _object_at(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
@@ -78,11 +77,10 @@ class Verifier:
                 raise ValueError(f"it says that it is {found['issuer']!r}")
             keys = jwt.PyJWKSet.from_dict(_object_at(str(found["jwks_uri"]))).keys
             self._keys = {str(each.key_id or ""): each for each in keys}
-            self._fetched_at = time.monotonic()
         except (OSError, ValueError, KeyError, TypeError, jwt.PyJWTError) as error:
             log.warning("the keys of http.oidc_issuer=%s were not fetched: %s: %s", issuer, type(error).__name__, error)
-        finally:
-            self._fetching.release()
+            return False
+        return True
 
 
 def _object_at(url: str) -> dict[str, Any]:

@@ -326,8 +326,8 @@ class Service(Generic[S]):
 
         def take(partitions: set[int], share: Share) -> None:
             if membership.aside is None:  # else this news is from before
-                self._control.member_of(partitions, share)
                 supervisor.assigned(partitions, share)
+                self._control.member_of(partitions, share)
 
         async def assigned(partitions: set[int]) -> None:
             loop.call_soon_threadsafe(take, set(partitions), membership.share)

@@ -62,7 +62,7 @@ def _who(held_by: Json | None, now: datetime) -> str:
     if held_by["transactional_id"] is None:
         since = held_by["last_record_at"]
         last = f"; its last record is {_seconds(since, now)} s old" if since else ""
-        return f"{who}, which no coordinator knows{last}"
+        return f"{who}, which no coordinator names (it hangs, or Describe on its transactional id is missing){last}"
     of = f"{who}, transactional id {held_by['transactional_id']!r}"
     if held_by["started_at"] is None:
         return of

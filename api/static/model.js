@@ -254,7 +254,7 @@ function blocked({ partitions }) {
 // The program with the open transaction, as far as the brokers know it.
 function heldBy(transaction) {
   if (!transaction) return "";
-  const id = transaction.transactional_id ? ` of transactional id ${transaction.transactional_id}` : ", which no coordinator knows";
+  const id = transaction.transactional_id ? ` of transactional id ${transaction.transactional_id}` : ", which no coordinator names: it hangs, or Describe on its transactional id is missing";
   return `: that of producer id ${transaction.producer_id}${id}`;
 }
 

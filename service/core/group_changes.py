@@ -96,7 +96,7 @@ class GroupHistory:
         self._seen = (change, *self._seen)[:KEPT]
         if len(self._ends) > ENDS_MAX:  # of processes that no kept change has
             kept = {*now, *(each.process_id for one in self._seen for each in one.gone)}
-            self._ends = {name: how for name, how in self._ends.items() if name in kept}
+            self._ends = {name: how for name, how in tuple(self._ends.items()) if name in kept}
 
     def _sorted(self, change: GroupChange) -> GroupChange:
         how: dict[str, list[GroupMember]] = {"left": [], "expelled": [], "gone": []}

@@ -72,7 +72,7 @@ async def carry_out(deletion: Deletion, cluster: Deleting) -> None:
     """Delete the groups, then the topics. Repeating it deletes what is left.
 
     Raises:
-        StillRuns: a process has joined the group meanwhile; nothing was deleted.
+        StillRuns: a process has joined a group meanwhile; no topic was deleted.
         NotAuthorized, StopError, Unreachable: some may be deleted.
     """
     app_id = deletion.app_id

@@ -25,7 +25,7 @@ from snapreplay.service.decisions.before_init import StartFrom, start_offsets, t
 from snapreplay.service.decisions.deletion import refuse_running
 from snapreplay.service.decisions.places import same_log
 from snapreplay.service.decisions.savepoints import usable
-from snapreplay.service.decisions.state_import import takeover_of
+from snapreplay.service.decisions.state_import import CannotTakeOver, takeover_of
 from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.state import Begun, by_whom, publish
@@ -39,6 +39,8 @@ from snapreplay.state.contract import Store
 INSTANCE_ID = "snapreplay-reset"
 """The instance id in the claim. It tells a fenced owner that no process of the service fenced it."""
 RESET = "state-reset"
+TARGET = "target"
+"""The key of a decision with what the app was set back to: a state that is no map has no digest to tell it by."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +94,9 @@ class Reset:
     @property
     def is_done(self) -> bool:
         """Whether the last increment is this very reset: it was interrupted, and is repeated."""
-        last = self.last.increment
-        finding = (last.decision or {}).get("finding", "")
-        return finding.startswith(RESET) and (last.positions, last.digest) == (
-            self.before.positions,
-            self.before.digest,
-        )
+        last, decision = self.last.increment, self.last.increment.decision or {}
+        is_this = decision.get("finding", "").startswith(RESET) and decision.get(TARGET) == str(self.target)
+        return is_this and (last.positions, last.digest) == (self.before.positions, self.before.digest)
 
 
 async def propose(app: App[Any], settings: Settings, cluster: Cluster, target: Target, reason: str = "") -> list[Reset]:
@@ -152,7 +151,14 @@ async def _reset(context: Context, target: Target, reason: str) -> tuple[Reset, 
 
 async def _ground(context: Context, target: Target, last: FoundIncrement) -> tuple[Store, Increment]:
     if target.savepoint:
-        taken = await takeover_of(context, names.savepoint_id(context.app.app_id, target.savepoint), "positions")
+        try:
+            taken = await takeover_of(context, names.savepoint_id(context.app.app_id, target.savepoint), "positions")
+        except CannotTakeOver as error:
+            error.hint = (
+                f"nothing was changed; another app id can begin with that state: `snapreplay init MODULE:APP --state-of"
+                f" {context.app.app_id} --savepoint {target.savepoint} --from earliest` (or latest, or a time)"
+            )
+            raise
         return taken.store, taken.before
     store = context.app.new_store()
     places = await start_offsets(context, last.increment.positions, target.place)
@@ -172,4 +178,5 @@ def _decision(context: Context, target: Target, last: FoundIncrement, before: In
         "decided": "; ".join([f"goes on with {target}{entries}", *filter(None, moves)]),
         "reason": reason.strip() or NO_REASON,
         "by": by_whom(),
+        TARGET: str(target),
     }

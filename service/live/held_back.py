@@ -7,6 +7,8 @@ import logging
 from collections.abc import Mapping
 from datetime import datetime
 
+import msgspec
+
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.clock import time_of
 from snapreplay.service.control.input_status import BlockedTopic, OpenTransactionStatus
@@ -26,22 +28,29 @@ class HeldBack:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._held_at: dict[TopicPartition, int] = {}
-        self._held_by: dict[TopicPartition, OpenTransactionStatus | None] = {}
+        self._blocked: dict[TopicPartition, BlockedTopic] = {}
 
-    async def look(self, found: LogBounds) -> tuple[BlockedTopic, ...]:
-        """Return the logs that one transaction has held back since the last look, and which."""
+    def look(self, found: LogBounds) -> tuple[BlockedTopic, ...]:
+        """Return the logs that one transaction has held back since the last look, and which, as far as was asked."""
         before, self._held_at = self._held_at, {}
-        asked, self._held_by = self._held_by, {}
-        blocked = []
+        known, self._blocked = self._blocked, {}
         for each, bounds in found.items():
             stable, end_offset = (those.end_offset for those in bounds)
             if end_offset <= stable:
                 continue
             self._held_at[each] = stable
             if before.get(each) == stable:  # the same transaction: the first that is open is where the stable part ends
-                held_by = self._held_by[each] = asked.get(each) or await self._ask(each)
-                blocked.append(BlockedTopic(each.topic, stable, end_offset - stable, held_by))
-        return tuple(blocked)
+                held_by = known[each].held_by if each in known else None
+                self._blocked[each] = BlockedTopic(each.topic, stable, end_offset - stable, held_by)
+        return tuple(self._blocked.values())
+
+    async def named(self) -> tuple[BlockedTopic, ...]:
+        """Return the same as the last look, after asking which transactions these are. While a broker is away that
+        takes long."""
+        for each, blocked in tuple(self._blocked.items()):
+            if blocked.held_by is None:
+                self._blocked[each] = msgspec.structs.replace(blocked, held_by=await self._ask(each))
+        return tuple(self._blocked.values())
 
     async def _ask(self, partition: TopicPartition) -> OpenTransactionStatus | None:
         try:

@@ -143,9 +143,12 @@ class RecoverabilityMonitor:
         if self._absent:
             return
         self._reporter.note(restore_plan=plan)
-        self._tell(outlook(seen), await self._held_back.look({log: found[log] for log in logs[:-1]}))
+        self._tell(outlook(seen), self._held_back.look({log: found[log] for log in logs[:-1]}))
         self.looked = True
         self._saw_snapshots(found[self._context.snapshots][1])
+        named = await self._held_back.named()  # last: it may take long
+        if not self._absent:
+            self._reporter.note(blocked_by_open_transaction=named)
 
     def _inputs(self) -> list[TopicPartition]:
         return [TopicPartition(name, self._context.partition) for name in self._committer.chain.last.positions]

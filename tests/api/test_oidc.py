@@ -160,18 +160,32 @@ def test_a_forged_token_is_refused(provider, verifier):
     assert verifier.asker(good) is not None
 
 
-def test_a_new_key_is_fetched_but_not_for_everybody_who_names_one(provider, verifier, monkeypatch):
-    """At most once a minute: whoever sends tokens decides what they name. A key that is withdrawn is forgotten."""
+def test_the_provider_is_not_asked_for_each_key_that_somebody_names(provider, verifier):
+    """At most once a minute: whoever sends tokens decides what they name."""
     before = len(provider.asked)
     provider.keys = {"two": ec.generate_private_key(ec.SECP256R1())}
     token = provider.token("two", "ES256")
     for _ in range(50):
         assert verifier.asker(token) is None
     assert len(provider.asked) == before
-    monkeypatch.setattr(oidc, "AGAIN_SECONDS", 0.0)
+
+
+def test_a_new_key_is_fetched_and_one_that_is_withdrawn_is_forgotten(provider, monkeypatch):
+    """Without a request that names a new one, too."""
+    monkeypatch.setattr(oidc, "AGAIN_SECONDS", 0.01)
+    verifier = Verifier(provider.settings)
+    eventually(lambda: verifier.asker(provider.token()) is not None)
+    provider.keys = {"two": ec.generate_private_key(ec.SECP256R1())}
+    token = provider.token("two", "ES256")
     eventually(lambda: verifier.asker(token) is not None)
-    provider.keys["one"] = KEY
-    assert verifier.asker(provider.token()) is None
+    monkeypatch.setattr(oidc, "KEPT_SECONDS", 0.01)
+    provider.keys = {"one": KEY}
+    verifier.asker(provider.token())
+    eventually(lambda: verifier.asker(provider.token()) is not None)
+    assert verifier.asker(token) is None
+    old = provider.token()
+    provider.keys = {"three": STRANGER}
+    eventually(lambda: verifier.asker(old) is None)
 
 
 @pytest.mark.parametrize("why", ["away", "another"])

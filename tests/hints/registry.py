@@ -43,6 +43,7 @@ ELSEWHERE = {
     "service/decisions/deletion.py::_unknown": "test_its_topics_and_groups_go_and_what_others_may_need_stays",
     "service/decisions/reset.py::Target.check": "test_what_is_no_place_is_refused",
     "service/decisions/reset.py::Target.place": "test_what_is_no_place_is_refused",
+    "service/decisions/reset.py::_ground": "test_a_savepoint_of_another_input_starts_another_app",
     "service/decisions/savepoints.py::create": "test_a_name_is_taken_until_it_is_dropped",
     "service/decisions/savepoints.py::_refuse_name": "test_a_name_that_is_no_topic_name_is_refused",
     "service/decisions/savepoints.py::_refuse_without_state": "test_an_app_without_a_state_has_none_to_keep",

@@ -37,6 +37,12 @@ def held_back(*answers: Any) -> tuple[HeldBack, Cluster]:
     return HeldBack(context), cluster
 
 
+async def looked(watch, found):
+    """Return what a look finds, and which transactions these are."""
+    watch.look(found)
+    return await watch.named()
+
+
 def bounds(stable: int, end: int) -> dict[TopicPartition, tuple[Bounds, Bounds]]:
     return {LOG: (Bounds(0, stable), Bounds(0, end))}
 
@@ -45,14 +51,14 @@ async def test_a_transaction_is_named_at_the_second_look_and_asked_for_once() ->
     """Most end before. As long as the stable offset stands it is the same one; another one is asked for again."""
     first = OpenTransaction(9, 1, 5, "writer", 1_000, 60_000, 2_000)
     watch, cluster = held_back(first, None)
-    assert await watch.look(bounds(5, 9)) == ()
+    assert await looked(watch, bounds(5, 9)) == ()
     shown = OpenTransactionStatus(9, 1, 5, "writer", time_of(1_000), 60.0, time_of(2_000))
-    assert await watch.look(bounds(5, 9)) == (BlockedTopic("payments", 5, 4, shown),)
-    assert await watch.look(bounds(5, 11)) == (BlockedTopic("payments", 5, 6, shown),)
+    assert await looked(watch, bounds(5, 9)) == (BlockedTopic("payments", 5, 4, shown),)
+    assert await looked(watch, bounds(5, 11)) == (BlockedTopic("payments", 5, 6, shown),)
     assert cluster.asked == 1
-    assert await watch.look(bounds(11, 12)) == ()
-    assert await watch.look(bounds(11, 12)) == (BlockedTopic("payments", 11, 1),)
-    assert await watch.look(bounds(12, 12)) == ()
+    assert await looked(watch, bounds(11, 12)) == ()
+    assert await looked(watch, bounds(11, 12)) == (BlockedTopic("payments", 11, 1),)
+    assert await looked(watch, bounds(12, 12)) == ()
     assert cluster.asked == 2
 
 
@@ -61,8 +67,8 @@ async def test_who_cannot_be_asked_is_asked_again(caplog) -> None:
     caplog.set_level(logging.INFO)
     hanging = OpenTransaction(9, 1, 5, last_record_at_ms=-1)
     watch, _ = held_back(Unreachable("no broker"), hanging)
-    await watch.look(bounds(5, 9))
-    assert await watch.look(bounds(5, 9)) == (BlockedTopic("payments", 5, 4),)
+    await looked(watch, bounds(5, 9))
+    assert await looked(watch, bounds(5, 9)) == (BlockedTopic("payments", 5, 4),)
     assert "cannot ask which transaction holds back payments-3: no broker" in caplog.text
-    (blocked,) = await watch.look(bounds(5, 9))
+    (blocked,) = await looked(watch, bounds(5, 9))
     assert blocked.held_by == OpenTransactionStatus(9, 1, 5)
