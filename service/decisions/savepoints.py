@@ -183,7 +183,7 @@ async def _restored(source: Context, store: Store) -> FoundIncrement:
     """Restore the state as a recovery of the app would, by changes or by replay."""
     examiner = Examiner(source, store)
     try:
-        error = await examiner.examine()
+        error = await examiner.examine_beside_owner()
         if error is not None:
             raise await examiner.hinted(error)
         examiner.refuse_older()

@@ -24,13 +24,15 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively, throttled
 from snapreplay.service.runtime.free_memory import ROOT, available_bytes
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in
-from snapreplay.snapshots.format.records import Increment
+from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in, watched
+from snapreplay.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
 
 MEMORY_FACTOR, MEMORY_PER_ENTRY = 1.6, 100
 """Of encoded bytes, and bytes: what a state takes in memory (docs/state.md)."""
+
+_freeing: set[asyncio.Task[None]] = set()  # a store outlives the drills of an incarnation until it is empty
 
 _ENDED = {DrillState.SUCCEEDED: OperationState.SUCCEEDED}
 
@@ -136,24 +138,19 @@ class Drills:
             store = context.app.new_store()
             reporter = Reporter(StatusBoard(), context.partition)
             examiner = Examiner(context, store, reporter=reporter)
-            reporter.restore_started()
-            first = self._live.last
+            share = context.settings.restore.drill_share
             try:
-                with throttled(context.settings.restore.drill_share) as throttle:
-                    refusal = await examiner.examine()
-                    rested_seconds = throttle.rested_seconds
-                    await run_cooperatively(store.freeing())
+                with throttled(share) as throttle:
+                    refusal = await examiner.examine_beside_owner(self._live.last.batch)
             finally:
+                freeing = _freed_later(store, share)  # whoever cancels does not wait for it
                 await examiner.close()
-                if store.keeps_changes:
-                    store.clear()  # at once, where it was given up
+            await asyncio.shield(freeing)
             restore = reporter.status.restore or Recovery()
-            self._check(refusal, restore, first, examiner.last)
-            return self._measured(began, restore, examiner.found, rested_seconds)
+            self._check(refusal, restore, examiner.last)
+            return self._measured(began, restore, examiner.found, throttle.rested_seconds)
 
-    def _check(
-        self, refusal: SnapreplayError | None, restore: Recovery, first: Increment, found: FoundIncrement | None
-    ) -> None:
+    def _check(self, refusal: SnapreplayError | None, restore: Recovery, found: FoundIncrement | None) -> None:
         """Raise what is wrong with the log, or GivenUp: it has gone on too far to say."""
         reason = refusal or restore.fallback_reason
         if reason and self._is_overtaken(found):
@@ -163,8 +160,6 @@ class Drills:
         if restore.fallback_reason is not None:
             where = f"snapshot {restore.fallback_from}: " if restore.fallback_from else ""
             raise RestoreDiffers(f"a recovery would fall back: {where}{restore.fallback_reason}")
-        if found is None or found.increment.batch < first.batch:
-            raise RestoreDiffers(f"the log ends before batch {first.batch}, which was committed")
 
     def _is_overtaken(self, found: FoundIncrement | None) -> bool:
         """Say whether the newest snapshot that it began with is kept no more."""
@@ -187,6 +182,19 @@ class Drills:
             predicted_seconds=rates.predicted_seconds(restore),
             rested_seconds=rested_seconds,
         )
+
+
+def _freed_later(store: Store, share: float) -> asyncio.Task[None]:
+    freeing = asyncio.get_running_loop().create_task(_freed(store, share))
+    _freeing.add(freeing)
+    freeing.add_done_callback(_freeing.discard)
+    return watched(freeing, "freeing the state of a drill")
+
+
+async def _freed(store: Store, share: float) -> None:
+    if store.keeps_changes:
+        with throttled(share):
+            await run_cooperatively(store.freeing())
 
 
 def _check_memory(status: PartitionStatus) -> None:

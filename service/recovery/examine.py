@@ -12,8 +12,10 @@ from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.phase import Phase, RestoreMode
 from snapreplay.service.core.recovery import Recovery
+from snapreplay.service.core.refusals import LogCut
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.warm_copy import WarmCopy
+from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.ports import Bounds
 from snapreplay.service.recovery import inputs
 from snapreplay.service.recovery.acceptable_failures import with_way_out
@@ -23,6 +25,7 @@ from snapreplay.service.recovery.follower import At
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.reading import AGREED_TIMES, Patience
 from snapreplay.snapshots.format.records import NO_OFFSET
 from snapreplay.snapshots.format.seal import is_sealed
 from snapreplay.snapshots.log.batches import Base
@@ -32,6 +35,7 @@ from snapreplay.state.contract import Store
 T = TypeVar("T")
 
 NEWS_SECONDS = 3.0
+EXAMINATIONS_MAX = 5  # beside an owner that goes on
 
 OnNews = Callable[[str], None]
 """Called with a sentence without its full stop."""
@@ -49,6 +53,18 @@ class OlderState(UsageError):
 
 class LogEndsBefore(RetryableError):
     """The log ends before an increment that was read from it: a stale leader has answered, or it has lost its end."""
+
+
+class EndsTooEarly(StopError):
+    """The log ends before a batch whose commit was answered."""
+
+
+class LogWentOn(RetryableError):
+    """The owner committed further batches during each examination, and each seemed to show a lost end."""
+
+
+_OR_OVERTAKEN = (IncrementsBehind, LogCut, EndsTooEarly)
+"""A lost end of the log, or an owner that has committed since the end was asked for."""
 
 
 class _Teller(Reporter):
@@ -107,6 +123,7 @@ class Examiner:
         self._recovery = Recovery(context.expected, preferred_mode(context, store), copy=copy)
         self._advanced = False
         self._looked_to = NO_OFFSET
+        self._least_batch = 0
 
     @property
     def last(self) -> FoundIncrement | None:
@@ -148,6 +165,32 @@ class Examiner:
                 raise AssertionError("nobody has claimed after a claim that was not written")
             case _:
                 assert_never(end)
+
+    async def examine_beside_owner(self, least_batch: int = 0) -> SnapreplayError | None:
+        """Examine as `examine` does, again where the owner has gone on meanwhile, and what it wrote looked like a lost
+        end. The log must have `least_batch`, whose commit was answered: readers may see it a moment later.
+
+        Raises:
+            LogWentOn: the owner went on each time.
+        """
+        self._least_batch = least_batch
+        refusal: SnapreplayError | None = None
+        for _ in range(EXAMINATIONS_MAX):
+            self._teller.restore_started()
+            refusal = await self.examine()
+            if not isinstance(refusal, _OR_OVERTAKEN) or not await self._goes_on():
+                return refusal
+        raise LogWentOn(f"{self._log} went on during each of {EXAMINATIONS_MAX} examinations: {refusal}")
+
+    async def _goes_on(self) -> bool:
+        """Say whether the log ends later than the last examination saw, now or within a moment."""
+        patience = Patience()
+        for _ in range(AGREED_TIMES):
+            await self.forget_reader()
+            if (await self._bounds()).end_offset > self._looked_to:
+                return True
+            await patience.pause()
+        return (await self._bounds()).end_offset > self._looked_to
 
     async def examine_log_alone(self) -> SnapreplayError | None:
         """Examine as `examine` does, if no manifest that is ahead of the log proved anything."""
@@ -277,9 +320,12 @@ class Examiner:
                 end_offset = (await self._bounds()).end_offset
                 if self.end_offset == NO_OFFSET:
                     self.end_offset = end_offset
+                self._looked_to = end_offset
                 return events.ClaimAcknowledged("", end_offset)
             case effects.SeeClaim():
                 return events.ClaimSeen((await self._bounds()).start_offset, None)
+            case effects.ReadStarts(last) if last.increment.batch < self._least_batch:
+                raise EndsTooEarly(f"{self._log} ends before batch {self._least_batch}, which was committed")
             case effects.Upgrade(last):
                 return events.StateWritten(last)
             case effects.AddInputs(last):

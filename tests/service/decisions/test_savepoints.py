@@ -20,6 +20,7 @@ from snapreplay.service.publish import state as publishing
 from snapreplay.service.publish.owned import commit_increment
 from snapreplay.service.publish.state import publish
 from snapreplay.service.recovery.inputs import InputShorter
+from snapreplay.service.topics import log_bounds
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import NO_REASON
@@ -100,6 +101,28 @@ async def test_it_outlives_trimming_and_another_app_begins_with_it(stage, unique
     async with heir.running() as service:
         await heir.all_processed(service)
         assert [reference.as_plain(service.view(number)) for number in (0, 1)] == expected
+
+
+async def test_an_owner_that_goes_on_is_no_log_that_lost_its_end(stage, unique, monkeypatch):
+    """Its snapshot of a batch later than the end that was read looks like it: the end is read again."""
+    here = await stage(apps.ledger(unique("ledger")))
+    async with here.running() as service:
+        await here.feed(10)
+        await here.all_processed(service)
+        calls, real = [], log_bounds.read_starts
+
+        async def overtaken(*given, **named):
+            calls.append(1)
+            if len(calls) == 1:
+                await here.feed(10)
+                await here.all_processed(service)
+                await service.trigger_snapshot()
+            return await real(*given, **named)
+
+        monkeypatch.setattr(log_bounds, "read_starts", overtaken)
+        made = await create(here)
+    assert len(calls) == 2
+    assert made.parts[0].increment.positions == {here.input: 20}
 
 
 @pytest.mark.parametrize("kind", ["lean", "no map"])

@@ -5,13 +5,22 @@ from typing import Any
 
 import pytest
 
+from snapreplay.app.names import witness_group
 from snapreplay.service.control.restore_plan import Rates
 from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.core.witness import Witness
 from snapreplay.service.partition import drill as module
+from snapreplay.service.ports import Bounds, CommittedOffset
+from snapreplay.service.recovery.examine import EXAMINATIONS_MAX, Examiner
+from snapreplay.service.runtime.cooperative import run_cooperatively
+from snapreplay.service.topics import log_bounds
+from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Paused
 from snapreplay.state.digest import Digest
 from tests.simulation.cluster import SimCluster
+from tests.simulation.reader import SimReader
 from tests.support.stage import until
 from tests.support.tampering import flip, with_fields
 
@@ -173,6 +182,96 @@ async def test_a_drill_that_its_owner_has_overtaken_proves_nothing(bench, gate, 
         assert (state, one.status.drill.state) == ("failed", "given_up"), said
         assert "the log was trimmed behind a new snapshot meanwhile" in said
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
+async def goes_on_by_a_manifest(bench, one):
+    await fed(bench, one, 10)
+    await one.snapshot()
+
+
+async def goes_on_by_a_witness(bench, one):
+    await fed(bench, one, 10)
+    log = one.context.increments
+    async with reading(one.context.cluster) as reader:
+        last = await last_increment(reader, log, await reader.bounds(log))
+    assert last is not None
+    witness = Witness.of(log.topic, last.increment, last.offset)
+    bench.broker.group_offsets[witness_group(bench.app.app_id), log] = CommittedOffset(
+        last.offset + 1, witness.metadata
+    )
+
+
+@pytest.mark.parametrize("goes_on", [goes_on_by_a_manifest, goes_on_by_a_witness])
+@pytest.mark.parametrize("times", [2, EXAMINATIONS_MAX])
+async def test_an_owner_that_goes_on_has_not_lost_the_end_of_its_log(bench, monkeypatch, caplog, goes_on, times):
+    """What it commits after the drill has asked for the end is no damage. The drill looks again, but not for ever."""
+    async with bench.live() as one:
+        await fed(bench, one, 10)
+        left, real = [None] * times, log_bounds.read_starts
+
+        async def overtaken(*given: Any, **named: Any) -> Any:
+            if left:
+                left.pop()
+                await goes_on(bench, one)
+            return await real(*given, **named)
+
+        monkeypatch.setattr(log_bounds, "read_starts", overtaken)
+        state, _, said = await answer(asked(one))
+        assert not left
+        assert one.status.drill.state == ("succeeded" if times == 2 else "given_up"), said
+        assert (state == "succeeded") == (times == 2)
+        await bench.assert_exactly_once(one)
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize(("times", "ended"), [(3, "succeeded"), (1000, "failed")])
+async def test_a_commit_may_be_read_a_moment_after_its_answer(bench, monkeypatch, times, ended):
+    """Its markers are written later. A log that still ends there has lost a batch that was committed."""
+    async with bench.live() as one:
+        await fed(bench, one, 10)
+        before = bench.log(bench.increments).end
+        await fed(bench, one, 10)
+        left, real = [None] * times, SimReader.bounds
+
+        async def late(self: Any, partition: Any) -> Bounds:
+            bounds = await real(self, partition)
+            if not left or partition.topic != bench.increments:
+                return bounds
+            left.pop()
+            return Bounds(bounds.start_offset, before)
+
+        monkeypatch.setattr(SimReader, "bounds", late)
+        _, _, said = await answer(asked(one))
+        assert one.status.drill.state == ended, said
+        if ended == "failed":
+            assert f"ends before batch {one.status.batch}, which was committed" in said
+
+
+async def test_a_copy_that_is_given_up_is_freed_in_steps_and_delays_nobody(bench, monkeypatch):
+    """A million entries at once take a tenth of a second of all partitions. The partition is handed over before."""
+    freed, stores, restored, real = asyncio.Event(), [], asyncio.Event(), Examiner.examine_beside_owner
+
+    async def examined(self: Any, *given: Any) -> Any:
+        await real(self, *given)
+        stores.append(self.store)
+        restored.set()
+        await asyncio.Event().wait()
+
+    async def gated(steps: Any) -> None:
+        await freed.wait()
+        await run_cooperatively(steps)
+
+    monkeypatch.setattr(Examiner, "examine_beside_owner", examined)
+    monkeypatch.setattr(module, "run_cooperatively", gated)
+    async with bench.live() as one:
+        await fed(bench, one, 10)
+        told = asked(one)
+        await restored.wait()
+        await one.end()
+        assert (await answer(told))[2] == "the partition left LIVE"
+        assert stores[0].digest.count
+        freed.set()
+        await until(lambda: not stores[0].digest.count, "an empty store")
 
 
 async def test_a_cluster_that_cannot_be_asked_proves_nothing(bench, monkeypatch):
