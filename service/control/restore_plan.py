@@ -21,7 +21,9 @@ class Rates(msgspec.Struct, frozen=True):
     load_bytes_per_second: float = 20_000_000.0
     changes_per_second: Annotated[float, said("Records of the input, brought forward by changes.")] = 100_000.0
     replay_per_second: Annotated[float, said("Records of the input, by a replay.")] = 20_000.0
-    before_loading_seconds: Annotated[Seconds, said("Fencing, claiming, locating.")] = 0.2
+    before_loading_seconds: Annotated[
+        Seconds, said("Fencing, claiming, locating; and at the end, digest and order of the state.")
+    ] = 0.2
     measured: Annotated[tuple[str, ...], said("The names of those that are measured.")] = ()
 
     def speed(self, mode: str | None) -> Speed:
@@ -105,7 +107,7 @@ class Drill(msgspec.Struct, frozen=True):
         Seconds | None,
         said(
             "That a restore takes: loading and advancing without its rests, as measured, and the seconds before loading"
-            " by `rates`."
+            " of the last restore."
         ),
     ] = None
     predicted_seconds: Seconds | None = None

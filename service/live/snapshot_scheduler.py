@@ -75,7 +75,8 @@ class SnapshotScheduler:
         self._brought_forward: int | None = recovered.unpointed.records  # None: a snapshot was marked since
         self._batch_records = 0  # of the last one
         self._positions = recovered.chain.last.positions
-        self._applied = self._passed = 0  # records, and the offsets that they took
+        self._applied = self._passed = 0  # records since the newest snapshot, and the offsets that they took
+        self._offsets_per_record = 1.0
         self._requests = SnapshotRequests()
         self._not_before = 0.0
         self._missing = ""  # why there is no snapshots topic
@@ -122,8 +123,8 @@ class SnapshotScheduler:
         Raises:
             ImageDiffers: the last image was not the committed state.
         """
-        offsets = max(1.0, self._passed / self._applied) if self._applied else 1.0
-        objective = self._objective.now(offsets, from_genesis=not self._committer.chain.last.pointers)
+        from_genesis = not self._committer.chain.last.pointers
+        objective = self._objective.now(self._offsets_per_record, from_genesis=from_genesis)
         if objective is not None:
             self._objective.tell(objective, self.unpointed.records + self.unpointed.marked)
         if self.writing or self._committer.chain.new_pointer is not None:
@@ -192,6 +193,8 @@ class SnapshotScheduler:
         self._batch_records = handled or self._batch_records
         self._applied += handled
         self._passed += records_between(self._positions, increment.positions)
+        if self._applied:
+            self._offsets_per_record = max(1.0, self._passed / self._applied)
         self._positions = increment.positions
         for pointer, waiting in self._requests.pointed(increment.pointers):
             self._now_pointed(pointer)
@@ -273,6 +276,7 @@ class SnapshotScheduler:
     def _mark(self, reason: str) -> snapshot_writer.SnapshotMark:
         self._requests.reason, self._requests.is_needed = None, False
         self._brought_forward = None
+        self._applied = self._passed = 0
         self.unpointed = self.unpointed.mark(asyncio.get_running_loop().time())
         return snapshot_writer.mark(self._store, self._committer.chain, reason)
 
@@ -311,6 +315,7 @@ class SnapshotScheduler:
         at = asyncio.get_running_loop().time() - age_seconds
         since = records_between(increment.positions, positions)
         self.unpointed = self.unpointed.adopted(since, at)
+        self._applied = self._passed = 0
         self._reporter.update(snapshot=_adopted(self._context.partition, found))
         self._pointer_ready(pointer_to(found.manifest, found.offset), [done])
 

@@ -178,7 +178,7 @@ class Drills:
             mode=restore.mode,
             entries=restore.entries,
             digest=restore.proof.computed if restore.proof else None,
-            seconds=rates.known.before_loading_seconds + max(0.0, worked),
+            seconds=rates.owning_seconds + max(0.0, worked),
             predicted_seconds=rates.predicted_seconds(restore),
             rested_seconds=rested_seconds,
         )

@@ -259,7 +259,7 @@ class Incarnation:
         if predicted is not None and spent > 0:
             self._reporter.restore(predicted_seconds=predicted)
             context.metrics.restore_predicted(predicted / spent)
-        context.rates.learn(restore)
+        context.rates.learn(restore, self._reporter.worked)
 
     async def _left_live(self, live: Live) -> None:
         self.live = None

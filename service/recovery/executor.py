@@ -30,6 +30,7 @@ from snapreplay.service.recovery.copy_in_log import resolved, restorable, topic_
 from snapreplay.service.recovery.follower import Follower, Tally, prove
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively
+from snapreplay.service.runtime.rates import Work, Worked
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics import increments, log_bounds
 from snapreplay.service.topics.increments import decisions_of
@@ -166,6 +167,7 @@ class RecoveryExecutor:
         """Load the state of the start; raise as `perform` does."""
         # What was tried before was not used after all.
         self._reporter.restore(snapshot=None, warm=None, proof=None)
+        self._reporter.worked = Worked()
         match effect.start:
             case FromGenesis(genesis, log_start_offset):
                 self._store.clear()
@@ -195,14 +197,15 @@ class RecoveryExecutor:
                 )
             )
             recorded, older = manifest.origin.schema_version, context.expected.upgrades_from
-            largest = await load_state(
-                reader,
-                context.snapshots,
-                manifest,
-                recorded if older(recorded) else context.app.schema_version,
-                self._store,
-                lambda done, total: self._reporter.progress("bytes", 0, done, total),
-            )
+            with self._reporter.worked.at(Work.LOADING):
+                largest = await load_state(
+                    reader,
+                    context.snapshots,
+                    manifest,
+                    recorded if older(recorded) else context.app.schema_version,
+                    self._store,
+                    lambda done, total: self._reporter.progress("bytes", 0, done, total),
+                )
             self._reporter.entries(largest)
         except UNUSABLE as error:
             log.warning("partition %d: the snapshot cannot be used: %s", context.partition, error)
@@ -243,7 +246,7 @@ class RecoveryExecutor:
 
     async def _brought_forward(self, effect: effects.Advance) -> events.Event:
         context, base, last = self._context, effect.base, effect.last
-        topic_ids = NO_IDS
+        worked, topic_ids = self._reporter.worked, NO_IDS
         if base.batch < last.increment.batch:
             await self._begin_load()
             self._reporter.restore(mode=effect.mode.value)
@@ -254,11 +257,13 @@ class RecoveryExecutor:
         if effect.mode is RestoreMode.REPLAY:
             await self._index()
         try:
-            tally = await self.follower.advance(base, last, effect.mode, topic_ids)
+            with worked.at(Work.ADVANCING):
+                tally = await self.follower.advance(base, last, effect.mode, topic_ids)
         except (ChangesLost, DamagedError, OffsetTrimmed) as error:
             log.warning("partition %d: cannot advance by %s: %s", context.partition, effect.mode, error)
             return events.ModeUnavailable(effect.mode, error)
-        proof = await prove(self._store, last.increment, tally)
+        with worked.at(Work.FINISHING):
+            proof = await prove(self._store, last.increment, tally)
         if proof is not None:
             self._reporter.restore(proof=proof)
         await self._index()  # at the end: before, each change would have to find its place
@@ -266,7 +271,10 @@ class RecoveryExecutor:
         return events.Advanced(tally.damage)
 
     async def _index(self) -> None:
-        with suppress(StoredValueUnreadable):  # `checking` says it again, with all that it knows
+        with (
+            self._reporter.worked.at(Work.FINISHING),
+            suppress(StoredValueUnreadable),
+        ):  # `checking` says it again, with all that it knows
             await run_cooperatively(self._store.indexing())
 
     async def _begin_load(self) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
 import msgspec
 
 from snapreplay.service.control.restore_plan import Rates
@@ -10,9 +15,38 @@ from snapreplay.service.core.phase import Phase
 
 LOAD_BYTES_MIN, ADVANCED_RECORDS_MIN = 1_000_000, 10_000
 SPENT_SECONDS_MIN = 0.25
-"""A smaller restore says little of a larger one, unless it took long."""
+"""A smaller restore says little of a larger one. A tenth is enough if it took long."""
 
 _BEFORE_LOADING = (Phase.FENCING, Phase.CLAIMING, Phase.LOCATING)
+
+
+class Work(StrEnum):
+    """The work of a restore: what grows with the snapshot, what grows with the records, and neither."""
+
+    LOADING = "loading"
+    ADVANCING = "advancing"
+    FINISHING = "finishing"
+
+
+class Worked:
+    """The seconds of a restore that were work. Its phases have waiting, too: for a place, for a topic.
+
+    Attributes:
+        seconds: of each work.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(Work, 0.0)
+
+    @contextmanager
+    def at(self, work: Work) -> Iterator[None]:
+        """Add the time of what is done meanwhile."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        try:
+            yield
+        finally:
+            self.seconds[work] += clock() - began
 
 
 class MeasuredRates:
@@ -20,10 +54,12 @@ class MeasuredRates:
 
     Attributes:
         known: the last measured ones; constants, where nothing was measured.
+        owning_seconds: fencing, claiming and locating of the last measured one.
     """
 
     def __init__(self) -> None:
         self.known = Rates()
+        self.owning_seconds = self.known.before_loading_seconds
 
     def predicted_seconds(self, restore: Recovery) -> float | None:
         """Predict a restore that has ended, by what was known before it; None: nothing is to be learnt from it."""
@@ -32,13 +68,13 @@ class MeasuredRates:
         size_bytes = restore.snapshot.size_bytes if restore.snapshot else 0
         return self.known.speed(restore.mode).seconds(size_bytes, restore.records_advanced)
 
-    def learn(self, restore: Recovery) -> None:
+    def learn(self, restore: Recovery, worked: Worked) -> None:
         """Take the rates of a restore that has ended. One from memory, or of several attempts, shows nothing."""
         if not _is_whole(restore):
             return
-        spent = restore.seconds_per_phase
-        found = {"before_loading_seconds": sum(spent.get(phase, 0.0) for phase in _BEFORE_LOADING)}
-        loading, advancing = spent.get(Phase.LOADING, 0.0), spent.get(Phase.ADVANCING, 0.0)
+        self.owning_seconds = sum(restore.seconds_per_phase.get(phase, 0.0) for phase in _BEFORE_LOADING)
+        loading, advancing, finishing = (worked.seconds[work] for work in Work)
+        found = {"before_loading_seconds": self.owning_seconds + finishing}
         size_bytes, records = restore.snapshot.size_bytes if restore.snapshot else 0, restore.records_advanced
         if _says_much(size_bytes, LOAD_BYTES_MIN, loading):
             found["load_bytes_per_second"] = size_bytes / loading
@@ -53,4 +89,5 @@ def _is_whole(restore: Recovery) -> bool:
 
 
 def _says_much(done: int, least: int, seconds: float) -> bool:
-    return done > 0 and seconds > 0 and (done >= least or seconds >= SPENT_SECONDS_MIN)
+    enough = least / 10 if seconds >= SPENT_SECONDS_MIN else least
+    return seconds > 0 and done >= enough

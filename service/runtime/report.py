@@ -25,6 +25,7 @@ from snapreplay.service.core.kafka_errors import ClockRefused
 from snapreplay.service.core.phase import RECOVERING, Phase, may_follow
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.retained import Warm
+from snapreplay.service.runtime.rates import Worked
 from snapreplay.state.contract import Store, StoreSize, larger_of
 from snapreplay.state.digest import DEFAULT_STORE, Digest
 
@@ -55,6 +56,7 @@ class Reporter:
         self._board = board
         self.status = PartitionStatus(partition=partition, phase=Phase.ASSIGNED)
         self.failures = Failures(partition)
+        self.worked = Worked()  # of the restore
         self._phase_since = 0.0
         self._progress_since = 0.0
         self._largest: dict[str, int] = {}  # store → bytes of its largest entry so far
@@ -86,6 +88,7 @@ class Reporter:
     def restore_started(self) -> None:
         """Begin a new recovery: forget everything about the last one."""
         self._phase_since = asyncio.get_running_loop().time()
+        self.worked = Worked()
         self.update(restore=Recovery(attempts=1, started_at=wall_time()))
 
     def went_live(self, metrics: PartitionMetrics) -> None:

@@ -45,7 +45,7 @@ async def test_what_is_planned_is_done_and_measured(stage, unique, monkeypatch):
         )
         rates = (await plan(service, 15_000))["rates"]
         assert rates["measured"] == ["before_loading_seconds", "replay_per_second"]
-        assert rates["replay_per_second"] == pytest.approx(15_000 / restore.seconds_per_phase["advancing"])
+        assert rates["replay_per_second"] > 15_000 / restore.seconds_per_phase["advancing"]
 
 
 async def test_an_objective_that_cannot_be_met_is_told_beside_the_plan(stage, unique):

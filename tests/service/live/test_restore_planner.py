@@ -3,11 +3,12 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from snapreplay.service.control.status import Recovery, SnapshotUsed
 from snapreplay.service.live.recoverability_monitor import WATCH_SECONDS
-from snapreplay.service.runtime.rates import MeasuredRates
+from snapreplay.service.runtime.rates import MeasuredRates, Work, Worked
 from tests.support.fake_control import NOW
 from tests.support.stage import until
 
@@ -69,23 +70,31 @@ async def test_a_snapshot_that_is_gone_is_said_to_be(bench):
 
 
 def test_a_rate_is_measured_by_a_restore_that_is_large_enough():
-    """And named; what was too small, from memory or tried twice leaves the constants. A small one that took long
-    counts. What is learnt from was predicted by what was known before."""
+    """And named; what was too small, from memory or tried twice leaves the constants. A tenth counts if it took long.
+    What is learnt from was predicted by what was known before. Only work counts, however long the phases were."""
     used = SnapshotUsed("a", 4, 9, 1000, 4_000_000, NOW)
-    spent = {"fencing": 0.1, "claiming": 0.1, "locating": 0.3, "loading": 2.0, "advancing": 4.0}
+    spent = {"fencing": 0.1, "claiming": 0.1, "locating": 0.3, "loading": 80.0, "advancing": 90.0}
     whole = Recovery(1, mode="replay", snapshot=used, seconds_per_phase=spent, records_advanced=40_000)
     rates: Any = MeasuredRates()
-    rates.learn(Recovery(1, warm="kept", seconds_per_phase=spent))
-    rates.learn(Recovery(2, seconds_per_phase=spent))
+    rates.learn(Recovery(1, warm="kept", seconds_per_phase=spent), worked(2.0, 4.0))
+    rates.learn(Recovery(2, seconds_per_phase=spent), worked(2.0, 4.0))
     assert rates.known.measured == ()
-    small = {**spent, "advancing": 0.2}
-    rates.learn(Recovery(1, mode="replay", seconds_per_phase=small, records_advanced=9_999))
+    rates.learn(msgspec.structs.replace(whole, snapshot=None, records_advanced=9_999), worked(0.0, 0.2))
+    rates.learn(msgspec.structs.replace(whole, snapshot=None, records_advanced=999), worked(0.0, 4.0))
     assert rates.known.measured == ("before_loading_seconds",)
     assert rates.predicted_seconds(whole) == pytest.approx(0.5 + 4 / 20 + 40_000 / 20_000)
     assert rates.predicted_seconds(Recovery(1, warm="kept", seconds_per_phase=spent)) is None
-    rates.learn(whole)
+    rates.learn(whole, worked(2.0, 4.0, 0.7))
     assert rates.known.measured == ("before_loading_seconds", "load_bytes_per_second", "replay_per_second")
-    assert rates.known.before_loading_seconds == pytest.approx(0.5)
+    assert rates.known.before_loading_seconds == pytest.approx(0.5 + 0.7)
+    assert rates.owning_seconds == pytest.approx(0.5)
     assert (rates.known.load_bytes_per_second, rates.known.replay_per_second) == (2_000_000, 10_000)
-    rates.learn(Recovery(1, mode="changes", seconds_per_phase=spent, records_advanced=400))
-    assert rates.known.changes_per_second == 100
+    rates.learn(msgspec.structs.replace(whole, mode="changes", snapshot=None, records_advanced=1000), worked(0.0, 4.0))
+    assert rates.known.changes_per_second == 250
+
+
+def worked(*seconds):
+    """Return the work of a restore: loading, advancing and finishing took so long."""
+    made = Worked()
+    made.seconds.update(zip(Work, seconds, strict=False))
+    return made

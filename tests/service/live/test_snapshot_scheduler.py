@@ -342,3 +342,23 @@ async def test_markers_of_the_input_count_in_the_objective_as_they_do_in_the_pla
         plan, objective = one.status.restore_plan, one.status.objective
         assert plan.first.records in (79, 80)
         assert objective.predicted_seconds == pytest.approx(plan.first.predicted_seconds, abs=0.0002)
+
+
+@virtual
+async def test_a_gap_in_the_input_is_forgotten_with_the_next_snapshot(bench):
+    """It lies before the snapshot, so what comes after it is predicted by its own offsets."""
+    await bench.prepare(restore={"objective_seconds": 10})
+    async with bench.live() as one:
+        one.context.rates.known = Rates(changes_per_second=10_000)
+        log, size = TopicPartition(bench.input, 0), 2000
+        epoch = bench.broker.init_producer("aborted", 60).epoch
+        bench.broker.add_partition("aborted", epoch, log)
+        bench.broker.produce("aborted", epoch, log, [LogRecord(bench.input, b'{"amount": 1}', b"k")] * size)
+        bench.broker.end_transaction("aborted", epoch, commit=False)
+        await fed(bench, one, 10)
+        await until(lambda: one.status.objective.predicted_seconds > 0.2 + size / 10_000, "the gap counts")
+        await one.snapshot()
+        await fed(bench, one, 10)
+        await asyncio.sleep(1)
+        objective = one.status.objective
+        assert objective.predicted_seconds - objective.fresh_seconds == pytest.approx(10 / 10_000)

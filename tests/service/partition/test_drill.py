@@ -82,7 +82,7 @@ async def test_a_drill_comes_to_the_committed_state_and_leaves_no_trace(bench, c
         per_second = rates.changes_per_second if changes else rates.replay_per_second
         spent = 0.2 + one.status.snapshot.size_bytes / rates.load_bytes_per_second + 20 / per_second
         assert found.predicted_seconds == pytest.approx(spent)
-        assert found.seconds >= rates.before_loading_seconds
+        assert found.seconds >= one.context.rates.owning_seconds
         assert found.finished_at >= found.started_at
         assert [bench.log(topic).end for topic in (bench.increments, bench.snapshots, bench.output)] == ends
         assert one.phases.count("live")

@@ -1,5 +1,6 @@
 """The reading half of a recovery it needs no owner, and makes none."""
 
+import asyncio
 from typing import Any
 from unittest.mock import patch
 
@@ -12,7 +13,10 @@ from snapreplay.service.core.owners import NotAssigned
 from snapreplay.service.core.phase import RestoreMode
 from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.search import SearchWindow
+from snapreplay.service.recovery import executor
 from snapreplay.service.recovery.executor import RecoveryExecutor, attempt
+from snapreplay.service.runtime.cooperative import run_cooperatively
+from snapreplay.service.runtime.rates import Work
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.plan import FromSnapshot
 from snapreplay.state import mapstore
@@ -65,6 +69,31 @@ async def test_the_place_for_a_load_is_kept_until_its_user_ends_it(bench):
     made.end_load()
     await context.restores.acquire()
     assert context.restores.locked()
+
+
+@virtual
+async def test_only_work_teaches_the_rates_of_restores(bench, monkeypatch):
+    """The wait for a place is no loading, and the order of the state is no advancing, however long both take."""
+    made, context, _ = await performer(bench)
+
+    async def slow(steps):
+        await asyncio.sleep(5)
+        await run_cooperatively(steps)
+
+    monkeypatch.setattr(executor, "run_cooperatively", slow)
+    last = await last_of(made, context)
+    for _ in range(2):
+        await context.restores.acquire()
+    loading = asyncio.create_task(made.perform(effects.Load(FromSnapshot(last.increment.pointers[0]))))
+    await asyncio.sleep(5)
+    assert not loading.done()
+    context.restores.release()
+    base = (await loading).base
+    await made.perform(effects.Advance(base, last, RestoreMode.CHANGES))
+    seconds = made._reporter.worked.seconds
+    assert seconds[Work.LOADING] < 4
+    assert seconds[Work.ADVANCING] < 4
+    assert seconds[Work.FINISHING] > 4
 
 
 @virtual
