@@ -271,10 +271,8 @@ class RecoveryExecutor:
         return events.Advanced(tally.damage)
 
     async def _index(self) -> None:
-        with (
-            self._reporter.worked.at(Work.FINISHING),
-            suppress(StoredValueUnreadable),
-        ):  # `checking` says it again, with all that it knows
+        # `checking` says again what is suppressed here, with all that it knows.
+        with self._reporter.worked.at(Work.FINISHING), suppress(StoredValueUnreadable):
             await run_cooperatively(self._store.indexing())
 
     async def _begin_load(self) -> None:

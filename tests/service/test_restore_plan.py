@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from snapreplay.api.cli.root import app
 from snapreplay.api.server import HttpServer
 from snapreplay.service.control.counters import EVENTS
+from snapreplay.service.control.restore_plan import Rates
 from snapreplay.service.live import recoverability_monitor
 from tests.support import apps
 from tests.support.stage import processed, snapshot, until
@@ -40,6 +41,8 @@ async def test_what_is_planned_is_done_and_measured(stage, unique, monkeypatch):
     async with here.running(http=HttpServer()) as service:
         restore = service.restore_status()[0].restore
         assert (restore.snapshot.snapshot_id, restore.records_advanced) == (newest, 15_000)
+        constant = Rates().speed("replay").seconds(restore.snapshot.size_bytes, 15_000)
+        assert restore.predicted_seconds == pytest.approx(constant)
         assert ratios(here) - before == pytest.approx(
             restore.predicted_seconds / sum(restore.seconds_per_phase.values())
         )
