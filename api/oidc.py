@@ -65,9 +65,9 @@ class Verifier:
         while True:
             self._is_unknown.clear()
             is_there = self._fetch()
-            time.sleep(AGAIN_SECONDS)
+            time.sleep(AGAIN_SECONDS)  # in a thread of its own: whoever sends tokens decides what they name
             if is_there:
-                self._is_unknown.wait(KEPT_SECONDS)
+                self._is_unknown.wait(KEPT_SECONDS - AGAIN_SECONDS)
 
     def _fetch(self) -> bool:
         issuer = self._provider.issuer

@@ -14,9 +14,7 @@ import msgspec
 
 from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import InputRecord, Output
-from snapreplay.service.core.cluster_facts import ClusterFacts as ClusterFacts  # noqa: PLC0414 - a part of the ports
-from snapreplay.service.core.cluster_facts import NewTopic as NewTopic  # noqa: PLC0414 - too
-from snapreplay.service.core.cluster_facts import TopicFacts as TopicFacts  # noqa: PLC0414 - too
+from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.core.lineage import LastFence, Lineage
 from snapreplay.service.core.retained import Ending
@@ -205,6 +203,39 @@ class Appender(Protocol):
         """
 
     async def close(self) -> None: ...
+
+
+class TopicFacts(msgspec.Struct, frozen=True):
+    """The facts of a topic, as described by the cluster.
+
+    `config` holds cleanup.policy, retention.ms, retention.bytes, max.message.bytes, min.insync.replicas,
+    unclean.leader.election.enable, message.timestamp.type as strings. `topic_id` (KIP-516) as Kafka's tools write it;
+    a topic that is created again gets another one; "" when the cluster has none. `denied` says what this user may not
+    do with an optional topic, which then has no config.
+    """
+
+    name: str
+    partition_count: int
+    replication_factor: int
+    config: dict[str, str]
+    topic_id: str = ""
+    denied: SnapreplayError | None = None
+
+
+class NewTopic(msgspec.Struct, frozen=True):
+    """A topic to create; replication_factor -1 = the cluster's default."""
+
+    name: str
+    partition_count: int
+    replication_factor: int = -1
+    config: dict[str, str] = {}
+
+
+class ClusterFacts(msgspec.Struct, frozen=True):
+    """The facts of a cluster; `broker_config` of any one broker, as strings: transaction.max.timeout.ms, ..."""
+
+    cluster_id: str
+    broker_config: dict[str, str]
 
 
 class ConsumerGroup(Protocol):

@@ -54,7 +54,7 @@ class GroupChange(msgspec.Struct, frozen=True):
 
 
 class GroupHistory:
-    """Keeps the last changes. One thread calls `note`, any thread the rest."""
+    """Keeps the last changes. One thread calls `note`, any thread the rest: no dict is replaced or walked through."""
 
     def __init__(self) -> None:
         self._peers: dict[str, Peer] | None = None
@@ -96,7 +96,8 @@ class GroupHistory:
         self._seen = (change, *self._seen)[:KEPT]
         if len(self._ends) > ENDS_MAX:  # of processes that no kept change has
             kept = {*now, *(each.process_id for one in self._seen for each in one.gone)}
-            self._ends = {name: how for name, how in tuple(self._ends.items()) if name in kept}
+            for name in self._ends.keys() - kept:
+                self._ends.pop(name)
 
     def _sorted(self, change: GroupChange) -> GroupChange:
         how: dict[str, list[GroupMember]] = {"left": [], "expelled": [], "gone": []}

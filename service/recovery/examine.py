@@ -59,7 +59,7 @@ class EndsTooEarly(StopError):
     """The log ends before a batch whose commit was answered."""
 
 
-class LogWentOn(RetryableError):
+class OwnerWentOn(RetryableError):
     """The owner committed further batches during each examination, and each seemed to show a lost end."""
 
 
@@ -171,7 +171,7 @@ class Examiner:
         end. The log must have `least_batch`, whose commit was answered: readers may see it a moment later.
 
         Raises:
-            LogWentOn: the owner went on each time.
+            OwnerWentOn: the owner went on each time.
         """
         self._least_batch = least_batch
         refusal: SnapreplayError | None = None
@@ -180,7 +180,7 @@ class Examiner:
             refusal = await self.examine()
             if not isinstance(refusal, _OR_OVERTAKEN) or not await self._goes_on():
                 return refusal
-        raise LogWentOn(f"{self._log} went on during each of {EXAMINATIONS_MAX} examinations: {refusal}")
+        raise OwnerWentOn(f"{self._log} went on during each of {EXAMINATIONS_MAX} examinations: {refusal}")
 
     async def _goes_on(self) -> bool:
         """Say whether the log ends later than the last examination saw, now or within a moment."""
