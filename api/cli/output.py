@@ -124,6 +124,17 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], right: str =
     return made
 
 
+def confirm(question: str) -> None:
+    """Ask; without a yes the command ends here, as refused."""
+    import typer
+
+    from snapreplay.api.cli.exits import ExitCode
+
+    if not typer.confirm(question, err=True):
+        note("nothing was changed")
+        raise typer.Exit(ExitCode.REFUSED)
+
+
 def must_ask(*, yes: bool, dry_run: bool) -> bool:
     """Say whether to ask first, or raise UsageError: there is nobody to ask."""
     asks = not (yes or dry_run)

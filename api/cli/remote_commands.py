@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand
@@ -69,11 +69,16 @@ def restore_status(
         if watch:
             raise typer.Exit(restore_view.follow(client, output))
         status = client.restore_status()
+    _end(status, output, restore_view.print_status, restore_view.exit_code)
+
+
+def _end(found: Json, output: Format, show: Callable[[Json], None], exit_code: Callable[[Json], ExitCode]) -> NoReturn:
+    """Print what was found, and end with what it says."""
     if output is Format.JSON:
-        print_json(status)
+        print_json(found)
     else:
-        restore_view.print_status(status)
-    raise typer.Exit(restore_view.exit_code(status))
+        show(found)
+    raise typer.Exit(exit_code(found))
 
 
 def plan(*, client: Running, output: Output = Format.TABLE) -> None:
@@ -84,11 +89,7 @@ def plan(*, client: Running, output: Output = Format.TABLE) -> None:
 
     with client:
         plans = client.restore_plan()
-    if output is Format.JSON:
-        print_json(plans)
-    else:
-        plan_view.print_plans(plans)
-    raise typer.Exit(plan_view.exit_code(plans))
+    _end(plans, output, plan_view.print_plans, plan_view.exit_code)
 
 
 def lag(*, client: Running, output: Output = Format.TABLE) -> None:
@@ -100,11 +101,7 @@ def lag(*, client: Running, output: Output = Format.TABLE) -> None:
 
     with client:
         partitions = client.partitions()
-    if output is Format.JSON:
-        print_json(partitions)
-    else:
-        lag_view.print_lags(partitions)
-    raise typer.Exit(lag_view.exit_code(partitions))
+    _end(partitions, output, lag_view.print_lags, lag_view.exit_code)
 
 
 def config(*, client: Running, output: Output = Format.TABLE) -> None:

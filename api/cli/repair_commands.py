@@ -10,7 +10,7 @@ import typer
 
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.options import Loaded, LoadedIfNamed, OfCluster, Output
-from snapreplay.api.cli.output import Format, console, must_ask, note, print_json, table, written_whole
+from snapreplay.api.cli.output import Format, confirm, console, must_ask, note, print_json, table, written_whole
 from snapreplay.app.ways import look_again
 from snapreplay.counted import counted, counted_or_no
 from snapreplay.errors import UsageError
@@ -149,9 +149,8 @@ async def patch(
     try:
         if asks or output is Format.TABLE:
             _print_patches(patches, stderr=output is Format.JSON)
-        if asks and not typer.confirm("Correct these entries?", err=True):
-            note("nothing was changed")
-            raise typer.Exit(ExitCode.REFUSED)
+        if asks:
+            confirm("Correct these entries?")
         with written_whole(None if dry_run else undo) as out:
             if out is not None:
                 out.writelines(f"{one.undone()}\n" for each in patches for one in each.corrections)
@@ -247,9 +246,8 @@ async def inputs(
     asks = bool(due) and must_ask(yes=yes, dry_run=dry_run)
     if asks or output is Format.TABLE:
         _print_inputs(proposed, stderr=output is Format.JSON)
-    if asks and not typer.confirm("Change these inputs?", err=True):
-        note("nothing was changed")
-        raise typer.Exit(ExitCode.REFUSED)
+    if asks:
+        confirm("Change these inputs?")
     for each in due:
         done = None if dry_run else await carry_out(each)
         if output is Format.JSON:

@@ -8,7 +8,7 @@ import typer
 
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.options import Loaded, OfCluster, Output
-from snapreplay.api.cli.output import Format, console, must_ask, note, print_json, table
+from snapreplay.api.cli.output import Format, confirm, console, must_ask, note, print_json, table
 from snapreplay.counted import counted
 from snapreplay.errors import UsageError
 
@@ -81,11 +81,8 @@ async def drop(
     from snapreplay.service.decisions.savepoints import drop
     from snapreplay.service.kafka.cluster import KafkaCluster
 
-    if must_ask(yes=yes, dry_run=False) and not typer.confirm(
-        f"Delete savepoint {name} of app {app.app_id}?", err=True
-    ):
-        note("nothing was changed")
-        raise typer.Exit(ExitCode.REFUSED)
+    if must_ask(yes=yes, dry_run=False):
+        confirm(f"Delete savepoint {name} of app {app.app_id}?")
     print("\n".join(f"deleted {topic}" for topic in await drop(app.app_id, name, KafkaCluster(settings))))
 
 
@@ -118,9 +115,8 @@ async def reset(
     due = [each for each in proposed if not each.is_done]
     if asks or output is Format.TABLE:
         _print_resets(proposed, stderr=output is Format.JSON)
-    if asks and due and not typer.confirm("Give up the state of now?", err=True):
-        note("nothing was changed")
-        raise typer.Exit(ExitCode.REFUSED)
+    if asks and due:
+        confirm("Give up the state of now?")
     for each in due:
         begun = None if dry_run else await carry_out(each)
         if output is Format.JSON:

@@ -4,7 +4,7 @@ its log does not show. The transaction coordinator remembers fences."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
@@ -53,6 +53,21 @@ def time_ms(text: str) -> int | None:
     except ValueError:
         return None
     return None if at.tzinfo is None else int(at.timestamp() * 1000)
+
+
+def place_ms(text: str, words: Sequence[str]) -> int | None:
+    """Return the time that `--from` gives, in milliseconds since the epoch; None: it is one of these words.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    at_ms = None if text in words else time_ms(text)
+    if at_ms is None and text not in words:
+        raise UsageError(
+            f"--from {text} is not a valid value",
+            hint=f"use {', '.join(words)}, or a time with its offset from UTC: 2026-11-03T08:00:00+00:00",
+        )
+    return at_ms
 
 
 async def start_offsets(context: Context, inputs: Iterable[str], start: StartFrom | int) -> Places:

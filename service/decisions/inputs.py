@@ -21,7 +21,7 @@ from snapreplay.service.core.input_change import Added, InputChange
 from snapreplay.service.core.kafka_errors import CommitInDoubt, Fenced
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.decisions.before_init import time_ms
+from snapreplay.service.decisions.before_init import place_ms
 from snapreplay.service.ports import Cluster, Reader, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.inputs import commit_change
@@ -66,15 +66,7 @@ class Wish:
     @property
     def start_ms(self) -> int | None:
         """The time, in milliseconds since the epoch; None: it is none. Raises UsageError: it is nothing else either."""
-        if self.start in {"", "earliest", "latest", "resume"}:
-            return None
-        at_ms = time_ms(self.start)
-        if at_ms is None:
-            raise UsageError(
-                f"--from {self.start} is not a valid value",
-                hint="use earliest, latest, resume, or a time with its offset from UTC: 2026-11-03T08:00:00+00:00",
-            )
-        return at_ms
+        return place_ms(self.start, ("earliest", "latest", "resume")) if self.start else None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast, get_args
 
 import msgspec
 
@@ -21,7 +21,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core import refusals
 from snapreplay.service.core.chain import decided_at, ground_increment
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.decisions.before_init import StartFrom, start_offsets, time_ms
+from snapreplay.service.decisions.before_init import StartFrom, place_ms, start_offsets
 from snapreplay.service.decisions.deletion import refuse_running
 from snapreplay.service.decisions.places import same_log
 from snapreplay.service.decisions.savepoints import usable
@@ -66,17 +66,8 @@ class Target:
     @property
     def place(self) -> StartFrom | int:
         """The place where an empty state begins; a time is in milliseconds. Raises UsageError: it is none."""
-        if self.start == "earliest":
-            return "earliest"
-        if self.start == "latest":
-            return "latest"
-        at_ms = time_ms(self.start)
-        if at_ms is None:
-            raise UsageError(
-                f"--from {self.start} is not a valid value",
-                hint="use earliest, latest, or a time with its offset from UTC: 2026-11-03T08:00:00+00:00",
-            )
-        return at_ms
+        at_ms = place_ms(self.start, get_args(StartFrom))
+        return cast("StartFrom", self.start) if at_ms is None else at_ms
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.state import publish
 from snapreplay.service.recovery.examine import Examiner
 from snapreplay.service.runtime.context import Context, contexts_of
-from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.increments import last_in_log, last_increment
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_state
@@ -113,7 +113,7 @@ async def create(app: App[Any], settings: Settings, cluster: Cluster, name: str,
     contexts = contexts_of(app, settings, cluster, await inspect(app, settings, cluster))
     await _refuse_without_state(contexts)
     contexts = await _saved(contexts, names.savepoint_id(app.app_id, name))
-    begun = [await _last(context) for context in contexts]
+    begun = [await last_in_log(context) for context in contexts]
     if None not in begun:
         raise SavepointExists(
             f"app {app.app_id} has a savepoint {name} already",
@@ -136,16 +136,11 @@ def _refuse_name(app_id: str, name: str) -> None:
 
 async def _refuse_without_state(contexts: list[Context]) -> None:
     for context in contexts:
-        if await _last(context) is None:
+        if await last_in_log(context) is None:
             raise CannotTakeOver(
                 f"{context.increments} holds no increment: there is no state to keep",
                 hint=f"`snapreplay init {app_name(context.app)}` begins a new app, or says what was lost",
             )
-
-
-async def _last(context: Context) -> FoundIncrement | None:
-    async with reading(context.cluster) as reader:
-        return await last_increment(reader, context.increments, await reader.bounds(context.increments))
 
 
 async def _saved(sources: list[Context], saved_id: str) -> list[Context]:

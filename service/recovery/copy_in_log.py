@@ -21,7 +21,7 @@ from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.recovery.anchors import was_cut
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.increments import last_in_log
 from snapreplay.service.topics.log_bounds import log_starts, way_back
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import decode
@@ -110,7 +110,7 @@ async def last_now(context: Context) -> FoundIncrement | None:
     try:
         async with asyncio.timeout(LOOK_SECONDS_MAX):
             there = context.increments.topic in await topic_ids_now(context)
-            return await _last(context) if there else None
+            return await last_in_log(context) if there else None
     except (SnapreplayError, TimeoutError):
         return None
 
@@ -176,7 +176,7 @@ async def _inputs_are_there(context: Context, last: Increment) -> bool:
 async def _found(context: Context, kept: RetainedState) -> FoundIncrement | None:
     """Find the last increment. An open transaction of somebody else hides what was committed behind it; what was
     answered OK is in the log all the same."""
-    found = await _last(context)
+    found = await last_in_log(context)
     if found is not None and found.offset >= kept.last_offset:
         return found
     async with reading(context.cluster, read_committed=False) as reader:
@@ -186,8 +186,3 @@ async def _found(context: Context, kept: RetainedState) -> FoundIncrement | None
         except (OffsetTrimmed, OffsetBeyondEnd, DamagedError, StopError):
             same = False
     return FoundIncrement(kept.last, kept.last_offset) if same else found
-
-
-async def _last(context: Context) -> FoundIncrement | None:
-    async with reading(context.cluster) as reader:
-        return await last_increment(reader, context.increments, await reader.bounds(context.increments))

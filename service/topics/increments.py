@@ -57,6 +57,12 @@ async def last_increment(reader: Reader, log: TopicPartition, within: Bounds) ->
     return None
 
 
+async def last_in_log(context: Context) -> FoundIncrement | None:
+    """Find the newest visible increment of a partition, with a reader of its own."""
+    async with reading(context.cluster) as reader:
+        return await last_increment(reader, context.increments, await reader.bounds(context.increments))
+
+
 def _foreign(log: TopicPartition, record: InputRecord) -> bool:
     """Check a record of ours whole: neither a flipped kind nor another record in its place must hide an increment.
 
