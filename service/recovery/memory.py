@@ -77,6 +77,8 @@ class Memory:
             return None
         if not self._was_proven(kept):
             return None
+        store.drop()  # what was applied on top of it would go out with the first batch of whoever goes on from the copy
+        store.stream_time_ms = kept.last.stream_time_ms
         self.store = self.kept = None
         last, since = FoundIncrement(kept.last, kept.last_offset), kept.unpointed.records
         return store, WarmCopy(last, is_sealed=self._context.seals.writes, records_since_snapshot=since)

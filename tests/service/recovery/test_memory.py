@@ -16,6 +16,7 @@ from snapreplay.service.ports import LogRecord, NewTopic
 from snapreplay.service.recovery import memory as module
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory, nobody_since, require_given
+from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.runtime.report import Reporter
 from tests.service.core.test_refusals import EXPECTED
 from tests.service.recovery.test_copy_in_log import held as held_in
@@ -215,3 +216,31 @@ async def test_only_what_is_whole_and_in_the_log_is_left_as_a_copy(bench):
     assert (copy.last.increment, copy.last.offset) == (kept.last, kept.last_offset)
     assert (memory.kept, memory.store) == (None, None)
     assert memory.leave() is None
+
+
+@virtual
+async def test_a_copy_has_nothing_of_a_batch_that_was_applied_and_never_committed(bench):
+    """An owner ends while the next batch is applied on top: staged or only touched. Whoever goes on from the copy would
+    commit it with a batch of its own."""
+    memory, _ = await held(bench)
+    store, last = memory.store, memory.kept.last
+    before = dict(store.view), store.digest
+    store.begin()
+    store.stream_time_ms = last.stream_time_ms + 1000
+    for key in ("k0", "new"):
+        store.view[key]["sum"] += 1
+    await run_cooperatively(store.staging())
+    store.view["k1"]["sum"] += 1
+    left = memory.leave()
+    assert left is not None
+    left[0].begin()
+    sealed = await run_cooperatively(sealed_by(left[0]))
+    assert (sealed.changes, store.stream_time_ms) == ({}, last.stream_time_ms)
+    left[0].drop()
+    assert (dict(store.view), store.digest) == before
+
+
+def sealed_by(store):
+    """Seal an empty batch."""
+    yield from store.staging()
+    return (yield from store.sealing())
