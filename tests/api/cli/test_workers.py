@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from snapreplay.api.cli.worker import Worker
-from snapreplay.api.server import reserve
+from snapreplay.devbroker.free_ports import free_ports, is_free
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import Settings
 from tests.api.test_tls import Authority
@@ -212,10 +212,15 @@ def test_ports_that_do_not_exist_are_refused(invoke, ledger):
     assert "port 65536 does not exist" in ended.stderr
 
 
+def first_of_three_ports():
+    """Return the first of three free ports in a row, none of which the system gives to outgoing connections."""
+    starts = (free_ports(1)[0] for _ in range(1000))
+    return next(start for start in starts if is_free(start + 1) and is_free(start + 2))
+
+
 def test_each_worker_has_a_port_for_its_probes_and_one_answers_for_all(tmp_path, nobody_there):
     """As with the ports of the API: the first is about all workers, each other one is a worker's, with its metrics."""
-    with reserve("127.0.0.1", 0) as first:
-        start = first.getsockname()[1]
+    start = first_of_three_ports()
     with family(nobody_there, tmp_path) as started:
         parent = started.start("ledger", "idle", options=WORKERS, timeouts__shutdown_ms=1000, http__probes_port=start)
         parent.wait_http()
