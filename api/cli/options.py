@@ -51,6 +51,9 @@ LogForm = Annotated[
     LogFormat, typer.Option("--log-format", help="The form of the log: text, or JSON, one object a line.")
 ]
 Output = Annotated[Format, typer.Option("--output", "-o", help="How to print the result.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before it is done.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the log keeps it.")]
 Url = Annotated[
     str | None,
     typer.Option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snapreplay.api.cli.exits import ExitCode
-from snapreplay.api.cli.options import Loaded, LoadedIfNamed, OfCluster, Output
+from snapreplay.api.cli.options import DryRun, Loaded, LoadedIfNamed, OfCluster, Output, Reason, Yes
 from snapreplay.api.cli.output import Format, confirm, console, must_ask, note, print_json, table, written_whole
 from snapreplay.app.ways import look_again
 from snapreplay.counted import counted, counted_or_no
@@ -60,8 +60,8 @@ async def accept(
     finding: Annotated[
         str, typer.Option("--finding", metavar="ID", help="Id of the finding, from the hint of the failure.")
     ],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the log keeps it.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")] = False,
+    reason: Reason,
+    dry_run: DryRun = False,
     settings: OfCluster,
     output: Output = Format.TABLE,
 ) -> None:
@@ -132,8 +132,8 @@ async def patch(
     undo: Annotated[
         Path | None, typer.Option("--undo", metavar="FILE", help="Write the lines that take it back to this file.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before it is done.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     settings: OfCluster,
     output: Output = Format.TABLE,
 ) -> None:
@@ -228,9 +228,9 @@ async def inputs(
     leave_records: Annotated[
         bool, typer.Option("--leave-records", help="Also retire an input with records that were not processed.")
     ] = False,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the log keeps it.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before it is done.")] = False,
+    reason: Reason = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
     settings: OfCluster,
     output: Output = Format.TABLE,
 ) -> None:

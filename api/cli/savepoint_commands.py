@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snapreplay.api.cli.exits import ExitCode
-from snapreplay.api.cli.options import Loaded, OfCluster, Output
+from snapreplay.api.cli.options import DryRun, Loaded, OfCluster, Output, Reason, Yes
 from snapreplay.api.cli.output import Format, confirm, console, must_ask, note, print_json, table
 from snapreplay.counted import counted
 from snapreplay.errors import UsageError
@@ -70,13 +70,7 @@ async def show(app: Loaded, name: SavepointName, *, settings: OfCluster, output:
         raise unusable(found)
 
 
-async def drop(
-    app: Loaded,
-    name: SavepointName,
-    *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before it is done.")] = False,
-    settings: OfCluster,
-) -> None:
+async def drop(app: Loaded, name: SavepointName, *, yes: Yes = False, settings: OfCluster) -> None:
     """Delete a savepoint for good. Apps that have begun with it keep their state."""
     from snapreplay.service.decisions.savepoints import drop
     from snapreplay.service.kafka.cluster import KafkaCluster
@@ -98,9 +92,9 @@ async def reset(
             help="Begin with an empty state: at the start or the end of the inputs, or at a time.",
         ),
     ] = "",
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the log keeps it.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before it is done.")] = False,
+    reason: Reason = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
     settings: OfCluster,
     output: Output = Format.TABLE,
 ) -> None:
