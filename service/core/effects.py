@@ -56,9 +56,10 @@ class ReadStarts(Struct, frozen=True):
 
 
 class Load(Struct, frozen=True):
-    """Make the state that of the start."""
+    """Make the state that of the start; `last`: what the state is to be brought to."""
 
     start: Start
+    last: FoundIncrement
 
 
 class Advance(Struct, frozen=True):

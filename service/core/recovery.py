@@ -324,7 +324,7 @@ def _choose_start(recovery: Recovery) -> tuple[Recovery, effects.Effect]:
     worse = tuple(passed_over(last.increment, starts, unusable).items())
     # What is in memory is given up for a state that the log leads to.
     loading = replace(recovery, phase=Phase.LOADING, start=start, unusable=worse, kept=None)
-    return loading, effects.Load(start)
+    return loading, effects.Load(start, last)
 
 
 def _advance(recovery: Recovery) -> tuple[Recovery, effects.Effect]:

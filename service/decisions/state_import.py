@@ -193,7 +193,7 @@ async def _bring_to(source: Context, executor: RecoveryExecutor, last: FoundIncr
             start = plan_start(last.increment, last.offset, starts, unusable)
         except StopError as error:
             raise refusal or _not_to_be_had(source, error) from error
-        loaded = await _loaded(source, executor, effects.Load(start))
+        loaded = await _loaded(source, executor, effects.Load(start, last))
         if isinstance(loaded, events.StartLoaded):
             break
         unusable[loaded.snapshot_id] = loaded.reason

@@ -300,7 +300,7 @@ class Examiner:
         await self._executor.follower.close_reader()
 
     async def _load_start(self) -> None:
-        match await self._executor.perform(effects.Load(self.start)):
+        match await self._executor.perform(effects.Load(self.start, self.found)):
             case events.SnapshotUnusable(snapshot_id=snapshot_id, reason=reason):
                 raise StopError(f"snapshot {snapshot_id} was usable a moment ago: {reason}")
             case _:

@@ -174,16 +174,19 @@ class RecoveryExecutor:
                 return events.StartLoaded(Base.before_genesis(genesis, log_start_offset))
             case FromSnapshot(pointer):
                 await self._begin_load()
-                return await self._load_snapshot(pointer)
+                return await self._load_snapshot(pointer, effect.last)
             case _:
                 assert_never(effect.start)
 
-    async def _load_snapshot(self, pointer: Pointer) -> events.StartLoaded | events.SnapshotUnusable:
+    async def _load_snapshot(
+        self, pointer: Pointer, last: FoundIncrement
+    ) -> events.StartLoaded | events.SnapshotUnusable:
         context = self._context
         reader = await reader_reaching(context, pointer, self._reporter.waiting_for)
         try:
             manifest = await load_manifest(reader, context.snapshots, pointer)
-            is_sealed = await check_snapshot(await self.follower.reader(), context.increments, manifest)
+            log_reader = await self.follower.reader()
+            is_sealed = await check_snapshot(log_reader, context.increments, manifest, last)
             size_bytes = sum(ref.size_bytes for ref in manifest.chunks)
             self._reporter.restore(
                 snapshot=SnapshotUsed(

@@ -41,7 +41,7 @@ async def wrong_claim(reader: Reader, log: TopicPartition, last: FoundIncrement)
     named = f"batch {increment.batch} says that its owner claimed at offset {epoch}"
     if epoch >= last.offset:
         return f"{named}, which lies behind it"
-    entry, _ = await _entry_before(reader, log, last, epoch)
+    entry, _ = await _entry_known_to(reader, log, last, epoch)
     if entry is None or isinstance(entry, Claim):
         return None
     return f"{named}, but {_described(entry)} is there"
@@ -51,7 +51,7 @@ async def _check_predecessor(reader: Reader, log: TopicPartition, last: FoundInc
     increment, offset = last.increment, last.increment.previous_offset
     if offset in (NO_OFFSET, increment.owner_epoch):  # the genesis, or the chain began anew
         return
-    entry, has_seal = await _entry_before(reader, log, last, offset)
+    entry, has_seal = await _entry_known_to(reader, log, last, offset)
     batch = entry.batch if isinstance(entry, Increment) else NO_OFFSET
     if entry is None:
         return
@@ -68,17 +68,21 @@ async def _check_predecessor(reader: Reader, log: TopicPartition, last: FoundInc
     )
 
 
-async def check_snapshot(reader: Reader, log: TopicPartition, manifest: Manifest) -> bool:
+async def check_snapshot(reader: Reader, log: TopicPartition, manifest: Manifest, last: FoundIncrement) -> bool:
     """Compare a snapshot with the increment of its batch. What was trimmed or is damaged says nothing.
+
+    Args:
+        last: the last increment of the log, which a stale leader may not know.
 
     Returns:
         Whether that increment has a seal.
 
     Raises:
         DamagedError: plan without this snapshot.
+        OffsetBeyondEnd: the leader does not know the last increment.
     """
     offset = manifest.increment_offset
-    entry, has_seal = await _entry_and_seal(reader, log, offset)
+    entry, has_seal = await _entry_known_to(reader, log, last, offset)
     named = f"snapshot {manifest.snapshot_id} is of batch {manifest.batch} at offset {offset} of {log}"
     if entry is None or isinstance(entry, Claim):  # of a state that a decision began with
         return False
@@ -92,8 +96,10 @@ async def check_snapshot(reader: Reader, log: TopicPartition, manifest: Manifest
     return has_seal
 
 
-async def _entry_before(reader: Reader, log: TopicPartition, last: FoundIncrement, offset: int) -> tuple[object, bool]:
-    """Read what is before the last increment, as `_entry_and_seal`. If nothing is there, the leader may be stale.
+async def _entry_known_to(
+    reader: Reader, log: TopicPartition, last: FoundIncrement, offset: int
+) -> tuple[object, bool]:
+    """Read as `_entry_and_seal` does. If nothing is there, the leader may be stale.
 
     Raises:
         OffsetBeyondEnd: the leader does not know the last increment either.

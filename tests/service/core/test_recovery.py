@@ -74,7 +74,7 @@ def test_the_whole_way_to_live():
         (Phase.LOCATING, effects.SeeClaim("c1", 30, fresh_client=False)),
         (Phase.LOCATING, effects.ReadWindow(SearchWindow(28, 30))),
         (Phase.LOCATING, effects.ReadStarts(LAST)),
-        (Phase.LOADING, effects.Load(start)),
+        (Phase.LOADING, effects.Load(start, LAST)),
         (Phase.ADVANCING, effects.Advance(BASE, LAST, RestoreMode.CHANGES)),
         (Phase.ADVANCING, effects.CheckInputs(LAST)),
         (Phase.LIVE, effects.GoLive(LAST, 30, None, fell_back=False)),
@@ -183,7 +183,7 @@ def test_a_memory_that_does_not_add_up_is_restored_in_full():
 def test_unusable_snapshots_are_passed_over_newest_first_down_to_genesis():
     """Each with its reason; LIVE records the newest as fallen back from."""
     recovery, effect = drive(*STARTED, events.SnapshotUnusable("s8", "crc32"))
-    assert effect == effects.Load(FromSnapshot(pointer(5)))
+    assert effect == effects.Load(FromSnapshot(pointer(5)), LAST)
     recovery, effect = step(recovery, events.SnapshotUnusable("s5", "gone"))
     assert isinstance(effect, effects.Load)
     assert isinstance(effect.start, FromGenesis)
@@ -210,7 +210,7 @@ UNUSABLE = unknown_store("ghost", "default")
 def test_a_snapshot_that_this_code_cannot_use_is_passed_over_as_a_damaged_one():
     """Where nothing else leads to the state, its reason is the one that is told."""
     recovery, effect = drive(*STARTED, events.SnapshotUnusable("s8", "ghost", UNUSABLE))
-    assert effect == effects.Load(FromSnapshot(pointer(5)))
+    assert effect == effects.Load(FromSnapshot(pointer(5)), LAST)
     assert isinstance(step(recovery, events.SnapshotUnusable("s5", "gone"))[1], effects.Load)
     found = (*FOUND, events.StartsRead(TRIMMED), events.SnapshotUnusable("s8", "ghost", UNUSABLE))
     _, effect = drive(*found, events.SnapshotUnusable("s5", "gone"))
@@ -273,7 +273,7 @@ def test_an_unavailable_mode_leads_back_to_the_start_and_to_the_other_one(mode):
     """The state is half-way, so the same start is loaded again."""
     closed = events.ModeUnavailable(mode, DamagedError("changes damaged"))
     recovery, effect = drive(*LOADED, closed, mode=mode)
-    assert (recovery.phase, effect) == (Phase.LOADING, effects.Load(FromSnapshot(pointer(8))))
+    assert (recovery.phase, effect) == (Phase.LOADING, effects.Load(FromSnapshot(pointer(8)), LAST))
     _, effect = drive(*LOADED, closed, events.StartLoaded(BASE), mode=mode)
     assert effect == effects.Advance(BASE, LAST, mode.other)
 

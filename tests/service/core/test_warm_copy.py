@@ -41,14 +41,14 @@ def test_a_copy_of_another_chain_is_restored_in_full(copy, is_tried):
     assert isinstance(effect, effects.Advance) == is_tried
     if is_tried:
         _, effect = step(recovery, events.CopyUnusable())
-    assert effect == effects.Load(FromSnapshot(pointer(8)))
+    assert effect == effects.Load(FromSnapshot(pointer(8)), LAST)
 
 
 def test_a_copy_is_kept_until_it_was_tried_and_never_tried_twice():
     """What failed on the way has left it between two batches."""
     error = events.EffectFailed(RetryableError("no broker"))
     assert drive(*FOUND, error, *STARTED, copy=COPY)[1].copy is COPY
-    assert drive(*STARTED, error, *STARTED, copy=COPY)[1] == effects.Load(FromSnapshot(pointer(8)))
+    assert drive(*STARTED, error, *STARTED, copy=COPY)[1] == effects.Load(FromSnapshot(pointer(8)), LAST)
 
 
 def test_a_log_that_ends_before_the_copy_has_lost_its_end():

@@ -47,7 +47,7 @@ async def test_the_state_comes_without_an_owner(bench):
     before = await bench.read(bench.increments)
     last = await last_of(made, context)
     start = FromSnapshot(last.increment.pointers[0])
-    loaded = await made.perform(effects.Load(start))
+    loaded = await made.perform(effects.Load(start, last))
     assert loaded.base.batch == start.pointer.batch
     advanced = await made.perform(effects.Advance(loaded.base, last, RestoreMode.CHANGES))
     assert isinstance(advanced, events.Advanced)
@@ -60,10 +60,11 @@ async def test_the_state_comes_without_an_owner(bench):
 async def test_the_place_for_a_load_is_kept_until_its_user_ends_it(bench):
     """A load that is repeated takes no second one; ending it twice gives back one."""
     made, context, _ = await performer(bench)
-    start = FromSnapshot((await last_of(made, context)).increment.pointers[0])
+    last = await last_of(made, context)
+    start = FromSnapshot(last.increment.pointers[0])
     await context.restores.acquire()
     for _ in range(2):
-        await made.perform(effects.Load(start))
+        await made.perform(effects.Load(start, last))
     assert context.restores.locked()
     made.end_load()
     made.end_load()
@@ -84,7 +85,7 @@ async def test_only_work_teaches_the_rates_of_restores(bench, monkeypatch):
     last = await last_of(made, context)
     for _ in range(2):
         await context.restores.acquire()
-    loading = asyncio.create_task(made.perform(effects.Load(FromSnapshot(last.increment.pointers[0]))))
+    loading = asyncio.create_task(made.perform(effects.Load(FromSnapshot(last.increment.pointers[0]), last)))
     await asyncio.sleep(5)
     assert not loading.done()
     context.restores.release()
@@ -115,7 +116,7 @@ async def test_an_ordered_map_is_sorted_once_and_in_steps(bench, mode):
     store = store_of(MapState(str, dict, default=lambda: {"n": 0, "sum": 0}, ordered=True))
     made: Any = RecoveryExecutor(context, store, Reporter(StatusBoard(), 0))
     last = await last_of(made, context)
-    loaded = await made.perform(effects.Load(FromSnapshot(last.increment.pointers[0])))
+    loaded = await made.perform(effects.Load(FromSnapshot(last.increment.pointers[0]), last))
     put = patch.object(SortedEntries, "put", autospec=True, side_effect=SortedEntries.put)
     in_one_go = patch.object(mapstore, "all_of", side_effect=AssertionError("all in one go"))
     with put as placed, in_one_go:

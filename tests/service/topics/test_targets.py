@@ -38,12 +38,13 @@ async def test_a_snapshot_is_of_the_batch_at_its_offset(bench, wrong):
     """Batch, positions and digest are those of that increment."""
     await bench.past()
     context = await bench.context()
-    manifest = manifests(bench)[-1]
+    manifest, last = manifests(bench)[-1], await last_now(context)
+    assert last is not None
     async with reading(context.cluster) as reader:
-        assert not await check_snapshot(reader, context.increments, manifest)  # there is no key
+        assert not await check_snapshot(reader, context.increments, manifest, last)  # there is no key
         changed = msgspec.structs.replace(manifest, **wrong)
         with pytest.raises(DamagedError, match=f"snapshot {manifest.snapshot_id} is of batch"):
-            await check_snapshot(reader, context.increments, changed)
+            await check_snapshot(reader, context.increments, changed, last)
 
 
 async def test_a_stale_leader_says_nothing_about_what_it_does_not_know(bench):
@@ -60,6 +61,8 @@ async def test_a_stale_leader_says_nothing_about_what_it_does_not_know(bench):
         setattr(reader, "_stale", True)  # noqa: B010 - the connection has led to it
         with pytest.raises(OffsetBeyondEnd, match=f"was found at offset {last.offset}"):
             await check_last(reader, context.increments, last)
+        with pytest.raises(OffsetBeyondEnd, match=f"was found at offset {last.offset}"):
+            await check_snapshot(reader, context.increments, manifests(bench)[-1], last)
 
 
 async def test_a_walk_ends_with_the_last_batch(bench):
