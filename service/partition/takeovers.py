@@ -114,8 +114,9 @@ class Takeovers:
         await asyncio.sleep(max(0.0, self._standbys.seen_at(peer.owned) + QUIET_SECONDS - since))
         if self._standbys.seen_at(peer.owned) > since:
             log.info("%s; but it has committed since", _said(peer, why))
-        else:
-            self._begin(peer, why, asyncio.get_running_loop().time())
+            return
+        del self._listening[peer.process_id]
+        self.suspect(peer.process_id, why, is_silent=False)  # an assignment may have come meanwhile
 
     def _begin(self, peer: Peer, why: str, now: float) -> None:
         wanted = sorted(set(peer.owned) & set(self._share.first) & self._standbys.warm)

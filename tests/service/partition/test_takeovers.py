@@ -245,6 +245,11 @@ async def test_a_silent_owner_that_commits_lives(bench):
         await asyncio.sleep(QUIET_SECONDS + 1)
         assert other.status is None
         other.suspects(one, is_silent=True)
+        other.supervisor.assigned(set(), other.copies(other))  # it has left, and somebody else owns the partition
+        await asyncio.sleep(QUIET_SECONDS + 1)
+        assert other.status is None
+        other.supervisor.assigned(set(), other.copies(one, other))
+        other.suspects(one, is_silent=True)
         await other.phase("live")
 
 
