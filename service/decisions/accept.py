@@ -81,7 +81,7 @@ async def propose(
 
 
 async def _acceptance(context: Context, examiner: Examiner, finding_id: str, reason: str) -> Acceptance:
-    error = await examiner.examine()
+    error = await examiner.examine_beside_owner()
     if error is None:
         raise NotTheFinding(
             f"partition {context.partition} has no finding, a recovery would go LIVE: {finding_id} cannot be accepted",

@@ -135,7 +135,7 @@ async def _patch(context: Context, corrections: Sequence[Correction], on_news: O
 
     examiner = Examiner(context, context.app.new_store(), tell)
     try:
-        error = await examiner.examine()
+        error = await examiner.examine_beside_owner()
         if error is not None:
             raise await examiner.hinted(error)
         examiner.refuse_older()

@@ -99,7 +99,7 @@ class Examiner:
     """Use once: `examine`, then perhaps others, then `close`. The log's end takes the place of the claim.
 
     Attributes:
-        end_offset: of the increments topic when the first examination began.
+        end_offset: of the increments topic when the examination began that found what is the matter.
         store: the state it came to.
     """
 
@@ -177,6 +177,7 @@ class Examiner:
         refusal: SnapreplayError | None = None
         for _ in range(EXAMINATIONS_MAX):
             self._teller.restore_started()
+            self.end_offset = NO_OFFSET
             refusal = await self.examine()
             if not isinstance(refusal, _OR_OVERTAKEN) or not await self._goes_on():
                 return refusal

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from snapreplay.service.decisions.accept import Acceptance, carry_out, propose
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.publish.state import Begun
+from snapreplay.service.topics import log_bounds
 from tests.support.stage import Stage
 
 REASON = "seen and decided"
@@ -47,6 +49,20 @@ async def proposed(here: Stage, hint: str, app: Any = None, way: str = "") -> Ac
 async def accepted(here: Stage, hint: str, app: Any = None, way: str = "") -> tuple[Acceptance, Begun]:
     acceptance = await proposed(here, hint, app, way)
     return acceptance, await carry_out(acceptance)
+
+
+def overtaken(monkeypatch: Any, times: int, go_on: Callable[[], Awaitable[None]]) -> list[None]:
+    """Let the owner go on `times` times after an examination has asked for the end of the log; what is left of them."""
+    left, real = [None] * times, log_bounds.read_starts
+
+    async def read_starts(*given: Any, **named: Any) -> Any:
+        if left:
+            left.pop()
+            await go_on()
+        return await real(*given, **named)
+
+    monkeypatch.setattr(log_bounds, "read_starts", read_starts)
+    return left
 
 
 def killed_before_its_increment(monkeypatch: Any) -> None:

@@ -14,7 +14,15 @@ from snapreplay.service.publish.owned import reader_behind_claim
 from snapreplay.service.publish.state import LogWentOn
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps
-from tests.support.accepting import REASON, accepted, command_in, finding_in, killed_before_its_increment, proposed
+from tests.support.accepting import (
+    REASON,
+    accepted,
+    command_in,
+    finding_in,
+    killed_before_its_increment,
+    overtaken,
+    proposed,
+)
 from tests.support.entries import read_entry
 
 REPLAY = {"restore": {"mode": "replay"}}
@@ -88,6 +96,21 @@ async def test_a_healthy_partition_accepts_nothing(bench):
     settings = bench.settings()
     with pytest.raises(NotTheFinding, match="has no finding"):
         await propose(bench.app, settings, bench.cluster, 0, "input-gap-0", "why not")
+
+
+async def test_a_healthy_partition_whose_owner_goes_on_during_the_look_accepts_nothing(bench, monkeypatch):
+    """A snapshot that is newer than the end that the look began with is no lost end of the log."""
+    await bench.past()
+    async with bench.live() as one:
+
+        async def go_on():
+            await bench.feed(20)
+            await one.position(bench.sent)
+            await one.snapshot()
+
+        overtaken(monkeypatch, 1, go_on)
+        with pytest.raises(NotTheFinding, match="has no finding"):
+            await propose(bench.app, bench.settings(), bench.cluster, 0, "increments-behind-0", REASON)
 
 
 async def test_what_nobody_can_decide_is_not_acceptable(bench):

@@ -15,7 +15,7 @@ from snapreplay.service.publish.state import LogWentOn
 from snapreplay.service.recovery.inputs import InputTrimmed
 from snapreplay.state.correction import NotCorrected
 from tests.support import apps
-from tests.support.accepting import fenced_while_writing, killed_before_its_increment
+from tests.support.accepting import fenced_while_writing, killed_before_its_increment, overtaken
 from tests.support.entries import read_entry
 
 WRONG, RIGHT = {"n": 7, "sum": 420}, {"n": 7, "sum": 400}
@@ -143,6 +143,24 @@ async def test_batches_that_a_running_owner_commits_meanwhile_are_kept(bench):
         assert one.status.owner_epoch > epoch
         assert one.view()["new"] == RIGHT
         assert one.view()["k0"] == {"n": 9, "sum": 420 + 140 + 160}
+
+
+async def test_batches_that_a_running_owner_commits_during_the_look_are_no_loss(bench, monkeypatch):
+    """A snapshot that is newer than the end that the look began with says that the owner went on."""
+    await past(bench)
+    async with bench.live() as one:
+
+        async def go_on():
+            await bench.feed(20)
+            await one.position(160)
+            await one.snapshot()
+
+        left = overtaken(monkeypatch, 1, go_on)
+        await patched(bench, {"key": "new", "absent": True, "value": RIGHT, "partition": 0})
+        assert not left
+        await bench.feed(20)
+        await one.position(180)
+        assert one.view()["new"] == RIGHT
 
 
 async def test_a_patch_that_stopped_half_way_is_run_again_as_it_is(bench):

@@ -13,7 +13,6 @@ from snapreplay.service.partition import drill as module
 from snapreplay.service.ports import Bounds, CommittedOffset
 from snapreplay.service.recovery.examine import EXAMINATIONS_MAX, Examiner
 from snapreplay.service.runtime.cooperative import run_cooperatively
-from snapreplay.service.topics import log_bounds
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import RecordKind
@@ -21,6 +20,7 @@ from snapreplay.snapshots.format.records import Paused
 from snapreplay.state.digest import Digest
 from tests.simulation.cluster import SimCluster
 from tests.simulation.reader import SimReader
+from tests.support.accepting import overtaken
 from tests.support.stage import until
 from tests.support.tampering import flip, with_fields
 
@@ -207,15 +207,7 @@ async def test_an_owner_that_goes_on_has_not_lost_the_end_of_its_log(bench, monk
     """What it commits after the drill has asked for the end is no damage. The drill looks again, but not for ever."""
     async with bench.live() as one:
         await fed(bench, one, 10)
-        left, real = [None] * times, log_bounds.read_starts
-
-        async def overtaken(*given: Any, **named: Any) -> Any:
-            if left:
-                left.pop()
-                await goes_on(bench, one)
-            return await real(*given, **named)
-
-        monkeypatch.setattr(log_bounds, "read_starts", overtaken)
+        left = overtaken(monkeypatch, times, lambda: goes_on(bench, one))
         state, _, said = await answer(asked(one))
         assert not left
         assert one.status.drill.state == ("succeeded" if times == 2 else "given_up"), said
