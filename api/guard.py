@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
+import time
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay.api import page, problems
 from snapreplay.api.tokens import Asker, Role, Tokens
+from snapreplay.service.core.repeats import Repeats
 
 log = logging.getLogger("snapreplay.http")
 
@@ -54,15 +56,21 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def refusal(method: str, headers: Mapping[str, str], hosts: Hosts) -> problems.ProblemError | None:
-    """Say why the request is refused; None: it is not. The names of `headers` are lower case."""
+def refusal(
+    method: str, headers: Mapping[str, str], hosts: Hosts, *, is_public: bool = True
+) -> problems.ProblemError | None:
+    """Say why the request is refused; None: it is not. The names of `headers` are lower case.
+
+    Args:
+        is_public: a page of a foreign site learns nothing from the answer, or could not ask.
+    """
     if "content-length" in headers and "transfer-encoding" in headers:
         return problems.ProblemError(
             problems.TWO_LENGTHS,
             "the request has Content-Length and Transfer-Encoding: where it ends is not certain",
             headers={"Connection": "close"},
         )
-    if method in _READS:
+    if method in _READS and is_public:
         return None
     host, origin = headers.get("host", ""), headers.get("origin")
     try:
@@ -75,6 +83,8 @@ def refusal(method: str, headers: Mapping[str, str], hosts: Hosts) -> problems.P
             f"this service is not known as {name[:200]!r} (Host)",
             hint=f"ask it by its address, or set http.allowed_hosts={name[:200]}",
         )
+    if method in _READS:
+        return None
     try:
         is_ours = origin is None or urlsplit(origin).netloc.lower() == host.lower()
     except ValueError:
@@ -133,6 +143,7 @@ class Guard:
         self._app = app
         self._hosts = hosts
         self._tokens = tokens
+        self._refused = Repeats()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -141,7 +152,10 @@ class Guard:
         method, path, headers = scope["method"], scope["path"], Headers(scope=scope)
         at_probes_port = PROBES_PORT in scope.get("state", {})
         asker = None if at_probes_port else self._asker(scope, headers)
-        refused = refusal(method, headers, self._hosts) or (None if isinstance(asker, Asker) else asker)
+        refused = refusal(method, headers, self._hosts, is_public=self._is_public(path))
+        if refused is None and isinstance(asker, problems.ProblemError):
+            refused = asker
+            self._say_refused(scope, f"{method} {path!a:.200s}", asker)
         if at_probes_port and path not in AT_PROBES_PORT:
             refused = problems.not_at_this_port()
         if isinstance(asker, Asker) and refused is None and asker.role < (needed := least_role(method, path)):
@@ -160,6 +174,18 @@ class Guard:
             await send(message)
 
         await self._app(scope, receive, told)
+
+    def _is_public(self, path: str) -> bool:
+        """Say whether a foreign page that reaches us under its own name learns nothing: it has no token and no
+        certificate, and these paths tell nothing of the app's data."""
+        return self._tokens.are_needed or self._tokens.needs_certificate or path in AT_PROBES_PORT or page.owns(path)
+
+    def _say_refused(self, scope: Scope, asked: str, why: problems.ProblemError) -> None:
+        now, address = time.monotonic(), (scope.get("client") or ("?",))[0]
+        self._refused.forget(now)
+        said = self._refused.met((address, why.kind.name), now)
+        if said is not None:
+            log.warning("refused %s from %s: %s%s", asked, address, why, said.more(now))
 
     def _asker(self, scope: Scope, headers: Headers) -> Asker | problems.ProblemError | None:
         """Say who asks, or why nobody may who does not say it. None: nobody needs to."""

@@ -9,10 +9,10 @@ from snapreplay.api.guard import Hosts, refusal
 HOSTS = Hosts("10.0.0.7", ("ledger.example.com",))
 
 
-def told(method="POST", **headers):
+def told(method="POST", *, is_public=True, **headers):
     """The name of the problem, None when the request is let through."""
     given = {"host": "127.0.0.1:8080"} | {n.replace("_", "-"): v for n, v in headers.items()}
-    refused = refusal(method, given, HOSTS)
+    refused = refusal(method, given, HOSTS, is_public=is_public)
     return refused.kind.name if refused else None
 
 
@@ -30,10 +30,22 @@ def test_hosts_that_are_ours(host):
 
 
 @pytest.mark.parametrize("host", ["rebound.example", "ledger.example.com.evil.org:8080", "a.b"])
-def test_a_foreign_host_may_only_read(host):
+def test_a_foreign_host_may_only_read_what_is_public(host):
     """The name of another site leads to us when its DNS says so; a browser then takes our answers for that site's."""
     assert told(host=host) == "foreign-host"
     assert told("GET", host=host) is None
+    assert told("GET", is_public=False, host=host) == "foreign-host"
+
+
+def test_without_a_login_a_foreign_page_reads_nothing(client):
+    """A probe and a scrape may come by any name. So may the page itself, whose questions are then refused."""
+    foreign = {"host": "rebound.example:8080"}
+    refused = client.get("/restore-status", headers=foreign)
+    assert refused.status_code == 403
+    assert refused.json()["hint"].endswith("set http.allowed_hosts=rebound.example")
+    for path in ("/healthz", "/metrics", "/"):
+        assert client.get(path, headers=foreign).status_code == 200, path
+    assert client.get("/restore-status", headers={"host": "127.0.0.1:8080"}).status_code == 200
 
 
 @pytest.mark.parametrize(

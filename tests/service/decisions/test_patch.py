@@ -129,24 +129,9 @@ async def test_entries_are_added_and_deleted_and_taken_back(bench):
     await bench.restored()
 
 
-async def test_batches_that_a_running_owner_commits_meanwhile_are_kept(bench):
-    """It is fenced, its batches since the proposal are followed, and it comes back to the corrected state."""
-    await past(bench)
-    async with bench.live() as one:
-        epoch = one.status.owner_epoch
-        (patch,) = await proposed(bench, {"key": "new", "absent": True, "value": RIGHT, "partition": 0})
-        await bench.feed(20)
-        await one.position(160)
-        await carry_out(patch)
-        await bench.feed(20)
-        await one.position(180)
-        assert one.status.owner_epoch > epoch
-        assert one.view()["new"] == RIGHT
-        assert one.view()["k0"] == {"n": 9, "sum": 420 + 140 + 160}
-
-
-async def test_batches_that_a_running_owner_commits_during_the_look_are_no_loss(bench, monkeypatch):
-    """A snapshot that is newer than the end that the look began with says that the owner went on."""
+async def test_batches_that_a_running_owner_commits_meanwhile_are_kept(bench, monkeypatch):
+    """During the look they are no lost end of the log, not even with a snapshot. Then the owner is fenced, its batches
+    since the proposal are followed, and it comes back to the corrected state."""
     await past(bench)
     async with bench.live() as one:
 
@@ -155,12 +140,17 @@ async def test_batches_that_a_running_owner_commits_during_the_look_are_no_loss(
             await one.position(160)
             await one.snapshot()
 
-        left = overtaken(monkeypatch, 1, go_on)
-        await patched(bench, {"key": "new", "absent": True, "value": RIGHT, "partition": 0})
+        epoch, left = one.status.owner_epoch, overtaken(monkeypatch, 1, go_on)
+        (patch,) = await proposed(bench, {"key": "new", "absent": True, "value": RIGHT, "partition": 0})
         assert not left
         await bench.feed(20)
         await one.position(180)
+        await carry_out(patch)
+        await bench.feed(20)
+        await one.position(200)
+        assert one.status.owner_epoch > epoch
         assert one.view()["new"] == RIGHT
+        assert one.view()["k0"] == {"n": 10, "sum": 420 + 140 + 160 + 180}
 
 
 async def test_a_patch_that_stopped_half_way_is_run_again_as_it_is(bench):
