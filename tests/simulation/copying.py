@@ -102,7 +102,7 @@ class Copies:
         one process too many."""
         world = self._world
         self._count_moves(MOVES_HEALING_MAX)
-        if not world.scenario.replicas or world.refused or any(world.losses.parts.values()) or world.own_replaced:
+        if self._is_refused():
             return
         numbers = range(world.scenario.partitions)
         self._since = world.loop.time()
@@ -115,11 +115,18 @@ class Copies:
             raise Violation(f"nothing happens, and partitions move: {list(map(self._owners, numbers))}")
         self._count_moves(MOVES_SETTLED_MAX)
         await world.settling.until_settled()
+        if self._is_refused():  # an owner may have noticed only now
+            return
         owned = [len(each.owned) for each in self._held()]
         require(max(owned) - min(owned) <= 1, f"uneven: {owned}")
         copies, warm = min(world.scenario.replicas, len(owned) - 1), self._warm()
         require(warm == [copies] * len(warm), f"warm copies: {warm}, not {copies} of each partition")
         world.network.met("balanced, and all copies are warm")
+
+    def _is_refused(self) -> bool:
+        world = self._world
+        has_lost = world.own_replaced or any(world.losses.parts.values())
+        return not world.scenario.replicas or bool(world.refused) or has_lost
 
     def _held(self) -> list[Holding]:
         return [each.supervisor.holding for each in self._world.processes if each.supervisor is not None]
