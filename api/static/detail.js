@@ -2,7 +2,7 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
-import { bytes, count, counted, sentence } from "./format.js";
+import { bytes, count, counted, seconds, sentence } from "./format.js";
 import { badge, instructions, moment, phaseOf, table } from "./parts.js";
 import { stages } from "./fleet.js";
 import { history } from "./history.js";
@@ -40,6 +40,7 @@ function detail(each, nowMs, page, all) {
     ${each.error ? html`<div class="wide"><h3>Error</h3><p class="message">${each.error.kind}: ${each.error.message}</p><p>${instructions(sentence(each.error.hint))}</p></div>` : nothing}
     <div><h3>Inputs</h3>${table(`Inputs of partition ${each.partition}`, ["Topic", "Position", "Last stable offset", "Lag", "High watermark", "Lag to it"], each.inputs.map((input) => [input.topic, ...[input.position, input.end_offset, input.lag, input.high_watermark, input.lag_to_high_watermark].map(count)]), "Not known yet.")}</div>
     <div><h3>Stores</h3>${table(`Stores of partition ${each.partition}`, ["Store", "Entries", "Size", "Largest entry"], each.stores.map((store) => [store.name, count(store.entries), bytes(store.size_bytes), bytes(store.largest_entry_bytes)]), "None yet.")}</div>
+    <div><h3>Next restore</h3>${next(each, nowMs)}</div>
     <div><h3>Audited</h3><p>${audited(each, nowMs)}</p></div>
     <div><h3>Standbys</h3><p>${standbys(each, all)}</p></div>
     ${history(each, all, nowMs, { ...page, whole: page.whole, isFresh: page.acts.isFresh })}
@@ -53,6 +54,7 @@ function buttons(each, acts) {
     ${each.phase === "failed" ? html`<button type="button" class="act" title=${acts.whyOff("operator")} ?disabled=${acts.isOff("operator")} @click=${() => acts.retry([each.partition])}>Retry …</button>` : nothing}
     <button type="button" title=${acts.whyOff("operator")} ?disabled=${!isLive || acts.isOff("operator")} @click=${() => (each.paused_since ? acts.resume : acts.pause)(each.partition)}>${each.paused_since ? "Resume …" : "Pause …"}</button>
     <button type="button" title=${acts.whyOff("operator")} ?disabled=${!isLive || acts.isOff("operator")} @click=${() => acts.snapshot(each.partition)}>Write a snapshot …</button>
+    <button type="button" title=${acts.whyOff("operator")} ?disabled=${!isLive || acts.isOff("operator")} @click=${() => acts.drill(each.partition)}>Drill …</button>
     <button type="button" title=${acts.whyOff("admin")} ?disabled=${!isLive || acts.isOff("admin")} @click=${() => acts.adopt(each.partition)}>Adopt a proposed snapshot …</button></div>`;
 }
 
@@ -64,6 +66,21 @@ function restored(each, nowMs) {
     <p>${from}${run.mode ? html`, by ${run.mode}` : nothing}, ${counted(run.attempts, "attempt")}, ${run.finished_at ? html`ended ${moment(run.finished_at, nowMs)}` : "not ended"}.
     ${run.fallback_reason ? html`<br>Fallback: ${run.fallback_reason}` : nothing}</p>
     <p>${proof(each)}</p></div>`;
+}
+
+function next({ restore_plan: plan, objective, drill }, nowMs) {
+  const predicted = objective?.predicted_seconds ?? plan?.first?.predicted_seconds ?? null;
+  return html`<p>${predicted === null ? "Not known yet." : html`It would take about ${seconds(predicted)}${objective ? html`; the objective is ${seconds(objective.seconds)} ${badge(objective.is_met ? "good" : "warn", objective.is_met ? "met" : "missed")}` : nothing}.`}</p>
+    <p>${drilled(drill, nowMs)}</p>`;
+}
+
+const DRILLS = { running: ["busy", "running"], succeeded: ["good", "the same state"], failed: ["bad", "failed"], given_up: ["unknown", "given up"] };
+
+function drilled(drill, nowMs) {
+  if (!drill) return "No drill since this process has it.";
+  const [level, word] = DRILLS[drill.state];
+  const took = drill.seconds === null ? nothing : html`, ${seconds(drill.seconds)} for batch ${count(drill.batch)}`;
+  return html`Drill ${moment(drill.finished_at ?? drill.started_at, nowMs)} ${badge(level, word)}${took}${drill.detail ? `: ${drill.detail}` : ""}`;
 }
 
 function proof({ proof: found, phase }) {

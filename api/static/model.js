@@ -87,7 +87,9 @@ function problems(all, nowMs) {
     ...awayProcesses(all),
     ...underWay(all, nowMs),
     ...atRisk(all),
+    ...drills(all),
     ...blocked(all),
+    ...slow(all),
     ...pauses(all),
     ...checks(all, nowMs),
   ];
@@ -228,6 +230,30 @@ function atRisk({ partitions }) {
     lost: { level: "warn", text: "Not yet: the state in memory may be the only copy." },
     todo: "Keep the process alive. Do not restart it before this is gone.", retry: [],
   }));
+}
+
+function drills({ partitions }) {
+  return partitions.filter((each) => each.phase === "live" && each.drill?.state === "failed").map((each) => ({
+    key: `drill ${each.partition}`, level: "warn", partitions: [each.partition], where: `${each.owner} on ${each.host}`,
+    what: `The last drill of partition ${each.partition} has failed`, message: each.drill.detail, since: each.drill.finished_at, retry: [],
+    until: "A later drill succeeds. The owner writes a snapshot at once.",
+    lost: { level: "warn", text: "Not yet. A restore might not come to this state: the one in memory may be the only copy." },
+    todo: `Keep the process alive, then \`snapreplay drill --partition ${each.partition} --wait\``,
+  }));
+}
+
+function slow({ partitions }) {
+  const missed = partitions.filter((each) => each.objective && !each.objective.is_met);
+  if (!missed.length) return [];
+  const { partition, objective } = missed.reduce((a, b) => (b.objective.predicted_seconds > a.objective.predicted_seconds ? b : a));
+  return [{
+    key: "objective", level: "warn", partitions: numbers(missed), since: null, retry: [],
+    what: `${named(numbers(missed))} would take longer to restore than restore.objective_seconds`,
+    message: `Partition ${partition}: ${objective.reason}`,
+    until: "A snapshot makes the restore shorter. The owner writes one as soon as it may.",
+    lost: { level: "good", text: "No. A restore would only take longer." },
+    todo: objective.fresh_seconds > objective.seconds ? "No snapshot makes it short enough: keep less in each partition, or allow more time." : "Nothing, if it is over soon. Else more comes than snapshots can keep up with: use more partitions, or allow more time.",
+  }];
 }
 
 function blocked({ partitions }) {

@@ -11,7 +11,7 @@ import { lists } from "./lists.js";
 import { connection, named, picture } from "./model.js";
 import { band, problemCards, spoken } from "./now.js";
 import { badge } from "./parts.js";
-import { Plots } from "./plots.js";
+import { Plots, SHOWN } from "./plots.js";
 import { Refused, act, follow, token } from "./source.js";
 
 const state = {
@@ -104,6 +104,11 @@ const acts = {
   resume: (partition) => ask({
     title: `Resume partition ${partition}?`, label: "Resume", text: "It goes on with the next record.",
     go: () => doing(`Resume of partition ${partition}`, () => act(`api/v1/partitions/${partition}/resume`)),
+  }),
+  drill: (partition) => ask({
+    title: `Drill partition ${partition}?`, label: "Drill",
+    text: "Its owner restores it once more, beside the processing, into a copy that is thrown away, and compares the digest. Until then memory holds the state twice.",
+    go: () => doing(`Drill of partition ${partition}`, () => act(`api/v1/partitions/${partition}/drill`)),
   }),
   adopt: (partition) => ask({
     title: `Adopt a proposed snapshot of partition ${partition}?`, label: "Adopt", offset: true,
@@ -204,7 +209,7 @@ function top(line, all) {
 }
 
 const plotted = () => html`<section aria-labelledby="plots-title"><h2 id="plots-title">Since this page is open</h2>
-  <div class="plots">${[["records", "Records per second"], ["lag", "Lag, in records"], ["size", "Size of the state"]].map(([name, title]) => html`<figure><figcaption>${title} <strong>${plots.latest?.[name] ?? "–"}</strong></figcaption>
+  <div class="plots">${SHOWN.map(({ name, title }) => html`<figure><figcaption>${title} <strong>${plots.latest?.[name] ?? "–"}</strong></figcaption>
     <div class="plot" data-plot=${name} role="img" aria-label="${title}: ${plots.latest?.[name] ?? "not known yet"}"></div></figure>`)}</div></section>`;
 
 function notice(all) {

@@ -1,18 +1,19 @@
-// Throughput, lag and size over the time that the page is open, by uPlot.
+// Throughput, lag, size and the next restore over the time that the page is open, by uPlot.
 
-import { bytes, count } from "./format.js";
+import { bytes, count, seconds } from "./format.js";
 
 const KEPT = 1800; // an hour of answers
 const GAP_SECONDS = 15;
-const SHOWN = [
+export const SHOWN = [
   { name: "records", title: "Records per second", write: (n) => count(Math.round(n)) },
   { name: "lag", title: "Lag, in records", write: (n) => count(Math.round(n)) },
   { name: "size", title: "Size of the state", write: bytes },
+  { name: "restore", title: "Longest restore, predicted", write: seconds },
 ];
 
 export class Plots {
   #times = [];
-  #values = { records: [], lag: [], size: [] };
+  #values = { records: [], lag: [], size: [], restore: [] };
   #before = null;
   #drawn = [];
 
@@ -32,6 +33,7 @@ export class Plots {
       records: isGap ? null : applied / (at - before.at),
       lag: sum((each) => each.lag ?? 0),
       size: sum((each) => each.state_bytes),
+      restore: Math.max(0, ...partitions.map((each) => each.objective?.predicted_seconds ?? each.restore_plan?.first?.predicted_seconds ?? 0)),
     });
     this.draw();
   }

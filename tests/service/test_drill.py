@@ -3,7 +3,6 @@
 import asyncio
 import re
 
-import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -11,11 +10,9 @@ from snapreplay.api.cli.root import app
 from snapreplay.api.server import HttpServer
 from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.live import recoverability_monitor
-from snapreplay.service.publish import snapshot_writer
-from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps
 from tests.support.stage import processed, snapshot, until
-from tests.support.tampering import flip
+from tests.support.tampering import damage_chunks
 
 pytestmark = pytest.mark.kafka
 
@@ -60,18 +57,11 @@ async def test_a_chunk_that_was_damaged_on_its_way_is_told_and_mended(stage, uni
     is whole. The plan has the verdict until then."""
     monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.5)
     here = await stage(apps.ledger(unique("drill")))
-    append = snapshot_writer._append
-
-    async def damaging(context, appender, record, before):
-        if kind_of(record.value) is RecordKind.CHUNK:
-            record = msgspec.structs.replace(record, value=flip(record.value))
-        return await append(context, appender, record, before)
-
     async with here.running(http=HttpServer()) as service:
         await here.feed(100)
         await processed(service, {0: 100})
         with monkeypatch.context() as patched:
-            patched.setattr(snapshot_writer, "_append", damaging)
+            damage_chunks(patched)
             damaged = await snapshot(service)
         code, output = await typed(service, "drill", "-p", "0", "--wait")
         assert (code, drills(here, "failed")) == (1, 1), output

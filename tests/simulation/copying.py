@@ -125,7 +125,7 @@ class Copies:
 
     def _is_refused(self) -> bool:
         world = self._world
-        has_lost = world.own_replaced or any(world.losses.parts.values())
+        has_lost = any(world.losses.parts.values()) or bool(world.own_replaced)
         return not world.scenario.replicas or bool(world.refused) or has_lost
 
     def _held(self) -> list[Holding]:
