@@ -23,7 +23,7 @@ from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.errors import AccessError, SnapreplayError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.assignment import Holding, Member, Share
+from snapreplay.service.core.assignment import Holding, Introductions, Member, Share
 from snapreplay.service.core.kafka_errors import NotAuthenticated
 from snapreplay.service.core.owners import SteppedDown
 from snapreplay.service.core.peers import Peer
@@ -80,7 +80,7 @@ class Membership:
         self._assignor = StandbyAssignor(increments_topic, self._as_member)
         self._handing_over = self._told_leaving = False
         self._asks = self._told_asks = 0
-        self._is_introduced = False
+        self._introductions = Introductions()
         self._given = asyncio.Event()  # an assignment to a member that is leaving
         self._consumer: AIOKafkaConsumer | None = None
         self._leaving = asyncio.Event()
@@ -344,23 +344,13 @@ class Membership:
         self.assignment = frozenset(partitions)
         if self._told_leaving:
             self._given.set()
-        self._introduce_once()
+        if self._me is not None and self._introductions.is_due(self._me.process_id, self._assignor.share):
+            self._asks += 1
         if self._told_asks < self._asks:
             self._request()
         if not self._leaving.is_set():
             limit_s = self._settings.group.session_timeout_ms / 3000
             await self._call(self._on_assigned, partitions, limit_s)
-
-    def _introduce_once(self) -> None:
-        """Ask for a new assignment if the others do not know of this process: a static member that was started again
-        gets its old assignment, which names its predecessor. One whose join came late is taken for absent."""
-        share, me = self._assignor.share, self._me
-        names = {peer.process_id for peer in share.peers}.difference(share.absent)
-        if me is None or not share.peers or me.process_id in names:
-            self._is_introduced = False
-        elif not self._is_introduced:
-            self._is_introduced = True
-            self._asks += 1
 
     async def _call(self, callback: Callback, partitions: set[int], limit_s: float) -> None:
         """Wait for it, but not for ever, and never cancel it: it may be in the middle of a snapshot."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from snapreplay.service.core.assignment import Member, Share, assigned, peers_of
+from snapreplay.service.core.assignment import Introductions, Member, Share, assigned, peers_of
 from snapreplay.service.core.peers import Peer
 from tests.simulation.group import HEARTBEAT_SECONDS, Group
 from tests.simulation.network import NOWHERE, Network
@@ -37,7 +37,7 @@ class Fleet(Group):
         self._told_asks: dict[str, int] = {}
         self._leaving: dict[str, asyncio.Future[None]] = {}
         self._told_leaving: set[str] = set()
-        self._introduced: set[str] = set()
+        self._introductions: dict[str, Introductions] = {}
 
     def join(self, process: Process) -> None:
         if self._said is None:
@@ -188,16 +188,8 @@ class Fleet(Group):
         given = self._leaving.get(process.name)
         if given is not None and process.name in self._told_leaving and not given.done():
             given.set_result(None)
-        self._introduce_once(process, self._shares[name])
+        introductions = self._introductions.setdefault(process.name, Introductions())
+        if introductions.is_due(process.identity.process_id, self._shares[name]):
+            self._asks[process.name] = self._asks.get(process.name, 0) + 1
         if self._told_asks.get(process.name, 0) < self._asks.get(process.name, 0):
             self._ask(process)
-
-    def _introduce_once(self, process: Process, share: Share) -> None:
-        """A process that was started again gets its old share, which names its predecessor; one that comes late is
-        taken for absent."""
-        me = process.identity.process_id
-        if any(peer.process_id == me for peer in share.peers) and me not in share.absent:
-            self._introduced.discard(process.name)
-        elif process.name not in self._introduced:
-            self._introduced.add(process.name)
-            self._asks[process.name] = self._asks.get(process.name, 0) + 1

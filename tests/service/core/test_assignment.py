@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as replace_peer
 
-from snapreplay.service.core.assignment import Member, assigned, peers_of
+from snapreplay.service.core.assignment import INTRODUCTIONS_MAX, Introductions, Member, Share, assigned, peers_of
 from snapreplay.service.core.peers import Peer
 
 MEMBERS = st.dictionaries(
@@ -203,3 +203,17 @@ def test_peers_are_who_they_say_and_own_what_they_are_given():
     members = {"b": Member(frozenset({1}), peer=one), "a": Member(frozenset({0}))}
     peers = peers_of(members, assigned(members, range(2)))
     assert peers == (Peer("a", "", "", "", (0,)), replace_peer(one, owned=(1,)))
+
+
+def test_who_is_not_known_asks_again_but_not_for_ever():
+    """A static member that was started again is given its predecessor's assignment, then it is taken for absent. A
+    leader of an older version names nobody."""
+    me, other = (Peer(name, name, "host", "") for name in ("me", "other"))
+    alone, absent = Share(peers=(other,)), Share(peers=(me, other), absent=("me",))
+    introductions = Introductions()
+    assert introductions.is_due("me", alone)
+    assert introductions.is_due("me", absent)
+    assert not introductions.is_due("me", Share(peers=(me, other)))
+    assert not introductions.is_due("me", Share())
+    assert [introductions.is_due("me", absent) for _ in range(INTRODUCTIONS_MAX + 2)].count(True) == INTRODUCTIONS_MAX
+    assert not introductions.is_due("me", absent)
