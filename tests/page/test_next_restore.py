@@ -1,4 +1,4 @@
-"""What the page says of the next restore: a drill by its button, and an objective that no snapshot can meet."""
+"""The page says what the next restore would take: a drill by its button, and an objective that no snapshot can meet."""
 
 from __future__ import annotations
 
@@ -66,6 +66,6 @@ async def test_an_objective_that_is_missed_is_a_card(stage: Any, unique: Any, pa
 
 
 async def drill(page: Page) -> None:
-    """Drill partition 0 by its button."""
+    """Press the button of partition 0, and confirm."""
     await page.locator("#partition-0-detail").get_by_role("button", name="Drill").click()
     await page.get_by_role("dialog").get_by_role("button", name="Drill").click()
