@@ -60,6 +60,16 @@ def test_wheel_from_sdist_is_the_same(tmp_path: Path) -> None:
     assert names_in(build("wheel", tree, tmp_path)) == names_in_tree()
 
 
+def test_the_wheel_has_its_licences_and_says_that_it_is_typed(tmp_path: Path) -> None:
+    """Its own, and that of each package in the page, beside it."""
+    with zipfile.ZipFile(build("wheel", ROOT, tmp_path)) as archive:
+        names = archive.namelist()
+    vendored = {Path(name).parts[:5] for name in names if name.startswith("snapreplay/api/static/vendor/")}
+    assert {parts[4] for parts in vendored} == {path.name for path in (ROOT / "api/static/vendor").iterdir()}
+    assert {"/".join((*parts, "LICENSE.txt")) for parts in vendored} | {"snapreplay/py.typed"} <= {*names}
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
 @pytest.mark.parametrize("folder", LINKED)
 def test_links_are_relative(folder: str) -> None:
     """The links work in any clone, and from a zip of one."""

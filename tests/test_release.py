@@ -1,0 +1,93 @@
+"""Tests of a release: wheel and sdist work in an empty environment of each Python, and public names stay."""
+
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from snapreplay import __version__
+from tests.golden import public
+from tests.support.deadlines import scaled
+from tests.test_packaging import ROOT, build
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYTHONS = re.findall(r":: (3\.\d+)", " ".join(PROJECT["classifiers"]))
+# As a user would after `pip install`: every public name, an app, and its tests without a broker.
+TRIED = """
+import importlib, snapreplay
+from snapreplay import testing
+import ledger
+
+for name in snapreplay.__all__:
+    getattr(snapreplay, name)
+harness = testing.Harness(ledger.app)
+harness.feed(ledger.payments, key="a", value={"amount": 3})
+print([sent.value for sent in harness.outputs(ledger.balances)])
+testing.check(ledger.app, [testing.record(ledger.payments, key="a", value={"amount": n}) for n in range(5)])
+"""
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(400)  # pip downloads what an installation needs
+@pytest.mark.parametrize(("version", "kind"), [*((each, "wheel") for each in PYTHONS), (PYTHONS[0], "sdist")])
+def test_an_installation_works(version: str, kind: str, tmp_path: Path) -> None:
+    """In an empty environment the command runs, all names are there, and an app is tested without a broker."""
+    bin_ = tmp_path / "venv" / "bin"
+    subprocess.run([_python(version), "-m", "venv", bin_.parent], check=True, env=_env(version))
+    locked = re.findall(r"^[a-z0-9-]+==[^\\\n]*", (ROOT / "requirements/service.lock").read_text(), re.MULTILINE)
+    (tmp_path / "locked.txt").write_text("\n".join(locked))
+    _run(bin_ / "pip", "install", "-q", "-c", tmp_path / "locked.txt", build(kind, ROOT, tmp_path))
+    assert _run(bin_ / "snapreplay", "version", cwd=tmp_path) == f"snapreplay {__version__}\n"
+    (tmp_path / "ledger.py").write_bytes((ROOT / "examples" / "ledger.py").read_bytes())
+    (tmp_path / "tried.py").write_text(TRIED)
+    assert _run(bin_ / "python", "tried.py", cwd=tmp_path) == "[{'balance': 3}]\n"
+
+
+def _env(version: str = "") -> dict[str, str]:
+    """Leave this Python's variables out; a shim of pyenv runs a version only if it is named."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | (
+        {"PYENV_VERSION": version} if version else {}
+    )
+
+
+def _python(version: str) -> str:
+    found = f"python{version}"
+    try:
+        subprocess.run([found, "-c", "import ensurepip"], check=True, env=_env(version), capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip(f"there is no {found} here")
+    return found
+
+
+def _run(program: Path, *words: str | Path, cwd: Path = ROOT) -> str:
+    done = subprocess.run(
+        [program, *words], cwd=cwd, env=_env(), capture_output=True, text=True, timeout=scaled(300), check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_list_of_public_names_is_that_of_the_package() -> None:
+    """Whoever changes a public name or signature sees it in the diff of the list, and says it in the changelog."""
+    listed = public.path().read_text(encoding="utf-8").splitlines()
+    changed = sorted({*listed} ^ {*public.public()})
+    assert changed == [], "say it in CHANGELOG.md, then: python -m tests.golden.public"
+
+
+def test_the_changelog_tells_what_is_gone_since_the_last_release() -> None:
+    """A name that was released is neither taken away nor changed without a word."""
+    *before, now = (each.read_text(encoding="utf-8").splitlines() for each in public.lists())
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1]
+    for last in before[-1:]:
+        assert public.untold(last, now, changelog) == []
+
+
+def test_what_is_gone_untold_is_found() -> None:
+    """A line that is gone, and one whose signature is another; not one that the changelog has, and no new one."""
+    before = ["snapreplay.App(a)", "snapreplay.App.gone()", "snapreplay.Told", "snapreplay.same(x: int)"]
+    now = ["snapreplay.App(a, b)", "snapreplay.new()", "snapreplay.same(x: int)"]
+    assert public.untold(before, now, "`Told` is `other` now.") == before[:2]
+    assert public.untold(before, now, "`Told`, `App`, `App.gone`") == []
