@@ -103,11 +103,15 @@ def wait_until(
 
 
 @contextmanager
-def child(log: Path, *arguments: str, **environment: str) -> Iterator[psutil.Process]:
+def child(log: Path, *arguments: str, cwd: Path | None = None, **environment: str) -> Iterator[psutil.Process]:
     """Start a process of this Python; it is killed at the end of the block."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, *arguments], stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **environment}
+            [sys.executable, *arguments],
+            cwd=cwd,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
         )
         try:
             yield psutil.Process(process.pid)
