@@ -51,6 +51,10 @@ prometheus: ## Prometheus and promtool into .jars/ (no-op when present), for the
 helm: ## Helm into .jars/ (no-op when present; needs Go), for the tests that render deploy/helm
 	@test -e .jars/helm/helm || GOBIN='$(abspath .jars/helm)' go install helm.sh/helm/v3/cmd/helm@v3.22.0
 
+.PHONY: compose
+compose: ## Docker Compose's reader of files into .jars/ (no-op when present; needs Go), for the test of deploy/compose.yaml
+	@test -e .jars/compose/cmd || GOBIN='$(abspath .jars/compose)' go install github.com/compose-spec/compose-go/v2/cmd@v2.16.2
+
 .PHONY: lock
 lock: ## Resolve the lock files again (needs uv on the PATH; make lock UV_ARGS=--upgrade)
 	@command -v uv >/dev/null || { echo "make lock: uv is missing: apt-get install pipx && pipx install uv" >&2; exit 1; }

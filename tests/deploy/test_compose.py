@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,15 +16,65 @@ from examples import flights
 from snapreplay.api.cli.root import app
 from snapreplay.service.config.settings import load_settings
 from tests.deploy.dockerfile import ROOT, command, stages
+from tests.deploy.prometheus import promtool
 
-COMPOSE = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text(encoding="utf-8"))
+FILE = ROOT / "deploy/compose.yaml"
+READER = ROOT / ".jars/compose/cmd"
+COMPOSE = yaml.safe_load(FILE.read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name for name, service in SERVICES.items() if service["image"] == "snapreplay"}
+OTHERS = {"prometheus": "observability", "grafana": "observability", "audit": "spark"}
+
+
+@pytest.mark.skipif(not READER.exists(), reason="the reader of Docker Compose is missing: `make compose` builds it")
+def test_docker_compose_reads_it() -> None:
+    """Compose's own library checks it against its schema, and that what a service names is there."""
+    done = subprocess.run([READER, "-format", "json", FILE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)["services"]) == set(SERVICES)
+
+
+def test_each_service_has_its_profile() -> None:
+    """Core runs alone: nothing of it waits for a service of another profile."""
+    assert {name: service["profiles"] for name, service in SERVICES.items()} == {
+        name: [OTHERS.get(name, "core")] for name in SERVICES
+    }
+    waited = {each for service in SERVICES.values() for each in service.get("depends_on", ())}
+    assert not waited & set(OTHERS)
+
+
+def test_each_image_is_built_once() -> None:
+    """One service builds the image of the Dockerfile's end, one that of its target `spark`."""
+    built = {service["image"]: service["build"] for service in SERVICES.values() if "build" in service}
+    assert sum("build" in service for service in SERVICES.values()) == 2
+    assert built == {"snapreplay": {"context": ".."}, "snapreplay-spark": {"context": "..", "target": "spark"}}
+
+
+def test_prometheus_asks_the_service_and_has_the_rules(tmp_path: Path) -> None:
+    """Its configuration is valid, and names the service's port and the file that is mounted."""
+    text = COMPOSE["configs"]["prometheus"]["content"]
+    (tmp_path / "prometheus.yml").write_text(text)
+    config = yaml.safe_load(text)
+    assert config["scrape_configs"][0]["static_configs"] == [{"targets": ["service:8080"]}]
+    (mount,) = SERVICES["prometheus"]["volumes"]
+    assert [f"./observability/alerts.yaml:{path}:ro" for path in config["rule_files"]] == [mount]
+    promtool("check", "config", "--syntax-only", tmp_path / "prometheus.yml")
+
+
+def test_grafana_finds_prometheus_and_the_dashboard() -> None:
+    """The dashboard is mounted where Grafana is told to look, and the source has Prometheus' address."""
+    configs = {name: yaml.safe_load(each["content"]) for name, each in COMPOSE["configs"].items()}
+    assert {each["source"] for each in SERVICES["grafana"]["configs"]} == {"datasource", "dashboards"}
+    assert configs["datasource"]["datasources"][0]["url"] == "http://prometheus:9090"
+    (mount,) = SERVICES["grafana"]["volumes"]
+    source, target, _ = mount.split(":")
+    assert (ROOT / "deploy" / source).is_file()
+    assert configs["dashboards"]["providers"][0]["options"]["path"] == str(Path(target).parent)
 
 
 def test_every_setting_exists() -> None:
     """The environment of each of our containers is accepted, as at start: no misspelt name."""
-    for name in OURS:
+    for name in OURS | {"audit"}:
         settings = load_settings(environment=SERVICES[name]["environment"])
         assert settings.bootstrap_servers == ["kafka:9092"]
 
@@ -38,7 +90,8 @@ def test_every_command_exists() -> None:
     """Each one-shot calls a command of ours, and the service uses the image's own."""
     final = stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))[-1]
     called = [SERVICES[name].get("entrypoint", command(final, "ENTRYPOINT")) for name in OURS]
-    assert len(called) == len(OURS) > 2
+    called.append(SERVICES["audit"]["command"])
+    assert len(called) == len(OURS) + 1 > 3
     for words in called:
         text = " ".join(words[2:] if words[0] == "/bin/sh" else words)
         before_app = text.removeprefix("snapreplay ").split(" app.py")[0].split()
@@ -48,7 +101,7 @@ def test_every_command_exists() -> None:
 def test_the_mounted_app_is_the_default_command() -> None:
     """The file that is mounted exists, is where the image looks for it, and is an app."""
     final = stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))[-1]
-    for name in OURS:
+    for name in OURS | {"audit"}:
         (mount,) = SERVICES[name]["volumes"]
         source, target, mode = mount.split(":")
         assert f"/app/{command(final, 'CMD')[0]}" == target
