@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, field
 from msgspec.structs import FieldInfo
@@ -60,6 +61,8 @@ class Settings(Table):
     """Kafka's own client properties, by their dotted names; table below."""
     instance_id: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9._-]*$", max_length=249)] = ""
     """This process's own name, the same after a restart: static membership. Empty: dynamic membership. See below."""
+    tracing: Literal["off", "carry", "spans"] = "carry"
+    """carry: outputs have the W3C trace context of their record. spans: OpenTelemetry spans besides. See below."""
     http: HttpSettings = HttpSettings()
     batch: BatchSettings = BatchSettings()
     stream_time: StreamTimeSettings = StreamTimeSettings()
@@ -78,7 +81,9 @@ class Settings(Table):
         return _properties(value) if field.name == "kafka" else super().taken(field, value, prefix, problems)
 
     def contradictions(self) -> list[str]:
-        return broken_relations(self)
+        missing = self.tracing == "spans" and find_spec("opentelemetry") is None
+        told = ["tracing=spans needs OpenTelemetry: `pip install 'snapreplay[otel]'`"] if missing else []
+        return broken_relations(self) + told
 
     @property
     def origins(self) -> Mapping[str, str]:

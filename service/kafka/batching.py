@@ -15,7 +15,7 @@ from aiokafka.partitioner import murmur2
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from snapreplay.app.names import alter
-from snapreplay.app.record import Output
+from snapreplay.app.record import Carried, Output
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.core.kafka_errors import RefusedRecord
 from snapreplay.service.ports import LogRecord, TopicPartition
@@ -75,6 +75,8 @@ class _Lane:
         key, value, headers = record.key, record.value, record.headers
         # The client wants a list; a shared empty one costs nothing.
         listed = list(headers) if headers else _NO_HEADERS
+        if type(record) is Carried:
+            listed = [*headers, *record.carried]
         added = self._append(timestamp_ms, key, value, listed)
         if added is None:
             self.start()

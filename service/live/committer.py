@@ -44,6 +44,8 @@ class Committed:
     applied: Applied | None
     increment: Increment
     seconds: float
+    since: float
+    """When its records began to be applied, by the loop's clock."""
 
 
 @dataclass
@@ -53,6 +55,7 @@ class _Pending:
     applied: Applied | None
     increment: Increment
     began: float = 0.0
+    since: float = 0.0
     is_begun: bool = False
     task: asyncio.Task[tuple[int, ...]] = field(init=False)
 
@@ -103,10 +106,14 @@ class Committer:
         return self._pending is not None and self._pending.task.done()
 
     def start(
-        self, applied: Applied | None, digest: Digest | None = None, below: Mapping[str, PositionAnchor] = NO_ANCHORS
+        self,
+        applied: Applied | None,
+        digest: Digest | None = None,
+        below: Mapping[str, PositionAnchor] = NO_ANCHORS,
+        since: float = 0.0,
     ) -> None:
         """Begin the transaction of a sealed batch; None commits an empty increment (a pointer, or `digest`). `below`:
-        what its inputs hold directly below its positions.
+        what its inputs hold directly below its positions. `since`: when its records began to be applied.
 
         Raises:
             CommitInDoubt: after `cut`; nothing was sent.
@@ -115,7 +122,7 @@ class Committer:
             raise AssertionError("the previous transaction is not settled")
         records, increment = self._records(applied, digest, below)
         loop = asyncio.get_running_loop()
-        pending = _Pending(applied, increment, loop.time())
+        pending = _Pending(applied, increment, loop.time(), since)
         if self._is_cut:
             self._note_doubt(pending)
             raise CommitInDoubt(
@@ -149,7 +156,7 @@ class Committer:
         self.chain = self.chain.committed(pending.increment, offsets[-1])
         self.last_began = pending.began
         seconds = asyncio.get_running_loop().time() - pending.began
-        return Committed(pending.applied, pending.increment, seconds)
+        return Committed(pending.applied, pending.increment, seconds, pending.since)
 
     def check(self) -> None:
         """Check after each transaction that the next one may begin.

@@ -28,7 +28,7 @@ class LiveReport:
     """The report of one ownership to metrics and status."""
 
     def __init__(self, context: Context, store: Store, reporter: Reporter, fetcher: Fetcher) -> None:
-        self._metrics = context.metrics
+        self._metrics, self._spans = context.metrics, context.spans
         self._store, self._reporter, self._fetcher = store, reporter, fetcher
         self._dead_letters = DeadLetterLog(context.partition)
         self._stream_time = StreamTimeLog(context.partition, store)
@@ -36,6 +36,13 @@ class LiveReport:
     def committed(self, committed: Committed, owner_epoch: int) -> None:
         """Report a batch, or an increment without one."""
         self._metrics.batch_committed(committed.seconds)
+        if self._spans is not None and committed.applied is not None:
+            self._spans.batch(
+                committed.increment.batch,
+                committed.applied.record_count,
+                asyncio.get_running_loop().time() - committed.since,
+                committed.applied.contexts,
+            )
         applied = committed.applied
         if applied is not None:
             skipped = len(applied.dead_letters)

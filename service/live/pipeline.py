@@ -71,6 +71,7 @@ class Live:
             context.partition,
             output_limits=context.view.output_limits,
             policy=ErrorPolicy(context.settings.errors.policy),
+            carries=context.settings.tracing != "off",
         )
         self._flood = DeadLetterCheck(context)
         self._fetcher = Fetcher(context, self._positions, POLLED_RECORDS)
@@ -78,7 +79,7 @@ class Live:
         self._idle_time = IdleTime(store, context.settings.stream_time.idle_advance_ms)
         self._pace = Pace(context.settings.batch.records_max)
         self._stop_at = stop_at
-        self._stopping = False
+        self._stopping, self._began = False, 0.0
         self._left: Sequence[InputRecord] = ()
         """Fetched, but a batch had no room for what is due before them."""
         self._refused: _Refused | None = None
@@ -300,7 +301,7 @@ class Live:
         if self._refused is not None and records and id_of(records[0]) == self._refused.error.record_id:
             return self._refused.error
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        self._began = began = loop.time()
         self._fold.begin(self._positions, portion)
         try:
             await run_cooperatively(feeding(self._fold, portion))
@@ -332,7 +333,7 @@ class Live:
                     self._committer.not_sent(applied)
                 raise
             self._positions.update(applied.positions)
-            self._committer.start(applied, digest, below)
+            self._committer.start(applied, digest, below, self._began)
             await pause()  # it gets ahead before the next ones are unpacked: less to wait for later
         else:
             self._store.merge()  # nothing was applied: there is nothing to write, and nothing to undo

@@ -249,6 +249,8 @@ class Incarnation:
         self._reporter.went_live(self._context.metrics)
         if self._reporter.status.restore is not None:
             self._learn(self._reporter.status.restore)
+            if self._context.spans is not None:
+                self._context.spans.recovery(self._reporter.status.restore)
         if self._retry.under_way:
             live.at_work.then(self._retry.succeeded)
 

@@ -151,6 +151,8 @@ async def _append(context: Context, appender: Appender, record: LogRecord, befor
 def _ended(context: Context, reporter: Reporter, status: SnapshotStatus) -> None:
     ended = msgspec.structs.replace(status, finished_at=wall_time())
     reporter.update(snapshot=ended)
+    if context.spans is not None:
+        context.spans.snapshot(ended)
     context.metrics.snapshot_ended(
         Result.FAILED if ended.error else Result.SUCCEEDED,
         seconds=(wall_time() - ended.started_at).total_seconds(),

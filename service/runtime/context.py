@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from snapreplay.app import names
 from snapreplay.app.app import App, fingerprint
@@ -26,6 +26,9 @@ from snapreplay.service.runtime.witnesses import Witnesses
 from snapreplay.snapshots.format.records import Increment, Origin
 from snapreplay.snapshots.format.seal import OFF, Seals
 from snapreplay.state.fields import recorded_after
+
+if TYPE_CHECKING:
+    from snapreplay.service.runtime.spans import Spans
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,15 @@ class Context:
     @cached_property
     def metrics(self) -> PartitionMetrics:
         return PartitionMetrics(self.app.app_id, self.partition)
+
+    @cached_property
+    def spans(self) -> Spans | None:
+        """The maker of its spans; None: they are off."""
+        if self.settings.tracing != "spans":
+            return None
+        from snapreplay.service.runtime.spans import Spans  # noqa: PLC0415 - an extra
+
+        return Spans(self.app.app_id, self.partition)
 
     @property
     def seals(self) -> Seals:

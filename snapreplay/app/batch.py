@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
-from snapreplay.app.record import InputRecord, Output
+from snapreplay.app.record import Headers, InputRecord, Output
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import Sealed
 from snapreplay.state.steps import Steps
@@ -55,6 +55,7 @@ class Applied:
             after it are not covered.
         failure: with policy FAIL, why the record after `ranges`, or a timer before it, could not be
             applied; that record and those after it are not covered.
+        contexts: the trace contexts of its records, if they are carried.
     """
 
     ranges: list[InputRange]
@@ -76,6 +77,7 @@ class Applied:
     last_timer_id: str | None = None
     is_full: bool = False
     failure: RecordError | None = None
+    contexts: Sequence[Headers] = ()
 
     @property
     def is_empty(self) -> bool:

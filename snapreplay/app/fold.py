@@ -27,9 +27,10 @@ from snapreplay.app.failure import answered, dead_letter, passes, record_error, 
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES, Out
 from snapreplay.app.ranges import InputRanges, offsets_of, out_of_order
-from snapreplay.app.record import InputRecord, Output, Record, hashing, id_of
+from snapreplay.app.record import Headers, InputRecord, Output, Record, hashing, id_of
 from snapreplay.app.timer import Timer
 from snapreplay.app.topic import Topic
+from snapreplay.app.tracing import carrying
 from snapreplay.app.turns import NO_PORTION, OnFailure, Turns
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import Store
@@ -38,6 +39,7 @@ from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.stores import maps_of
 
 SLICE_RECORDS = 256  # applied in one step
+_HEADERS = attrgetter("headers")
 
 
 class Fold:
@@ -51,8 +53,10 @@ class Fold:
         *,
         output_limits: Mapping[str, int] | None = None,
         policy: ErrorPolicy = ErrorPolicy.FAIL,
+        carries: bool = False,
     ) -> None:
         """Take `output_limits`: topic name → the largest accepted record (max.message.bytes), else Kafka's default.
+        `carries`: outputs carry the trace context of their record.
         Raises UsageError: the policy is DEAD_LETTER, but the state cannot undo half a record."""
         if policy is ErrorPolicy.DEAD_LETTER and not store.can_roll_back:
             raise UsageError(
@@ -76,6 +80,7 @@ class Fold:
         self._coverage = InputRanges({})
         self._began_at_ms = -1
         self._outputs_xxh64: dict[str, int] = {}
+        self._carries = carries
 
     @property
     def is_timed(self) -> bool:
@@ -269,6 +274,7 @@ class Fold:
         self._outputs_xxh64 = {}
         self._dead_letters: list[Output] = []
         self._errors: list[RecordError] = []
+        self._contexts: list[Headers] = []
         if self._turns is not None:
             self._turns.begin(portion or NO_PORTION)
 
@@ -280,6 +286,7 @@ class Fold:
         name = record.topic
         position = self._coverage.positions[name]
         topic, handler, decode_key, decode_value = self._ways[name]
+        apply = carrying(handler, self._contexts) if self._carries and any(map(_HEADERS, run)) else handler
         self._gate.open()
         try:
             for record in run:
@@ -292,7 +299,7 @@ class Fold:
                 key = out.input_key = record.key
                 value = decode_value(record.value)
                 decoded = Record(app_id, name, partition, offset, timestamp_ms, decode_key(key), value, record.headers)
-                answer = handler(decoded, view, out)
+                answer = apply(decoded, view, out)
                 if answer is not None:
                     raise answered(answer)
         except BaseException as error:
@@ -354,6 +361,7 @@ class Fold:
             sealed=sealed,
             stream_time_ms=self._store.stream_time_ms,
             failure=failure,
+            contexts=self._contexts,
             **({} if self._turns is None else self._turns.counted(coverage.positions)),
         )
 

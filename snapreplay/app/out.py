@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from snapreplay.app.codecs import Codec, unencoded
 from snapreplay.app.names import alter
-from snapreplay.app.record import Output
+from snapreplay.app.record import Carried, Headers, Output
 from snapreplay.app.topic import Topic
+from snapreplay.app.tracing import context_of
 from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.interrupts import of_a_signal
 from snapreplay.state.gate import OPEN, Gate, refuse_write
@@ -45,7 +46,7 @@ class Out:
         input_key: key bytes of the record being applied; set by the fold.
     """
 
-    __slots__ = ("_gate", "_topics", "_ways", "input_key", "staged")
+    __slots__ = ("_gate", "_limits", "_topics", "_ways", "input_key", "staged")
 
     def __init__(self, topics: Iterable[Topic[Any, Any]], limits: Mapping[str, int], gate: Gate = OPEN) -> None:
         """Begin with nothing staged; `limits`: topic name → max.message.bytes; `DEFAULT_LIMIT_BYTES` for those not
@@ -58,6 +59,7 @@ class Out:
 
     def learn_limits(self, limits: Mapping[str, int]) -> None:
         """Use these limits for what is sent from now on."""
+        self._limits = limits
         self._ways = {
             topic: (topic.key, topic.value, limits.get(topic.name, DEFAULT_LIMIT_BYTES)) for topic in self._topics
         }
@@ -115,6 +117,15 @@ class Out:
                 checked,
             )
         )
+
+    def carry(self, since: int, context: Headers) -> None:
+        """Let what was staged from `since` on carry this trace context, unless it has one of its own, or no room."""
+        for place in range(since, len(self.staged)):
+            output = self.staged[place]
+            size_bytes = size_upper_bound(output.key, output.value) + headers_upper_bound((*output.headers, *context))
+            has_room = size_bytes <= self._limits.get(output.topic, DEFAULT_LIMIT_BYTES)
+            if has_room and not context_of(output.headers):
+                self.staged[place] = Carried.of(output, context)
 
 
 def limits_of_a_replay(topics: Iterable[Topic[Any, Any]]) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 from xxhash import xxh64
@@ -101,6 +101,19 @@ class Output(msgspec.Struct, frozen=True, gc=False, array_like=True):
     same_key: bool  # key bytes equal the input record's: keep its partition if the counts agree
     timestamp_ms: int | None  # None: the time of writing
     headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class Carried(Output, frozen=True, gc=True, array_like=True, dict=True):
+    """An output with the trace context of its input record. It is no field: the hash of what was sent is the same with
+    and without it, so the setting may change between a batch and its replay."""
+
+    carried: ClassVar[Headers] = ()
+
+    @classmethod
+    def of(cls, output: Output, context: Headers) -> Carried:
+        made = cls(*(getattr(output, name) for name in cls.__struct_fields__))
+        made.__dict__["carried"] = context
+        return made
 
 
 def span_of(records: Sequence[RawRecord]) -> str:

@@ -162,6 +162,14 @@ def test_all_mistakes_come_at_once():
     assert "in Python a table is a dict: `batch={'x': 1}`; `load_settings` takes dotted names" in refused.value.message
 
 
+def test_spans_without_opentelemetry_are_refused_with_what_to_install(monkeypatch):
+    """Carrying needs nothing."""
+    monkeypatch.setattr("snapreplay.service.config.settings.find_spec", lambda _: None)
+    assert Settings().tracing == "carry"
+    with pytest.raises(UsageError, match=r"tracing=spans needs OpenTelemetry: `pip install 'snapreplay\[otel\]'`"):
+        Settings(tracing="spans")
+
+
 @pytest.mark.parametrize(
     ("given", "names"),
     [

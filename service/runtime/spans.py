@@ -1,0 +1,89 @@
+"""OpenTelemetry's spans of what a partition has done: a batch, a recovery with its stages, a snapshot.
+
+A span is made when it is over, with the times at which it happened: none is open at a crash, and none is part of what
+is committed. Needs `snapreplay[otel]`; where the spans go is the business of whoever sets up the SDK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode, get_current_span, get_tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from snapreplay.app.record import Headers
+from snapreplay.service.clock import wall_time
+from snapreplay.service.control.status import Recovery, SnapshotStatus
+
+LINKS_MAX = 128
+"""OpenTelemetry's default limit."""
+
+_propagator = TraceContextTextMapPropagator()
+
+
+class Spans:
+    """Makes the spans of one partition."""
+
+    def __init__(self, app_id: str, partition: int) -> None:
+        self._tracer = get_tracer("snapreplay")
+        self._partition: dict[str, str | int] = {"snapreplay.app": app_id, "snapreplay.partition": partition}
+
+    def batch(self, number: int, records: int, seconds: float, contexts: Sequence[Headers]) -> None:
+        """Make that of a batch whose commit was just answered; its links lead to the traces of its records."""
+        ended = wall_time()
+        links = [link for each in islice(dict.fromkeys(contexts), LINKS_MAX) if (link := _link(each)) is not None]
+        counts = {"snapreplay.batch": number, "messaging.batch.message_count": records}
+        self._span("batch", ended - timedelta(seconds=seconds), ended, counts, links=links)
+
+    def recovery(self, restore: Recovery) -> None:
+        """Make that of a recovery that has led to LIVE, and one for each of its phases, in the order entered."""
+        began, ended = restore.started_at or wall_time(), restore.finished_at or wall_time()
+        how: dict[str, str | int] = {"snapreplay.mode": restore.mode or "", "snapreplay.warm": restore.warm or ""}
+        whole = self._span("recovery", began, ended, how | {"snapreplay.attempts": restore.attempts})
+        for phase, seconds in restore.seconds_per_phase.items():
+            self._span(phase, began, began := began + timedelta(seconds=seconds), {}, parent=whole)
+
+    def snapshot(self, status: SnapshotStatus) -> None:
+        """Make that of a snapshot that was written, or failed."""
+        facts: dict[str, str | int] = {"snapreplay.batch": status.batch, "snapreplay.reason": status.reason}
+        ended = status.finished_at or wall_time()
+        facts["snapreplay.size_bytes"] = status.size_bytes
+        self._span("snapshot", status.started_at, ended, facts, status.error)
+
+    def _span(
+        self,
+        name: str,
+        began: datetime,
+        ended: datetime,
+        facts: Mapping[str, str | int],
+        error: str | None = None,
+        *,
+        links: Sequence[Link] = (),
+        parent: Span | None = None,
+    ) -> Span:
+        span = self._tracer.start_span(
+            f"snapreplay.{name}",
+            Context() if parent is None else set_span_in_context(parent, Context()),
+            SpanKind.CONSUMER if name == "batch" else SpanKind.INTERNAL,
+            {**self._partition, **facts},
+            links,
+            _ns(began),
+        )
+        if error:
+            span.set_status(StatusCode.ERROR, error)
+        span.end(_ns(ended))
+        return span
+
+
+def _ns(time: datetime) -> int:
+    return int(time.timestamp() * 1_000_000) * 1000
+
+
+def _link(context: Headers) -> Link | None:
+    """Return the link to a trace context; None: it is not written as W3C says."""
+    carrier = {name: data.decode("ascii", "replace") for name, data in context}
+    found = get_current_span(_propagator.extract(carrier, Context())).get_span_context()
+    return Link(found) if found.is_valid else None
