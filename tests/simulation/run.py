@@ -77,7 +77,11 @@ WANTED: tuple[str, ...] = (
 """What all seeds must have gone through, or the simulator proves less than it says: fault kinds as "site.kind",
 events, phases, modes, and what else is rare."""
 
+WITHOUT_CHANGES = frozenset({"inputs: NotRetirable"})
+"""What happens only to a state without recorded changes; a standby needs them."""
+
 WANTED_DECISIONS = (
+    *WITHOUT_CHANGES,
     *DECISIONS,
     *COMMANDS,
     *(f"input added: {start}" for start in ("earliest", "latest", "resume")),
@@ -87,7 +91,6 @@ WANTED_DECISIONS = (
     "inputs: made",
     "inputs: killed",
     "inputs: NotDrained",
-    "inputs: NotRetirable",
     "state upgraded",
     *(f"draft given away {how}" for how in GIVEN_AWAY),
     "draft taken over",
@@ -226,8 +229,10 @@ class Tally:
 
 
 def run_block(seeds: range, **kind: Unpack[Kind]) -> Tally:
-    decisions = WANTED_DECISIONS if kind.get("decisions") else ()
-    tally = Tally(wanted=(*WANTED, *decisions, *(WANTED_STANDBYS if kind.get("standbys") else ())))
+    wanted = {*WANTED, *(WANTED_DECISIONS if kind.get("decisions") else ())}
+    if kind.get("standbys"):
+        wanted = (wanted - WITHOUT_CHANGES).union(WANTED_STANDBYS)
+    tally = Tally(wanted=tuple(sorted(wanted)))
     gc.collect()
     gc.freeze()  # what is there now is not looked at again and again
     for seed in seeds:
