@@ -58,7 +58,7 @@ compose: ## Docker Compose's reader of files into .jars/ (no-op when present; ne
 .PHONY: lock
 lock: ## Resolve the lock files again (needs uv on the PATH; make lock UV_ARGS=--upgrade)
 	@command -v uv >/dev/null || { echo "make lock: uv is missing: apt-get install pipx && pipx install uv" >&2; exit 1; }
-	$(LOCK) pyproject.toml --extra oidc --extra otel --extra spark --extra demo --extra dev -c requirements/build.in -o requirements/dev.lock
+	$(LOCK) pyproject.toml --extra oidc --extra otel --extra spark --extra demo --extra docs --extra dev -c requirements/build.in -o requirements/dev.lock
 	$(LOCK) pyproject.toml --extra oidc --extra otel -c requirements/dev.lock -o requirements/service.lock
 	$(LOCK) pyproject.toml --extra spark -c requirements/dev.lock -o requirements/spark.lock
 	$(LOCK) requirements/build.in -c requirements/dev.lock -o requirements/build.lock
@@ -71,6 +71,10 @@ sbom: setup ## Bills of materials (CycloneDX), licences and known vulnerabilitie
 # Versions and hashes, no addresses: which registry they come from is the business of the machine.
 UV_ARGS ?=
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate $(UV_ARGS)
+
+.PHONY: site
+site: setup ## The documentation as a site into build/site: `python3 -m http.server -d build/site`
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 # ---------------------------------------------------------------- use
 
