@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from snapreplay.api import events, page, state_views
 from snapreplay.api.events import StatusEvents
 from snapreplay.api.forwarding import Forwarder
+from snapreplay.api.guard import ASKER, ASKER_HEADER
 from snapreplay.api.peers import Peers
 from snapreplay.api.siblings import Siblings
 from snapreplay.service.control.protocol import Look, StatusDocument, StatusSource
@@ -96,11 +97,14 @@ class ApiContext(NamedTuple):
     key: str = ""
     """The idempotency key of this request; empty: it has none."""
     fingerprint: str = ""
+    asker: str = ""
+    """The name of who asks."""
 
     @property
     def passed_on(self) -> Mapping[str, str]:
         """The headers of what is passed on of this request."""
-        return {KEY: self.key, FINGERPRINT: self.fingerprint} if self.key else {}
+        keyed = {KEY: self.key, FINGERPRINT: self.fingerprint} if self.key else {}
+        return {ASKER_HEADER: self.asker, **keyed} if self.asker else keyed
 
     @property
     def status(self) -> StatusDocument:
@@ -114,7 +118,7 @@ async def context_of(request: Request) -> ApiContext:
     # `Answers` has looked already, to know whether it must ask a handler at all.
     look = request.scope.get(LOOK) or await source.look()
     key = request.headers.get(KEY, "")
-    here = ApiContext(source, look, *others)
+    here = ApiContext(source, look, *others)._replace(asker=request.scope.get(ASKER, ""))
     return here._replace(key=key, fingerprint=await _fingerprint(request)) if key else here
 
 

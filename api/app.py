@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay import __version__
-from snapreplay.api import examples, page, problems, views
+from snapreplay.api import examples, page, problem_answers, problems, views
 from snapreplay.api.answers import Answers
 from snapreplay.api.events import StatusEvents
 from snapreplay.api.forwarding import Forwarder
@@ -72,7 +72,7 @@ def create_app(  # noqa: PLR0913 - each keyword is one part of the process that 
     others = (events or StatusEvents(), peers, siblings or Siblings())
     app.state.context = (source, *others, Forwarder(peers.caller), now)
     app.state.states = states
-    problems.install(app)
+    problem_answers.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(Answers, source=source)
     app.add_middleware(Guard, hosts=hosts or Hosts(), tokens=tokens)

@@ -10,7 +10,7 @@ import msgspec
 
 from snapreplay.api.liveness import PeerState
 from snapreplay.api.peers import Known
-from snapreplay.service.control.protocol import Look, StatusDocument
+from snapreplay.service.control.protocol import Drain, Look, StatusDocument
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.control.vocabulary import Count, Seconds, Time, one_of, said
 from snapreplay.service.core.phase import Phase
@@ -57,6 +57,7 @@ class Process(msgspec.Struct, frozen=True):
     app_version: str | None
     started_at: Time | None
     age_seconds: Annotated[Seconds | None, said("Age of what is known of it; null: nothing is.")]
+    drain: Annotated[Drain | None, said("Null: none was asked for, or it is not known.")] = None
 
     @property
     def can_be_asked(self) -> bool:
@@ -109,6 +110,7 @@ def fleet(look: Look, known: Iterable[Known], boot_seconds: float) -> list[Says]
         app_version=facts.app_version,
         started_at=facts.started_at,
         age_seconds=look.age_seconds,
+        drain=facts.drain,
     )
     members = {each.process_id for each in own.peers}
     return [Says(this, own), *(_peer(each, members, boot_seconds) for each in known)]
@@ -135,6 +137,7 @@ def _peer(known: Known, members: set[str], boot_seconds: float) -> Says:
         app_version=facts.app_version if facts else None,
         started_at=facts.started_at if facts else None,
         age_seconds=max(0.0, boot_seconds - document.made_at) if document else None,
+        drain=facts.drain if facts else None,
     )
     return Says(process, document)
 

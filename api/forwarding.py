@@ -38,8 +38,9 @@ class Forwarder:
         path: str,
         body: Mapping[str, object] | None = None,
         passed_on: Mapping[str, str] = NO_HEADERS,
+        method: str = "POST",
     ) -> Begun:
-        """Let this process begin an operation. `passed_on`: headers of the request.
+        """Let this process begin an operation, or cancel one. `passed_on`: headers of the request.
 
         Raises:
             ProblemError: it refuses, with its own reason; or it does not answer.
@@ -48,7 +49,7 @@ class Forwarder:
         try:
             async with (
                 asyncio.timeout(FORWARD_SECONDS),
-                asked(self._caller, process.url or "", "POST", f"{path}?scope=local", sent, passed_on) as answer,
+                asked(self._caller, process.url or "", method, f"{path}?scope=local", sent, passed_on) as answer,
             ):
                 document = await whole(answer, ANSWER_BYTES_MAX)
         except TimeoutError:

@@ -117,10 +117,18 @@ AT_PROBES_PORT = (*WITHOUT_TOKEN, "/metrics")
 """All that `http.probes_port` has."""
 
 
+ASKER = "snapreplay.asker"
+"""Where a request keeps the name of who asks."""
+ASKER_HEADER = "Snapreplay-Asker"
+"""The name of who has asked the process that passes a request on. Only an admin is believed; processes are admins."""
+
 ROLE_HEADER = b"snapreplay-role"
 """Tells the page which buttons are of use."""
 
-_OF_AN_OPERATOR = re.compile(r"/trigger-snapshot|/api/v1/partitions/[^/]+/(retry|pause|resume|drill)")
+_OF_AN_OPERATOR = re.compile(
+    r"/trigger-snapshot|/api/v1/partitions/[^/]+/(retry|pause|resume|drill)"
+    r"|/api/v1/processes/[^/]+/(drain|undrain)|/api/v1/operations/[^/]+"
+)
 
 
 def least_role(method: str, path: str) -> Role:
@@ -164,6 +172,10 @@ class Guard:
         if refused is not None:
             await problems.response(refused, path)(scope, receive, send)
             return
+
+        if isinstance(asker, Asker):
+            passed_on = headers.get(ASKER_HEADER, "")[:200] if asker.role is Role.ADMIN else ""
+            scope[ASKER] = passed_on or asker.name.strip("'")
 
         async def told(message: Message) -> None:
             if message["type"] == "http.response.start" and isinstance(asker, Asker):

@@ -12,12 +12,12 @@ from typing import Annotated
 from snapreplay.api.fleet_views import Age, Host, Process, ProcessId, Says
 from snapreplay.api.liveness import PeerState
 from snapreplay.service.control import protocol
+from snapreplay.service.control.operation_registry import ENDED, whole
 from snapreplay.service.control.protocol import OperationState
 from snapreplay.service.control.vocabulary import said
 
 OPERATIONS_MAX = 1000
 JOIN = "+"
-_ENDED = (OperationState.SUCCEEDED, OperationState.SKIPPED, OperationState.FAILED)
 _LEFT_UNDONE = (PeerState.DEAD, PeerState.ENDED)
 
 
@@ -48,8 +48,16 @@ def operations(says: Sequence[Says]) -> tuple[Operation, ...]:
 def find(
     operation_id: str, says: Sequence[Says], begun: Mapping[str, tuple[str, protocol.Operation]]
 ) -> Operation | None:
-    """Find an operation of one or several processes; `begun` are those that were begun so lately that their processes
-    may not have told them yet: by whom, and how they began."""
+    """Find an operation of one or several processes."""
+    found = located(operation_id, says, begun)
+    return joined(found) if found else None
+
+
+def located(
+    operation_id: str, says: Sequence[Says], begun: Mapping[str, tuple[str, protocol.Operation]]
+) -> list[tuple[Process, protocol.Operation]]:
+    """Find what each process has of an operation; empty: it is not known. `begun` are those that were begun so lately
+    that their processes may not have told them yet: by whom, and how they began."""
     told = {each.id: (who, each) for who, document in says if document for each in document.operations}
     processes = {who.process_id: who for who, _ in says}
     found: list[tuple[Process, protocol.Operation]] = []
@@ -60,8 +68,8 @@ def find(
         elif began is not None and by in processes:
             found.append((processes[by], began))
         else:
-            return None
-    return joined(found)
+            return []
+    return found
 
 
 def joined(found: Sequence[tuple[Process, protocol.Operation]]) -> Operation:
@@ -87,13 +95,11 @@ def joined(found: Sequence[tuple[Process, protocol.Operation]]) -> Operation:
 
 def _part(part: protocol.OperationPart, by: Process) -> OperationPart:
     state, detail = part.state, part.detail
-    if by.state in _LEFT_UNDONE and state not in _ENDED:
+    if by.state in _LEFT_UNDONE and state not in ENDED:
         state, detail = OperationState.FAILED, f"process {by.process_id} on {by.host} is {by.state}: {by.last_error}"
     return OperationPart(part.partition, state, part.snapshot_id, detail, process_id=by.process_id, host=by.host)
 
 
 def _state(parts: Iterable[str]) -> OperationState:
     states = set(parts)
-    if not states <= set(_ENDED):
-        return OperationState.RUNNING
-    return OperationState.FAILED if OperationState.FAILED in states else OperationState.SUCCEEDED
+    return whole(states) if states <= set(ENDED) else OperationState.RUNNING

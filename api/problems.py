@@ -11,15 +11,10 @@ from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.exceptions import HTTPException
 
 from snapreplay.api.fleet_views import Process
-from snapreplay.errors import PartitionNotLive, UnknownPartition
-from snapreplay.service.control.protocol import Busy, KeyReused, NotFailed, Silent, TooManyCommands
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:snapreplay:problem:"
@@ -44,6 +39,10 @@ RETRYING = ProblemKind("retry-running", 409, "A retry is already running")
 ADOPTING = ProblemKind("adoption-running", 409, "An adoption is already running")
 PAUSING = ProblemKind("pause-running", 409, "A pause is already asked for")
 RESUMING = ProblemKind("resume-running", 409, "A resume is already asked for")
+DRAINING = ProblemKind("drain-running", 409, "A drain is already running")
+NO_SUCCESSOR = ProblemKind("no-successor", 409, "Nobody would take the partitions")
+NOT_CANCELLABLE = ProblemKind("operation-not-cancellable", 409, "The operation cannot be cancelled")
+UNKNOWN_PROCESS = ProblemKind("unknown-process", 404, "No such process")
 DRILLING = ProblemKind("drill-running", 409, "A drill is already running")
 MALFORMED = ProblemKind("malformed-body", 400, "The body is not JSON")
 TOO_LARGE = ProblemKind("body-too-large", 413, "The body is too large")
@@ -112,24 +111,6 @@ class ProblemError(Exception):
         self.detail = detail
         self.headers = dict(headers or {})
         self.members = members
-
-
-def install(app: FastAPI) -> None:
-    """Make every error of `app` a problem document, including those of the framework."""
-    for error in (
-        ProblemError,
-        UnknownPartition,
-        PartitionNotLive,
-        NotFailed,
-        Busy,
-        KeyReused,
-        Silent,
-        TooManyCommands,
-        RequestValidationError,
-        HTTPException,
-        Exception,
-    ):
-        app.add_exception_handler(error, _answer)
 
 
 def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
@@ -206,6 +187,22 @@ def partly(operation_id: str, refused: Sequence[ProblemError]) -> ProblemError:
         operation_id=operation_id,
         hint=f"GET /api/v1/operations/{operation_id} shows what has begun",
     )
+
+
+def unknown_operation(operation_id: str) -> ProblemError:
+    """Make the error for an operation that no process knows."""
+    return ProblemError(
+        UNKNOWN_OPERATION,
+        f"operation {operation_id!r} is not known: a process keeps its last 1,000 operations,"
+        " and none from before its start",
+        hint="GET /api/v1/operations lists them",
+    )
+
+
+def unknown_process(process_id: str) -> ProblemError:
+    """Make the error for a process that is none of the app, or is not known here."""
+    hint = "GET /api/v1/processes lists them"
+    return ProblemError(UNKNOWN_PROCESS, f"process {process_id!r} is none that is known here", hint=hint)
 
 
 def too_many_streams(readers: int) -> ProblemError:
@@ -286,10 +283,6 @@ def wrong_media(media: str) -> ProblemError:
     )
 
 
-async def _answer(request: Request, error: Exception) -> JSONResponse:
-    return response(_as_problem(request, error), request.url.path)
-
-
 def response(problem: ProblemError, path: str) -> JSONResponse:
     """Make the answer to a request for `path`."""
     kind = problem.kind
@@ -304,95 +297,3 @@ def response(problem: ProblemError, path: str) -> JSONResponse:
         }
     ).model_dump(mode="json", exclude_none=True)
     return JSONResponse(document, kind.status, headers=problem.headers, media_type=MEDIA_TYPE)
-
-
-def _as_problem(request: Request, error: Exception) -> ProblemError:
-    match error:
-        case ProblemError():
-            return error
-        case UnknownPartition(partition_count=None):
-            return not_reached()
-        case UnknownPartition(partition=partition, partition_count=int(count)):
-            return unknown_partition(partition, count)
-        case PartitionNotLive():
-            return ProblemError(
-                NOT_OWNED,
-                f"partition {error.partition}: {error.detail}",
-                partition=error.partition,
-                hint="GET /restore-status shows which process has it, and its phase",
-            )
-        case NotFailed() | Busy() | KeyReused() | Silent() | TooManyCommands():
-            return _not_now(error)
-        case RequestValidationError():
-            return _invalid(request, error)
-        case HTTPException():
-            return _framework(error)
-        case _:
-            return ProblemError(INTERNAL, "the request failed; the log of the service has the reason")
-
-
-def _not_now(error: NotFailed | Busy | KeyReused | Silent | TooManyCommands) -> ProblemError:
-    match error:
-        case NotFailed():
-            hint = "GET /restore-status shows its phase"
-            return ProblemError(NOT_FAILED, error.message, partition=error.partition, hint=hint)
-        case Busy():
-            return _busy(error)
-        case KeyReused():
-            return ProblemError(KEY_REUSED, error.message, hint="a new request needs a new key, such as a random UUID")
-        case Silent():
-            return ProblemError(SILENT, error.message, headers={"Retry-After": "5"}, hint=error.hint)
-        case TooManyCommands():
-            return ProblemError(BUSY_LINE, error.message, headers={"Retry-After": "1"})
-
-
-def _busy(error: Busy) -> ProblemError:
-    operation = error.operation_id
-    kind, what = _BUSY_WITH[error.kind]
-    return ProblemError(
-        kind,
-        f"{what} of partition {error.partition} is already running",
-        partition=error.partition,
-        operation_id=operation,
-        hint=f"GET /api/v1/operations/{operation} shows it" if operation else "try again when it has ended",
-    )
-
-
-_BUSY_WITH = {
-    "snapshot": (BUSY, "a snapshot"),
-    "adopt": (ADOPTING, "an adoption"),
-    "retry": (RETRYING, "a retry"),
-    "pause": (PAUSING, "a pause"),
-    "resume": (RESUMING, "a resume"),
-    "drill": (DRILLING, "a drill"),
-}
-
-
-def _framework(error: HTTPException) -> ProblemError:
-    """Translate what routing and parsing refuse: unknown path, method not allowed, undecodable or endless body."""
-    if error.status_code == MALFORMED.status:
-        return ProblemError(MALFORMED, "the body cannot be decoded as JSON in UTF-8")
-    if error.status_code == TOO_LARGE.status:
-        return ProblemError(TOO_LARGE, str(error.detail))
-    kind = ProblemKind("", error.status_code, HTTPStatus(error.status_code).phrase)
-    hint = "GET /openapi.json lists the paths and methods"
-    return ProblemError(kind, str(error.detail), headers=error.headers, hint=hint)
-
-
-def _invalid(request: Request, error: RequestValidationError) -> ProblemError:
-    found = error.errors()
-    for each in found:
-        if each["type"] == "json_invalid":
-            at, reason = each["loc"][-1], each.get("ctx", {}).get("error", "")
-            return ProblemError(MALFORMED, f"the body is not JSON at character {at}: {reason}")
-    media = request.headers.get("content-type", "")
-    if found[0]["loc"] == ("body",) and "json" not in media:
-        return wrong_media(media)
-    # The value is not echoed: it may be huge, or a secret sent by mistake.
-    errors = tuple(
-        FieldError(where=".".join(str(part) for part in each["loc"]), message=each["msg"].removeprefix("Value error, "))
-        for each in found[:20]
-    )
-    where, message = errors[0].where, errors[0].message
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return ProblemError(INVALID, f"{where}: {message[:1].lower()}{message[1:]}{more}", errors=errors)

@@ -14,18 +14,28 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encode
 from pydantic import BeforeValidator, Field
 
 from snapreplay.api import action_routes, problems, state_problems, state_routes, views
-from snapreplay.api.action_routes import PartitionNumber, PathPartition, begun_here, missing, whole
+from snapreplay.api.action_routes import PartitionNumber, PathPartition, Pause, begun_here, missing, whole
 from snapreplay.api.answers import ApiContext, Here, Keyed
 from snapreplay.api.fleet_routes import ROUTER, Covers, covered_by
-from snapreplay.api.fleet_views import Scope, held
+from snapreplay.api.fleet_views import Covered, Process, Scope, held
 from snapreplay.api.forwarding import Begun
-from snapreplay.api.operation_views import Operation, find, joined, operations
+from snapreplay.api.operation_views import Operation, find, joined, located, operations
 from snapreplay.api.owners import find_partition, shares
 from snapreplay.api.siblings import LIVENESS
 from snapreplay.errors import RetryableError, UsageError
+from snapreplay.service.control import protocol
 from snapreplay.service.control.metrics import DocumentCollector
+from snapreplay.service.control.operation_registry import NotCancellable
 from snapreplay.service.control.partition_history import PartitionHistory
-from snapreplay.service.control.protocol import UNREADY_SECONDS, Check, ServiceFacts, SetLogLevel, TriggerSnapshot
+from snapreplay.service.control.protocol import (
+    UNREADY_SECONDS,
+    Cancel,
+    Check,
+    ServiceFacts,
+    SetDrained,
+    SetLogLevel,
+    TriggerSnapshot,
+)
 
 _partitions, _snapshots, _process = (
     APIRouter(tags=[tag], generate_unique_id_function=attrgetter("name"))
@@ -37,6 +47,7 @@ ROUTERS = (_partitions, action_routes.ROUTER, state_routes.ROUTER, _snapshots, R
 
 OPERATION_ID_MAX = 37 * 128
 """Of one that joins those of as many processes as are followed."""
+OperationId = Annotated[str, Path(max_length=OPERATION_ID_MAX)]
 
 
 class SnapshotRequest(problems.Model):
@@ -66,6 +77,8 @@ _REQUESTS = {
     "all": {"summary": "All live partitions", "value": {}},
     "some": {"summary": "Two partitions, with a reason", "value": {"partitions": [0, 2], "reason": "before deploy 42"}},
 }
+
+_MAINTENANCE = {"one": {"summary": "With a reason", "value": {"reason": "kernel update"}}}
 
 # ---- partitions
 
@@ -179,22 +192,93 @@ async def list_operations(covered: Covers) -> Response:
     "/api/v1/operations/{operation_id}",
     responses=views.answered(Operation, problems.UNKNOWN_OPERATION, problems.INVALID),
 )
-async def get_operation(
-    here: Here, covered: Covers, operation_id: Annotated[str, Path(max_length=OPERATION_ID_MAX)]
-) -> Response:
+async def get_operation(here: Here, covered: Covers, operation_id: OperationId) -> Response:
     """Tell what became of an operation: ask again while `state` is `running`. Any process may be asked."""
     found = find(operation_id, covered.says, here.forwarder.begun)
     if found is not None:
         return views.answer(found)
-    raise problems.ProblemError(
-        problems.UNKNOWN_OPERATION,
-        f"operation {operation_id!r} is not known: a process keeps its last 1,000 operations,"
-        " and none from before its start",
-        hint="GET /api/v1/operations lists them",
-    )
+    raise problems.unknown_operation(operation_id)
+
+
+@_snapshots.delete(
+    "/api/v1/operations/{operation_id}",
+    status_code=202,
+    dependencies=[Keyed],
+    responses=views.begun(problems.UNKNOWN_OPERATION, problems.NOT_CANCELLABLE, problems.INVALID, problems.OWNER_AWAY),
+)
+async def cancel_operation(here: Here, covered: Covers, operation_id: OperationId) -> Response:
+    """Cancel what is left of an operation: a snapshot or a retry that has not begun, a drill, a drain. What has begun
+    to change anything goes on. Any process may be asked."""
+    parts = located(operation_id, covered.says, here.forwarder.begun)
+    if not parts:
+        raise problems.unknown_operation(operation_id)
+    refused: list[Exception] = []
+    for place, (who, each) in enumerate(parts):
+        try:
+            parts[place] = await _cancelled(here, covered, who, each)
+        except (problems.ProblemError, NotCancellable) as error:
+            refused.append(error)
+    if len(refused) == len(parts):
+        raise refused[0]
+    return views.accepted(joined(parts))
+
+
+async def _cancelled(here: ApiContext, covered: Covered, who: Process, operation: protocol.Operation) -> Begun:
+    if who == covered.says[0].process:
+        return await begun_here(here, covered, Cancel(operation.id, here.asker))
+    path = f"/api/v1/operations/{operation.id}"
+    return await here.forwarder.ask(who, path, passed_on=here.passed_on, method="DELETE")
 
 
 # ---- process
+
+_DRAINED = (problems.UNKNOWN_PROCESS, problems.INVALID, problems.OWNER_AWAY)
+ProcessId = Annotated[str, Path(max_length=200, description="Of a process of the app; GET /api/v1 tells the own one.")]
+
+
+@_process.post(
+    "/api/v1/processes/{process_id}/drain",
+    status_code=202,
+    summary="Give the partitions of a process away, before maintenance",
+    dependencies=[Keyed],
+    responses=views.begun(problems.MALFORMED, problems.TOO_LARGE, problems.NO_SUCCESSOR, problems.DRAINING, *_DRAINED),
+)
+async def drain_process(
+    here: Here,
+    covered: Covers,
+    process_id: ProcessId,
+    request: Annotated[Pause | None, Body(openapi_examples=_MAINTENANCE)] = None,
+) -> Response:
+    """Let a process give its partitions to the others, those with warm copies first. It stays up and takes none, and
+    no copies, until it is undrained or started again; only if no other process is left, it takes them. The operation
+    succeeds when its partitions have ended there."""
+    reason = (request or Pause()).reason
+    return await _drained(here, covered, process_id, SetDrained(drained=True, by=here.asker, reason=reason))
+
+
+@_process.post(
+    "/api/v1/processes/{process_id}/undrain",
+    status_code=202,
+    summary="Let a drained process take partitions again",
+    dependencies=[Keyed],
+    responses=views.begun(problems.NO_SUCCESSOR, *_DRAINED),
+)
+async def undrain_process(here: Here, covered: Covers, process_id: ProcessId) -> Response:
+    """Let a process take partitions again, as the group gives them. A drain that has not ended is cancelled."""
+    return await _drained(here, covered, process_id, SetDrained(drained=False, by=here.asker))
+
+
+async def _drained(here: ApiContext, covered: Covered, process_id: str, command: SetDrained) -> Response:
+    who = next((each.process for each in covered.says if each.process.process_id == process_id), None)
+    if who is None:
+        raise problems.unknown_process(process_id)
+    if who == covered.says[0].process:
+        return views.accepted(joined([await begun_here(here, covered, command)]))
+    if not who.can_be_asked:
+        raise problems.owner_away(who, who.last_error)
+    path = f"/api/v1/processes/{process_id}/{'drain' if command.drained else 'undrain'}"
+    body = {"reason": command.reason} if command.drained else None
+    return views.accepted(joined([await here.forwarder.ask(who, path, body, here.passed_on)]))
 
 
 def _probe_responses(ok: str, failing: str) -> dict[int | str, dict[str, Any]]:

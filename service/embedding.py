@@ -20,6 +20,7 @@ from snapreplay.errors import (
     UnknownPartition,
     UsageError,
 )
+from snapreplay.service.control.protocol import Command, Operation, OperationState
 from snapreplay.service.control.state_reads import NotReadable, Role
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.phase import Phase
@@ -251,3 +252,14 @@ class CatchingUp:
 
 def _listed(behind: list[str], reached: Mapping[str, int], ends: Mapping[str, int]) -> str:
     return ", ".join(f"{name} is at {reached.get(name)} of {ends[name]}" for name in behind)
+
+
+async def ended(control: ServiceControl, command: Command) -> Operation:
+    """Carry out a command; return its operation once it has ended."""
+    with control.changes(asyncio.get_running_loop()) as changed:
+        operation = control.perform(command)
+        while operation.state is OperationState.RUNNING:
+            await changed.wait()
+            changed.clear()
+            operation = control.operation(operation.id) or operation
+    return operation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from socket import AddressFamily
+from contextlib import suppress
 from typing import Any, Generic, TypeVar, overload
 
 from snapreplay.app import names
@@ -13,16 +13,16 @@ from snapreplay.app.app import App, check_app
 from snapreplay.counted import counted
 from snapreplay.errors import AccessError, RetryableError, SnapreplayError
 from snapreplay.service.config.settings import Settings, used_settings
-from snapreplay.service.control.protocol import Address, Http, Operation, OperationState
+from snapreplay.service.control.protocol import Address, Http, Operation, SetDrained, TriggerSnapshot
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
 from snapreplay.service.decisions.first_start import FirstStart, begun, check_first_start
-from snapreplay.service.embedding import CatchingUp, FailureNews, OnFailed, Readiness, Views
+from snapreplay.service.embedding import CatchingUp, FailureNews, OnFailed, Readiness, Views, ended
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.local_host import local_host
+from snapreplay.service.kafka.local_host import advertised_url
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.partition.runner import PartitionRunner
@@ -170,16 +170,10 @@ class Service(Generic[S]):
         self._bringing_up.add_done_callback(self._tell_refused)
         self._control.beat(loop)
         if self._http is not None:
-            await self._live_within(HTTP_WAITS_SECONDS)
+            with suppress(TimeoutError, SnapreplayError):  # to start HTTP takes more CPU time than that
+                async with asyncio.timeout(HTTP_WAITS_SECONDS):
+                    await self._readiness.until_ready()
             self.http_address = await self._http.serve(self._control, self.settings.http)
-
-    async def _live_within(self, seconds: float) -> None:
-        """Wait until the partitions are LIVE, at most this long: to start HTTP takes more CPU time than that."""
-        ready = asyncio.create_task(self._readiness.until_ready())
-        try:
-            await asyncio.wait({ready}, timeout=seconds)
-        finally:
-            await cancel_and_wait(ready)
 
     async def wait_started(self) -> None:
         """Wait until the app is checked against the cluster and membership has begun.
@@ -243,13 +237,25 @@ class Service(Generic[S]):
             ServiceClosed: not started yet, or stopped.
         """
         self._views.check_open()
-        with self._control.changes(asyncio.get_running_loop()) as changed:
-            operation = self._control.trigger_snapshot(partitions, reason)
-            while operation.state is OperationState.RUNNING:
-                await changed.wait()
-                changed.clear()
-                operation = self._control.operation(operation.id) or operation
-        return operation
+        return await ended(self._control, TriggerSnapshot(None if partitions is None else tuple(partitions), reason))
+
+    async def drain(self, reason: str = "") -> Operation:
+        """Give all partitions to other processes before maintenance, and wait until they are gone. This one takes none
+        until `undrain` or a restart, unless no other process is left.
+
+        Returns:
+            The ended operation; "cancelled" if it was undrained meanwhile.
+
+        Raises:
+            NoSuccessor, Busy, ServiceClosed: nothing was started.
+        """
+        self._views.check_open()
+        return await ended(self._control, SetDrained(drained=True, by="the program", reason=reason))
+
+    async def undrain(self) -> None:
+        """Take partitions again, as the group gives them."""
+        self._views.check_open()
+        await ended(self._control, SetDrained(drained=False, by="the program"))
 
     async def stop(self) -> None:
         """Finish the batch under way, write a last snapshot, leave the group. Bounded by timeouts.shutdown_ms.
@@ -319,7 +325,7 @@ class Service(Generic[S]):
         view = await self._begun()
         self._control.reached(view)
         tell_misfits(self.app, view)
-        loop = asyncio.get_running_loop()
+        loop, me = asyncio.get_running_loop(), self._identity
         supervisor = self._supervisor = Supervisor(
             self.app, self.settings, self._cluster, view, self._identity, self._board, self._failed
         )
@@ -344,25 +350,12 @@ class Service(Generic[S]):
             assigned,
             revoked,
             lambda: supervisor.holding,
-            await self._advertised(),
+            Peer(me.process_id, me.instance_id, me.host, await advertised_url(self.settings, self._bound)),
         )
         supervisor.group = membership
         supervisor.pulse = self._pulse
         self._control.open(supervisor, membership, loop)
         watched(self._background.submit(membership.run()), "the membership of the group")
-
-    async def _advertised(self) -> Peer:
-        """Return this process as the others are told of it."""
-        url, bound, me = self.settings.http.advertised_url, self._bound, self._identity
-        if bound is None:
-            url = ""
-        elif not url and bound.is_any:
-            family = AddressFamily.AF_INET6 if ":" in bound.host else AddressFamily.AF_INET
-            host = await asyncio.to_thread(local_host, self.settings.bootstrap_servers, family)
-            url = type(bound)(host, bound.port).url if host else ""
-        elif not url:
-            url = bound.url
-        return Peer(me.process_id, me.instance_id, me.host, url)
 
     async def _begun(self) -> ClusterView:
         pause = RETRY_SECONDS_MIN

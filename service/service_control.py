@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,11 +17,14 @@ from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartitio
 from snapreplay.service.clock import boot_seconds, time_of, wall_ms, wall_time
 from snapreplay.service.config.effective import effective
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.draining import Draining
+from snapreplay.service.control.log_levels import LogLevels
 from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import (
     UNREADY_SECONDS,
     Adopt,
+    Cancel,
     Check,
     Command,
     NotFailed,
@@ -32,14 +34,17 @@ from snapreplay.service.control.protocol import (
     OperationState,
     Retry,
     ServiceFacts,
+    SetDrained,
     SetLogLevel,
     SetPaused,
     StartDrill,
     StatusDocument,
     TriggerSnapshot,
+    partition_check,
 )
+from snapreplay.service.control.snapshots_seen import SnapshotsSeen
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
-from snapreplay.service.control.status import PartitionStatus, SnapshotStatus, StatusBoard
+from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.group_changes import GroupHistory
 from snapreplay.service.core.peers import Peer
@@ -54,7 +59,6 @@ from snapreplay.snapshots.format.records import Paused
 
 log = logging.getLogger("snapreplay")
 
-SNAPSHOTS_KEPT = 500
 STUCK_SECONDS = 600.0  # a handler may block for minutes; a loop that is silent for longer is dead
 WAKE_SECONDS = 1.0
 
@@ -72,13 +76,28 @@ def _if_live(ask: Callable[[PartitionRunner, OnDone], bool]) -> _Act:
     return act
 
 
+@dataclass(frozen=True)
+class _Reporter:
+    """Is told what becomes of a part of an operation. Equal to any other one of the same part."""
+
+    operations: OperationRegistry
+    wake: Callable[[], None]
+    operation_id: str
+    partition: int
+
+    def __call__(self, state: OperationState, snapshot_id: str | None, detail: str) -> bool:
+        is_cancelled = self.operations.report(self.operation_id, self.partition, state, snapshot_id, detail)
+        self.wake()
+        return is_cancelled
+
+
 class ServiceControl:
     """The control of a service, thread-safe. The service tells it what happens; HTTP asks it."""
 
     def __init__(self, app: App[Any], identity: Identity, board: StatusBoard, pulse: Pulse, settings: Settings) -> None:
         """Take `pulse`: of the runners' loop."""
         self._settings = effective(settings)
-        self._levels_at_start: dict[str, int] = {}  # of loggers whose level was changed
+        self._levels = LogLevels()
         self._app = app
         self._identity = identity
         self._board = board
@@ -86,9 +105,9 @@ class ServiceControl:
         self._supervisor: Supervisor | None = None
         self._membership: Membership | None = None
         self._operations = OperationRegistry()
+        self._draining = Draining(self._operations, board)
         self._reads = StateReads(app, identity)
-        self._lock = threading.Lock()
-        self._snapshots: OrderedDict[str, SnapshotStatus] = OrderedDict()
+        self._snapshots = SnapshotsSeen()
         self._view: ClusterView | None = None
         self._assigned: set[int] | None = None
         self._group = GroupHistory()
@@ -106,7 +125,7 @@ class ServiceControl:
             facts=self.facts(),
             partitions=tuple(self._board.all()),
             standbys=tuple(self._board.standbys()),
-            snapshots=tuple(self.snapshots()),
+            snapshots=tuple(self._snapshots.all()),
             operations=tuple(self._operations.all()),
             live_checks=tuple(self.live_checks()),
             ready_checks=tuple(self.ready_checks()),
@@ -138,11 +157,12 @@ class ServiceControl:
             case StartDrill(partition):
                 ask = _if_live(lambda runner, done: runner.request_drill(done))
                 return self._begun("drill", "", self._wanted([partition]), ask)
+            case SetDrained():
+                return self._set_drained(command)
+            case Cancel(operation_id, by):
+                return self._cancel(operation_id, by)
             case SetLogLevel(logger, level):
-                log.warning("logger %s: level %s from now on, as asked over HTTP", logger, level)
-                found = logging.getLogger(logger)
-                at_start = self._levels_at_start.setdefault(logger, found.level)
-                found.setLevel(at_start if level == "default" else level.upper())
+                self._levels.set(logger, level)
                 return self._operations.create("log-level", f"{logger}: {level}", ())
 
     def read(self, read: StateRead) -> StateAnswer:
@@ -179,11 +199,8 @@ class ServiceControl:
             cluster_id=view.cluster_id if view else None,
             partition_count=view.partition_count if view else None,
             waiting_for=self.waiting_for,
+            drain=self._draining.status,
         )
-
-    def snapshots(self) -> Sequence[SnapshotStatus]:
-        with self._lock:
-            return list(reversed(self._snapshots.values()))
 
     def trigger_snapshot(self, partitions: Sequence[int] | None, reason: str) -> Operation:
         wanted = self._wanted(partitions)
@@ -228,8 +245,9 @@ class ServiceControl:
             Check("member", member, trouble or ("stepped down" if aside else "of the app's group")),
             Check("instance id", aside is None, aside or ""),
             self._loop_check(UNREADY_SECONDS),
+            *self._draining.checks(),
         ]
-        return [*checks, *(self._partition_check(number) for number in self._numbers())]
+        return [*checks, *(partition_check(number, self._board.get(number)) for number in self._numbers())]
 
     # ---- what the service tells ----
 
@@ -292,6 +310,7 @@ class ServiceControl:
 
     async def _wakeful(self) -> None:
         while True:
+            self._draining.look(self._peers())
             self._wake()  # nobody reports when trouble of the membership begins or ends
             await asyncio.sleep(WAKE_SECONDS)
 
@@ -303,7 +322,7 @@ class ServiceControl:
         """Begin an operation: let each partition `act` in the runners' loop, unless it is `refused`."""
         operation = self._operations.create(kind, reason, partitions)
         for number in partitions:
-            done = self._reporter_of(operation.id, number)
+            done = _Reporter(self._operations, self._wake, operation.id, number)
             if self._loop is None or self._supervisor is None:
                 done(OperationState.FAILED, None, "the service is not running")
             elif refused is not None:
@@ -311,6 +330,20 @@ class ServiceControl:
             else:
                 self._loop.call_soon_threadsafe(act, self._supervisor, number, done)
         return self._operations.get(operation.id) or operation
+
+    def _set_drained(self, asked: SetDrained) -> Operation:
+        group = self._membership if self._assigned is not None else None
+        return self._draining.perform(asked, group, self._peers())
+
+    def _cancel(self, operation_id: str, by: str) -> Operation:
+        operation, cancelled = self._operations.cancel(operation_id, f"cancelled by {by}")
+        if operation.kind == "drain":
+            self._set_drained(SetDrained(drained=False, by=by))
+        if self._loop is not None and self._supervisor is not None:
+            for number in cancelled:
+                done = _Reporter(self._operations, self._wake, operation_id, number)
+                self._loop.call_soon_threadsafe(self._supervisor.withdraw, number, done)
+        return operation
 
     def _retry(self, supervisor: Supervisor, partition: int, done: OnDone) -> None:
         if self._membership is not None:
@@ -344,13 +377,6 @@ class ServiceControl:
             raise PartitionNotLive(number, "this process does not own it")
         return status
 
-    def _reporter_of(self, operation_id: str, partition: int) -> OnDone:
-        def done(state: OperationState, snapshot_id: str | None, detail: str) -> None:
-            self._operations.report(operation_id, partition, state, snapshot_id, detail)
-            self._wake()
-
-        return done
-
     def _loop_check(self, seconds_max: float) -> Check:
         silent_seconds = self._pulse.silent_seconds
         return Check("runner loop", silent_seconds < seconds_max, f"last turn {silent_seconds:.1f} s ago")
@@ -362,24 +388,8 @@ class ServiceControl:
         taken_over = self._supervisor.taken_over if self._supervisor is not None else ()
         return sorted(held.union(self._assigned or (), taken_over))
 
-    def _partition_check(self, number: int) -> Check:
-        status = self._board.get(number)
-        phase = status.phase if status is not None else Phase.ASSIGNED
-        live = phase is Phase.LIVE
-        doubt = status.ownership_doubt if status is not None else ""
-        why = f": {status.error.message}" if status and status.error and not live else ""
-        detail = f"{phase.value}; {doubt}" if doubt else f"{phase.value}{why}"
-        return Check(f"partition {number}", live and not doubt, detail)
-
     def _remember(self, status: PartitionStatus) -> None:
-        used = status.restore.snapshot if status.restore and status.phase is Phase.LIVE else None
-        with self._lock:
-            if used is not None and used.snapshot_id not in self._snapshots:
-                self._snapshots[used.snapshot_id] = SnapshotStatus.restored(status.partition, used)
-            if status.snapshot is not None:
-                self._snapshots[status.snapshot.snapshot_id] = status.snapshot
-            while len(self._snapshots) > SNAPSHOTS_KEPT:
-                self._snapshots.popitem(last=False)
+        self._snapshots.add(status)
         self._wake()
 
     def _wake(self) -> None:

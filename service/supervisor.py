@@ -90,7 +90,7 @@ class Supervisor:
             app.app_id, self.standbys, board, patience_seconds, self._start, self._again, self._rejoin
         )
         self._replicas = replicas_of(app, settings)
-        self._retries: set[asyncio.Task[None]] = set()
+        self._retries: dict[OnDone, asyncio.Task[None]] = {}
         self._unsaved_before: list[SnapreplayError] = []
         self.unsaved: list[SnapreplayError] = []
         """After `stop`: the states that were nowhere else and could not be written in time."""
@@ -154,9 +154,15 @@ class Supervisor:
         if runner is None:
             done(OperationState.FAILED, None, "this process does not own the partition any more")
             return
-        task = asyncio.get_running_loop().create_task(self._retry(runner, done))
-        self._retries.add(task)
-        task.add_done_callback(self._retries.discard)
+        task = self._retries[done] = asyncio.get_running_loop().create_task(self._retry(runner, done))
+        task.add_done_callback(lambda _: self._retries.pop(done))
+
+    def withdraw(self, number: int, done: OnDone) -> None:
+        """Do not begin what `done` waits for, and give up its drill."""
+        if (retry := self._retries.get(done)) is not None:
+            retry.cancel()
+        if (runner := self._runners.get(number)) is not None:
+            runner.withdraw(done)
 
     def stand_aside(self, error: DuplicateInstance) -> None:
         """End every partition and let it wait for a new assignment: another process has our instance id."""
@@ -169,7 +175,7 @@ class Supervisor:
         self._stopped = True
         self._takeovers.end()
         copies = asyncio.get_running_loop().create_task(self.standbys.end())
-        for retry in self._retries:
+        for retry in self._retries.values():
             retry.cancel()
         if self._shrinking is not None:
             self._shrinking.cancel()
@@ -226,20 +232,8 @@ class Supervisor:
 
     def _context(self, number: int) -> Context:
         return Context(
-            self._app,
-            self._settings,
-            self._cluster,
-            self._view,
-            self._identity,
-            number,
-            self._restores,
-            self.group,
-            self.pulse,
-            self._witnesses,
-            self._turns,
-            lambda: len(self._runners),
-            self._rates,
-            self._drills,
+            *(self._app, self._settings, self._cluster, self._view, self._identity, number, self._restores, self.group),
+            *(self.pulse, self._witnesses, self._turns, lambda: len(self._runners), self._rates, self._drills),
         )
 
     async def history(self, number: int) -> PartitionHistory:

@@ -78,6 +78,18 @@ class Client:
     def set_log_level(self, level: str, logger: str) -> Json:
         return self._ask("POST", "/api/v1/log-level", "parts", body={"level": level, "logger": logger})
 
+    def processes(self) -> list[Json]:
+        return list(self._ask("GET", "/api/v1/processes", "items")["items"])
+
+    def drain(self, process_id: str, reason: str) -> Json:
+        return self._ask("POST", f"/api/v1/processes/{process_id}/drain", "parts", body={"reason": reason})
+
+    def undrain(self, process_id: str) -> Json:
+        return self._ask("POST", f"/api/v1/processes/{process_id}/undrain", "parts")
+
+    def cancel(self, operation_id: str) -> Json:
+        return self._ask("DELETE", f"/api/v1/operations/{_segment(operation_id)}", "parts")
+
     def operation(self, operation_id: str) -> Json:
         return self._ask("GET", f"/api/v1/operations/{operation_id}", "parts")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 from typer.core import TyperCommand
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from snapreplay.api.cli.client import Client, Json
 
 POLL_S = 0.2
+T = TypeVar("T", int, str)
 
 LivePartitions = Annotated[
     list[int] | None, typer.Option("--partition", "-p", min=0, help="State partition; repeatable. Default: all live.")
@@ -209,9 +210,59 @@ def drill(
         _follow_all(client, partition or _in_phase(client, "live", "no partition is live"), client.drill, wait, output)
 
 
-def _follow_all(client: Client, numbers: list[int], ask: Callable[[int], Json], wait: bool, output: Format) -> None:
-    """Ask for one operation of each partition, and print them as `_follow` does."""
-    operations, refused = _begun(sorted(set(numbers)), ask)
+OnHost = Annotated[
+    str, typer.Option("--host", metavar="NAME", help="All processes of the app on this host. Default: the one asked.")
+]
+
+
+def drain(
+    *,
+    host: OnHost = "",
+    reason: Annotated[str, typer.Option("--reason", help="Why; shown for as long as it is drained.")] = "",
+    wait: Wait = False,
+    client: Running,
+    output: Output = Format.TABLE,
+) -> None:
+    """Give the partitions of a process to the others, before maintenance. It stays up and takes none until `undrain`.
+
+    Those with warm copies get them first. Refused if no other process would take them."""
+    with client:
+        _follow_all(client, _processes(client, host), lambda each: client.drain(each, reason), wait, output)
+
+
+def undrain(*, host: OnHost = "", client: Running, output: Output = Format.TABLE) -> None:
+    """Let a drained process take partitions again."""
+    with client:
+        _follow_all(client, _processes(client, host), client.undrain, False, output)
+
+
+def _processes(client: Client, host: str) -> list[str]:
+    processes = client.processes()
+    found = [each["process_id"] for each in processes if (each["host"] == host if host else each["state"] == "self")]
+    if not found:
+        known = ", ".join(sorted({each["host"] for each in processes}))
+        raise OperationRefused(
+            f"no process of the app is on host {host}", hint=f"those with processes: {known}", code=ExitCode.REFUSED
+        )
+    return found
+
+
+def cancel(
+    operation: Annotated[str, typer.Argument(metavar="ID", help="Of the operation, as it was printed.")],
+    *,
+    client: Running,
+    output: Output = Format.TABLE,
+) -> None:
+    """Cancel what is left of an operation: a snapshot or a retry that has not begun, a drill, a drain.
+
+    Exit code 1: it has ended, or goes on whatever is asked."""
+    with client:
+        _print_operation(client.cancel(operation), output)
+
+
+def _follow_all(client: Client, names: list[T], ask: Callable[[T], Json], wait: bool, output: Format) -> None:
+    """Ask for one operation of each partition or process, and print them as `_follow` does."""
+    operations, refused = _begun(sorted(set(names)), ask)
     if wait:
         operations = [_ended(client, operation) for operation in operations]
     if output is Format.JSON:
@@ -224,15 +275,15 @@ def _follow_all(client: Client, numbers: list[int], ask: Callable[[int], Json], 
         raise typer.Exit(ExitCode.FINDINGS)
 
 
-def _begun(numbers: list[int], ask: Callable[[int], Json]) -> tuple[list[Json], list[OperationRefused]]:
+def _begun(names: list[T], ask: Callable[[T], Json]) -> tuple[list[Json], list[OperationRefused]]:
     """Ask for each; a refusal does not hide those that have begun. If it is the only one it is raised, for its
     exit code."""
     operations, refused = [], []
-    for number in numbers:
+    for name in names:
         try:
-            operations.append(ask(number))
+            operations.append(ask(name))
         except OperationRefused as error:
-            if len(numbers) == 1:
+            if len(names) == 1:
                 raise
             refused.append(error)
     return operations, refused

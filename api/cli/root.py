@@ -18,7 +18,9 @@ from snapreplay.api.cli.record_commands import feed, redrive, tail
 from snapreplay.api.cli.remote_commands import (
     ZeroOrOne,
     adopt,
+    cancel,
     config,
+    drain,
     drill,
     health,
     lag,
@@ -29,6 +31,7 @@ from snapreplay.api.cli.remote_commands import (
     resume,
     retry,
     trigger_snapshot,
+    undrain,
 )
 from snapreplay.api.cli.repair_commands import accept, doctor, inputs, patch
 from snapreplay.api.cli.savepoint_commands import create, delete, drop, list_, reset, show
@@ -81,8 +84,8 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Develop an app": (new, dev, feed, tail),
     "Run an app on a cluster": (init, run, plan_capacity),
     "Operate a running app": (
-        *(restore_status, plan, lag, get, scan, trigger_snapshot, adopt, retry, pause, resume, drill, health),
-        *(config, log_level, inputs, accept, patch, redrive, doctor, reset, delete),
+        *(restore_status, plan, lag, get, scan, trigger_snapshot, adopt, retry, pause, resume, drill, cancel),
+        *(drain, undrain, health, config, log_level, inputs, accept, patch, redrive, doctor, reset, delete),
     ),
     "Prove and compact with Spark": (audit, compact, draft_upgrade),
     "Other": (version,),

@@ -45,6 +45,7 @@ def _process_gauges(document: StatusDocument, assigned: int) -> Iterator[GaugeMe
     app, ready = {"app": facts.app_id}, all(check.ok for check in document.ready_checks)
     yield _one("snapreplay_partitions_assigned", "Partitions this process owns.", app, assigned)
     yield _one("snapreplay_ready", "1 when /readyz would answer 200, else 0.", app, float(ready))
+    yield _one("snapreplay_drained", "1 from a drain to its undrain, else 0.", app, float(facts.drain is not None))
 
 
 def _copies(app: str, copies: Sequence[StandbyStatus]) -> Iterator[GaugeMetricFamily]:

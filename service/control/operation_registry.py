@@ -5,15 +5,35 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from snapreplay.errors import UsageError
 from snapreplay.service.clock import wall_ms, wall_time
 from snapreplay.service.control.protocol import Busy, KeyReused, Once, Operation, OperationPart, OperationState
 
 OPERATIONS_MAX = 1000
-ENDED = (OperationState.SUCCEEDED, OperationState.SKIPPED, OperationState.FAILED)
+ENDED = (OperationState.SUCCEEDED, OperationState.SKIPPED, OperationState.FAILED, OperationState.CANCELLED)
+_PASSES = "it ends by itself, with the next commit"
+_WHY_NOT: Mapping[str, str] = {
+    "snapshot": "each is being written",
+    "retry": "each partition recovers already",
+    "adopt": "the owner judges the snapshot; if it rejects it, nothing happens",
+    "pause": f"{_PASSES}; `snapreplay resume` undoes it",
+    "resume": f"{_PASSES}; `snapreplay pause` undoes it",
+}
+CANCELLABLE = ("snapshot", "retry", "drill", "drain")
+"""Of these a part can be cancelled that has not begun to change anything."""
+
+
+class NotCancellable(UsageError):
+    """The operation has ended, or goes on whatever is asked."""
+
+    def __init__(self, operation_id: str, why: str) -> None:
+        super().__init__(f"operation {operation_id} cannot be cancelled: {why}")
+        self.operation_id = operation_id
+        self.why = why
 
 
 def operation_id() -> str:
@@ -68,20 +88,47 @@ class OperationRegistry:
 
     def report(
         self, operation_id: str, partition: int, state: OperationState, snapshot_id: str | None, detail: str
-    ) -> None:
-        """Update one part. Unknown (evicted) operations are ignored."""
+    ) -> bool:
+        """Update one part. Unknown (evicted) operations are ignored. Say whether it was cancelled before."""
         with self._lock:
             operation = self._operations.get(operation_id)
             if operation is None:
-                return
+                return False
+            was = {part.partition: part.state for part in operation.parts}
             parts = tuple(
                 OperationPart(partition, state, snapshot_id, detail)
                 if part.partition == partition and part.state not in ENDED
                 else part
                 for part in operation.parts
             )
-            changed = msgspec.structs.replace(operation, parts=parts)
-            self._operations[operation_id] = _ended(changed)
+            self._operations[operation_id] = _ended(msgspec.structs.replace(operation, parts=parts))
+            return was.get(partition) is OperationState.CANCELLED
+
+    def cancel(self, operation_id: str, detail: str) -> tuple[Operation, list[int]]:
+        """Cancel the parts that can be; return them, too. One that is cancelled already stays so.
+
+        Raises:
+            NotCancellable: there is no such part.
+        """
+        with self._lock:
+            operation = self._operations.get(operation_id)
+            if operation is None:
+                raise NotCancellable(operation_id, "it is not known here")
+            if operation.state is OperationState.CANCELLED:
+                return operation, []
+            if operation.state is not OperationState.RUNNING:
+                raise NotCancellable(operation_id, f"it has {operation.state}")
+            pending = [part.partition for part in operation.parts if part.state is OperationState.PENDING]
+            if operation.kind not in CANCELLABLE or not pending:
+                raise NotCancellable(operation_id, _WHY_NOT.get(operation.kind, "it ends by itself"))
+            parts = tuple(
+                OperationPart(part.partition, OperationState.CANCELLED, None, detail)
+                if part.partition in pending
+                else part
+                for part in operation.parts
+            )
+            self._operations[operation_id] = _ended(msgspec.structs.replace(operation, parts=parts))
+            return self._operations[operation_id], pending
 
     def get(self, operation_id: str) -> Operation | None:
         with self._lock:
@@ -105,7 +152,12 @@ def _ended(operation: Operation) -> Operation:
     """Set its state and end time, once every part has ended. No parts: nothing to do, succeeded."""
     if any(part.state not in ENDED for part in operation.parts):
         return operation
-    failed = any(part.state is OperationState.FAILED for part in operation.parts)
-    return msgspec.structs.replace(
-        operation, state=OperationState.FAILED if failed else OperationState.SUCCEEDED, finished_at=wall_time()
-    )
+    state = whole(part.state for part in operation.parts)
+    return msgspec.structs.replace(operation, state=state, finished_at=wall_time())
+
+
+def whole(parts: Iterable[str]) -> OperationState:
+    """Return the state of an operation whose parts have ended in these."""
+    states = set(parts)
+    worst = (each for each in (OperationState.FAILED, OperationState.CANCELLED) if each in states)
+    return next(worst, OperationState.SUCCEEDED)

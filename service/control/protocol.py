@@ -23,6 +23,7 @@ from snapreplay.service.control.status import PartitionStatus, SnapshotStatus, S
 from snapreplay.service.control.vocabulary import Count, Time, one_of, said
 from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.core.peers import Peer
+from snapreplay.service.core.phase import Phase
 
 
 class OperationState(StrEnum):
@@ -33,6 +34,10 @@ class OperationState(StrEnum):
     SUCCEEDED = "succeeded"
     SKIPPED = "skipped"
     FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+KINDS = ("snapshot", "retry", "adopt", "pause", "resume", "drill", "drain", "undrain", "log-level")
 
 
 class OperationPart(msgspec.Struct, frozen=True):
@@ -48,16 +53,26 @@ class Operation(msgspec.Struct, frozen=True):
     """An asynchronous request and its result."""
 
     id: Annotated[str, said("Sorts by time of creation.")]
-    kind: Annotated[str, one_of("snapshot", "retry", "adopt", "pause", "resume", "drill", "log-level")]
-    state: Annotated[str, one_of("running", "succeeded", "failed")]
+    kind: Annotated[str, one_of(*KINDS)]
+    state: Annotated[str, one_of("running", "succeeded", "failed", "cancelled")]
     reason: str
     parts: tuple[OperationPart, ...]
     created_at: Time
     finished_at: Time | None = None
 
 
-OnDone = Callable[[OperationState, str | None, str], None]
-"""Called with (state, snapshot id, detail) when a part of an operation has ended."""
+OnDone = Callable[[OperationState, str | None, str], bool | None]
+"""Called with (state, snapshot id, detail) when a part of an operation has begun or ended. True: it was cancelled
+before."""
+
+
+class Drain(msgspec.Struct, frozen=True):
+    """The drain of a process: it gives its partitions away, and takes none while another process can."""
+
+    state: Annotated[str, one_of("draining", "drained"), said("`drained`: it has no partition.")]
+    since: Time
+    by: Annotated[str, said("Who asked for it.", examples=["ada"])]
+    reason: str = ""
 
 
 class ServiceFacts(msgspec.Struct, frozen=True):
@@ -73,6 +88,7 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     cluster_id: str | None = None
     partition_count: Count | None = None
     waiting_for: Annotated[str, said("What a new app waits for before it begins, with the command; or empty.")] = ""
+    drain: Annotated[Drain | None, said("Null: none was asked for.")] = None
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -81,6 +97,16 @@ class Check(msgspec.Struct, frozen=True):
     name: str
     ok: bool
     detail: str = ""
+
+
+def partition_check(number: int, status: PartitionStatus | None) -> Check:
+    """Say whether an assigned partition is LIVE without a doubt; None: nothing is known of it yet."""
+    if status is None:
+        return Check(f"partition {number}", ok=False, detail=Phase.ASSIGNED.value)
+    live, doubt = status.phase is Phase.LIVE, status.ownership_doubt
+    why = f": {status.error.message}" if status.error and not live else ""
+    detail = f"{status.phase.value}; {doubt}" if doubt else f"{status.phase.value}{why}"
+    return Check(f"partition {number}", live and not doubt, detail)
 
 
 class NotFailed(UsageError):
@@ -198,7 +224,23 @@ class SetLogLevel(msgspec.Struct, frozen=True, tag="set-log-level"):
     level: str
 
 
-Command = TriggerSnapshot | Adopt | Retry | SetPaused | StartDrill | SetLogLevel
+class SetDrained(msgspec.Struct, frozen=True, tag="set-drained"):
+    """Asks this process to give all its partitions away, and to take none; or to take some again. The operation ends
+    when it has none."""
+
+    drained: bool
+    by: str
+    reason: str = ""
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """Asks to cancel what is left of an operation of this process."""
+
+    operation_id: str
+    by: str
+
+
+Command = TriggerSnapshot | Adopt | Retry | SetPaused | StartDrill | SetLogLevel | SetDrained | Cancel
 
 
 class Once(msgspec.Struct, frozen=True, tag="once"):
@@ -248,7 +290,8 @@ class Control(Protocol):
         """Carry out a command.
 
         Raises:
-            UnknownPartition, PartitionNotLive, NotFailed, Busy, KeyReused: nothing was started.
+            UnknownPartition, PartitionNotLive, NotFailed, Busy, KeyReused, NoSuccessor, NotCancellable: nothing was
+                started.
         """
 
     def read(self, read: StateRead) -> StateAnswer:
@@ -292,7 +335,7 @@ class StatusSource(Protocol):
         """Carry out a command.
 
         Raises:
-            UnknownPartition, PartitionNotLive, NotFailed, Busy: as of `Control.perform`.
+            UnknownPartition, PartitionNotLive, NotFailed, Busy, NoSuccessor, NotCancellable: as of `Control.perform`.
             Silent: the process does not answer. Whether the command was carried out is not known.
             TooManyCommands: others are waiting already; nothing was started.
         """

@@ -13,21 +13,18 @@ from typing import Any
 import msgspec
 
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
+from snapreplay.service.control.draining import NoSuccessor
+from snapreplay.service.control.operation_registry import NotCancellable
 from snapreplay.service.control.partition_history import PartitionHistory, ReadHistory
 from snapreplay.service.control.protocol import (
-    Adopt,
     Busy,
+    Command,
     Family,
     KeyReused,
     NotFailed,
     Once,
     Operation,
-    Retry,
-    SetLogLevel,
-    SetPaused,
-    StartDrill,
     StatusDocument,
-    TriggerSnapshot,
 )
 from snapreplay.service.control.state_reads import (
     BatchNotReached,
@@ -46,6 +43,8 @@ _REFUSALS: dict[str, tuple[type[SnapreplayError], tuple[str, ...]]] = {
     "not-live": (PartitionNotLive, ("partition", "detail")),
     "not-failed": (NotFailed, ("partition", "phase")),
     "key-reused": (KeyReused, ("key",)),
+    "no-successor": (NoSuccessor, ("why",)),
+    "not-cancellable": (NotCancellable, ("operation_id", "why")),
     "busy": (Busy, ("partition", "operation_id", "kind")),
     "unknown-map": (UnknownMap, ("stores",)),
     "no-map": (NoMap, ()),
@@ -131,7 +130,7 @@ class Answered(msgspec.Struct, frozen=True):
     answer: StateAnswer | PartitionHistory | Refused
 
 
-Question = AskStatus | AskCounted | TriggerSnapshot | Adopt | Retry | SetPaused | StartDrill | SetLogLevel | Once
+Question = AskStatus | AskCounted | Command | Once
 News = Logged | Suspected | Ended
 Answer = StatusDocument | Counted | Performed | Refused
 

@@ -50,7 +50,7 @@ class Member:
         warm: the partitions that it has a warm copy of; none of `owned`.
         replicas: its setting `standby.replicas`; with 0 it holds no copies.
         rack: its `client.rack`; "" if it has none.
-        is_leaving: it is about to stop and gives everything away.
+        is_leaving: it is about to stop, or is drained: it gives everything away, unless all do.
         epochs: the owner epochs of `owned`, as far as it has claimed them: of two owners the later one counts.
         peer: who it is, for the others; None: an earlier version, which does not say it.
         asks: how often it has asked for a new assignment. A coordinator that hears nothing new makes none.
@@ -128,7 +128,8 @@ def peers_of(members: Mapping[str, Member], shares: Mapping[str, Share]) -> tupl
     """Return all processes of the group, each with what it owns now. One that does not say who it is has the group's
     name for it."""
     known = [
-        replace(member.peer or Peer(name, "", "", ""), owned=shares[name].owned) for name, member in members.items()
+        replace(member.peer or Peer(name, "", "", ""), owned=shares[name].owned, is_leaving=member.is_leaving)
+        for name, member in members.items()
     ]
     return tuple(sorted(known, key=lambda peer: peer.process_id))
 

@@ -21,3 +21,6 @@ class Peer(msgspec.Struct, frozen=True):
             " process has copies of."
         ),
     ] = ()
+    is_leaving: Annotated[
+        bool, msgspec.Meta(description="Whether it gives its partitions away: it is drained, or about to stop.")
+    ] = False

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 from aiokafka.conn import collect_hosts
+
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.protocol import Address
+
+
+async def advertised_url(settings: Settings, bound: Address | None) -> str:
+    """Return where the others reach the HTTP of this process; empty: nowhere. `bound`: its own address."""
+    url = settings.http.advertised_url
+    if bound is None:
+        return ""
+    if url or not bound.is_any:
+        return url or bound.url
+    family = socket.AF_INET6 if ":" in bound.host else socket.AF_INET
+    host = await asyncio.to_thread(local_host, settings.bootstrap_servers, family)
+    return type(bound)(host, bound.port).url if host else ""
 
 
 def local_host(bootstrap_servers: list[str], family: socket.AddressFamily) -> str:

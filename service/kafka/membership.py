@@ -78,9 +78,9 @@ class Membership:
         self._holding = holding
         self._me = me
         self._assignor = StandbyAssignor(increments_topic, self._as_member)
-        self._handing_over = self._told_leaving = False
         self._asks = self._told_asks = 0
         self._introductions = Introductions()
+        self._told_leaving = False
         self._given = asyncio.Event()  # an assignment to a member that is leaving
         self._consumer: AIOKafkaConsumer | None = None
         self._leaving = asyncio.Event()
@@ -92,6 +92,7 @@ class Membership:
         self._interrupted = asyncio.Event()  # the present client's life is to end
         self._looks_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.gives_away = False  # others are to have our partitions, as of the next `rejoin`; any thread
         self.assignment: frozenset[int] = frozenset()
         """Ours, as of the last assignment. Empty before the first and after leaving."""
         self.last_error: str | None = None
@@ -174,7 +175,7 @@ class Membership:
     async def hand_over(self, within_seconds: float) -> None:
         """Ask the others to take our partitions, for a planned stop, and wait for the new assignment at most this
         long. We process until it is there. Nobody is asked while the group does not hear from us."""
-        self._handing_over = True
+        self.gives_away = True
         if self.trouble is not None or not self.assignment:
             return
         self._given.clear()
@@ -233,13 +234,13 @@ class Membership:
 
     def _as_member(self) -> Member:
         held, rack = self._holding(), str(self._settings.kafka.get("client.rack", ""))
-        self._told_leaving, self._told_asks = self._handing_over, self._asks
+        self._told_leaving, self._told_asks = self.gives_away, self._asks
         return Member(
             held.owned,
             held.warm - held.owned,
             held.replicas,
             rack,
-            is_leaving=self._handing_over,
+            is_leaving=self.gives_away,
             epochs=dict(held.epochs),
             peer=self._me,
             asks=self._asks,

@@ -25,10 +25,17 @@ class SnapshotRequests:
     def want(self, reason: str, *, is_needed: bool = False) -> None:
         self.reason, self.is_needed = self.reason or reason, self.is_needed or is_needed
 
+    def withdraw(self, done: OnDone) -> None:
+        """Take back what was asked for, unless it has begun."""
+        if done in self.waiting:
+            self.waiting.remove(done)
+            if not self.waiting and not self.is_needed and self.reason == "trigger":
+                self.reason = None
+
     def take(self) -> list[OnDone]:
-        """Hand over who waits."""
+        """Hand over who waits, unless it was cancelled."""
         waiting, self.waiting = self.waiting, []
-        return waiting
+        return [done for done in waiting if not done(OperationState.RUNNING, None, "")]
 
     def point_anew(self) -> None:
         """Let whoever waits for a pointer wait for the next snapshot: no pointer leads to what was written."""
@@ -44,5 +51,6 @@ class SnapshotRequests:
     def end(self, state: OperationState, snapshot_id: str | None, detail: str) -> None:
         """Withdraw the wish, and tell everybody who waits."""
         self.reason = None
-        for done in self.take():
+        waiting, self.waiting = self.waiting, []
+        for done in waiting:
             done(state, snapshot_id, detail)

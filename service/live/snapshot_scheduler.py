@@ -113,6 +113,10 @@ class SnapshotScheduler:
             self._watch.look_at_once()
         self._wake()
 
+    def withdraw(self, done: OnDone) -> None:
+        """Take back what was asked for, unless it has begun."""
+        self._requests.withdraw(done)
+
     def adopt(self, manifest_offset: int, done: OnDone) -> None:
         """Judge what a job proposes. `done` is called once the snapshot is pointed to, or is rejected."""
         self._adopter.request(manifest_offset, done)

@@ -60,9 +60,19 @@ class Drills:
         self._waiting.append(done)
         self._begin()
 
+    def withdraw(self, done: OnDone) -> None:
+        """Give up the one that is under way, unless it is of others, too."""
+        if done in self._waiting:
+            self._waiting.remove(done)
+            if not self._waiting:
+                self._give_up("it was cancelled")
+
     def paused(self) -> None:
         """Give up the one that is under way: nothing more is to be done in this partition."""
-        self._why = "the partition was paused"
+        self._give_up("the partition was paused")
+
+    def _give_up(self, why: str) -> None:
+        self._why = why
         if self._task is not None:
             self._task.cancel()
 

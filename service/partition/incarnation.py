@@ -115,6 +115,12 @@ class Incarnation:
         else:
             self._drills.ask(done)
 
+    def withdraw(self, live: Live, done: OnDone) -> None:
+        """Do not begin the snapshot that `done` waits for, and give up its drill."""
+        live.snapshots.withdraw(done)
+        if self._drills is not None:
+            self._drills.withdraw(done)
+
     def end_within(self, seconds: float) -> None:
         """Give up the work under way after this time, but not the state in memory."""
         if self._limit is not None:

@@ -93,8 +93,9 @@ class RetryRequest:
 
     def ask(self, found: LookedAt, done: OnDone) -> None:
         """Ask for a retry. `done` hears how it ended: LIVE and at work, or not."""
-        self._found, self._done = found, done
-        self._asked.set()
+        if not done(OperationState.RUNNING, None, "it recovers"):
+            self._found, self._done = found, done
+            self._asked.set()
 
     async def until_asked(
         self, stopped: asyncio.Event, other: Coroutine[Any, Any, None] | None = None

@@ -14,7 +14,6 @@ from snapreplay.service.control.state_reads import Role
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import ownership as machine
 from snapreplay.service.core.custody import IncrementsReplaced
-from snapreplay.service.core.ownership import Ownership
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.core.warm_copy import WarmCopy
@@ -117,6 +116,10 @@ class PartitionRunner:
     def request_drill(self, done: OnDone) -> bool:
         """Restore the partition into a store that is thrown away."""
         return self._asked(lambda _: self._incarnation.drill(done))
+
+    def withdraw(self, done: OnDone) -> None:
+        """Do not begin what `done` waits for, and give up its drill."""
+        self._asked(lambda live: self._incarnation.withdraw(live, done))
 
     def _asked(self, ask: Callable[[Live], None]) -> bool:
         if self._live is not None:
@@ -227,10 +230,6 @@ class PartitionRunner:
             self._reporter.phase(Phase.CLOSED)
 
     @property
-    def _ownership(self) -> Ownership:
-        return self._lifecycle.ownership
-
-    @property
     def _live(self) -> Live | None:
         return self._incarnation.live
 
@@ -243,10 +242,10 @@ class PartitionRunner:
         """Run ownerships as usual, but only until the state is in the log."""
         if not self._lifecycle.stopped.is_set():
             return  # it was taken back meanwhile
-        if not self._ownership.is_holding:
+        if not self._lifecycle.ownership.is_holding:
             self._taken_back.clear()
         self._lifecycle.update(is_holding=True)
-        if await self._memory.is_to_be_written(self._ownership.owner_epoch):
+        if await self._memory.is_to_be_written(self._lifecycle.ownership.owner_epoch):
             await self._one()
 
     async def _one(self) -> None:
@@ -255,7 +254,7 @@ class PartitionRunner:
         outcome: machine.Outcome = ended
         while True:
             try:
-                ownership, following = machine.step(self._ownership, outcome)
+                ownership, following = machine.step(self._lifecycle.ownership, outcome)
                 self._lifecycle.update(ownership)
                 if isinstance(following, machine.Own):
                     return
@@ -292,7 +291,7 @@ class PartitionRunner:
 
     async def _ask_for_owner(self) -> machine.Outcome:
         """Ask who owns the partition; who is stopped meanwhile does not wait for the answer."""
-        epoch, newer = self._ownership.owner_epoch, None
+        epoch, newer = self._lifecycle.ownership.owner_epoch, None
         try:
             if epoch is not None:
                 newer = await unless(self._lifecycle.interrupted, newer_owner(self._context, epoch))
@@ -326,7 +325,7 @@ class PartitionRunner:
         self._retry.answer(OperationState.FAILED, taken.error.message)
         log.warning("partition %d: %s", self._context.partition, taken.error)
         await self._until_proven_if_held()
-        if not self._ownership.is_holding:
+        if not self._lifecycle.ownership.is_holding:
             await self._takeover.until_given(taken.times, self._lifecycle.interrupted)
         return machine.Done()
 
@@ -337,14 +336,14 @@ class PartitionRunner:
         self._context.witnesses.forget(self._context.increments)
         if aside.has_claimed:
             await self._memory.forget_if_proven()
-        if self._ownership.refused is None and not self._ownership.is_holding:
+        if self._lifecycle.ownership.refused is None and not self._lifecycle.ownership.is_holding:
             self.refuse(aside.error)  # it was taken back meanwhile
         self._context.metrics.fenced()
         self._reporter.phase(Phase.FENCED)
         self._reporter.failed(aside.error)
         self._retry.answer(OperationState.FAILED, aside.error.message)
         self._on_failed(aside.error)
-        if self._ownership.is_holding:
+        if self._lifecycle.ownership.is_holding:
             await self._memory.until_proven(OTHERS_SECONDS)
         else:
             await self._takeover.until_assigned(self._lifecycle.stopped)
@@ -363,7 +362,7 @@ class PartitionRunner:
             await self._memory.forget_if_proven()
         self._retry.answer(OperationState.FAILED, problem.message)
         await self._until_proven_if_held()
-        return machine.Done() if self._ownership.is_holding else await self._until_retried(failed)
+        return machine.Done() if self._lifecycle.ownership.is_holding else await self._until_retried(failed)
 
     async def _until_retried(self, failed: machine.Fail) -> machine.Outcome:
         """Wait until `stop`, or until somebody who has acted says `retry`; where another process may write what
@@ -381,7 +380,7 @@ class PartitionRunner:
 
     async def _until_proven_if_held(self) -> None:
         """Wait until the state is proven, or until the partition is ours again: then it is not held any more."""
-        if self._ownership.is_holding:
+        if self._lifecycle.ownership.is_holding:
             await unless(self._taken_back, self._memory.until_proven(OTHERS_SECONDS))
 
     def _not_live_any_more(self) -> None:

@@ -50,7 +50,7 @@ async def past(here: Stage, service: Any) -> None:
 
 
 def reasons(service: Any) -> list[str]:
-    return [each.reason for each in service.control.snapshots()]
+    return [each.reason for each in service.control.document().snapshots]
 
 
 async def cut(here: Stage, before_offset: int) -> None:
@@ -67,9 +67,9 @@ async def test_b4_a_snapshot_comes_before_the_input_it_needs_is_gone(stage, uniq
         assert "retention" not in reasons(service)
         await cut(here, 15)
         await until(lambda: reasons(service)[0] == "retention", "a snapshot")
-        await until(lambda: service.control.snapshots()[0].state == "pointed", "its pointer")
+        await until(lambda: service.control.document().snapshots[0].state == "pointed", "its pointer")
         assert status(service).recoverable is True
-        written = service.control.snapshots()[0].snapshot_id
+        written = service.control.document().snapshots[0].snapshot_id
         await cut(here, 60)
         await asyncio.sleep(0.3)  # three looks: what must not happen has no condition
         assert status(service).recoverable is True

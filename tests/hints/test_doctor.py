@@ -233,7 +233,7 @@ async def test_a_snapshot_that_its_input_outlives_no_longer_is_written_again(ope
             remedy = (await remedies(who, *lean))["snapshot age"]
         await who.follow(remedy)
         assert "snapshot age" not in await remedies(who, *lean)
-        assert service.control.snapshots()[0].snapshot_id != before
+        assert service.control.document().snapshots[0].snapshot_id != before
         (topic,) = (await then.here.cluster.topics([then.input])).values()
         assert int(topic.config["retention.ms"]) > 7_000_000
     await who.healthy()

@@ -13,6 +13,7 @@ from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service import service_control as module
 from snapreplay.service.clock import time_of
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.control import snapshots_seen
 from snapreplay.service.control.protocol import Busy, KeyReused, NotFailed, Once, Retry, SetLogLevel, TriggerSnapshot
 from snapreplay.service.control.status import (
     PartitionError,
@@ -216,12 +217,12 @@ def test_a_retry_is_for_failed_partitions_of_this_process(bench, partition, erro
 
 def test_snapshots_are_remembered_newest_first_with_their_last_state(bench, monkeypatch):
     """Only so many."""
-    monkeypatch.setattr(module, "SNAPSHOTS_KEPT", 2)
+    monkeypatch.setattr(snapshots_seen, "SNAPSHOTS_KEPT", 2)
     for number in range(3):
         for state in ("writing", "pointed"):
             taken = msgspec.structs.replace(SNAPSHOT, snapshot_id=f"s{number}", state=state)
             bench.board.publish(PartitionStatus(0, Phase.LIVE, snapshot=taken))
-    found = [(s.snapshot_id, s.state) for s in bench.control.snapshots()]
+    found = [(s.snapshot_id, s.state) for s in bench.control.document().snapshots]
     assert found == [("s2", "pointed"), ("s1", "pointed")]
 
 
@@ -230,14 +231,14 @@ def test_the_snapshot_restored_from_is_listed_once_it_proved_itself(bench):
     used = SnapshotUsed("s0", 4, 17, entries=9, size_bytes=300, created_at=AT, chunks=2)
     restore = Recovery(1, AT, snapshot=used)
     bench.board.publish(PartitionStatus(0, Phase.LOADING, restore=restore))
-    assert bench.control.snapshots() == []
+    assert bench.control.document().snapshots == ()
     bench.board.publish(PartitionStatus(0, Phase.LIVE, restore=restore))
     bench.board.publish(PartitionStatus(0, Phase.LIVE, restore=restore, snapshot=SNAPSHOT))
-    found = [(s.snapshot_id, s.reason, s.state, s.chunks) for s in bench.control.snapshots()]
+    found = [(s.snapshot_id, s.reason, s.state, s.chunks) for s in bench.control.document().snapshots]
     assert found == [("s1", "trigger", "writing", 0), ("s0", "restored", "pointed", 2)]
     own = msgspec.structs.replace(restore, snapshot=msgspec.structs.replace(used, snapshot_id="s1"))
     bench.board.publish(PartitionStatus(0, Phase.LIVE, restore=own, snapshot=SNAPSHOT))
-    assert [s.reason for s in bench.control.snapshots()] == ["trigger", "restored"]
+    assert [s.reason for s in bench.control.document().snapshots] == ["trigger", "restored"]
 
 
 async def test_whoever_waits_hears_of_changes_from_other_threads(bench):

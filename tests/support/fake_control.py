@@ -8,18 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
+import msgspec
+
 from snapreplay.api.fleet_views import Covered, Scope, fleet
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.clock import boot_seconds, time_of
 from snapreplay.service.config.effective import effective
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.counters import EVENTS
+from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.input_status import InputStatus
 from snapreplay.service.control.metrics import counted
 from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import (
     Adopt,
+    Cancel,
     Check,
     Command,
     Control,
@@ -31,6 +35,7 @@ from snapreplay.service.control.protocol import (
     OperationState,
     Retry,
     ServiceFacts,
+    SetDrained,
     SetLogLevel,
     SetPaused,
     StartDrill,
@@ -47,8 +52,10 @@ from snapreplay.service.control.status import (
     SnapshotState,
     SnapshotStatus,
     SnapshotUsed,
+    StatusBoard,
     StoreStatus,
 )
+from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
 
@@ -159,11 +166,12 @@ class FakeControl:
         self.reading: Callable[[StateRead], StateAnswer] | None = None
         self.reads: list[StateRead] = []
         self._operations = OperationRegistry()
+        self._draining = Draining(self._operations, StatusBoard())
 
     def document(self) -> StatusDocument:
         partitions = tuple(self.partitions())
         return StatusDocument(
-            facts=self.service_facts,
+            facts=msgspec.structs.replace(self.service_facts, drain=self._draining.status),
             partitions=partitions,
             standbys=(),
             snapshots=tuple(each.snapshot for each in partitions if each.snapshot),
@@ -194,7 +202,11 @@ class FakeControl:
                 if status.phase is not Phase.FAILED:
                     raise NotFailed(partition, status.phase)
                 return self._operations.create("retry", "", [partition])
-
+            case SetDrained():
+                group = FakeGroup(Share(peers=self.peers))
+                return self._draining.perform(command, group, self.peers)
+            case Cancel(operation_id, by):
+                return self._operations.cancel(operation_id, f"cancelled by {by}")[0]
             case SetLogLevel(logger, level):
                 return self._operations.create("log-level", f"{logger}: {level}", ())
             case StartDrill(partition):
@@ -248,6 +260,18 @@ class FakeControl:
 
     def operations(self) -> Sequence[Operation]:
         return self._operations.all()
+
+
+class FakeGroup:
+    """A group that gives this share."""
+
+    def __init__(self, share: Share) -> None:
+        self.share = share
+        self.gives_away = False
+        self.asked = 0
+
+    def rejoin(self) -> None:
+        self.asked += 1
 
 
 class Local:

@@ -239,7 +239,7 @@ async def snapshot(service: Service[Any], partition: int = 0) -> str:
 
 def states(service: Service[Any]) -> list[tuple[str, str]]:
     """(reason, state) of the snapshots it knows, newest first."""
-    return [(each.reason, each.state) for each in service.control.snapshots()]
+    return [(each.reason, each.state) for each in service.control.document().snapshots]
 
 
 async def phase(service: Service[Any], name: str, partition: int = 0) -> Any:
