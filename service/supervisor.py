@@ -155,7 +155,7 @@ class Supervisor:
             done(OperationState.FAILED, None, "this process does not own the partition any more")
             return
         task = self._retries[done] = asyncio.get_running_loop().create_task(self._retry(runner, done))
-        task.add_done_callback(lambda _: self._retries.pop(done))
+        task.add_done_callback(lambda _: self._retries.pop(done, None))
 
     def withdraw(self, number: int, done: OnDone) -> None:
         """Do not begin what `done` waits for, and give up its drill."""

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
 from snapreplay.counted import counted
 from snapreplay.errors import RetryableError
 from snapreplay.service.clock import wall_time
@@ -50,12 +52,13 @@ class Draining:
     @property
     def status(self) -> Drain | None:
         """The drain; None: none was asked for."""
-        return self._drain
+        drain = self._drain
+        return drain and msgspec.structs.replace(drain, state="draining" if self._board.all() else "drained")
 
     def checks(self) -> Sequence[Check]:
         """Say that it is drained, for the answer of a probe: a drained process is ready, because it does all that it is
         to do."""
-        drain = self._drain
+        drain = self.status
         return [Check("drain", ok=True, detail=f"{drain.state}, as {drain.by} asked")] if drain is not None else []
 
     def perform(self, asked: SetDrained, group: Group | None, peers: Sequence[Peer]) -> Operation:
@@ -104,14 +107,14 @@ class Draining:
                 takers = (f"{each.instance_id} on {each.host}" for each in peers if part.partition in each.owned)
                 said = "".join(f"given to {each}" for each in takers)
                 self._operations.report(operation.id, part.partition, OperationState.SUCCEEDED, None, said)
-        state = "draining" if held else "drained"
-        if state != drain.state:
+        now = self.status
+        if now is not None and now.state != drain.state:
             log.warning("%s", "it has partitions again: nobody else takes them" if held else "drained")
-            self._drain = Drain(state, drain.since, drain.by, drain.reason)
+            self._drain = now
 
 
 def refuse_alone(peers: Sequence[Peer]) -> None:
     """Raise NoSuccessor unless one of these processes takes partitions."""
     if all(each.is_leaving for each in peers):
         leaving = ", ".join(f"{each.instance_id} on {each.host}" for each in peers)
-        raise NoSuccessor(f"{leaving} gives its own away, too" if peers else "no other process is there")
+        raise NoSuccessor(f"all others give theirs away, too: {leaving}" if peers else "no other process is there")

@@ -215,6 +215,46 @@ async def test_what_is_asked_of_a_partition_elsewhere_is_done_there(both):
     assert again.json()["operation_id"] == retried.json()["id"]
 
 
+async def test_an_operation_of_several_is_cancelled_in_each(both):
+    """What has begun in one of them goes on. If nothing can be cancelled, the first refusal says why."""
+    begun = (await both.ask.post("/trigger-snapshot")).json()
+    both.two.finish(both.two.operations()[0], "succeeded")
+    cancelled = await both.ask.delete(f"/api/v1/operations/{begun['id']}")
+    assert cancelled.status_code == 202
+    assert both.one.operations()[0].state == "cancelled"
+    shown = await ended(both, begun, "cancelled")
+    assert [part["state"] for part in shown["parts"]] == ["cancelled", "succeeded"]
+    drill = (await both.ask.post("/api/v1/partitions/4/drill")).json()
+    await both.ask.delete(f"/api/v1/operations/{drill['id']}")
+    assert both.two.operations()[0].parts[0].detail == "cancelled by somebody at 127.0.0.1"
+    pause = (await both.ask.post("/api/v1/partitions/4/pause")).json()
+    refused = await both.ask.delete(f"/api/v1/operations/{pause['id']}")
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:snapreplay:problem:operation-not-cancellable")
+
+
+async def test_any_process_may_be_asked_to_drain_another(both):
+    """Each tells it of all. One that would leave nobody is refused by itself; one that is not known, by whoever is
+    asked."""
+    drained = await both.ask.post("/api/v1/processes/p2/drain", json={"reason": "a new kernel"})
+    assert (drained.status_code, drained.json()["process_id"]) == (202, "p2")
+    async with within(30):
+        for client in (both.ask, both.ask_two):
+            found: dict[str, Any] | None = None
+            while not found:
+                found = {each["process_id"]: each for each in await items(client, "/api/v1/processes")}["p2"]["drain"]
+            assert (found["state"], found["by"], found["reason"]) == (
+                "drained",
+                "somebody at 127.0.0.1",
+                "a new kernel",
+            )
+    both.one.peers = (msgspec.structs.replace(both.one.peers[0], is_leaving=True),)
+    refused = await both.ask_two.post("/api/v1/processes/p1/drain")
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:snapreplay:problem:no-successor")
+    assert (await both.ask.post("/api/v1/processes/p2/undrain")).status_code == 202
+    assert both.two.document().facts.drain is None
+    assert (await both.ask.post("/api/v1/processes/p7/drain")).status_code == 404
+
+
 async def test_a_key_goes_along_to_each_owner(both):
     """A snapshot of all that is asked for twice, of different processes and with partitions of both, is one."""
     key, body = {"Idempotency-Key": "8e03978e"}, {"reason": "before deploy 42"}

@@ -50,6 +50,21 @@ def test_what_is_asked_for_is_accepted_with_location_and_operation(client, path)
     assert client.get(response.headers["location"]).json() == operation
 
 
+def test_an_operation_is_cancelled_once_and_shown_so(client):
+    """The same request again finds it cancelled; one that has ended otherwise is refused with the reason."""
+    operation = client.post("/api/v1/partitions/0/drill").json()["id"]
+    for _ in range(2):
+        response = client.delete(f"/api/v1/operations/{operation}")
+        assert (response.status_code, response.json()["state"]) == (202, "cancelled")
+        assert response.json()["parts"][0]["detail"] == "cancelled by somebody at testclient"
+    assert client.get(f"/api/v1/operations/{operation}").json()["state"] == "cancelled"
+    pause = client.post("/api/v1/partitions/0/pause").json()["id"]
+    document = problem(client.delete(f"/api/v1/operations/{pause}"), 409, "operation-not-cancellable")
+    assert "`snapreplay resume` undoes it" in document["detail"]
+    assert document["operation_id"] == pause
+    problem(client.delete("/api/v1/operations/nothing"), 404, "unknown-operation")
+
+
 @pytest.mark.parametrize("body", [b"", b"{}", b"null", b'{"partitions": null}'])
 def test_trigger_without_partitions_means_all_live_ones(client, body):
     """No body, an empty one and null all ask for every live partition, and only those."""

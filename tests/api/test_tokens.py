@@ -202,6 +202,9 @@ NEEDED = {
     ("POST", "/api/v1/partitions/{partition}/drill"): "operator",
     ("POST", "/api/v1/partitions/{partition}/resume"): "operator",
     ("POST", "/api/v1/partitions/{partition}/adopt"): "admin",
+    ("POST", "/api/v1/processes/{process_id}/drain"): "operator",
+    ("POST", "/api/v1/processes/{process_id}/undrain"): "operator",
+    ("DELETE", "/api/v1/operations/{operation_id}"): "operator",
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from snapreplay.service.core.kafka_errors import CommitInDoubt
 from tests.support import apps
-from tests.support.owner import Owner
+from tests.support.owner import Owner, ends
 from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
@@ -25,8 +25,8 @@ async def one(stage, unique):
 
 def wanted(one):
     """Ask for a snapshot; what is told about it."""
-    told = []
-    assert one.runner.request_snapshot("test", lambda *news: told.append(news))
+    told: list[Any] = []
+    assert one.runner.request_snapshot("test", ends(told))
     return told
 
 

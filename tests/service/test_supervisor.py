@@ -1,6 +1,7 @@
 """Tests of which partitions run here, as the group says, on a real broker."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from snapreplay.service.ports import NewTopic
 from snapreplay.service.publish.owned import claim_record
 from snapreplay.service.supervisor import Supervisor
 from tests.support import apps
+from tests.support.owner import ends
 from tests.support.stage import until
 from tests.support.tampering import delete, grow
 
@@ -153,8 +155,8 @@ async def test_a_cluster_that_is_as_it_was_is_live_again_by_retry(watchful, benc
     await bench.live(0, 1)
     delete(servers, output)
     await until(lambda: bench.phases() == {0: "failed", 1: "failed"}, "failed")
-    heard = []
-    bench.supervisor.retry(0, lambda *told: heard.append(told))
+    heard: list[Any] = []
+    bench.supervisor.retry(0, ends(heard))
     await until(lambda: heard, "an answer")
     ((state, detail),) = outcome(heard)
     assert state == "failed"
@@ -162,13 +164,13 @@ async def test_a_cluster_that_is_as_it_was_is_live_again_by_retry(watchful, benc
     assert bench.phases()[0] == "failed"
     await bench.here.cluster.create_topics([NewTopic(output, 3)])
     for number in (0, 1):
-        bench.supervisor.retry(number, lambda *told: heard.append(told))
+        bench.supervisor.retry(number, ends(heard))
     await bench.live(0, 1)
     bench.supervisor.assigned({0, 1, 2})
     await bench.live(0, 1, 2)
     await until(lambda: len(heard) == 3, "answers")
     assert outcome(heard)[1:] == [("succeeded", "")] * 2
     assert bench.board.get(0).error is None
-    bench.supervisor.retry(0, lambda *told: heard.append(told))
+    bench.supervisor.retry(0, ends(heard))
     await until(lambda: len(heard) == 4, "an answer")
     assert outcome(heard)[3] == ("failed", "the partition is live by now")

@@ -23,6 +23,7 @@ from snapreplay.service.supervisor import Supervisor
 from snapreplay.service.topics.requirements import MissingInput
 from tests.support import apps
 from tests.support.in_memory import virtual
+from tests.support.owner import ends
 from tests.support.stage import until
 
 
@@ -243,13 +244,13 @@ async def test_a_retry_that_cannot_look_at_the_cluster_ends(looks, supervisor, e
     heard: list[tuple[Any, ...]] = []
     supervisor.assigned({0})
     looks.found = error
-    supervisor.retry(0, lambda *told: heard.append(told))
+    supervisor.retry(0, ends(heard))
     await until(lambda: heard, "an answer")
     assert (heard[0][0], str(error) in heard[0][2], MADE[0].retried) == ("failed", True, [])
     looks.found = A_VIEW
-    supervisor.retry(0, lambda *told: heard.append(told))
+    supervisor.retry(0, ends(heard))
     await until(lambda: MADE[0].retried == [A_VIEW], "the retry")
-    supervisor.retry(1, lambda *told: heard.append(told))
+    supervisor.retry(1, ends(heard))
     assert heard[1:] == [("failed", None, "this process does not own the partition any more")]
 
 
@@ -309,14 +310,14 @@ async def test_a_recovery_is_woken_when_a_topic_appears_and_not_each_second(benc
 @virtual
 async def test_a_runner_that_died_is_failed_and_no_retry_waits_for_it(bench, caplog):
     """The status and the log name the defect."""
-    error, heard = ZeroDivisionError("a defect"), []
+    error, heard = ZeroDivisionError("a defect"), list[Any]()
     one = await bench.owner()
     await one.end()
     one.runner.died(error)
     assert (one.status.phase, one.status.error.kind) == ("failed", "ZeroDivisionError")
     assert one.failures == [error]
     assert "ZeroDivisionError: a defect" in caplog.text
-    one.runner.retry(None, lambda *answer: heard.append(answer))
+    one.runner.retry(None, ends(heard))
     assert heard[0][0] == "failed"
 
 
@@ -366,7 +367,7 @@ async def test_a_defect_while_it_fails_is_survived_once(bench, monkeypatch):
 @virtual
 async def test_a_holder_that_waits_for_the_log_goes_on_when_it_is_taken_back(bench, monkeypatch):
     """It holds nothing any more, and a retry is answered by what it is: FAILED."""
-    waiting, heard = [], []
+    waiting, heard = list[Any](), list[Any]()
 
     async def answer(found, *_):
         await asyncio.sleep(0.1)
@@ -387,6 +388,6 @@ async def test_a_holder_that_waits_for_the_log_goes_on_when_it_is_taken_back(ben
         await until(lambda: waiting, "it holds its state")
         assert one.runner.take_back()
     assert not one.runner.is_asked_to_end
-    one.runner.retry(one.context.view, lambda *told: heard.append(told))
+    one.runner.retry(one.context.view, ends(heard))
     await until(lambda: heard, "an answer")
     assert (heard[0][0], one.status.phase) == ("failed", "failed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from snapreplay.service.control.protocol import OnDone
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.kafka_errors import CommitInDoubt
 from snapreplay.service.partition.runner import PartitionRunner
@@ -12,6 +13,11 @@ from snapreplay.service.runtime.context import Context
 from tests.support import inside, reference
 from tests.support.deadlines import scaled
 from tests.support.stage import until
+
+
+def ends(told: list[Any]) -> OnDone:
+    """Note how parts of operations end, not when they begin."""
+    return lambda state, *news: None if state == "running" else told.append((state, *news))
 
 
 class Owner:
@@ -92,7 +98,7 @@ class Owner:
     async def snapshot(self) -> str:
         """Ask for a full snapshot and wait until it is pointed to; its id."""
         told: list[Any] = []
-        assert self.runner.request_snapshot("test", lambda *news: told.append(news))
+        assert self.runner.request_snapshot("test", ends(told))
         await until(lambda: told, "a snapshot")
         assert told[0][0] == "succeeded", told
         return str(told[0][1])

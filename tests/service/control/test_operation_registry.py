@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from snapreplay.service.control import operation_registry as module
-from snapreplay.service.control.operation_registry import OperationRegistry, operation_id
+from snapreplay.service.control.operation_registry import CANCELLABLE, NotCancellable, OperationRegistry, operation_id
 from snapreplay.service.control.protocol import Busy, OperationState
 
 
@@ -84,3 +84,56 @@ def test_ids_sort_by_time_and_are_uuids_of_version_7(monkeypatch):
     assert ids == sorted(ids)
     assert {each[14] for each in ids} == {"7"}
     assert all(each[19] in "89ab" for each in ids)
+
+
+def test_what_has_not_begun_is_cancelled_and_cannot_begin_any_more():
+    """The parts that have begun go on. Whoever begins a cancelled one is told so; its end changes nothing. Another
+    operation of that partition may follow at once."""
+    operations = OperationRegistry()
+    made = operations.create("snapshot", "", [0, 1, 2])
+    assert not operations.report(made.id, 0, OperationState.RUNNING, None, "")
+    operations.report(made.id, 1, OperationState.SUCCEEDED, "s1", "")
+    after, cancelled = operations.cancel(made.id, "cancelled by ada")
+    assert (cancelled, after.state, states(after)) == ([2], "running", ["running", "succeeded", "cancelled"])
+    assert after.parts[2].detail == "cancelled by ada"
+    assert operations.report(made.id, 2, OperationState.RUNNING, None, "")
+    assert operations.report(made.id, 2, OperationState.SUCCEEDED, "s2", "")
+    operations.report(made.id, 0, OperationState.SUCCEEDED, "s1", "")
+    ended = found(operations, made)
+    assert (ended.state, states(ended)) == ("cancelled", ["succeeded", "succeeded", "cancelled"])
+    assert operations.cancel(made.id, "") == (ended, []), "it stays so"
+    assert operations.create("snapshot", "", [2]).state == "running"
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "why"),
+    [
+        ("snapshot", OperationState.RUNNING, "each is being written"),
+        ("retry", OperationState.RUNNING, "recovers already"),
+        ("adopt", OperationState.PENDING, "the owner judges the snapshot"),
+        ("pause", OperationState.PENDING, "`snapreplay resume` undoes it"),
+        ("resume", OperationState.PENDING, "`snapreplay pause` undoes it"),
+        ("drill", OperationState.SUCCEEDED, "it has succeeded"),
+        ("drain", OperationState.FAILED, "it has failed"),
+    ],
+)
+def test_what_goes_on_whatever_is_asked_says_why(kind, state, why):
+    """And nothing of it is changed."""
+    operations = OperationRegistry()
+    made = operations.create(kind, "", [0])
+    operations.report(made.id, 0, state, None, "")
+    before = found(operations, made)
+    with pytest.raises(NotCancellable, match=why):
+        operations.cancel(made.id, "")
+    assert found(operations, made) == before
+    with pytest.raises(NotCancellable, match="it is not known here"):
+        operations.cancel("nothing", "")
+
+
+@pytest.mark.parametrize("kind", CANCELLABLE)
+def test_what_can_be_cancelled_before_it_begins(kind):
+    """It has an end then."""
+    operations = OperationRegistry()
+    made = operations.create(kind, "", [0])
+    after, _ = operations.cancel(made.id, "")
+    assert (after.state, after.finished_at is not None) == ("cancelled", True)

@@ -1,6 +1,7 @@
 """Proposals of jobs for a LIVE partition: which are adopted, and what else happens meanwhile. Forged ones: B18."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from snapreplay.service.topics import proposals as reading
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.simulation.cluster import SimCluster
 from tests.support.in_memory import virtual
+from tests.support.owner import ends
 from tests.support.proposals import CHUNKS, Job, answer, asked, counted, fed
 from tests.support.stage import until
 from tests.support.tampering import flip
@@ -145,9 +147,9 @@ async def test_an_own_snapshot_under_way_comes_first(bench, hashing, monkeypatch
     async with bench.live() as one:
         await fed(bench, one)
         offset = Job(bench).propose()
-        told, own = asked(one, offset), []
+        told, own = asked(one, offset), list[Any]()
         await hashing.reached.wait()
-        assert one.runner.request_snapshot("test", lambda *news: own.append(news))
+        assert one.runner.request_snapshot("test", ends(own))
         await until(lambda: one.status.snapshot, "a snapshot of its own")
         hashing.go.set()
         under_way = await answer(told)

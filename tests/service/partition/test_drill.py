@@ -162,6 +162,28 @@ async def test_a_drill_is_given_up_with_its_partition(bench, gate, end):
             assert (await answer(asked(one)))[2] == "the partition is paused"
 
 
+async def test_a_drill_that_nobody_waits_for_any_more_is_given_up(bench, gate):
+    """As long as somebody waits it goes on. Whoever has cancelled hears nothing more."""
+    await bench.prepare()
+    async with bench.live() as one:
+        gate.set()
+        await fed(bench, one, 30)
+        await one.snapshot()
+        gate.clear()
+        told: list[Any] = []
+        first, second = (lambda *news: told.append((1, *news))), (lambda *news: told.append((2, *news)))
+        for done in (first, second):
+            one.runner.request_drill(done)
+        await until(lambda: one.status.drill, "its begin")
+        one.runner.withdraw(first)
+        await asyncio.sleep(1)  # virtual
+        assert one.status.drill.state == "running"
+        one.runner.withdraw(second)
+        await until(lambda: one.status.drill.state != "running", "its end")
+        assert (one.status.drill.state, one.status.drill.detail) == ("given_up", "it was cancelled")
+        assert told == []
+
+
 async def test_a_drill_that_its_owner_has_overtaken_proves_nothing(bench, gate, caplog):
     """The snapshot that it reads is trimmed behind newer ones: that is no damage, and no ERROR."""
     await bench.prepare(retention={"snapshots_kept": 2})

@@ -14,6 +14,7 @@ from snapreplay.service.partition.lifecycle import Lifecycle, RetryRequest, Take
 from snapreplay.service.runtime.context import Identity
 from tests.service.core.test_refusals import EXPECTED
 from tests.support.in_memory import virtual
+from tests.support.owner import ends
 from tests.support.stage import settings_for, until
 
 NAMESAKE, GROWN = DuplicateInstance("another"), StopError("partitions were added")
@@ -71,14 +72,25 @@ async def test_a_stop_comes_first():
 
 async def test_an_answer_is_given_once():
     """And none to nobody."""
-    retry, heard = RetryRequest(), []
+    retry, heard = RetryRequest(), list[Any]()
     retry.answer(OperationState.SUCCEEDED)
-    retry.ask(StopError("still broken"), lambda *told: heard.append(told))
+    retry.ask(StopError("still broken"), ends(heard))
     assert retry.under_way
     retry.answer(OperationState.FAILED, "again")
     retry.succeeded()
     assert not retry.under_way
     assert heard == [("failed", None, "again")]
+
+
+async def test_a_retry_that_was_cancelled_does_not_begin():
+    """Whoever asked hears nothing more; the next one does."""
+    retry, heard = RetryRequest(), list[Any]()
+    retry.ask(StopError("cancelled before"), lambda *_: True)
+    assert not retry.under_way
+    retry.ask(StopError("still broken"), ends(heard))
+    found = await retry.until_asked(asyncio.Event())
+    assert isinstance(found, StopError)
+    assert found.message == "still broken"
 
 
 class Coordinator:

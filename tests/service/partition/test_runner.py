@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.snapshots.format.records import Claim
 from tests.support import apps, inside
 from tests.support.in_memory import virtual
-from tests.support.owner import Owner
+from tests.support.owner import Owner, ends
 from tests.support.stage import until
 
 
@@ -216,7 +217,7 @@ async def test_a_refused_partition_stays_failed(bench, reached, monkeypatch):
 @virtual
 async def test_a_retry_goes_on_at_exactly_the_failed_record(bench):
     """FAILED again while the cause lasts, then LIVE with the state that was in memory: nothing lost, nothing twice."""
-    broken, heard = [True], []
+    broken, heard = [True], list[Any]()
 
     def needs_a_neighbour(value, account):
         account["sum"] += value["amount"]
@@ -227,13 +228,13 @@ async def test_a_retry_goes_on_at_exactly_the_failed_record(bench):
     one = await bench.owner()
     await bench.feed(10)
     await one.phase("failed")
-    one.runner.retry(one.context.view, lambda *told: heard.append(told))
+    one.runner.retry(one.context.view, ends(heard))
     await until(lambda: heard, "an answer")
     ((state, _, detail),) = heard
     assert state == "failed"
     assert "the neighbour does not answer" in detail
     broken.clear()
-    one.runner.retry(one.context.view, lambda *told: heard.append(told))
+    one.runner.retry(one.context.view, ends(heard))
     await until(lambda: len(heard) == 2, "an answer")
     assert heard[1] == ("succeeded", None, "")
     assert (one.status.error, one.status.restore.warm) == (None, "kept")
@@ -243,16 +244,16 @@ async def test_a_retry_goes_on_at_exactly_the_failed_record(bench):
 @virtual
 async def test_a_retry_sees_the_cluster_as_it_is_now(bench):
     """Another refusal takes the place of the old one; without one the partition is LIVE with the new view."""
-    one, heard = await bench.owner(), []
+    one, heard = await bench.owner(), list[Any]()
     await one.phase("live")
     one.runner.refuse(StopError("partitions were added"))
     await one.phase("failed")
-    one.runner.retry(StopError("a topic is gone"), lambda *told: heard.append(told))
+    one.runner.retry(StopError("a topic is gone"), ends(heard))
     await until(lambda: heard, "an answer")
     assert heard == [("failed", None, "a topic is gone")]
     assert one.status.error.message == "a topic is gone"
     view = dataclasses.replace(one.context.view, input_retention_ms=7)
-    one.runner.retry(view, lambda *told: heard.append(told))
+    one.runner.retry(view, ends(heard))
     await one.phase("live")
     assert one.runner._context.view.input_retention_ms == 7
 
@@ -260,13 +261,13 @@ async def test_a_retry_sees_the_cluster_as_it_is_now(bench):
 @virtual
 async def test_whoever_waits_for_a_retry_hears_of_the_end(bench):
     """The partition was stopped before it was LIVE; a second one comes too late."""
-    one, heard = await bench.owner(), []
+    one, heard = await bench.owner(), list[Any]()
     await one.phase("live")
     one.runner.refuse(StopError("partitions were added"))
     await one.phase("failed")
-    one.runner.retry(one.context.view, lambda *told: heard.append(told))
+    one.runner.retry(one.context.view, ends(heard))
     await one.end()
-    one.runner.retry(one.context.view, lambda *told: heard.append(told))
+    one.runner.retry(one.context.view, ends(heard))
     assert [(state, detail) for state, _, detail in heard] == [
         ("failed", "the partition was stopped, or another process has it now"),
         ("failed", "the partition is closed by now"),
@@ -310,10 +311,10 @@ async def test_a_stop_does_not_wait_for_a_recovery_or_a_pause(bench):
 @virtual
 async def test_snapshots_are_taken_of_live_partitions_only(bench):
     """Asked before: no; asked then: yes, and whoever asked hears of it."""
-    one, told = await bench.owner(), []
-    assert not one.runner.request_snapshot("test", lambda *news: told.append(news))
+    one, told = await bench.owner(), list[Any]()
+    assert not one.runner.request_snapshot("test", ends(told))
     await one.phase("live")
-    assert one.runner.request_snapshot("test", lambda *news: told.append(news))
+    assert one.runner.request_snapshot("test", ends(told))
     await until(lambda: told, "the news")
     assert told[0][0] == "skipped"
 

@@ -1,0 +1,118 @@
+"""Rules of a drain: when it is refused, what its operation says, and when it is over."""
+
+from typing import Any
+
+import pytest
+
+from snapreplay.service.control.draining import Draining, NoSuccessor
+from snapreplay.service.control.operation_registry import OperationRegistry
+from snapreplay.service.control.protocol import Busy, OperationState, SetDrained
+from snapreplay.service.control.status import PartitionStatus, StatusBoard
+from snapreplay.service.core.assignment import Share
+from snapreplay.service.core.peers import Peer
+from snapreplay.service.core.phase import Phase
+from tests.support.fake_control import FakeGroup
+
+ME, TWO = Peer("p1", "one", "host-1", ""), Peer("p2", "two", "host-2", "", owned=(1,))
+LEAVING = Peer("p3", "three", "host-3", "", is_leaving=True)
+DRAIN, UNDRAIN = SetDrained(drained=True, by="ada", reason="a new kernel"), SetDrained(drained=False, by="ada")
+
+
+class Bench:
+    """A process that has partitions 0 and 1, in a group with others."""
+
+    def __init__(self):
+        self.operations, self.board = OperationRegistry(), StatusBoard()
+        self.draining = Draining(self.operations, self.board)
+        self.group = FakeGroup(Share(peers=(ME, TWO)))
+        for number in (0, 1):
+            self.board.publish(PartitionStatus(number, Phase.LIVE))
+
+    def ask(self, asked, *peers):
+        return self.draining.perform(asked, self.group, peers)
+
+    @property
+    def status(self) -> Any:
+        return self.draining.status
+
+    @property
+    def newest(self):
+        return self.operations.all()[0]
+
+
+def test_it_has_succeeded_when_no_partition_is_left():
+    """Each part says who has it now. From the first moment the group is told, and the status has who asked."""
+    bench = Bench()
+    operation = bench.ask(DRAIN, TWO)
+    assert (bench.group.gives_away, bench.group.asked, operation.state) == (True, 1, "running")
+    found = bench.status
+    assert (found.state, found.by, found.reason) == ("draining", "ada", "a new kernel")
+    with pytest.raises(Busy):
+        bench.ask(DRAIN, TWO)
+    bench.board.forget(1)
+    bench.draining.look([TWO])
+    assert [(part.state, part.detail) for part in bench.newest.parts] == [
+        ("pending", ""),
+        ("succeeded", "given to two on host-2"),
+    ]
+    bench.board.forget(0)
+    bench.draining.look([TWO])
+    assert (bench.newest.state, bench.status.state) == ("succeeded", "drained")
+    assert bench.status.since == found.since
+    assert [(check.ok, check.detail) for check in bench.draining.checks()] == [(True, "drained, as ada asked")]
+    assert bench.ask(DRAIN).state == "succeeded", "once more, and there is nothing to do"
+
+
+@pytest.mark.parametrize(
+    ("peers", "why"), [((), "no other process is there"), ((LEAVING,), "all others give theirs away, too: three on")]
+)
+def test_it_is_refused_if_nobody_would_take_the_partitions(peers, why):
+    """Nothing has changed then."""
+    bench = Bench()
+    with pytest.raises(NoSuccessor, match=why):
+        bench.ask(DRAIN, *peers)
+    assert (bench.group.gives_away, bench.group.asked, bench.status) == (False, 0, None)
+    assert bench.operations.all() == []
+    assert bench.ask(DRAIN, *peers, TWO).state == "running"
+
+
+def test_it_is_begun_if_the_leader_tells_nothing_of_the_others():
+    """In a very large group. If there is nobody after all, the leader leaves the partitions where they are."""
+    bench = Bench()
+    bench.group.share = Share()
+    assert bench.ask(DRAIN).state == "running"
+
+
+def test_no_member_can_be_drained():
+    """Its group does not hear of it."""
+    with pytest.raises(NoSuccessor, match="not a member"):
+        Bench().draining.perform(DRAIN, None, [TWO])
+
+
+def test_an_undrain_cancels_what_is_left_of_the_drain():
+    """What is gone is gone; the group may give partitions again."""
+    bench = Bench()
+    drain = bench.ask(DRAIN, TWO)
+    bench.board.forget(1)
+    bench.draining.look([TWO])
+    assert bench.ask(UNDRAIN, TWO).state == "succeeded"
+    assert (bench.group.gives_away, bench.group.asked, bench.status) == (False, 2, None)
+    ended = bench.operations.get(drain.id)
+    assert ended is not None
+    assert (ended.state, [part.state for part in ended.parts]) == ("cancelled", ["cancelled", "succeeded"])
+    assert bench.draining.checks() == []
+
+
+def test_whoever_takes_partitions_again_for_want_of_others_is_draining(caplog):
+    """The operation stays ended; the log has it."""
+    bench = Bench()
+    drain = bench.ask(DRAIN, TWO)
+    for number in (0, 1):
+        bench.board.forget(number)
+    bench.draining.look([TWO])
+    bench.board.publish(PartitionStatus(0, Phase.ASSIGNED))
+    bench.draining.look([])
+    now, ended = bench.status, bench.operations.get(drain.id)
+    assert ended is not None
+    assert (now.state, ended.state) == ("draining", OperationState.SUCCEEDED)
+    assert "nobody else takes them" in caplog.text
