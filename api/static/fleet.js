@@ -4,7 +4,7 @@ import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { ago, bytes, count, counted, rate, seconds } from "./format.js";
 import { badge, bar, moment, phaseOf, sign } from "./parts.js";
-import { STAGES } from "./model.js";
+import { ANSWERING, STAGES } from "./model.js";
 
 const STATES = {
   self: ["good", "answers you"], reachable: ["good", "answers"], unreachable: ["bad", "does not answer"],
@@ -13,19 +13,23 @@ const STATES = {
 
 const LEGEND = [["good", "live"], ["busy", "being restored"], ["warn", "live, needs attention"], ["bad", "down"]];
 
-export function map({ lanes, missing }, nowMs, { isFresh }, open) {
+export function map({ lanes, missing }, nowMs, acts, open) {
   return html`<section id="map" aria-labelledby="map-title"><h2 id="map-title">Who has what</h2>
     <ul class="legend">${LEGEND.map(([level, word]) => html`<li><span class="cell ${level}">${sign(level)}</span> ${word}</li>`)}
       <li><span class="cell copy">≈</span> warm copy (standby)</li></ul>
-    <div class="lanes">${repeat(lanes, (each) => each.process.process_id, (each) => lane(each, nowMs, isFresh, open))}
+    <div class="lanes">${repeat(lanes, (each) => each.process.process_id, (each) => lane(each, nowMs, acts, open))}
       ${missing.length ? nobody(missing) : nothing}</div></section>`;
 }
 
-function lane({ process, owned, copies }, nowMs, isFresh, open) {
+function lane({ process, owned, copies }, nowMs, acts, open) {
+  const { isFresh } = acts;
   const [level, word] = isFresh ? (STATES[process.state] ?? ["unknown", process.state]) : ["unknown", "not known now"];
   const old = process.age_seconds > 2 ? html` · ${seconds(process.age_seconds)} old` : nothing;
   return html`<div class="lane"><div class="who">${named(process)} ${badge(level, word)}
-      <small>${process.host}${process.version ? html` · snapreplay ${process.version}` : nothing}${process.app_version ? html` · app ${process.app_version}` : nothing}${isFresh && process.started_at && level === "good" ? html` · up ${seconds((nowMs - new Date(process.started_at)) / 1000)}` : nothing}${old}</small></div>
+      <small>${process.host}${process.version ? html` · snapreplay ${process.version}` : nothing}${process.app_version ? html` · app ${process.app_version}` : nothing}${isFresh && process.started_at && level === "good" ? html` · up ${seconds((nowMs - new Date(process.started_at)) / 1000)}` : nothing}${old}</small>
+      ${process.drain ? badge("warn", process.drain.state) : nothing}
+      ${ANSWERING.includes(process.state) ? html`<button type="button" title=${acts.whyOff("operator")} ?disabled=${acts.isOff("operator")} @click=${() => (process.drain ? acts.undrain : acts.drain)(process)}
+        aria-label="${process.drain ? "Undrain" : "Drain"} ${process.instance_id || process.process_id}">${process.drain ? "Undrain …" : "Drain …"}</button>` : nothing}</div>
     <ul class="cells" aria-label="Partitions of ${process.instance_id || process.process_id}">
       ${repeat(owned, (each) => each.partition, (each) => html`<li><button type="button" class="cell ${each.level}" @click=${() => open(each.partition)}
         title="partition ${each.partition}: ${phaseOf(each)}${each.since ? `, since ${ago(each.since, nowMs)}` : ""}"

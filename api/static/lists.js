@@ -9,7 +9,8 @@ const FEW = 8;
 
 const from = (each, lanes) => (each.host && lanes.length > 1 ? html` <small>${each.host}</small>` : nothing);
 
-const LEVELS = { pointed: "good", succeeded: "good", running: "busy", writing: "busy", written: "busy", pending: "busy", skipped: "unknown", failed: "bad" };
+const LEVELS = { pointed: "good", succeeded: "good", running: "busy", writing: "busy", written: "busy", pending: "busy", skipped: "unknown", cancelled: "unknown", failed: "bad" };
+const CANCELLABLE = ["snapshot", "retry", "drill", "drain"];
 
 export function lists(all, nowMs, page) {
   return html`<div class="pair">${snapshots(all, nowMs, page)}${operations(all, nowMs, page)}</div>
@@ -43,9 +44,14 @@ function operations({ told, lanes }, nowMs, page) {
   const [items, more] = few(told.operations.items, "operations", page);
   const rows = items.map((each) => [
     html`${each.kind}${from(each, lanes)}<br>${moment(each.created_at, nowMs)}`, badge(LEVELS[each.state] ?? "unknown", each.state),
-    html`${each.reason ? html`${each.reason}<br>` : nothing}<small>${outcomes(each.parts)}</small>`,
+    html`${each.reason ? html`${each.reason}<br>` : nothing}<small>${outcomes(each.parts)}</small>${cancel(each, page.acts)}`,
   ]);
   return section("operations", "Operations", nothing, html`${table("Operations", ["What", "State", "Of"], rows, "Nobody has asked for anything since the process started.")}${more}`);
+}
+
+function cancel(each, acts) {
+  if (!CANCELLABLE.includes(each.kind) || !each.parts.some((part) => part.state === "pending")) return nothing;
+  return html`<br><button type="button" title=${acts.whyOff("operator")} ?disabled=${acts.isOff("operator")} @click=${() => acts.cancel(each)}>Cancel the ${each.kind} …</button>`;
 }
 
 // Partitions by what became of them, with the first detail.

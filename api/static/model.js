@@ -7,7 +7,7 @@ export const STAGES = ["fencing", "claiming", "locating", "loading", "advancing"
 
 const STALE_SECONDS = 6;
 const START_SECONDS = 30;
-const ANSWERING = ["self", "reachable"];
+export const ANSWERING = ["self", "reachable"];
 
 // Failures by which nothing that was committed can be gone: a record waits, or a program or a name has to change.
 const AT_A_RECORD = ["HandlerFailed", "RefusedAgain"];
@@ -91,6 +91,7 @@ function problems(all, nowMs) {
     ...blocked(all),
     ...slow(all),
     ...pauses(all),
+    ...drains(all),
     ...checks(all, nowMs),
   ];
 }
@@ -291,6 +292,17 @@ function pauses({ partitions }) {
     since: each.paused_since, until: "Somebody resumes it, here or by the command. A restart does not.",
     lost: { level: "good", text: "No. The records wait in the inputs, as long as their retention lasts." },
     todo: `\`snapreplay resume --partition ${each.partition}\``, retry: [],
+  }));
+}
+
+function drains({ lanes }) {
+  return lanes.filter(({ process }) => process.drain && ANSWERING.includes(process.state)).map(({ process, owned }) => ({
+    key: `drain ${process.process_id}`, level: "warn", where: process.host,
+    what: `Process ${process.instance_id || process.process_id} is ${process.drain.state === "drained" ? "drained" : "being drained"}`,
+    message: `${process.drain.by} asked for it: ${process.drain.reason || "no reason was given"}.${owned.length ? ` ${named(numbers(owned))} ${is(owned)} still there, as long as nobody else takes ${owned.length === 1 ? "it" : "them"}.` : ""}`,
+    since: process.drain.since, until: "Somebody undrains it, here or by the command, or it is started again.",
+    lost: { level: "good", text: "No. Its partitions are with the others, or still processed here." },
+    todo: `\`snapreplay undrain --url ${process.url ?? "URL"}\``, retry: [],
   }));
 }
 

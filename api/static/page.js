@@ -110,6 +110,20 @@ const acts = {
     text: "Its owner restores it once more, beside the processing, into a copy that is thrown away, and compares the digest. Until then memory holds the state twice.",
     go: () => doing(`Drill of partition ${partition}`, () => act(`api/v1/partitions/${partition}/drill`)),
   }),
+  drain: ({ process_id: id, instance_id: name, host }) => ask({
+    title: `Drain ${name || id} on ${host}?`, label: "Drain", reason: true,
+    text: "It gives its partitions to the other processes, those with warm copies first. It stays up and takes none until it is undrained or started again.",
+    go: ({ reason }) => doing(`Drain of ${name || id}`, () => act(`api/v1/processes/${encodeURIComponent(id)}/drain`, { reason })),
+  }),
+  undrain: ({ process_id: id, instance_id: name, host }) => ask({
+    title: `Undrain ${name || id} on ${host}?`, label: "Undrain", text: "The group gives partitions to it again.",
+    go: () => doing(`Undrain of ${name || id}`, () => act(`api/v1/processes/${encodeURIComponent(id)}/undrain`)),
+  }),
+  cancel: ({ id, kind }) => ask({
+    title: `Cancel this ${kind}?`, label: `Cancel the ${kind}`,
+    text: "What has not begun is not begun, and a drill is given up. What has begun to change anything goes on.",
+    go: () => doing(`Cancel of the ${kind}`, () => act(`api/v1/operations/${encodeURIComponent(id)}`, null, "DELETE")),
+  }),
   adopt: (partition) => ask({
     title: `Adopt a proposed snapshot of partition ${partition}?`, label: "Adopt", offset: true,
     text: "The owner reads the snapshot that a job has written, and hashes every entry. It points to it if it is the state of its batch, and rejects it otherwise. Processing goes on meanwhile.",
@@ -217,11 +231,12 @@ function notice(all) {
   // One id joins those that several processes have of it.
   const found = id.split("+").map((one) => all.told.operations.items.find((each) => each.id === one));
   const states = found.map((each) => each?.state ?? was);
-  const now = ["running", "failed"].find((each) => states.includes(each)) ?? states[0];
+  const now = ["running", "failed", "cancelled"].find((each) => states.includes(each)) ?? states[0];
   const details = found.flatMap((each) => each?.parts ?? []).map((each) => each.detail).filter(Boolean);
-  const level = { succeeded: "good", failed: "bad" }[now] ?? "busy";
-  if (level === "good") state.notice.endedAt ??= Date.now();
-  if (level === "good" && Date.now() - state.notice.endedAt > NOTICE_MS) return nothing;
+  const level = { succeeded: "good", failed: "bad", cancelled: "unknown" }[now] ?? "busy";
+  const isDone = ["good", "unknown"].includes(level);
+  if (isDone) state.notice.endedAt ??= Date.now();
+  if (isDone && Date.now() - state.notice.endedAt > NOTICE_MS) return nothing;
   return html`<p class="notice ${level}" role="status"><span>${badge(level, `${what}: ${now}`)}${details.length ? html` ${details[0]}` : nothing}</span>
     <button type="button" aria-label="Close this message" @click=${() => { state.notice = null; draw(); }}>✕</button></p>`;
 }

@@ -46,8 +46,8 @@ async function parsed(response) {
 
 export const get = async (path) => parsed(await ask(path));
 
-export async function act(path, body) {
-  const options = { method: "POST" };
+export async function act(path, body, method = "POST") {
+  const options = { method };
   if (body) Object.assign(options, { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
   return parsed(await ask(path, options));
 }

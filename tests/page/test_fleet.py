@@ -42,6 +42,8 @@ async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children
         await state.get_by_role("button", name="Browse").click()
         await expect(state.get_by_role("row").nth(1)).to_contain_text(answered_by)
 
+    await drains(page)
+
     failing = re.sub(r"\D", "", await lane.locator("button").first.inner_text())
     await here.send([(f"{failing}:k", {"amount": 1, "poison": True})])
     card = page.get_by_role("article", name=f"Partition {failing} is down")
@@ -62,3 +64,25 @@ async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children
     group = page.get_by_role("region", name="Group", exact=True)
     await expect(group).to_contain_text(re.compile(r"expelled\s+two"))
     await looked_at(page, "group")
+
+
+async def drains(page: Page) -> None:
+    """Drain the other process by its button, and undrain it: it has nothing meanwhile, and the page says why."""
+    lane = page.locator(".lane").filter(has_text="two")
+    await lane.get_by_role("button", name="Drain two").click()
+    await page.get_by_label("Why").fill("a new kernel")
+    await page.get_by_role("dialog").get_by_role("button", name="Drain").click()
+    await expect(page.locator(".notice")).to_contain_text("Drain of two: succeeded")
+    await says(page, re.compile("Process two is drained"))
+    await expect(page.get_by_role("article", name="Process two is drained")).to_contain_text("a new kernel")
+    await expect(page.get_by_role("list", name="Partitions of one").locator("button")).to_have_count(4)
+    await expect(lane).to_contain_text("no partition")
+    await page.get_by_role("button", name="Drain one").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Drain").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("all others give theirs away, too: two on")
+    await looked_at(page, "drained")
+    await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    await lane.get_by_role("button", name="Undrain two").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Undrain").click()
+    await says(page, re.compile("Healthy"))
+    await expect(page.get_by_role("list", name="Partitions of two").locator("button")).to_have_count(2)
