@@ -63,6 +63,8 @@ def _to_process(world: World, what: str, process: Process, seconds: float) -> No
         case "twin" if not process.stalled:
             process.stall(2.0 + seconds)
             world.start(process.instance_id)
+        case "drain":
+            world.group.drain(process, seconds)
         case "trigger":
             process.soon(_trigger, world, process)
         case "start" if len(world.processes) < 3:

@@ -38,6 +38,7 @@ class Fleet(Group):
         self._leaving: dict[str, asyncio.Future[None]] = {}
         self._told_leaving: set[str] = set()
         self._introductions: dict[str, Introductions] = {}
+        self._drained: set[str] = set()  # names of processes
 
     def join(self, process: Process) -> None:
         if self._said is None:
@@ -94,6 +95,22 @@ class Fleet(Group):
         is_left = process.supervisor is not None and process.supervisor.taken_over
         return not self._is_deaf(process) and not self.assignment.get(process.instance_id) and not is_left
 
+    def drain(self, process: Process, seconds: float) -> None:
+        """Have all partitions of the process given away, and none given to it, until it is undrained."""
+        self._drained.add(process.name)
+        self.rejoin(process)
+        self._later(seconds, process, self._undrain)
+
+    def heal(self, alive: list[Process]) -> None:
+        super().heal(alive)
+        for process in alive:
+            self._undrain(process)
+
+    def _undrain(self, process: Process) -> None:
+        if process.name in self._drained:
+            self._drained.discard(process.name)
+            self.rejoin(process)
+
     def gives(self, process: Process, partition: int) -> bool:
         return super().gives(process, partition) and self._said is None
 
@@ -131,7 +148,7 @@ class Fleet(Group):
             held.owned,
             held.warm - held.owned,
             held.replicas,
-            is_leaving=process.name in self._leaving,
+            is_leaving=process.name in self._leaving or process.name in self._drained,
             epochs=dict(held.epochs),
             peer=Peer(me.process_id, me.instance_id, process.name, ""),
             asks=asks,
@@ -166,6 +183,11 @@ class Fleet(Group):
             return
         shares = assigned(said, () if self.topic_is_gone else range(self._partitions))
         peers = peers_of(said, shares)
+        leaving = [name for name, each in said.items() if each.is_leaving]
+        if 0 < len(leaving) < len(said):
+            self._network.met("assigned beside one that gives away")
+            if any(shares[name].owned or shares[name].copies for name in leaving):
+                self._network.misused(f"{leaving} give everything away, and are given something: {shares}")
         self._shares = {
             name: Share(each.owned, each.copies, each.next, each.first, peers, each.claimed, each.absent)
             for name, each in shares.items()

@@ -65,6 +65,9 @@ class Group:
     def rejoin(self, process: Process) -> None:
         """Do nothing: what this group assigns does not depend on what a process holds."""
 
+    def drain(self, process: Process, seconds: float) -> None:
+        """Do nothing: as `rejoin`."""
+
     async def hand_over(self, process: Process) -> bool:
         """Say whether a process that is about to stop has given its partitions away; here they stay until it leaves."""
         return False

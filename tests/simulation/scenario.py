@@ -191,18 +191,22 @@ def deciding(scenario: Scenario, rng: random.Random) -> Scenario:
 
 
 def standing_by(scenario: Scenario, rng: random.Random) -> Scenario:
-    """The same, with warm copies in other processes, and suspicions of processes that live."""
+    """The same, with warm copies in other processes, suspicions of processes that live, and drains."""
     seconds = scenario.chaos_seconds
     drawn = [
         Event(seconds * rng.random(), kind, rng.choice((0.1, 0.5, 1.5)) * (0.5 + rng.random()))
         for kind in draw_suspicions(rng)
+    ]
+    apart = _apart(rng)
+    drains = [
+        Event(seconds * apart.random(), "drain", seconds * apart.random()) for _ in range(apart.choice((0, 1, 2)))
     ]
     return replace(
         scenario,
         processes=rng.choice((2, 2, 3)),
         changes=True,
         replicas=rng.choice((1, 1, 2)),
-        events=_in_order(*scenario.events, *drawn),
+        events=_in_order(*scenario.events, *drawn, *drains),
     )
 
 
