@@ -35,7 +35,7 @@ class Group(Protocol):
 
     @property
     def share(self) -> Share:
-        """What the group gave to this process last."""
+        """The share that the group gave to this process last."""
 
     def rejoin(self) -> None:
         """Have the partitions assigned anew."""

@@ -17,6 +17,7 @@ ROOT = HERE.parents[1]
 T = TypeVar("T", bound=Callable[..., object])
 
 ELSEWHERE = {
+    "service/control/draining.py::NoSuccessor.__init__": "test_a_program_drains_its_service",
     "api/problems.py::no_token": "test_everything_but_the_probes_needs_a_token",
     "api/cli/client.py::_refusal": "test_commands_send_the_token_of_their_file",
     "api/problems.py::role_too_low": "test_each_role_may_do_what_it_may",

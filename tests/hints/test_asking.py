@@ -49,14 +49,22 @@ def ask(http: TestClient, hint: str) -> int:
     return http.get(path).status_code
 
 
+PAUSE = "/api/v1/partitions/0/pause"
 WRONG_REQUESTS: dict[str, Callable[[TestClient], Any]] = {
     "an unknown operation": lambda http: http.get("/api/v1/operations/none"),
     "no such path": lambda http: http.get("/nothing"),
     "a partition of another process": lambda http: http.post("/trigger-snapshot", json={"partitions": [3]}),
+    "an unknown process": lambda http: http.post("/api/v1/processes/none/drain"),
+    "what goes on": lambda http: http.delete(f"/api/v1/operations/{http.post(PAUSE).json()['id']}"),
 }
 
 
-@carries_out("api/problems.py::_as_problem", "api/problems.py::_framework", "api/routes.py::get_operation")
+@carries_out(
+    "api/problem_answers.py::_as_problem",
+    "api/problem_answers.py::_framework",
+    "api/problems.py::unknown_operation",
+    "api/problems.py::unknown_process",
+)
 @pytest.mark.parametrize("name", WRONG_REQUESTS)
 def test_the_request_that_is_named_is_answered(http, name):
     """What exists, which operations there are, what this process has."""
@@ -65,7 +73,7 @@ def test_the_request_that_is_named_is_answered(http, name):
     assert ask(http, answer.json()["hint"]) == 200
 
 
-@carries_out("api/problems.py::_busy")
+@carries_out("api/problem_answers.py::_busy")
 def test_a_running_snapshot_is_followed(http):
     """409 names the operation under way, and that one can be asked for."""
     http.post("/trigger-snapshot", json={"partitions": [0]})
@@ -142,7 +150,7 @@ def test_a_foreign_name_is_allowed_by_the_setting():
     assert http.post("/api/v1/partitions/2/retry").status_code == 202
 
 
-@carries_out("service/control/protocol.py::Silent.__init__", "api/problems.py::_not_now")
+@carries_out("service/control/protocol.py::Silent.__init__", "api/problem_answers.py::_not_now")
 def test_while_the_service_is_silent_its_health_is_told():
     """The path of the hint answers although the others do not."""
 
@@ -324,6 +332,20 @@ def test_the_command_that_is_named_answers(monkeypatch, control, url, wrong):
     (named,) = re.findall(r"hint: (?:see )?`(snapreplay [a-z -]+)`", refused.stderr)
     answer = typed(named.split()[1:])
     assert answer.exit_code == 0, answer.output
+
+
+@carries_out("api/cli/remote_commands.py::_processes")
+def test_a_host_that_is_named_has_processes(url, control):
+    """A misspelt one is refused with those that there are."""
+
+    def drained(host):
+        return CliRunner().invoke(commands, ["drain", "--url", url, "--host", host], prog_name="snapreplay")
+
+    control.peers = (peer("p2", ""),)
+    refused = drained("nowhere")
+    assert refused.exit_code == 2
+    (named,) = re.findall(r"those with processes: (\S+)", refused.stderr)
+    assert drained(named.split(",")[0]).exit_code == 0
 
 
 REFUSED_READS: dict[str, tuple[StateAnswer | SnapreplayError, str]] = {
