@@ -110,6 +110,7 @@ PARTS = (
     "losses",
     "times",
     "pauses",
+    "drains",
     "savepoints",
     "objectives",
     "http",
