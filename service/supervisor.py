@@ -28,9 +28,7 @@ from snapreplay.service.ports import Cluster, ConsumerGroup, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.service.runtime.pulse import Pulse
-from snapreplay.service.runtime.rates import MeasuredRates
 from snapreplay.service.runtime.tasks import watched
-from snapreplay.service.runtime.turns import StartTurns
 from snapreplay.service.runtime.witnesses import Witnesses
 from snapreplay.service.topics.ownerships import history_of
 from snapreplay.service.topics.requirements import MissingInput, own_topics
@@ -62,15 +60,18 @@ class Supervisor:
     ) -> None:
         """Take `on_failed`, which hears what made a partition FAILED, or a DuplicateInstance."""
         self._app, self._settings, self._cluster = app, settings, cluster
-        self._view, self._identity, self._board, self._on_failed = view, identity, board, on_failed
+        self._view, self._board, self._on_failed = view, board, on_failed
         self.group: ConsumerGroup | None = None
         """Whom to ask after a fence; to be set before the first assignment."""
         self.pulse = Pulse()
         """Of the runners' loop: tells them about standstills; to be set before the first assignment."""
-        self._restores = asyncio.Semaphore(settings.restore.concurrency)
-        self._drills = asyncio.Semaphore(1)
         self._copies = asyncio.Semaphore(1)  # a takeover does not wait for copies that are loaded
-        self._witnesses, self._turns, self._rates = Witnesses(), StartTurns(), MeasuredRates()
+        self._witnesses, restores = Witnesses(), asyncio.Semaphore(settings.restore.concurrency)
+        none, neighbours = -1, lambda: len(self._runners)
+        self._common = Context(
+            app, settings, cluster, view, identity, none, restores, witnesses=self._witnesses, neighbours=neighbours
+        )
+        """Of all partitions; `_context` has the rest."""
         self._increments = names.increments_topic(app.app_id)
         self._committer = cluster.offset_committer(names.witness_group(app.app_id))
         self._runners: dict[int, PartitionRunner] = {}
@@ -231,10 +232,7 @@ class Supervisor:
             self.group.rejoin()
 
     def _context(self, number: int) -> Context:
-        return Context(
-            *(self._app, self._settings, self._cluster, self._view, self._identity, number, self._restores, self.group),
-            *(self.pulse, self._witnesses, self._turns, lambda: len(self._runners), self._rates, self._drills),
-        )
+        return replace(self._common, view=self._view, partition=number, group=self.group, pulse=self.pulse)
 
     async def history(self, number: int) -> PartitionHistory:
         """Read the history of a partition, whoever owns it."""
