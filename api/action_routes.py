@@ -126,7 +126,7 @@ async def adopt_snapshot(
     its batch and every chunk, and hashes every entry. Processing continues meanwhile. The operation succeeds when
     an increment points to the snapshot. It fails with the reason if the proposal is rejected, and nothing else
     happens."""
-    _check_reached(here)
+    check_reached(here)
     wanted = Adopt(partition, proposal.manifest_offset)
     return await _let_owner(here, covered, "adopt", wanted, proposal)
 
@@ -150,7 +150,7 @@ async def pause_partition(
     """Process nothing more of a live partition after the batch under way. It stays live, owned and in memory. The
     pause is in the log: it holds after restarts and for each later owner, until it is resumed. The operation succeeds
     when the pause is committed."""
-    _check_reached(here)
+    check_reached(here)
     why = request or Pause()
     return await _let_owner(here, covered, "pause", SetPaused(partition, paused=True, reason=why.reason), why)
 
@@ -163,7 +163,7 @@ async def pause_partition(
 )
 async def resume_partition(here: Here, covered: Covers, partition: PathPartition) -> Response:
     """Go on with the next record. The operation succeeds when this is committed."""
-    _check_reached(here)
+    check_reached(here)
     return await _let_owner(here, covered, "resume", SetPaused(partition, paused=False))
 
 
@@ -177,11 +177,12 @@ async def drill_partition(here: Here, covered: Covers, partition: PathPartition)
     """Let the owner of a live partition restore it from the log into a store that is thrown away, beside the
     processing. The operation succeeds when the restored state has the digest of the last batch. It fails when a
     recovery would fail or fall back, and when the drill is given up. The `drill` of the partition has the seconds."""
-    _check_reached(here)
+    check_reached(here)
     return await _let_owner(here, covered, "drill", StartDrill(partition))
 
 
-def _check_reached(here: ApiContext) -> None:
+def check_reached(here: ApiContext) -> None:
+    """Raise a problem if nothing is known of the app's partitions yet."""
     if here.status.facts.partition_count is None:
         raise problems.not_reached()
 

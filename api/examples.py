@@ -24,6 +24,7 @@ from snapreplay.service.control.restore_plan import (
     RestoreObjective,
     RestorePlan,
 )
+from snapreplay.service.control.savepoint_list import SavepointList, SavepointPart, SavepointShown
 from snapreplay.service.control.state_reads import NotRead, PartRead, ReadAt, Role
 from snapreplay.service.control.status import (
     AuditProof,
@@ -207,7 +208,12 @@ _HISTORY = PartitionHistory(
     (PointedSnapshot(_ID, 4012, 77, 9004, _ago(300), is_kept=True),),
     is_whole=True,
 )
+_SAVEPOINT = SavepointShown(
+    *("ledger", "before-42", True, "ada", "deploy 42"),
+    (SavepointPart(0, 4120, 104_801, _DIGEST, {"payments": 880_412}, _ago(300)),),
+)
 _SHOWN = (
+    *(SavepointList((_SAVEPOINT,)), _SAVEPOINT),
     _FACTS,
     _SHOWN_OPERATION,
     views.Operations((_SHOWN_OPERATION,)),

@@ -127,7 +127,7 @@ ROLE_HEADER = b"snapreplay-role"
 
 _OF_AN_OPERATOR = re.compile(
     r"/trigger-snapshot|/api/v1/partitions/[^/]+/(retry|pause|resume|drill)"
-    r"|/api/v1/processes/[^/]+/(drain|undrain)|/api/v1/operations/[^/]+"
+    r"|/api/v1/processes/[^/]+/(drain|undrain)|/api/v1/operations/[^/]+|/api/v1/savepoints"
 )
 
 

@@ -17,6 +17,7 @@ from snapreplay.api.problems import (
     DRILLING,
     INTERNAL,
     INVALID,
+    KEEPING,
     KEY_REUSED,
     MALFORMED,
     NO_SUCCESSOR,
@@ -131,6 +132,8 @@ _BUSY_WITH = {
     "resume": (RESUMING, "a resume"),
     "drill": (DRILLING, "a drill"),
     "drain": (DRAINING, "a drain"),
+    "savepoint": (KEEPING, "a savepoint"),
+    "savepoint-drop": (KEEPING, "the drop of a savepoint"),
 }
 
 

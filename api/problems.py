@@ -42,6 +42,9 @@ RESUMING = ProblemKind("resume-running", 409, "A resume is already asked for")
 DRAINING = ProblemKind("drain-running", 409, "A drain is already running")
 NO_SUCCESSOR = ProblemKind("no-successor", 409, "Nobody would take the partitions")
 NOT_CANCELLABLE = ProblemKind("operation-not-cancellable", 409, "The operation cannot be cancelled")
+KEEPING = ProblemKind("savepoint-running", 409, "A savepoint is already being kept or dropped")
+UNKNOWN_SAVEPOINT = ProblemKind("unknown-savepoint", 404, "No such savepoint")
+SAVEPOINTS_UNREAD = ProblemKind("savepoints-not-readable", 503, "The savepoints cannot be read now")
 UNKNOWN_PROCESS = ProblemKind("unknown-process", 404, "No such process")
 DRILLING = ProblemKind("drill-running", 409, "A drill is already running")
 MALFORMED = ProblemKind("malformed-body", 400, "The body is not JSON")
@@ -197,6 +200,12 @@ def unknown_operation(operation_id: str) -> ProblemError:
         " and none from before its start",
         hint="GET /api/v1/operations lists them",
     )
+
+
+def unknown_savepoint(name: str) -> ProblemError:
+    """Make the error for a savepoint that the app does not have."""
+    hint = "GET /api/v1/savepoints lists them"
+    return ProblemError(UNKNOWN_SAVEPOINT, f"the app has no savepoint {name}", hint=hint)
 
 
 def unknown_process(process_id: str) -> ProblemError:

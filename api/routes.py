@@ -13,7 +13,7 @@ from fastapi import APIRouter, Body, Path, Query, Request, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 from pydantic import BeforeValidator, Field
 
-from snapreplay.api import action_routes, problems, state_problems, state_routes, views
+from snapreplay.api import action_routes, problems, savepoint_routes, state_problems, state_routes, views
 from snapreplay.api.action_routes import PartitionNumber, PathPartition, Pause, begun_here, missing, whole
 from snapreplay.api.answers import ApiContext, Here, Keyed
 from snapreplay.api.fleet_routes import ROUTER, Covers, covered_by
@@ -41,7 +41,9 @@ _partitions, _snapshots, _process = (
     APIRouter(tags=[tag], generate_unique_id_function=attrgetter("name"))
     for tag in ("partitions", "snapshots", "process")
 )
-ROUTERS = (_partitions, action_routes.ROUTER, state_routes.ROUTER, _snapshots, ROUTER, _process)
+ROUTERS = (
+    *(_partitions, action_routes.ROUTER, state_routes.ROUTER, _snapshots, savepoint_routes.ROUTER, ROUTER, _process),
+)
 
 # ---- what is taken
 

@@ -26,9 +26,10 @@ from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.sources import ENV_PREFIX
 from snapreplay.service.control import wire
+from snapreplay.service.control.address import Address, address
 from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.metrics import counted
-from snapreplay.service.control.protocol import Address, Control, address
+from snapreplay.service.control.protocol import Control
 
 log = logging.getLogger("snapreplay.http")
 

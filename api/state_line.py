@@ -12,6 +12,7 @@ from snapreplay.service.clock import boot_seconds
 from snapreplay.service.control import wire
 from snapreplay.service.control.partition_history import PartitionHistory, ReadHistory
 from snapreplay.service.control.protocol import Control
+from snapreplay.service.control.savepoint_list import ReadSavepoints, SavepointList
 from snapreplay.service.control.state_reads import (
     BATCH_SECONDS,
     READ_SECONDS,
@@ -36,7 +37,7 @@ class StateLine:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._free_at = 0.0
-        self._one_history = asyncio.Semaphore(1)
+        self._one_from_kafka = asyncio.Semaphore(1)
 
     def attach(self, line: socket.socket) -> None:
         """Answer what comes over this socket, until its other end is gone."""
@@ -64,8 +65,8 @@ class StateLine:
                     encoded = await reader.readexactly(size)
                     began = time.thread_time()  # of this thread alone: by the clock, a busy machine would end all reads
                     asked = wire.asked(encoded)
-                    if isinstance(asked.read, ReadHistory):
-                        self._keep(self._loop.create_task(self._history(asked, asked.read.partition, writer)))
+                    if isinstance(asked.read, ReadHistory | ReadSavepoints):
+                        self._keep(self._loop.create_task(self._from_kafka(asked, asked.read, writer)))
                         continue
                     answer = self._answer(asked, asked.read)
                     if answer is None:
@@ -92,13 +93,19 @@ class StateLine:
             answer = _refused(error)
         return wire.frame(wire.Answered(asked.id, answer))
 
-    async def _history(self, asked: wire.AskState, partition: int, writer: asyncio.StreamWriter) -> None:
-        """Read from Kafka, one history at a time: the loop is the runners'."""
-        async with self._one_history:
+    async def _from_kafka(
+        self, asked: wire.AskState, read: ReadHistory | ReadSavepoints, writer: asyncio.StreamWriter
+    ) -> None:
+        """Read from Kafka, one thing at a time: the loop is the runners'."""
+        async with self._one_from_kafka:
             if boot_seconds() > asked.expires_at:
                 return
             try:
-                answer: PartitionHistory | wire.Refused = await self._control.history(partition)
+                answer: PartitionHistory | SavepointList | wire.Refused = (
+                    await self._control.history(read.partition)
+                    if isinstance(read, ReadHistory)
+                    else await self._control.savepoints(read.name)
+                )
             except Exception as error:  # noqa: BLE001 - the other end answers with it
                 answer = _refused(error)
         with suppress(OSError):

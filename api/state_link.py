@@ -10,13 +10,15 @@ from snapreplay.service.clock import boot_seconds
 from snapreplay.service.control import wire
 from snapreplay.service.control.partition_history import HISTORY_SECONDS, PartitionHistory, ReadHistory
 from snapreplay.service.control.protocol import TooManyCommands
+from snapreplay.service.control.savepoint_list import ReadSavepoints, SavepointList
 from snapreplay.service.control.state_reads import READ_SECONDS, ReadLate, StateAnswer, StateRead
 
 READS_MAX = 64
 UNSENT_BYTES_MAX = 256 * 1024  # a frozen service takes nothing
-HISTORIES_MAX = 4
-HISTORIES_SECONDS = HISTORY_SECONDS + 3.0  # less than a connection may take for a request
-_Answer = StateAnswer | PartitionHistory | wire.Refused
+FROM_KAFKA_MAX = 4
+FROM_KAFKA_SECONDS = HISTORY_SECONDS + 3.0  # less than a connection may take for a request
+_Read = StateAnswer | PartitionHistory | SavepointList
+_Answer = _Read | wire.Refused
 
 
 class StateLink:
@@ -26,7 +28,7 @@ class StateLink:
         self._reader, self._writer = reader, writer
         self._ids = count()
         self._awaited: dict[int, asyncio.Future[_Answer]] = {}
-        self._histories = 0
+        self._from_kafka = 0
 
     async def run(self) -> None:
         """Run until the service has ended."""
@@ -44,17 +46,25 @@ class StateLink:
         return answer
 
     async def history(self, partition: int) -> PartitionHistory:
-        if self._histories >= HISTORIES_MAX:
-            raise TooManyCommands(self._histories)
-        self._histories += 1
-        try:
-            answer = await self._ask(ReadHistory(partition), HISTORIES_SECONDS)
-        finally:
-            self._histories -= 1
+        answer = await self._ask_kafka(ReadHistory(partition))
         assert isinstance(answer, PartitionHistory)  # noqa: S101 - what was asked for
         return answer
 
-    async def _ask(self, read: StateRead | ReadHistory, seconds: float) -> StateAnswer | PartitionHistory:
+    async def savepoints(self, name: str) -> SavepointList:
+        answer = await self._ask_kafka(ReadSavepoints(name))
+        assert isinstance(answer, SavepointList)  # noqa: S101 - what was asked for
+        return answer
+
+    async def _ask_kafka(self, read: ReadHistory | ReadSavepoints) -> _Read:
+        if self._from_kafka >= FROM_KAFKA_MAX:
+            raise TooManyCommands(self._from_kafka)
+        self._from_kafka += 1
+        try:
+            return await self._ask(read, FROM_KAFKA_SECONDS)
+        finally:
+            self._from_kafka -= 1
+
+    async def _ask(self, read: StateRead | ReadHistory | ReadSavepoints, seconds: float) -> _Read:
         unsent_bytes = self._writer.transport.get_write_buffer_size()
         if len(self._awaited) >= READS_MAX or unsent_bytes > UNSENT_BYTES_MAX:
             raise TooManyCommands(len(self._awaited))

@@ -8,6 +8,7 @@ from snapreplay.api import problems
 from snapreplay.api.problems import FieldError, ProblemError, ProblemKind
 from snapreplay.counted import counted
 from snapreplay.errors import RetryableError, UsageError
+from snapreplay.service.control.savepoint_list import SavepointsUnread
 from snapreplay.service.control.state_reads import (
     BatchNotReached,
     NoMap,
@@ -50,6 +51,8 @@ def of(error: UsageError | RetryableError) -> Exception:
         case BatchNotReached():
             hint = "read again, or leave `min_batch` out to read what there is"
             return ProblemError(NOT_REACHED, error.message, partition=error.partition, headers=_SOON, hint=hint)
+        case SavepointsUnread():
+            return ProblemError(problems.SAVEPOINTS_UNREAD, error.message, headers=_SOON, hint=error.hint)
         case ReadLate():
             hint = "a handler keeps the partitions' loop to itself, or the process is frozen; GET /healthz says which"
             return ProblemError(LATE, error.message, headers=_SOON, hint=hint)

@@ -29,6 +29,7 @@ from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import Check, ServiceFacts
 from snapreplay.service.control.restore_plan import Drill, RestoreObjective, RestorePlan
+from snapreplay.service.control.savepoint_list import SavepointList
 from snapreplay.service.control.status import PartitionError, PartitionStatus, Recovery, SnapshotStatus, StandbyStatus
 from snapreplay.service.control.vocabulary import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
 from snapreplay.service.core.group_changes import GroupChange
@@ -231,7 +232,7 @@ SHOWN = (
         Operations,
         Probe,
     ),
-    *(state_views.StateValues, state_views.StateEntries, PartitionHistory),
+    *(state_views.StateValues, state_views.StateEntries, PartitionHistory, SavepointList),
 )
 """Every answer is one of these, or part of one."""
 

@@ -13,13 +13,15 @@ from snapreplay.app.app import App, check_app
 from snapreplay.counted import counted
 from snapreplay.errors import AccessError, RetryableError, SnapreplayError
 from snapreplay.service.config.settings import Settings, used_settings
-from snapreplay.service.control.protocol import Address, Http, Operation, SetDrained, TriggerSnapshot
+from snapreplay.service.control.address import Address
+from snapreplay.service.control.protocol import Http, Operation, SetDrained, TriggerSnapshot
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
 from snapreplay.service.decisions.first_start import FirstStart, begun, check_first_start
+from snapreplay.service.decisions.kept import Savepoints
 from snapreplay.service.embedding import CatchingUp, FailureNews, OnFailed, Readiness, Views, ended
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.local_host import advertised_url
@@ -91,6 +93,8 @@ class Service(Generic[S]):
         self._waits_for_start = False
         self._pulse = Pulse()
         self._control = ServiceControl(app, self._identity, self._board, self._pulse, self.settings)
+        self.savepoints = self._control.kept = Savepoints(app, self.settings, self._cluster)
+        """The savepoints of the app; for the service's loop, while it runs."""
         self._views = Views(lambda: self._control.facts().partition_count)
         self._readiness = Readiness(self._control, self._board, self._views.check_open)
         self._failures = FailureNews()
@@ -265,6 +269,7 @@ class Service(Generic[S]):
                 topic was deleted, or the snapshots topic and what a recovery needs instead.
         """
         self._views.close()
+        await self.savepoints.close()
         if self._bringing_up is not None:
             await cancel_and_wait(self._bringing_up)
         loop, within_seconds = asyncio.get_running_loop(), self.settings.timeouts.shutdown_ms / 1000

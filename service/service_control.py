@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,7 +17,7 @@ from snapreplay.service.config.effective import effective
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.log_levels import LogLevels
-from snapreplay.service.control.operation_registry import OperationRegistry
+from snapreplay.service.control.operation_registry import OperationRegistry, Part
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import (
     UNREADY_SECONDS,
@@ -42,13 +40,16 @@ from snapreplay.service.control.protocol import (
     TriggerSnapshot,
     partition_check,
 )
+from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoint, SavepointList, SavepointsUnread
 from snapreplay.service.control.snapshots_seen import SnapshotsSeen
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
+from snapreplay.service.control.waking import Waking
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.group_changes import GroupHistory
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
+from snapreplay.service.decisions.kept import Savepoints
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.runtime.context import ClusterView, Identity
@@ -76,21 +77,6 @@ def _if_live(ask: Callable[[PartitionRunner, OnDone], bool]) -> _Act:
     return act
 
 
-@dataclass(frozen=True)
-class _Reporter:
-    """Is told what becomes of a part of an operation. Equal to any other one of the same part."""
-
-    operations: OperationRegistry
-    wake: Callable[[], None]
-    operation_id: str
-    partition: int
-
-    def __call__(self, state: OperationState, snapshot_id: str | None, detail: str) -> bool:
-        is_cancelled = self.operations.report(self.operation_id, self.partition, state, snapshot_id, detail)
-        self.wake()
-        return is_cancelled
-
-
 class ServiceControl:
     """The control of a service, thread-safe. The service tells it what happens; HTTP asks it."""
 
@@ -112,8 +98,11 @@ class ServiceControl:
         self._assigned: set[int] | None = None
         self._group = GroupHistory()
         self._pulse = pulse
+        self.kept: Savepoints | None = None
+        """The savepoints of the app; to be set before the first request."""
         self._beating: list[asyncio.Task[None]] = []
-        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._waking = Waking()
+        self.changes, self._wake = self._waking.changes, self._waking.wake
         self.unreachable_reason: str | None = None
         self.awaited: SnapreplayError | None = None
         board.subscribe(self._remember)
@@ -159,6 +148,8 @@ class ServiceControl:
                 return self._begun("drill", "", self._wanted([partition]), ask)
             case SetDrained():
                 return self._set_drained(command)
+            case KeepSavepoint() | DropSavepoint():
+                return self._savepoint(command)
             case Cancel(operation_id, by):
                 return self._cancel(operation_id, by)
             case SetLogLevel(logger, level):
@@ -170,6 +161,11 @@ class ServiceControl:
         if view is None or supervisor is None:
             raise UnknownPartition(read.partition or 0, None)
         return self._reads.read(read, supervisor, view.partition_count)
+
+    async def savepoints(self, name: str) -> SavepointList:
+        if self.kept is None:
+            raise SavepointsUnread("the service is not running")
+        return await self.kept.read(name)
 
     async def history(self, partition: int) -> PartitionHistory:
         view, supervisor = self._view, self._supervisor
@@ -289,16 +285,6 @@ class ServiceControl:
     def ready(self) -> bool:
         return all(check.ok for check in self.ready_checks())
 
-    @contextmanager
-    def changes(self, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.Event]:
-        """Provide an event of `loop` that is set at every change, for the length of the block."""
-        waiting = (loop, asyncio.Event())
-        self._waiting.append(waiting)
-        try:
-            yield waiting[1]
-        finally:
-            self._waiting.remove(waiting)
-
     def beat(self, loop: asyncio.AbstractEventLoop) -> None:
         """Show from other threads that the runners' loop turns."""
         self._beating = [loop.create_task(each) for each in (self._pulse.beat(), self._wakeful())]
@@ -322,7 +308,7 @@ class ServiceControl:
         """Begin an operation: let each partition `act` in the runners' loop, unless it is `refused`."""
         operation = self._operations.create(kind, reason, partitions)
         for number in partitions:
-            done = _Reporter(self._operations, self._wake, operation.id, number)
+            done = Part(self._operations, self._wake, operation.id, number)
             if self._loop is None or self._supervisor is None:
                 done(OperationState.FAILED, None, "the service is not running")
             elif refused is not None:
@@ -335,13 +321,24 @@ class ServiceControl:
         group = self._membership if self._assigned is not None else None
         return self._draining.perform(asked, group, self._peers())
 
+    def _savepoint(self, asked: KeepSavepoint | DropSavepoint) -> Operation:
+        if self._view is None or self._loop is None or self.kept is None:
+            raise UnknownPartition(0, None)
+        numbers = range(self._view.partition_count)
+        operation = self._operations.create(asked.operation, asked.name, numbers)
+        dones = [Part(self._operations, self._wake, operation.id, number) for number in numbers]
+        self._loop.call_soon_threadsafe(self.kept.begin, asked, dones)
+        return operation
+
     def _cancel(self, operation_id: str, by: str) -> Operation:
         operation, cancelled = self._operations.cancel(operation_id, f"cancelled by {by}")
         if operation.kind == "drain":
             self._set_drained(SetDrained(drained=False, by=by))
-        if self._loop is not None and self._supervisor is not None:
+        if operation.kind == "savepoint" and self._loop is not None and self.kept is not None:
+            self._loop.call_soon_threadsafe(self.kept.cancel)
+        elif self._loop is not None and self._supervisor is not None:
             for number in cancelled:
-                done = _Reporter(self._operations, self._wake, operation_id, number)
+                done = Part(self._operations, self._wake, operation_id, number)
                 self._loop.call_soon_threadsafe(self._supervisor.withdraw, number, done)
         return operation
 
@@ -391,7 +388,3 @@ class ServiceControl:
     def _remember(self, status: PartitionStatus) -> None:
         self._snapshots.add(status)
         self._wake()
-
-    def _wake(self) -> None:
-        for loop, event in tuple(self._waiting):
-            loop.call_soon_threadsafe(event.set)

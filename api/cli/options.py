@@ -128,7 +128,7 @@ def _wrong_with(url: str) -> str:
 
 
 def _url_of(settings: Settings) -> str:
-    from snapreplay.service.control.protocol import address
+    from snapreplay.service.control.address import address
 
     if settings.http.port == 0:
         raise UsageError(

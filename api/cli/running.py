@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from snapreplay.api.server import HttpServer
     from snapreplay.app.app import App
     from snapreplay.service.config.settings import Settings
-    from snapreplay.service.control.protocol import Address
+    from snapreplay.service.control.address import Address
     from snapreplay.service.decisions.first_start import FirstStart
 
 log = logging.getLogger("snapreplay.http")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from snapreplay.service.decisions.deletion import Deletion
     from snapreplay.service.decisions.reset import Reset
-    from snapreplay.service.decisions.savepoints import Part, Savepoint
+    from snapreplay.service.decisions.savepoints import Savepoint
     from snapreplay.service.publish.state import Begun
 
 SavepointName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the savepoint.")]
@@ -188,50 +188,31 @@ def _print_deletion(deletion: Deletion, *, stderr: bool) -> None:
 
 
 def _print_parts(savepoint: Savepoint, output: Format) -> None:
+    document = _document(savepoint)
     if output is Format.JSON:
-        print_json(_document(savepoint))
+        print_json(document)
         return
     columns = ("partition", "batch", "entries", "digest", "positions", "kept", "problem")
-    rows = [[*_of_part(part).values()] for part in savepoint.parts]
-    console().print(table(columns, [map(_cell, row) for row in rows], right="partition batch entries"))
+    rows = [map(_cell, part.values()) for part in document["partitions"]]
+    console().print(table(columns, rows, right="partition batch entries"))
 
 
 def _cell(value: object) -> object:
     return ", ".join(f"{key}: {each}" for key, each in value.items()) if isinstance(value, dict) else value
 
 
-def _of_part(part: Part) -> dict[str, Any]:
-    from snapreplay.service.clock import time_of
-    from snapreplay.service.decisions.state_import import STATE_BATCH
+def _document(savepoint: Savepoint) -> dict[str, Any]:
+    import msgspec
 
-    kept: dict[str, Any] = dict.fromkeys(("batch", "entries", "digest", "positions", "kept_at"))
-    increment = part.increment
-    if increment is not None:
-        digest = increment.digest
-        kept = {
-            "batch": int((increment.decision or {}).get(STATE_BATCH, 0)),
-            "entries": digest.count if digest else None,
-            "digest": str(digest) if digest else None,
-            "positions": increment.positions,
-            "kept_at": time_of(increment.written_at_ms).isoformat(timespec="seconds"),
-        }
-    return {"partition": part.partition, **kept, "problem": part.problem or None}
+    from snapreplay.service.decisions.kept import shown
 
-
-def _document(savepoint: Savepoint) -> dict[str, object]:
-    decision = next((part.increment.decision for part in savepoint.parts if part.increment), None) or {}
-    return {
-        "app_id": savepoint.app_id,
-        "savepoint": savepoint.name,
-        "usable": not savepoint.problems,
-        "by": decision.get("by"),
-        "reason": decision.get("reason"),
-        "partitions": [_of_part(part) for part in savepoint.parts],
-    }
+    document: dict[str, Any] = msgspec.to_builtins(shown(savepoint))
+    return document
 
 
 def _row(savepoint: Savepoint) -> list[object]:
-    document, parts = _document(savepoint), [_of_part(part) for part in savepoint.parts]
+    document = _document(savepoint)
+    parts = document["partitions"]
     entries = [part["entries"] for part in parts if part["entries"] is not None]
     kept_at = max((part["kept_at"] for part in parts if part["kept_at"]), default=None)
     state = savepoint.problems[0] if savepoint.problems else "yes"

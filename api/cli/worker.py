@@ -50,7 +50,7 @@ class Worker(NamedTuple):
     def shared(self, http: HttpSettings) -> Shared:
         """Return what it shares with the others, which have the same settings of HTTP, but for the port."""
         from snapreplay.api.server import Shared
-        from snapreplay.service.control.protocol import address
+        from snapreplay.service.control.address import address
 
         urls = [(number, address(http, http.host, port).url) for number, port in enumerate(self.ports)]
         app_probes_port = self.probes_ports[0] if self.probes_ports else 0

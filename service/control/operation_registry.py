@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -21,9 +22,11 @@ _WHY_NOT: Mapping[str, str] = {
     "retry": "each partition recovers already",
     "adopt": "the owner judges the snapshot; if it rejects it, nothing happens",
     "pause": f"{_PASSES}; `snapreplay resume` undoes it",
+    "savepoint": "each partition is kept",
+    "savepoint-drop": "its topics are being deleted",
     "resume": f"{_PASSES}; `snapreplay pause` undoes it",
 }
-CANCELLABLE = ("snapshot", "retry", "drill", "drain")
+CANCELLABLE = ("snapshot", "retry", "drill", "drain", "savepoint")
 """Of these a part can be cancelled that has not begun to change anything."""
 
 
@@ -154,6 +157,21 @@ def _ended(operation: Operation) -> Operation:
         return operation
     state = whole(part.state for part in operation.parts)
     return msgspec.structs.replace(operation, state=state, finished_at=wall_time())
+
+
+@dataclass(frozen=True)
+class Part:
+    """Is told what becomes of a part of an operation. Equal to any other one of the same part."""
+
+    operations: OperationRegistry
+    wake: Callable[[], None]
+    operation_id: str
+    partition: int
+
+    def __call__(self, state: OperationState, snapshot_id: str | None, detail: str) -> bool:
+        is_cancelled = self.operations.report(self.operation_id, self.partition, state, snapshot_id, detail)
+        self.wake()
+        return is_cancelled
 
 
 def whole(parts: Iterable[str]) -> OperationState:

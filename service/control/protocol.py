@@ -7,7 +7,6 @@ commands the other.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated, NamedTuple, Protocol
@@ -17,7 +16,9 @@ import msgspec
 from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.config.groups import HttpSettings
+from snapreplay.service.control.address import Address
 from snapreplay.service.control.partition_history import PartitionHistory
+from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoint, SavepointList
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, SnapshotStatus, StandbyStatus
 from snapreplay.service.control.vocabulary import Count, Time, one_of, said
@@ -37,7 +38,19 @@ class OperationState(StrEnum):
     CANCELLED = "cancelled"
 
 
-KINDS = ("snapshot", "retry", "adopt", "pause", "resume", "drill", "drain", "undrain", "log-level")
+KINDS = (
+    "snapshot",
+    "retry",
+    "adopt",
+    "pause",
+    "resume",
+    "drill",
+    "drain",
+    "undrain",
+    "savepoint",
+    "savepoint-drop",
+    "log-level",
+)
 
 
 class OperationPart(msgspec.Struct, frozen=True):
@@ -240,7 +253,18 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     by: str
 
 
-Command = TriggerSnapshot | Adopt | Retry | SetPaused | StartDrill | SetLogLevel | SetDrained | Cancel
+Command = (
+    TriggerSnapshot
+    | Adopt
+    | Retry
+    | SetPaused
+    | StartDrill
+    | SetLogLevel
+    | SetDrained
+    | KeepSavepoint
+    | DropSavepoint
+    | Cancel
+)
 
 
 class Once(msgspec.Struct, frozen=True, tag="once"):
@@ -308,6 +332,13 @@ class Control(Protocol):
             UnknownPartition, NotReadable: it cannot be read (now).
         """
 
+    async def savepoints(self, name: str) -> SavepointList:
+        """Read all savepoints of the app, or the one of this name, for the same loop.
+
+        Raises:
+            SavepointsUnread: they cannot be read now.
+        """
+
     def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:
         """Hear that a peer seems to be dead, so that standbys here may take over. A mistake costs one takeover.
 
@@ -339,49 +370,6 @@ class StatusSource(Protocol):
             Silent: the process does not answer. Whether the command was carried out is not known.
             TooManyCommands: others are waiting already; nothing was started.
         """
-
-
-_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
-
-
-class Address(NamedTuple):
-    """A host and a port; for a bound server the real port, even if 0 was asked for."""
-
-    host: str
-    port: int
-
-    @property
-    def is_any(self) -> bool:
-        """Whether it stands for all addresses of this machine."""
-        return self.host in _LOOPBACK
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine reaches it; of a bound server."""
-        return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
-
-    @property
-    def url(self) -> str:
-        """The URL for clients on this machine: an any-address becomes loopback."""
-        host = _LOOPBACK.get(self.host, self.host)
-        return f"{self.scheme}://[{host}]:{self.port}" if ":" in host else f"{self.scheme}://{host}:{self.port}"
-
-    @property
-    def scheme(self) -> str:
-        return "http"
-
-
-class TlsAddress(Address):
-    """An address that answers by TLS."""
-
-    @property
-    def scheme(self) -> str:
-        return "https"
-
-
-def address(settings: HttpSettings, host: str, port: int) -> Address:
-    """Return an address of a service with these settings."""
-    return (TlsAddress if settings.tls_certificate_file else Address)(host, port)
 
 
 class Http(Protocol):

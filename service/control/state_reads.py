@@ -13,6 +13,7 @@ import msgspec
 
 from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.control.partition_history import PartitionHistory
+from snapreplay.service.control.savepoint_list import SavepointList
 from snapreplay.service.control.vocabulary import Count, Seconds, one_of, said
 
 READ_SECONDS = 2.0
@@ -176,4 +177,11 @@ class StateSource(Protocol):
         """Read the history of a partition.
 
         Raises: as `read`.
+        """
+
+    async def savepoints(self, name: str) -> SavepointList:
+        """Read all savepoints of the app, or the one of this name.
+
+        Raises:
+            SavepointsUnread, ReadLate, TooManyCommands: not now.
         """

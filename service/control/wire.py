@@ -26,6 +26,7 @@ from snapreplay.service.control.protocol import (
     Operation,
     StatusDocument,
 )
+from snapreplay.service.control.savepoint_list import ReadSavepoints, SavepointList, SavepointsUnread
 from snapreplay.service.control.state_reads import (
     BatchNotReached,
     NoMap,
@@ -44,6 +45,7 @@ _REFUSALS: dict[str, tuple[type[SnapreplayError], tuple[str, ...]]] = {
     "not-failed": (NotFailed, ("partition", "phase")),
     "key-reused": (KeyReused, ("key",)),
     "no-successor": (NoSuccessor, ("why",)),
+    "savepoints-unread": (SavepointsUnread, ("why",)),
     "not-cancellable": (NotCancellable, ("operation_id", "why")),
     "busy": (Busy, ("partition", "operation_id", "kind")),
     "unknown-map": (UnknownMap, ("stores",)),
@@ -120,14 +122,14 @@ class AskState(msgspec.Struct, frozen=True):
 
     id: int
     expires_at: float
-    read: StateRead | ReadHistory
+    read: StateRead | ReadHistory | ReadSavepoints
 
 
 class Answered(msgspec.Struct, frozen=True):
     """The answer to the read of this id."""
 
     id: int
-    answer: StateAnswer | PartitionHistory | Refused
+    answer: StateAnswer | PartitionHistory | SavepointList | Refused
 
 
 Question = AskStatus | AskCounted | Command | Once

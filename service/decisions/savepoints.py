@@ -8,7 +8,7 @@ batch, when and why. So whatever reads an app's topics reads a savepoint, and no
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -40,7 +40,7 @@ _OF_THE_APP = ("max.message.bytes", "min.insync.replicas")
 
 
 class Deleting(Cluster, Protocol):
-    """A cluster whose topics and groups may be deleted. Only commands are given one."""
+    """A cluster whose topics and groups may be deleted. Commands are given one, and `Savepoints`."""
 
     async def delete_topics(self, names: Sequence[str]) -> None:
         """Delete those that exist, and wait until no broker knows them.
@@ -94,8 +94,18 @@ class Savepoint:
         return [f"partition {part.partition}: {part.problem}" for part in self.parts if part.problem]
 
 
-async def create(app: App[Any], settings: Settings, cluster: Cluster, name: str, reason: str = "") -> Savepoint:
-    """Keep the state of every partition after its last committed batch. The app may run: it does not notice.
+async def create(
+    app: App[Any],
+    settings: Settings,
+    cluster: Cluster,
+    name: str,
+    reason: str = "",
+    *,
+    by: str = "",
+    kept: Callable[[int], object] = lambda _: None,
+) -> Savepoint:
+    """Keep the state of every partition after its last committed batch. The app may run: it does not notice. `by`: who
+    asked; "": the user of this process. `kept` is told of each partition.
 
     An interrupted savepoint is completed: parts that are there stay as they are.
 
@@ -121,7 +131,8 @@ async def create(app: App[Any], settings: Settings, cluster: Cluster, name: str,
         )
     for context, found in zip(contexts, begun, strict=True):
         if found is None:
-            await _keep(context, app.app_id, name, reason.strip() or NO_REASON)
+            await _keep(context, app.app_id, name, {"reason": reason.strip() or NO_REASON} | ({"by": by} if by else {}))
+        kept(context.partition)
     return await usable(app.app_id, name, settings, cluster, prove=True)
 
 
@@ -161,15 +172,15 @@ def _like(source: TopicFacts, name: str) -> NewTopic:
     return NewTopic(name, source.partition_count, source.replication_factor, KEPT_FOR_EVER | config)
 
 
-async def _keep(context: Context, app_id: str, name: str, reason: str) -> None:
+async def _keep(context: Context, app_id: str, name: str, said: dict[str, str]) -> None:
     async with reading(context.cluster) as reader:
         end_offset = (await reader.bounds(context.increments)).end_offset
     taken = await takeover_of(context, app_id, "positions", _restored)
     decision = {
         **taken.decision,
         "problem": f"partition {context.partition} of app {app_id} is kept as savepoint {name}",
-        "reason": reason,
         KEPT_AS: name,
+        **said,
     }
     await publish(context, taken.store, taken.before, decision, end_offset)  # and wait until everybody can read it
 

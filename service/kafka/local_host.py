@@ -8,7 +8,7 @@ import socket
 from aiokafka.conn import collect_hosts
 
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control.protocol import Address
+from snapreplay.service.control.address import Address
 
 
 async def advertised_url(settings: Settings, bound: Address | None) -> str:

@@ -7,7 +7,7 @@ import asyncio
 import httpx2
 import pytest
 
-from snapreplay.api.state_link import HISTORIES_MAX
+from snapreplay.api.state_link import FROM_KAFKA_MAX
 from snapreplay.service.clock import time_of
 from snapreplay.service.control.partition_history import Ownership, PartitionHistory, PointedSnapshot
 from tests.support.deadlines import scaled
@@ -75,12 +75,12 @@ async def test_few_wait_and_one_is_read_at_a_time(client: httpx2.AsyncClient) ->
     """The loop is that of the runners. What is too much is refused at once; reads of the state are answered."""
     control = Slow()
     async with served(control) as url, client:
-        waiting = [asyncio.create_task(client.get(url + PATH)) for _ in range(HISTORIES_MAX + 2)]
+        waiting = [asyncio.create_task(client.get(url + PATH)) for _ in range(FROM_KAFKA_MAX + 2)]
         done, rest = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         refused = done.pop().result()
         assert (refused.status_code, refused.json()["type"].rpartition(":")[2]) == (503, "too-many-requests")
         assert (await client.get(url + "/api/v1/state/items/ada")).status_code in (404, 503)
         control.over.set()
         codes = sorted([each.result().status_code for each in done] + [(await each).status_code for each in rest])
-    assert codes == [200] * HISTORIES_MAX + [503]
+    assert codes == [200] * FROM_KAFKA_MAX + [503]
     assert control.most_at_once == 1

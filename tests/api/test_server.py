@@ -25,7 +25,8 @@ from snapreplay.api import server as module
 from snapreplay.api.server import HttpServer
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
-from snapreplay.service.control.protocol import Address, Adopt
+from snapreplay.service.control.address import Address
+from snapreplay.service.control.protocol import Adopt
 from snapreplay.service.control.status import PartitionError
 from tests.api.test_connections import HALF, PIPELINED, SLOW_BODY, connected
 from tests.support import apps

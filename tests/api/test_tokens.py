@@ -205,6 +205,8 @@ NEEDED = {
     ("POST", "/api/v1/processes/{process_id}/drain"): "operator",
     ("POST", "/api/v1/processes/{process_id}/undrain"): "operator",
     ("DELETE", "/api/v1/operations/{operation_id}"): "operator",
+    ("POST", "/api/v1/savepoints"): "operator",
+    ("DELETE", "/api/v1/savepoints/{name}"): "admin",
 }
 
 

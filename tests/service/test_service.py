@@ -12,7 +12,7 @@ import pytest
 from snapreplay.api.server import HttpServer
 from snapreplay.errors import NotBegun, NotLive, ServiceClosed, StopError, UnknownPartition, UsageError
 from snapreplay.service import service as module
-from snapreplay.service.control.protocol import Address
+from snapreplay.service.control.address import Address
 from snapreplay.service.core.owners import SteppedDown
 from snapreplay.service.program import ensure_topics, init, running
 from snapreplay.service.service import Service

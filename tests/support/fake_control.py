@@ -42,6 +42,7 @@ from snapreplay.service.control.protocol import (
     StatusDocument,
     TriggerSnapshot,
 )
+from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoint, SavepointList, SavepointShown
 from snapreplay.service.control.state_reads import NotReadable, StateAnswer, StateRead
 from snapreplay.service.control.status import (
     DigestProof,
@@ -165,6 +166,7 @@ class FakeControl:
         self.peers: tuple[Peer, ...] = ()
         self.reading: Callable[[StateRead], StateAnswer] | None = None
         self.reads: list[StateRead] = []
+        self.kept: list[SavepointShown] = []
         self._operations = OperationRegistry()
         self._draining = Draining(self._operations, StatusBoard())
 
@@ -202,21 +204,31 @@ class FakeControl:
                 if status.phase is not Phase.FAILED:
                     raise NotFailed(partition, status.phase)
                 return self._operations.create("retry", "", [partition])
-            case SetDrained():
-                group = FakeGroup(Share(peers=self.peers))
-                return self._draining.perform(command, group, self.peers)
-            case Cancel(operation_id, by):
-                return self._operations.cancel(operation_id, f"cancelled by {by}")[0]
             case SetLogLevel(logger, level):
                 return self._operations.create("log-level", f"{logger}: {level}", ())
             case StartDrill(partition):
                 return self._begun("drill", "", [partition])
             case SetPaused(partition, paused, reason):
                 return self._begun("pause" if paused else "resume", reason, [partition])
+            case _:
+                return self._perform_of_all(command)
+
+    def _perform_of_all(self, command: SetDrained | KeepSavepoint | DropSavepoint | Cancel) -> Operation:
+        match command:
+            case SetDrained():
+                group = FakeGroup(Share(peers=self.peers))
+                return self._draining.perform(command, group, self.peers)
+            case KeepSavepoint() | DropSavepoint():
+                return self._operations.create(command.operation, command.name, range(2))
+            case Cancel(operation_id, by):
+                return self._operations.cancel(operation_id, f"cancelled by {by}")[0]
 
     def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:
         self.silent.append(is_silent)
         self.suspected.append((process_id, why))
+
+    async def savepoints(self, name: str) -> SavepointList:
+        return SavepointList(tuple(each for each in self.kept if name in ("", each.savepoint)))
 
     async def history(self, partition: int) -> PartitionHistory:
         if partition >= (self.service_facts.partition_count or 0):
@@ -291,6 +303,9 @@ class Local:
 
     async def read(self, read: StateRead) -> StateAnswer:
         return self._control.read(read)
+
+    async def savepoints(self, name: str) -> SavepointList:
+        return await self._control.savepoints(name)
 
     async def history(self, partition: int) -> PartitionHistory:
         return await self._control.history(partition)

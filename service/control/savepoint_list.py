@@ -1,0 +1,69 @@
+"""The savepoints of an app: as commands print them and HTTP shows them, and what may be asked."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from snapreplay.errors import RetryableError
+from snapreplay.service.control.vocabulary import Count, Time, said
+
+
+class SavepointPart(msgspec.Struct, frozen=True):
+    """The state of one partition in a savepoint. What is null is not there."""
+
+    partition: Count
+    batch: Annotated[Count | None, said("Whose state it is.")] = None
+    entries: Count | None = None
+    digest: str | None = None
+    positions: Annotated[dict[str, Count] | None, said("Input → next offset.")] = None
+    kept_at: Time | None = None
+    problem: Annotated[str | None, said("Why it cannot be used; null: it can be.")] = None
+
+
+class SavepointShown(msgspec.Struct, frozen=True):
+    """A savepoint, with a part for each partition."""
+
+    app_id: str
+    savepoint: Annotated[str, said("Its name.")]
+    usable: Annotated[bool, said("Whether every part is there, by its increment and its manifest.")]
+    by: str | None
+    reason: str | None
+    partitions: tuple[SavepointPart, ...]
+
+
+class SavepointList(msgspec.Struct, frozen=True, tag="savepoints"):
+    """Savepoints, by name."""
+
+    items: tuple[SavepointShown, ...] = ()
+
+
+class ReadSavepoints(msgspec.Struct, frozen=True, tag="read-savepoints"):
+    """Asks for all savepoints of the app, or for the one of this name: none, if there is no such one."""
+
+    name: str = ""
+
+
+class KeepSavepoint(msgspec.Struct, frozen=True, tag="keep-savepoint"):
+    """Asks this process to keep the state of all partitions of the app under a name."""
+
+    operation: ClassVar[str] = "savepoint"
+    name: str
+    by: str
+    reason: str = ""
+
+
+class DropSavepoint(msgspec.Struct, frozen=True, tag="drop-savepoint"):
+    """Asks this process to delete a savepoint of the app for good."""
+
+    operation: ClassVar[str] = "savepoint-drop"
+    name: str
+
+
+class SavepointsUnread(RetryableError):
+    """The savepoints cannot be read now."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the savepoints cannot be read: {why}", hint="ask again; GET /readyz says how the cluster is")
+        self.why = why
