@@ -12,6 +12,7 @@ import { connection, named, picture } from "./model.js";
 import { band, problemCards, spoken } from "./now.js";
 import { badge } from "./parts.js";
 import { Plots, SHOWN } from "./plots.js";
+import { Savepoints, savepoints } from "./savepoints.js";
 import { Refused, act, follow, token } from "./source.js";
 
 const state = {
@@ -20,6 +21,7 @@ const state = {
   seen: new Map(), // when this page saw a problem first, by its key
 };
 const plots = new Plots();
+const kept = new Savepoints(draw);
 const root = document.getElementById("page");
 const dialog = document.createElement("dialog");
 document.body.append(dialog);
@@ -124,6 +126,16 @@ const acts = {
     text: "What has not begun is not begun, and a drill is given up. What has begun to change anything goes on.",
     go: () => doing(`Cancel of the ${kind}`, () => act(`api/v1/operations/${encodeURIComponent(id)}`, null, "DELETE")),
   }),
+  keep: () => ask({
+    title: "Keep a savepoint?", label: "Keep it", name: true, reason: true,
+    text: "The state of each partition after its last committed batch is written to topics of its own. Processing goes on meanwhile; each partition is kept at its own moment.",
+    go: ({ name, reason }) => doing(`Savepoint ${name}`, () => act("api/v1/savepoints", { name, reason })),
+  }),
+  drop: (name) => ask({
+    title: `Drop savepoint ${name}?`, label: "Drop it", typed: name,
+    text: "Its topics are deleted for good. Apps that have begun with it keep their state.",
+    go: () => doing(`Drop of savepoint ${name}`, () => act(`api/v1/savepoints/${encodeURIComponent(name)}`, null, "DELETE")),
+  }),
   adopt: (partition) => ask({
     title: `Adopt a proposed snapshot of partition ${partition}?`, label: "Adopt", offset: true,
     text: "The owner reads the snapshot that a job has written, and hashes every entry. It points to it if it is the state of its batch, and rejects it otherwise. Processing goes on meanwhile.",
@@ -206,7 +218,7 @@ function whole(line, all, nowMs) {
       ${state.notice && all ? notice(all) : nothing}
       ${all ? html`<div class=${isFresh ? "" : "old"}>
         ${problemCards(all, nowMs, acts)}
-        ${restores(all, nowMs)}${map(all, nowMs, acts, open)}${plotted()}${rows(all, nowMs, page)}${entries(all, isFresh, draw)}${lists(all, nowMs, page)}</div>` : nothing}
+        ${restores(all, nowMs)}${map(all, nowMs, acts, open)}${plotted()}${rows(all, nowMs, page)}${entries(all, isFresh, draw)}${lists(all, nowMs, page)}${savepoints(kept, nowMs, acts)}</div>` : nothing}
     </main>
     ${all ? html`<footer><p>snapreplay ${all.facts.version} · app ${all.facts.app_id} ${all.facts.app_version} · cluster ${all.facts.cluster_id ?? "not reached"} · process ${all.facts.process_id} on ${all.facts.host}</p>
       <p>Times are local (${Intl.DateTimeFormat().resolvedOptions().timeZone}); point at one for UTC. <a href="docs">HTTP API</a> · <a href="openapi.json">openapi.json</a> · <a href="metrics">metrics</a></p></footer>` : nothing}`;
@@ -215,7 +227,7 @@ function whole(line, all, nowMs) {
 function top(line, all) {
   const words = { fresh: ["good", "up to date"], loading: ["unknown", "asking"], stale: ["unknown", "old"], token: ["unknown", "no token"], silent: ["bad", "frozen"], unreachable: ["bad", "no connection"], refused: ["bad", "refused"] };
   const [level, word] = words[line.kind];
-  const links = [["map", "Who has what"], ["partitions", "Partitions"], ["state", "State"], ["snapshots", "Snapshots"], ["operations", "Operations"], ["decisions", "Decisions"], ["audits", "Audits"], ["group", "Group"]];
+  const links = [["map", "Who has what"], ["partitions", "Partitions"], ["state", "State"], ["snapshots", "Snapshots"], ["savepoints", "Savepoints"], ["operations", "Operations"], ["decisions", "Decisions"], ["audits", "Audits"], ["group", "Group"]];
   return html`<header class="top"><strong class="brand">snapreplay</strong>
     ${all ? html`<nav aria-label="Sections">${links.map(([id, name]) => html`<a href="#${id}">${name}</a>`)}</nav>` : nothing}
     <span class="line">${badge(level, word)}${line.age === null ? nothing : html` <small>${line.age < 5 ? "now" : `${seconds(line.age)} old`}</small>`}

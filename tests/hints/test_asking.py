@@ -40,7 +40,9 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture
 def http() -> TestClient:
-    return TestClient(create_app(Local(FakeControl()), now=lambda: NOW), raise_server_exceptions=False)
+    return TestClient(
+        create_app(Local(FakeControl()), states=Local(FakeControl()), now=lambda: NOW), raise_server_exceptions=False
+    )
 
 
 def ask(http: TestClient, hint: str) -> int:
@@ -54,6 +56,7 @@ WRONG_REQUESTS: dict[str, Callable[[TestClient], Any]] = {
     "an unknown operation": lambda http: http.get("/api/v1/operations/none"),
     "no such path": lambda http: http.get("/nothing"),
     "a partition of another process": lambda http: http.post("/trigger-snapshot", json={"partitions": [3]}),
+    "an unknown savepoint": lambda http: http.get("/api/v1/savepoints/none"),
     "an unknown process": lambda http: http.post("/api/v1/processes/none/drain"),
     "what goes on": lambda http: http.delete(f"/api/v1/operations/{http.post(PAUSE).json()['id']}"),
 }
@@ -64,6 +67,7 @@ WRONG_REQUESTS: dict[str, Callable[[TestClient], Any]] = {
     "api/problem_answers.py::_framework",
     "api/problems.py::unknown_operation",
     "api/problems.py::unknown_process",
+    "api/problems.py::unknown_savepoint",
 )
 @pytest.mark.parametrize("name", WRONG_REQUESTS)
 def test_the_request_that_is_named_is_answered(http, name):
@@ -332,20 +336,6 @@ def test_the_command_that_is_named_answers(monkeypatch, control, url, wrong):
     (named,) = re.findall(r"hint: (?:see )?`(snapreplay [a-z -]+)`", refused.stderr)
     answer = typed(named.split()[1:])
     assert answer.exit_code == 0, answer.output
-
-
-@carries_out("api/cli/remote_commands.py::_processes")
-def test_a_host_that_is_named_has_processes(url, control):
-    """A misspelt one is refused with those that there are."""
-
-    def drained(host):
-        return CliRunner().invoke(commands, ["drain", "--url", url, "--host", host], prog_name="snapreplay")
-
-    control.peers = (peer("p2", ""),)
-    refused = drained("nowhere")
-    assert refused.exit_code == 2
-    (named,) = re.findall(r"those with processes: (\S+)", refused.stderr)
-    assert drained(named.split(",")[0]).exit_code == 0
 
 
 REFUSED_READS: dict[str, tuple[StateAnswer | SnapreplayError, str]] = {

@@ -61,7 +61,7 @@ async def test_a_savepoint_is_kept_listed_and_dropped_over_http(served):
 
 async def test_a_savepoint_that_is_cancelled_is_completed_later(served, monkeypatch):
     """What was kept stays. Until then it cannot be used; the program completes it."""
-    here, service, client = served
+    _, service, client = served
     keep, kept = savepoints._keep, asyncio.Event()
 
     async def once(context, *given):
