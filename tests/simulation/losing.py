@@ -17,7 +17,7 @@ from snapreplay.service.ports import CommittedOffset, TopicPartition
 from snapreplay.snapshots.format.records import Increment
 from tests.simulation import program, told
 from tests.simulation.broker import Coordinated
-from tests.simulation.history import require
+from tests.simulation.history import History, require
 from tests.simulation.log import Log
 from tests.simulation.network import NOWHERE
 from tests.simulation.program import INCREMENTS, TOPICS
@@ -134,21 +134,26 @@ class Losses:
         return names.transactional_id(program.APP_ID, number) in self._world.broker.torn
 
     def is_waited_for(self) -> bool:
-        """Say whether everybody waits for `init`, because nothing is left of the app but what `init` has written.
+        """Say whether everybody waits for `init`, because nothing is left of a partition but what `init` has written.
 
         Raises:
             Violation: they wait although there is more.
         """
         world = self._world
-        lost = any("increments" in parts for parts in self.parts.values())
+        lost = sorted(number for number, parts in self.parts.items() if "increments" in parts)
         if not lost or any(each.supervisor is not None for each in world.processes):
             return False
-        for number in range(world.scenario.partitions):
+        for number in lost:
             log = world.broker.log(INCREMENTS, number)
             last = next((each.batch for _, each in told.newest(log, Increment, log.stable)), 0)
             require(last == 0, f"everybody waits for `init`; partition {number} is at batch {last}")
         world.network.met("said of a loss: NotBegun")
         return True
+
+    def hides(self, number: int, batch: int | None, story: History) -> bool:
+        """Say whether the end of the log was lost before anybody could read this batch: its markers were still to
+        come when its commit was answered."""
+        return "increments" in self.parts[number] and batch not in {*story.states, *(left[0] for left in story.left)}
 
     def settle(self) -> None:
         """Operators end what nobody else will end: transactions whose markers are lost."""

@@ -226,8 +226,9 @@ class World:
         if pointed & self.forged:
             raise Violation(f"forged, and pointed to: {pointed & self.forged}")
         for view in self.views:
-            if not stories[view.number].came_back:
-                view.check(stories[view.number])
+            story = stories[view.number]
+            if not story.came_back and not self.losses.hides(view.number, view.batch, story):
+                view.check(story)
         self.copies.judge(stories)
         return stories
 
