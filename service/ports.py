@@ -241,6 +241,10 @@ class ClusterFacts(msgspec.Struct, frozen=True):
 class ConsumerGroup(Protocol):
     """The app's consumer group as its coordinator knows it, which is not this process's own view."""
 
+    @property
+    def gives_away(self) -> bool:
+        """Whether this process is to have nothing: it is drained, or about to stop."""
+
     async def is_assigned_to_us(self, partition: int) -> bool:
         """Say whether the partition is in this process's assignment. False during a rebalance, when nobody has one.
 

@@ -292,6 +292,7 @@ class ServiceControl:
     def stop(self) -> None:
         for task in self._beating:
             task.cancel()
+        self._draining.stopped()
         self._wake()  # those who still wait see that the service has stopped
 
     async def _wakeful(self) -> None:
@@ -332,7 +333,7 @@ class ServiceControl:
 
     def _cancel(self, operation_id: str, by: str) -> Operation:
         operation, cancelled = self._operations.cancel(operation_id, f"cancelled by {by}")
-        if operation.kind == "drain":
+        if operation.kind == "drain" and cancelled:
             self._set_drained(SetDrained(drained=False, by=by))
         if operation.kind == "savepoint" and self._loop is not None and self.kept is not None:
             self._loop.call_soon_threadsafe(self.kept.cancel)

@@ -136,7 +136,10 @@ class Supervisor:
         for number in sorted(partitions - set(self._runners)):
             if not self._taken_back(number):
                 self._start(number)
-        if share.owned or share.copies or any(peer.owned for peer in share.peers):  # else the topic may be gone
+        gives_away = self.group is not None and self.group.gives_away
+        if (
+            share.owned or share.copies or gives_away or any(peer.owned for peer in share.peers)
+        ):  # else no topic, perhaps
             self.standbys.hold(set(share.copies), frozenset(share.next), self._rejoin)
 
     def take_over(self, process_id: str, why: str, *, is_silent: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -46,6 +47,7 @@ class Draining:
 
     def __init__(self, operations: OperationRegistry, board: StatusBoard) -> None:
         self._operations, self._board = operations, board
+        self._lock = threading.RLock()
         self._drain: Drain | None = None
         self._operation_id = ""
 
@@ -70,13 +72,22 @@ class Draining:
         """
         if group is None:
             raise NoSuccessor("this process is not a member of the group yet")
-        if asked.drained and self._drain is None and group.share.peers:  # else the leader tells nobody of the others
-            refuse_alone(peers)
-        operation = self._begin(asked) if asked.drained else self._end(asked)
-        group.gives_away = asked.drained
-        group.rejoin()
-        self.look(peers)
-        return self._operations.get(operation.id) or operation
+        with self._lock:
+            if asked.drained and self._drain is None and group.share.peers:  # else the leader tells nobody of them
+                refuse_alone([each for each in peers if each.process_id not in group.share.absent])
+            self.look(peers)
+            operation = self._begin(asked) if asked.drained else self._end(asked)
+            group.gives_away = asked.drained
+            group.rejoin()
+            self.look(peers)
+            return self._operations.get(operation.id) or operation
+
+    def stopped(self) -> None:
+        """Let nobody wait any longer: nobody looks after the end of the process."""
+        operation = self._operations.get(self._operation_id)
+        for part in operation.parts if operation else ():
+            said = "the process has stopped"
+            self._operations.report(self._operation_id, part.partition, OperationState.FAILED, None, said)
 
     def _begin(self, asked: SetDrained) -> Operation:
         held = [each.partition for each in self._board.all()]
@@ -98,6 +109,10 @@ class Draining:
 
     def look(self, peers: Sequence[Peer]) -> None:
         """Tell of the partitions that are not here any more."""
+        with self._lock:
+            self._look(peers)
+
+    def _look(self, peers: Sequence[Peer]) -> None:
         drain, operation = self._drain, self._operations.get(self._operation_id)
         if drain is None or operation is None:
             return

@@ -146,9 +146,9 @@ class _Plan:
     next: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        staying = {name for name, member in self.members.items() if not member.is_leaving}
-        self.staying = sorted(staying or self.members)
         self.absent = _absent(self.members)
+        staying = {name for name, member in self.members.items() if not member.is_leaving}
+        self.staying = sorted(staying if staying - self.absent else self.members)
         self.present = [name for name in self.staying if name not in self.absent] or self.staying
         processed = _inverted({name: self.members[name].owned for name in sorted(self.members)})
         self.before: dict[int, str] = {
@@ -235,7 +235,10 @@ class _Plan:
         return min(self.copies[partition], key=lambda name: partition not in self.members[name].warm)
 
     def _rank(self, name: str, partition: int) -> tuple[bool, int]:
-        return name in self.staying, self.members[name].epochs.get(partition, -1)
+        # Whoever has taken it over from an absent one does not give it back there because it leaves.
+        is_left = any(member.is_leaving and partition in member.owned for member in self.members.values())
+        stays = name in self.staying and not (is_left and name in self.absent)
+        return stays, self.members[name].epochs.get(partition, -1)
 
     def _quotas(self) -> dict[str, int]:
         known = Counter(self.before[partition] for partition in self.partitions if partition in self.before)

@@ -53,6 +53,7 @@ class Drills:
         self._waiting: list[OnDone] = []
         self._task: asyncio.Task[None] | None = None
         self._why = "the partition left LIVE"  # it is given up, when it is cancelled
+        self._is_scheduled = self._is_withdrawn = False
         self._schedule = asyncio.get_running_loop().create_task(self._scheduled())
 
     def ask(self, done: OnDone) -> None:
@@ -64,11 +65,13 @@ class Drills:
         """Give up the one that is under way, unless it is of others, too."""
         if done in self._waiting:
             self._waiting.remove(done)
-            if not self._waiting:
+            if not self._waiting and not self._is_scheduled:
+                self._is_withdrawn = True
                 self._give_up("it was cancelled")
 
     def paused(self) -> None:
         """Give up the one that is under way: nothing more is to be done in this partition."""
+        self._is_withdrawn = False
         self._give_up("the partition was paused")
 
     def _give_up(self, why: str) -> None:
@@ -78,6 +81,7 @@ class Drills:
 
     async def close(self) -> None:
         """Give up the one that is under way."""
+        self._is_withdrawn = False
         await cancel_and_wait(self._schedule)
         if self._task is not None:
             await cancel_and_wait(self._task)
@@ -88,19 +92,28 @@ class Drills:
             share = spread(self._context.app.app_id, self._context.partition)
             await asyncio.sleep(turn_in(every_seconds, share, every_seconds / 2))
             self._begin()
+            self._is_scheduled = True
 
     def _begin(self) -> None:
         if self._task is None or self._task.done():
-            self._why = "the partition left LIVE"
+            self._why, self._is_scheduled = "the partition left LIVE", False
             self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(self._answer_cancelled)
+            self._task.add_done_callback(self._done)
 
-    def _answer_cancelled(self, task: asyncio.Task[None]) -> None:
-        """Answer for a task that was cancelled before it began."""
-        if task.cancelled() and task is self._task:
+    def _done(self, task: asyncio.Task[None]) -> None:
+        """Answer for a task that was cancelled before it began; begin for those who asked since it was withdrawn."""
+        if task is not self._task:
+            return
+        if self._is_withdrawn:
+            self._is_withdrawn = False
+            if self._waiting:
+                self._begin()
+        elif task.cancelled():
             self._answer(OperationState.FAILED, None, self._why)
 
     def _answer(self, state: OperationState, snapshot_id: str | None, said: str) -> None:
+        if self._is_withdrawn:  # those who wait have asked since
+            return
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             done(state, snapshot_id, said)

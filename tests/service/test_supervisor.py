@@ -102,6 +102,8 @@ async def test_a_partition_that_ends_unasked_is_failed(bench, caplog):
 class Ours:
     """A coordinator that gives us everything."""
 
+    gives_away = False
+
     async def is_assigned_to_us(self, partition):
         return True
 

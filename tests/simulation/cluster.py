@@ -165,6 +165,8 @@ class SimGroup:
     """A simulated `ports.ConsumerGroup`. `asked` answers for this process at the coordinator, `rejoins` asks it for a
     new assignment."""
 
+    gives_away = False
+
     def __init__(self, link: Link, asked: Callable[[int], bool], rejoins: Callable[[], None]) -> None:
         self.link, self._asked, self._rejoins = link, asked, rejoins
 

@@ -1,16 +1,23 @@
 """Rules of a drain: when it is refused, what its operation says, and when it is over."""
 
-from typing import Any
+import threading
+from typing import Any, cast
 
 import pytest
 
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.control import draining
 from snapreplay.service.control.draining import Draining, NoSuccessor
 from snapreplay.service.control.operation_registry import OperationRegistry
-from snapreplay.service.control.protocol import Busy, OperationState, SetDrained
+from snapreplay.service.control.protocol import Busy, Cancel, OperationState, SetDrained
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
+from snapreplay.service.runtime.context import Identity
+from snapreplay.service.runtime.pulse import Pulse
+from snapreplay.service.service_control import ServiceControl
+from tests.support import apps
 from tests.support.fake_control import FakeGroup
 
 ME, TWO = Peer("p1", "one", "host-1", ""), Peer("p2", "two", "host-2", "", owned=(1,))
@@ -87,6 +94,57 @@ def test_no_member_can_be_drained():
     """Its group does not hear of it."""
     with pytest.raises(NoSuccessor, match="not a member"):
         Bench().draining.perform(DRAIN, None, [TWO])
+
+
+def test_who_is_absent_takes_nothing():
+    """A member that is dead, and whose session has not ended yet."""
+    bench = Bench()
+    bench.group.share = Share(peers=(ME, TWO), absent=("p2",))
+    with pytest.raises(NoSuccessor, match="no other process is there"):
+        bench.ask(DRAIN, TWO)
+
+
+def test_a_second_drain_is_not_confused_with_the_first():
+    """What went in the last second counts for the first one. A cancel of the first does not end the second."""
+    bench = Bench()
+    control = ServiceControl(apps.ledger("x"), Identity.of_this_process("one"), bench.board, Pulse(), Settings())
+    control._membership, control._assigned = cast(Any, bench.group), {0, 1}
+    bench.group.share = Share(peers=(TWO,))
+    first = control.perform(DRAIN)
+    bench.board.forget(0)
+    bench.board.forget(1)
+    bench.board.publish(PartitionStatus(2, Phase.LIVE))
+    control.perform(DRAIN)
+    assert control.operation(first.id).state == "succeeded"
+    control.perform(UNDRAIN)
+    second = control.perform(DRAIN)
+    assert control.perform(Cancel(second.id, "ada")).state == "cancelled"
+    third = control.perform(DRAIN)
+    assert control.perform(Cancel(second.id, "ada")).state == "cancelled"
+    assert (bench.group.gives_away, control.operation(third.id).state) == (True, "running")
+    control.stop()
+    assert control.operation(third.id).state == "failed"
+
+
+def test_an_undrain_while_somebody_looks_counts(monkeypatch):
+    """The look is over first: it would show the drain for ever."""
+    bench = Bench()
+    bench.ask(DRAIN, TWO)
+    bench.board.forget(0)
+    bench.board.forget(1)
+    undrain = threading.Thread(target=bench.ask, args=(UNDRAIN, TWO))
+    said = draining.log.warning
+
+    def slow(text, *values):
+        if not undrain.ident:
+            undrain.start()
+            undrain.join(0.1)
+        said(text, *values)
+
+    monkeypatch.setattr(draining.log, "warning", slow)
+    bench.draining.look([TWO])
+    undrain.join()
+    assert bench.status is None
 
 
 def test_an_undrain_cancels_what_is_left_of_the_drain():

@@ -39,8 +39,8 @@ def absent(members):
 
 def present(members):
     """Those that may be given something."""
-    staying = {name: member for name, member in members.items() if not member.is_leaving} or members
-    return {name: member for name, member in staying.items() if name not in absent(members)} or staying
+    there = {name: member for name, member in members.items() if name not in absent(members)} or members
+    return {name: member for name, member in there.items() if not member.is_leaving} or there
 
 
 def after(members, shares):
@@ -217,3 +217,15 @@ def test_who_is_not_known_asks_again_but_not_for_ever():
     assert not introductions.is_due("me", Share())
     assert [introductions.is_due("me", absent) for _ in range(INTRODUCTIONS_MAX + 2)].count(True) == INTRODUCTIONS_MAX
     assert not introductions.is_due("me", absent)
+
+
+def test_nothing_is_given_away_to_who_is_absent():
+    """A static member that is dead is a member until its session ends: a drained process keeps what it has, and what it
+    has taken over goes to a living one with copies."""
+    drained = Member(frozenset({0, 1}), frozenset(), 1, is_leaving=True, generation=7)
+    dead = Member(frozenset({2, 3}), frozenset(), 1, generation=5)
+    assert owners(assigned({"a": drained, "b": dead}, range(4))) == {0: "a", 1: "a", 2: "b", 3: "b"}
+    drained = replace(drained, owned=frozenset(range(4)), epochs={2: 9, 3: 9})
+    dead = replace(dead, epochs={2: 6, 3: 6})
+    warm = Member(frozenset(), frozenset(range(4)), 1, generation=7)
+    assert owners(assigned({"a": drained, "b": dead, "c": warm}, range(4))) == dict.fromkeys(range(4), "c")

@@ -329,3 +329,37 @@ async def test_drills_come_on_schedule(bench):
         began = asyncio.get_running_loop().time()
         await until(another, "three drills", 500)
         assert 200 <= asyncio.get_running_loop().time() - began <= 350
+
+
+async def test_who_asks_after_a_cancel_has_a_drill_of_his_own(bench, gate, monkeypatch):
+    """The cancelled one still closes its readers then."""
+    close = Examiner.close
+
+    async def slow(self):
+        await asyncio.sleep(1)
+        await close(self)
+
+    monkeypatch.setattr(Examiner, "close", slow)
+    async with bench.live() as one:
+        gate.set()
+        await fed(bench, one, 30)
+        gate.clear()
+        first, second = [], []
+        one.runner.request_drill(cancelled := lambda *news: first.append(news))
+        await until(lambda: one.status.drill, "its begin")
+        one.runner.withdraw(cancelled)
+        one.runner.request_drill(lambda *news: second.append(news))
+        gate.set()
+        await until(lambda: second, "the answer")
+        assert (first, second[0][0]) == ([], "succeeded")
+
+
+async def test_a_scheduled_drill_is_not_cancelled_by_who_joined_it(bench, gate):
+    """The next one would come a day later."""
+    await bench.prepare(restore={"drill_every_seconds": 60.0})
+    async with bench.live() as one:
+        await until(lambda: one.status.drill, "the scheduled one", 200)
+        one.runner.request_drill(joined := lambda *_: None)
+        one.runner.withdraw(joined)
+        gate.set()
+        await until(lambda: one.status.drill.state == "succeeded", "its end")

@@ -30,6 +30,7 @@ class Side:
         self.me = Peer(context.identity.process_id, context.identity.instance_id, "host", "")
         self.told: list[dict[int, int]] = []
         self.gives: set[int] = set()
+        self.gives_away = False
         self.phases: list[str] = []
         self.board.subscribe(lambda status: self.phases.append(status.phase.value))
         self.supervisor: Any = Supervisor(
