@@ -71,7 +71,7 @@ def test_what_is_no_token_of_the_file_is_refused(guarded, given, caplog):
         answer = guarded.get("/restore-status", headers=[(b"Authorization", given.encode("latin-1"))])
         assert answer.status_code == 401
         assert FIRST[:-1] not in answer.text
-    (line,) = caplog.messages
+    (line,) = [each.getMessage() for each in caplog.records if each.name == "snapreplay.http"]
     assert line.startswith("refused GET '/restore-status' from testclient: ")
     assert FIRST[:-1] not in line
 

@@ -120,6 +120,7 @@ async def test_a_reader_searches_and_finds(address: str, page: Page, width: int)
     page.on("request", lambda request: asked.append(request.url))
     await page.set_viewport_size({"width": width, "height": 900})
     await page.goto(address)
+    await expect(page.locator("html[data-js-focus-visible]")).to_have_count(1)  # its scripts listen
     if width == 360:
         await page.locator("header label[for=__search]").first.click()
     await page.get_by_role("textbox", name="Search").fill("standby.replicas")

@@ -13,6 +13,7 @@ from snapreplay.app.record import Output, RawRecord
 from snapreplay.app.timer import Timer
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.service import redrive as module
+from snapreplay.service.clock import wall_ms
 from snapreplay.service.kafka.feeding import KafkaFeeder
 from snapreplay.service.kafka.shutdown import cut_producer
 from snapreplay.service.ports import NewTopic, TopicPartition
@@ -23,6 +24,9 @@ from tests.support.stage import Stage
 from tests.support.tampering import trim
 
 pytestmark = pytest.mark.kafka
+
+SENT_MS = wall_ms()
+"""A broker deletes records of long ago while a test looks at them."""
 
 
 class Letters:
@@ -48,7 +52,7 @@ class Letters:
 
     async def add(self, count, first=0):
         records = [
-            RawRecord(self.input, n % 2, n, 1000 + n, b"k", b"%d" % n, (("h", b"x"),))
+            RawRecord(self.input, n % 2, n, SENT_MS + n, b"k", b"%d" % n, (("h", b"x"),))
             for n in range(first, first + count)
         ]
         await self.feed(*(self.letter(each, each.partition) for each in records))
@@ -73,7 +77,7 @@ def in_partition(letter, partition):
 
 
 def expected(count):
-    return [[(n, 1000 + n, (("h", b"x"),)) for n in range(p, count, 2)] for p in range(2)]
+    return [[(n, SENT_MS + n, (("h", b"x"),)) for n in range(p, count, 2)] for p in range(2)]
 
 
 @pytest.fixture
@@ -156,7 +160,7 @@ async def test_what_another_redrive_sends_before_it_is_fenced_is_not_sent_again(
 
 def without_value(letters, number, offset, value=bytes(5000)):
     """The dead letter of a record that is too large for it."""
-    letter = letters.letter(RawRecord(letters.input, number, offset, 1000, b"k", value), 0, 3000)
+    letter = letters.letter(RawRecord(letters.input, number, offset, SENT_MS, b"k", value), 0, 3000)
     assert letter.value is None
     return letter
 
@@ -167,7 +171,7 @@ async def test_another_record_at_the_offset_of_a_dead_letter_is_never_sent(lette
     as done. What the hint says helps."""
     settings, servers = letters.here.settings(), letters.here.bootstrap_servers
     value = bytes(5000) if change == "time" else b"other"
-    time = 1000 if change == "value" else 1001
+    time = SENT_MS if change == "value" else SENT_MS + 1
     await letters.feed(Output(letters.input, b"k", value, 1, False, time))
     await letters.add(1)
     await letters.feed(without_value(letters, 1, 0))
@@ -194,7 +198,7 @@ async def test_what_did_not_fit_comes_from_the_input_or_is_named(letters):
     number = 1
     elsewhere = tuple((PREFIX + n, b"5") for n in ("topic", "partition", "offset", "timestamp_ms"))
     await letters.feed(
-        Output(letters.input, b"k", bytes(5000), number, False, 1000),
+        Output(letters.input, b"k", bytes(5000), number, False, SENT_MS),
         *(without_value(letters, number, offset) for offset in (0, 99)),
         Output(letters.topic, b"k", b"v", 0, False, None, elsewhere),
         Output(letters.topic, b"k", b"v", 0, False, None),
@@ -214,11 +218,11 @@ async def test_the_dead_letters_of_an_app_that_reads_dead_letters(letters):
     and go back with all the headers that they had."""
     settings, theirs = (letters.here.settings(), ((REDRIVEN_HEADER, b"99"), (f"{PREFIX}topic", b"of-theirs")))
     keyed = enumerate((None, b"k"))
-    records = [RawRecord(letters.input, 0, offset, 1000, key, b"%d" % offset, theirs) for offset, key in keyed]
+    records = [RawRecord(letters.input, 0, offset, SENT_MS, key, b"%d" % offset, theirs) for offset, key in keyed]
     await letters.feed(*(letters.letter(each, 0) for each in records))
     await redrive(letters.app, settings)
     assert (await redrive(letters.app, settings)).sent == {}
-    assert (await letters.sent())[0] == [(n, 1000, theirs) for n in range(2)]
+    assert (await letters.sent())[0] == [(n, SENT_MS, theirs) for n in range(2)]
 
 
 async def test_the_dead_letter_of_a_timer_is_named(letters):
