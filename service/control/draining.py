@@ -22,7 +22,7 @@ log = logging.getLogger("snapreplay")
 
 
 class NoSuccessor(RetryableError):
-    """A refusal of a drain: nobody would have the partitions."""
+    """A refusal of a drain: no other process would take the partitions."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"nobody would take the partitions: {why}", hint="start another process of the app first")
@@ -43,7 +43,7 @@ class Group(Protocol):
 
 
 class Draining:
-    """Is asked from any thread, and looks in one. Not kept over a restart."""
+    """Drains one process. `perform` is for any thread, `look` for one. A restart ends the drain."""
 
     def __init__(self, operations: OperationRegistry, board: StatusBoard) -> None:
         self._operations, self._board = operations, board
@@ -55,26 +55,28 @@ class Draining:
     def status(self) -> Drain | None:
         """The drain; None: none was asked for."""
         drain = self._drain
-        return drain and msgspec.structs.replace(drain, state="draining" if self._board.all() else "drained")
+        if drain is None:
+            return None
+        return msgspec.structs.replace(drain, state="draining" if self._board.all() else "drained")
 
     def checks(self) -> Sequence[Check]:
-        """Say that it is drained, for the answer of a probe: a drained process is ready, because it does all that it is
-        to do."""
+        """Report the drain in the answer of a probe. A drained process is ready: it does all that it should do."""
         drain = self.status
-        return [Check("drain", ok=True, detail=f"{drain.state}, as {drain.by} asked")] if drain is not None else []
+        return [] if drain is None else [Check("drain", ok=True, detail=f"{drain.state}, requested by {drain.by}")]
 
     def perform(self, asked: SetDrained, group: Group | None, peers: Sequence[Peer]) -> Operation:
-        """Begin or end; `group` is None while this process is no member, `peers` are the others.
+        """Begin or end the drain. `group` is None while this process is no member, `peers` are the other processes.
 
         Raises:
-            NoSuccessor: nobody takes a partition.
-            Busy: partitions are given away already.
+            NoSuccessor: no other process would take the partitions.
+            Busy: a drain is running already.
         """
         if group is None:
             raise NoSuccessor("this process is not a member of the group yet")
         with self._lock:
-            if asked.drained and self._drain is None and group.share.peers:  # else the leader tells nobody of them
-                refuse_alone([each for each in peers if each.process_id not in group.share.absent])
+            # A share without peers comes from a leader that does not tell about the others: then nothing is known of them.
+            if asked.drained and self._drain is None and group.share.peers:
+                check_successors([each for each in peers if each.process_id not in group.share.absent])
             self.look(peers)
             operation = self._begin(asked) if asked.drained else self._end(asked)
             group.gives_away = asked.drained
@@ -83,7 +85,7 @@ class Draining:
             return self._operations.get(operation.id) or operation
 
     def stopped(self) -> None:
-        """Let nobody wait any longer: nobody looks after the end of the process."""
+        """End what is left of the drain: after the end of the process nobody looks."""
         operation = self._operations.get(self._operation_id)
         for part in operation.parts if operation else ():
             said = "the process has stopped"
@@ -95,12 +97,12 @@ class Draining:
         self._operation_id = operation.id
         if self._drain is None:
             self._drain = Drain("draining", wall_time(), asked.by, asked.reason)
-            log.warning("draining: %s are given away, as %s asked", counted(len(held), "partition"), asked.by)
+            log.warning("drain requested by %s: giving %s away", asked.by, counted(len(held), "partition"))
         return operation
 
     def _end(self, asked: SetDrained) -> Operation:
         if self._drain is not None:
-            log.warning("not drained any more, as %s asked", asked.by)
+            log.warning("undrain requested by %s: taking partitions again", asked.by)
         self._drain = None
         operation = self._operations.get(self._operation_id)
         for part in operation.parts if operation else ():
@@ -108,7 +110,7 @@ class Draining:
         return self._operations.create("undrain", asked.reason, ())
 
     def look(self, peers: Sequence[Peer]) -> None:
-        """Tell of the partitions that are not here any more."""
+        """Report the partitions that have left this process, and when it becomes drained, or draining again."""
         with self._lock:
             self._look(peers)
 
@@ -119,17 +121,30 @@ class Draining:
         held = {each.partition for each in self._board.all()}
         for part in operation.parts:
             if part.partition not in held:
-                takers = (f"{each.instance_id} on {each.host}" for each in peers if part.partition in each.owned)
-                said = "".join(f"given to {each}" for each in takers)
-                self._operations.report(operation.id, part.partition, OperationState.SUCCEEDED, None, said)
+                detail = _given_to(part.partition, peers)
+                self._operations.report(operation.id, part.partition, OperationState.SUCCEEDED, None, detail)
         now = self.status
         if now is not None and now.state != drain.state:
-            log.warning("%s", "it has partitions again: nobody else takes them" if held else "drained")
+            if held:
+                log.warning("draining again: it was given partitions, because no other process takes them")
+            else:
+                log.warning("drained: no partition is left")
             self._drain = now
 
 
-def refuse_alone(peers: Sequence[Peer]) -> None:
+def check_successors(peers: Sequence[Peer]) -> None:
     """Raise NoSuccessor unless one of these processes takes partitions."""
+    if not peers:
+        raise NoSuccessor("there is no other process")
     if all(each.is_leaving for each in peers):
-        leaving = ", ".join(f"{each.instance_id} on {each.host}" for each in peers)
-        raise NoSuccessor(f"all others give theirs away, too: {leaving}" if peers else "no other process is there")
+        leaving = ", ".join(_named(each) for each in peers)
+        raise NoSuccessor(f"all other processes are drained or stopping: {leaving}")
+
+
+def _given_to(partition: int, peers: Sequence[Peer]) -> str:
+    owner = next((each for each in peers if partition in each.owned), None)
+    return "" if owner is None else f"given to {_named(owner)}"
+
+
+def _named(peer: Peer) -> str:
+    return f"{peer.instance_id} on {peer.host}"

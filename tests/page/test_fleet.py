@@ -79,7 +79,7 @@ async def drains(page: Page) -> None:
     await expect(lane).to_contain_text("no partition")
     await page.get_by_role("button", name="Drain one").click()
     await page.get_by_role("dialog").get_by_role("button", name="Drain").click()
-    await expect(page.get_by_role("dialog")).to_contain_text("all others give theirs away, too: two on")
+    await expect(page.get_by_role("dialog")).to_contain_text("all other processes are drained or stopping: two on")
     await looked_at(page, "drained")
     await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     await lane.get_by_role("button", name="Undrain two").click()

@@ -45,7 +45,7 @@ async def test_a_drained_process_hands_over_and_takes_none_until_it_is_undrained
         code, output = await typed(two, "drain")
         assert code == 1
         assert "one on" in output
-        assert "all others give theirs away, too" in output
+        assert "all other processes are drained or stopping" in output
         code, _ = await typed(two, "undrain", "--host", one.get("/api/v1")["host"])
         assert code == 0
         assert drain_of(one) is None
@@ -62,7 +62,7 @@ async def test_a_program_drains_its_service(stage, unique):
     here = await stage(apps.ledger(unique("drain")), partitions=2)
     await here.feed(40)
     async with here.running() as one:
-        with pytest.raises(NoSuccessor, match="no other process is there"):
+        with pytest.raises(NoSuccessor, match="there is no other process"):
             await one.drain()
         async with here.started(instance_id="two") as two:
             await until(lambda: one.control.document().peers, "two in the group")
@@ -71,7 +71,7 @@ async def test_a_program_drains_its_service(stage, unique):
             assert one.restore_status() == []
             assert one.control.facts().drain.state == "drained"
             await two.wait_live(60)
-            with pytest.raises(NoSuccessor, match="all others give theirs away, too: one on"):
+            with pytest.raises(NoSuccessor, match="all other processes are drained or stopping: one on"):
                 await two.drain()
             assert len(two.restore_status()) == 2
         await until(lambda: len(one.restore_status()) == 2, "the partitions with the last one that is left")

@@ -66,12 +66,12 @@ def test_it_has_succeeded_when_no_partition_is_left():
     bench.draining.look([TWO])
     assert (bench.newest.state, bench.status.state) == ("succeeded", "drained")
     assert bench.status.since == found.since
-    assert [(check.ok, check.detail) for check in bench.draining.checks()] == [(True, "drained, as ada asked")]
+    assert [(check.ok, check.detail) for check in bench.draining.checks()] == [(True, "drained, requested by ada")]
     assert bench.ask(DRAIN).state == "succeeded", "once more, and there is nothing to do"
 
 
 @pytest.mark.parametrize(
-    ("peers", "why"), [((), "no other process is there"), ((LEAVING,), "all others give theirs away, too: three on")]
+    ("peers", "why"), [((), "there is no other process"), ((LEAVING,), "all other processes are drained or stopping: three on")]
 )
 def test_it_is_refused_if_nobody_would_take_the_partitions(peers, why):
     """Nothing has changed then."""
@@ -90,8 +90,8 @@ def test_it_is_begun_if_the_leader_tells_nothing_of_the_others():
     assert bench.ask(DRAIN).state == "running"
 
 
-def test_no_member_can_be_drained():
-    """Its group does not hear of it."""
+def test_a_process_outside_of_the_group_cannot_be_drained():
+    """The group would not hear of it."""
     with pytest.raises(NoSuccessor, match="not a member"):
         Bench().draining.perform(DRAIN, None, [TWO])
 
@@ -178,4 +178,4 @@ def test_whoever_takes_partitions_again_for_want_of_others_is_draining(caplog):
     now, ended = bench.status, bench.operations.get(drain.id)
     assert ended is not None
     assert (now.state, ended.state) == ("draining", OperationState.SUCCEEDED)
-    assert "nobody else takes them" in caplog.text
+    assert "no other process takes them" in caplog.text
