@@ -98,7 +98,7 @@ class ApiContext(NamedTuple):
     """The idempotency key of this request; empty: it has none."""
     fingerprint: str = ""
     asker: str = ""
-    """The name of who asks."""
+    """The name of whoever asks."""
 
     @property
     def passed_on(self) -> Mapping[str, str]:

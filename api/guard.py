@@ -62,7 +62,8 @@ def refusal(
     """Say why the request is refused; None: it is not. The names of `headers` are lower case.
 
     Args:
-        is_public: a page of a foreign site learns nothing from the answer, or could not ask.
+        is_public: a read may come by any name. The answer tells a page of a foreign site nothing, or that page cannot
+            log in.
     """
     if "content-length" in headers and "transfer-encoding" in headers:
         return problems.ProblemError(
@@ -118,9 +119,9 @@ AT_PROBES_PORT = (*WITHOUT_TOKEN, "/metrics")
 
 
 ASKER = "snapreplay.asker"
-"""Where a request keeps the name of who asks."""
+"""The key of a request's scope for the name of whoever asks."""
 ASKER_HEADER = "Snapreplay-Asker"
-"""The name of who has asked the process that passes a request on. Only an admin is believed; processes are admins."""
+"""The name of whoever asked the process that passes a request on. Only an admin is believed; processes are admins."""
 
 ROLE_HEADER = b"snapreplay-role"
 """Tells the page which buttons are of use."""
@@ -188,8 +189,8 @@ class Guard:
         await self._app(scope, receive, told)
 
     def _is_public(self, path: str) -> bool:
-        """Say whether a foreign page that reaches us under its own name learns nothing: it has no token and no
-        certificate, and these paths tell nothing of the app's data."""
+        """Say whether a read of this path is safe by any name: a foreign page has neither a token nor a certificate, and
+        the answers to some paths have nothing of the app's data."""
         return self._tokens.are_needed or self._tokens.needs_certificate or path in AT_PROBES_PORT or page.owns(path)
 
     def _say_refused(self, scope: Scope, asked: str, why: problems.ProblemError) -> None:

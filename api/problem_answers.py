@@ -1,4 +1,4 @@
-"""Makes every error of a request a problem document: those of the service, and those of the framework."""
+"""Turns every error of a request into a problem document: errors of the service, and of the framework."""
 
 from __future__ import annotations
 

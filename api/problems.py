@@ -209,9 +209,9 @@ def unknown_savepoint(name: str) -> ProblemError:
 
 
 def unknown_process(process_id: str) -> ProblemError:
-    """Make the error for a process that is none of the app, or is not known here."""
+    """Make the error for a process that is not known here as one of the app."""
     hint = "GET /api/v1/processes lists them"
-    return ProblemError(UNKNOWN_PROCESS, f"process {process_id!r} is none that is known here", hint=hint)
+    return ProblemError(UNKNOWN_PROCESS, f"process {process_id!r} is not known here", hint=hint)
 
 
 def too_many_streams(readers: int) -> ProblemError:

@@ -209,8 +209,8 @@ async def get_operation(here: Here, covered: Covers, operation_id: OperationId) 
     responses=views.begun(problems.UNKNOWN_OPERATION, problems.NOT_CANCELLABLE, problems.INVALID, problems.OWNER_AWAY),
 )
 async def cancel_operation(here: Here, covered: Covers, operation_id: OperationId) -> Response:
-    """Cancel what is left of an operation: a snapshot or a retry that has not begun, a drill, a drain. What has begun
-    to change anything goes on. Any process may be asked."""
+    """Cancel what has not begun of an operation: a snapshot or a retry that still waits, a drill, a drain. What has
+    begun to change something goes on. Any process may be asked."""
     parts = located(operation_id, covered.says, here.forwarder.begun)
     if not parts:
         raise problems.unknown_operation(operation_id)
@@ -235,7 +235,7 @@ async def _cancelled(here: ApiContext, covered: Covered, who: Process, operation
 # ---- process
 
 _DRAINED = (problems.UNKNOWN_PROCESS, problems.INVALID, problems.OWNER_AWAY)
-ProcessId = Annotated[str, Path(max_length=200, description="Of a process of the app; GET /api/v1 tells the own one.")]
+ProcessId = Annotated[str, Path(max_length=200, description="GET /api/v1/processes lists them.")]
 
 
 @_process.post(
@@ -251,9 +251,9 @@ async def drain_process(
     process_id: ProcessId,
     request: Annotated[Pause | None, Body(openapi_examples=_MAINTENANCE)] = None,
 ) -> Response:
-    """Let a process give its partitions to the others, those with warm copies first. It stays up and takes none, and
-    no copies, until it is undrained or started again; only if no other process is left, it takes them. The operation
-    succeeds when its partitions have ended there."""
+    """Let a process give its partitions to the others. Processes with warm copies take over first. It stays up, and
+    takes neither partitions nor copies until it is undrained or started again, unless no other process is left. The
+    operation has succeeded when all its partitions have left the process."""
     reason = (request or Pause()).reason
     return await _drained(here, covered, process_id, SetDrained(drained=True, by=here.asker, reason=reason))
 
@@ -266,7 +266,7 @@ async def drain_process(
     responses=views.begun(problems.NO_SUCCESSOR, *_DRAINED),
 )
 async def undrain_process(here: Here, covered: Covers, process_id: ProcessId) -> Response:
-    """Let a process take partitions again, as the group gives them. A drain that has not ended is cancelled."""
+    """Let a process take partitions again, when the group assigns them. A drain that has not ended is cancelled."""
     return await _drained(here, covered, process_id, SetDrained(drained=False, by=here.asker))
 
 

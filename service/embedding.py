@@ -255,7 +255,7 @@ def _listed(behind: list[str], reached: Mapping[str, int], ends: Mapping[str, in
 
 
 async def ended(control: ServiceControl, command: Command) -> Operation:
-    """Carry out a command; return its operation once it has ended."""
+    """Carry out a command, and return its operation once that has ended."""
     with control.changes(asyncio.get_running_loop()) as changed:
         operation = control.perform(command)
         while operation.state is OperationState.RUNNING:

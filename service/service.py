@@ -174,7 +174,8 @@ class Service(Generic[S]):
         self._bringing_up.add_done_callback(self._tell_refused)
         self._control.beat(loop)
         if self._http is not None:
-            with suppress(TimeoutError, SnapreplayError):  # to start HTTP takes more CPU time than that
+            # A quick restore goes first: starting HTTP takes more CPU time than this wait.
+            with suppress(TimeoutError, SnapreplayError):
                 async with asyncio.timeout(HTTP_WAITS_SECONDS):
                     await self._readiness.until_ready()
             self.http_address = await self._http.serve(self._control, self.settings.http)
@@ -257,7 +258,7 @@ class Service(Generic[S]):
         return await ended(self._control, SetDrained(drained=True, by="the program", reason=reason))
 
     async def undrain(self) -> None:
-        """Take partitions again, as the group gives them."""
+        """Take partitions again, when the group assigns them."""
         self._views.check_open()
         await ended(self._control, SetDrained(drained=False, by="the program"))
 
@@ -330,7 +331,8 @@ class Service(Generic[S]):
         view = await self._begun()
         self._control.reached(view)
         tell_misfits(self.app, view)
-        loop, me = asyncio.get_running_loop(), self._identity
+        loop = asyncio.get_running_loop()
+        me = self._identity
         supervisor = self._supervisor = Supervisor(
             self.app, self.settings, self._cluster, view, self._identity, self._board, self._failed
         )

@@ -66,12 +66,19 @@ class Supervisor:
         self.pulse = Pulse()
         """Of the runners' loop: tells them about standstills; to be set before the first assignment."""
         self._copies = asyncio.Semaphore(1)  # a takeover does not wait for copies that are loaded
-        self._witnesses, restores = Witnesses(), asyncio.Semaphore(settings.restore.concurrency)
-        none, neighbours = -1, lambda: len(self._runners)
+        self._witnesses = Witnesses()
         self._common = Context(
-            app, settings, cluster, view, identity, none, restores, witnesses=self._witnesses, neighbours=neighbours
+            app,
+            settings,
+            cluster,
+            view,
+            identity,
+            partition=-1,
+            restores=asyncio.Semaphore(settings.restore.concurrency),
+            witnesses=self._witnesses,
+            neighbours=lambda: len(self._runners),
         )
-        """Of all partitions; `_context` has the rest."""
+        """What the partitions share; `_context` fills in the rest."""
         self._increments = names.increments_topic(app.app_id)
         self._committer = cluster.offset_committer(names.witness_group(app.app_id))
         self._runners: dict[int, PartitionRunner] = {}
@@ -162,7 +169,7 @@ class Supervisor:
         task.add_done_callback(lambda _: self._retries.pop(done, None))
 
     def withdraw(self, number: int, done: OnDone) -> None:
-        """Do not begin what `done` waits for, and give up its drill."""
+        """Do not begin the retry or snapshot that `done` waits for, and give up its drill."""
         if (retry := self._retries.get(done)) is not None:
             retry.cancel()
         if (runner := self._runners.get(number)) is not None:

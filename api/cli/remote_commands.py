@@ -218,14 +218,14 @@ OnHost = Annotated[
 def drain(
     *,
     host: OnHost = "",
-    reason: Annotated[str, typer.Option("--reason", help="Why; shown for as long as it is drained.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="Why; shown as long as the process is drained.")] = "",
     wait: Wait = False,
     client: Running,
     output: Output = Format.TABLE,
 ) -> None:
     """Give the partitions of a process to the others, before maintenance. It stays up and takes none until `undrain`.
 
-    Those with warm copies get them first. Refused if no other process would take them."""
+    Processes with warm copies take over first. Refused if no other process would take the partitions."""
     with client:
         _follow_all(client, _processes(client, host), lambda each: client.drain(each, reason), wait, output)
 
@@ -242,20 +242,20 @@ def _processes(client: Client, host: str) -> list[str]:
     if not found:
         known = ", ".join(sorted({each["host"] for each in processes}))
         raise OperationRefused(
-            f"no process of the app is on host {host}", hint=f"those with processes: {known}", code=ExitCode.REFUSED
+            f"no process of the app is on host {host}", hint=f"hosts with processes: {known}", code=ExitCode.REFUSED
         )
     return found
 
 
 def cancel(
-    operation: Annotated[str, typer.Argument(metavar="ID", help="Of the operation, as it was printed.")],
+    operation: Annotated[str, typer.Argument(metavar="ID", help="The id of the operation, as printed.")],
     *,
     client: Running,
     output: Output = Format.TABLE,
 ) -> None:
-    """Cancel what is left of an operation: a snapshot or a retry that has not begun, a drill, a drain.
+    """Cancel what has not begun of an operation: a snapshot or a retry that still waits, a drill, a drain.
 
-    Exit code 1: it has ended, or goes on whatever is asked."""
+    Exit code 1: it has ended, or cannot be cancelled."""
     with client:
         _print_operation(client.cancel(operation), output)
 

@@ -1,4 +1,4 @@
-"""The levels of loggers, as they are changed while a process runs."""
+"""Changes the levels of loggers while a process runs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ log = logging.getLogger("snapreplay")
 
 
 class LogLevels:
-    """Knows the levels at the start of the loggers that were changed."""
+    """Sets levels, and remembers those that the loggers had at the start."""
 
     def __init__(self) -> None:
         self._at_start: dict[str, int] = {}
 
     def set(self, logger: str, level: str) -> None:
-        """Log from this level on; "default": as it was started."""
+        """Let a logger log from this level on; "default" is the level that it had at the start."""
         log.warning("logger %s: level %s from now on, as asked over HTTP", logger, level)
         found = logging.getLogger(logger)
         at_start = self._at_start.setdefault(logger, found.level)

@@ -16,22 +16,22 @@ from snapreplay.service.control.protocol import Busy, KeyReused, Once, Operation
 
 OPERATIONS_MAX = 1000
 ENDED = (OperationState.SUCCEEDED, OperationState.SKIPPED, OperationState.FAILED, OperationState.CANCELLED)
-_PASSES = "it ends by itself, with the next commit"
+_ENDS_WITH_COMMIT = "it ends by itself, with the next commit"
 _WHY_NOT: Mapping[str, str] = {
-    "snapshot": "each is being written",
-    "retry": "each partition recovers already",
-    "adopt": "the owner judges the snapshot; if it rejects it, nothing happens",
-    "pause": f"{_PASSES}; `snapreplay resume` undoes it",
-    "savepoint": "each partition is kept",
+    "snapshot": "the snapshots are being written already",
+    "retry": "the partitions are recovering already",
+    "adopt": "the owner is checking the snapshot; if it rejects it, nothing changes",
+    "pause": f"{_ENDS_WITH_COMMIT}; `snapreplay resume` undoes it",
+    "savepoint": "the partitions are kept already",
     "savepoint-drop": "its topics are being deleted",
-    "resume": f"{_PASSES}; `snapreplay pause` undoes it",
+    "resume": f"{_ENDS_WITH_COMMIT}; `snapreplay pause` undoes it",
 }
 CANCELLABLE = ("snapshot", "retry", "drill", "drain", "savepoint")
-"""Of these a part can be cancelled that has not begun to change anything."""
+"""The kinds of operations whose parts can be cancelled as long as they have not begun to change anything."""
 
 
 class NotCancellable(UsageError):
-    """The operation has ended, or goes on whatever is asked."""
+    """The operation has ended, or can no longer be stopped."""
 
     def __init__(self, operation_id: str, why: str) -> None:
         super().__init__(f"operation {operation_id} cannot be cancelled: {why}")
@@ -92,7 +92,7 @@ class OperationRegistry:
     def report(
         self, operation_id: str, partition: int, state: OperationState, snapshot_id: str | None, detail: str
     ) -> bool:
-        """Update one part. Unknown (evicted) operations are ignored. Say whether it was cancelled before."""
+        """Update one part, and say whether it was cancelled before. Unknown (evicted) operations are ignored."""
         with self._lock:
             operation = self._operations.get(operation_id)
             if operation is None:
@@ -108,10 +108,11 @@ class OperationRegistry:
             return was.get(partition) is OperationState.CANCELLED
 
     def cancel(self, operation_id: str, detail: str) -> tuple[Operation, list[int]]:
-        """Cancel the parts that can be; return them, too. One that is cancelled already stays so.
+        """Cancel the parts that can be cancelled; return the operation and the partitions of these parts. An operation
+        that is cancelled already stays so.
 
         Raises:
-            NotCancellable: there is no such part.
+            NotCancellable: no part can be cancelled.
         """
         with self._lock:
             operation = self._operations.get(operation_id)
@@ -175,7 +176,10 @@ class Part:
 
 
 def whole(parts: Iterable[str]) -> OperationState:
-    """Return the state of an operation whose parts have ended in these."""
+    """Return the state of an operation from the states in which its parts have ended."""
     states = set(parts)
-    worst = (each for each in (OperationState.FAILED, OperationState.CANCELLED) if each in states)
-    return next(worst, OperationState.SUCCEEDED)
+    if OperationState.FAILED in states:
+        return OperationState.FAILED
+    if OperationState.CANCELLED in states:
+        return OperationState.CANCELLED
+    return OperationState.SUCCEEDED

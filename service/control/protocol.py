@@ -113,7 +113,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def partition_check(number: int, status: PartitionStatus | None) -> Check:
-    """Say whether an assigned partition is LIVE without a doubt; None: nothing is known of it yet."""
+    """Say whether an assigned partition is LIVE and its owner beyond doubt. None: nothing is known of it yet."""
     if status is None:
         return Check(f"partition {number}", ok=False, detail=Phase.ASSIGNED.value)
     live, doubt = status.phase is Phase.LIVE, status.ownership_doubt
@@ -238,8 +238,8 @@ class SetLogLevel(msgspec.Struct, frozen=True, tag="set-log-level"):
 
 
 class SetDrained(msgspec.Struct, frozen=True, tag="set-drained"):
-    """Asks this process to give all its partitions away, and to take none; or to take some again. The operation ends
-    when it has none."""
+    """Asks this process to give all its partitions away and to take none, or to take partitions again. The operation
+    of a drain ends when the process has no partition."""
 
     drained: bool
     by: str
@@ -247,7 +247,7 @@ class SetDrained(msgspec.Struct, frozen=True, tag="set-drained"):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """Asks to cancel what is left of an operation of this process."""
+    """Asks to cancel what has not begun of an operation of this process."""
 
     operation_id: str
     by: str

@@ -13,7 +13,7 @@ SNAPSHOTS_KEPT = 500
 
 
 class SnapshotsSeen:
-    """Each by its id, the newest `SNAPSHOTS_KEPT`."""
+    """Keeps the newest `SNAPSHOTS_KEPT`, each by its id."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,7 +25,7 @@ class SnapshotsSeen:
             return list(reversed(self._snapshots.values()))
 
     def add(self, status: PartitionStatus) -> None:
-        """Note those of a status."""
+        """Note the snapshots that a partition's status names."""
         used = status.restore.snapshot if status.restore and status.phase is Phase.LIVE else None
         with self._lock:
             if used is not None and used.snapshot_id not in self._snapshots:

@@ -91,19 +91,22 @@ class Share:
 
 
 INTRODUCTIONS_MAX = 5
-"""Of one process in a row: nobody may keep the group rebalancing."""
+"""The most requests of one process in a row: no process may keep the group rebalancing."""
 
 
 class Introductions:
-    """Says when a process asks for a new assignment because the others do not know it: a static member that was started
-    again gets its old assignment, which names its predecessor. One whose join came late is taken for absent, and is
-    given nothing. Both may happen, one after the other."""
+    """Says when a process asks for a new assignment because the others do not know it.
+
+    A static member that was started again gets its old assignment, which names its predecessor. A process whose join
+    came late is taken for absent, and is given nothing. Both may happen, one after the other.
+    """
 
     def __init__(self) -> None:
         self._in_a_row = 0
 
     def is_due(self, process_id: str, share: Share) -> bool:
-        """Judge by an assignment. Without peers nobody is known: the leader's version is older, or the group large."""
+        """Judge by an assignment. Without peers nothing is known: the leader is of an older version, or the group is
+        large."""
         names = {peer.process_id for peer in share.peers}.difference(share.absent)
         self._in_a_row = 0 if not share.peers or process_id in names else self._in_a_row + 1
         return 0 < self._in_a_row <= INTRODUCTIONS_MAX

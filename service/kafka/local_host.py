@@ -12,7 +12,8 @@ from snapreplay.service.control.address import Address
 
 
 async def advertised_url(settings: Settings, bound: Address | None) -> str:
-    """Return where the others reach the HTTP of this process; empty: nowhere. `bound`: its own address."""
+    """Return the URL by which other processes reach the HTTP API of this one; empty: there is none. `bound`: where it
+    listens."""
     url = settings.http.advertised_url
     if bound is None:
         return ""

@@ -92,7 +92,8 @@ class Membership:
         self._interrupted = asyncio.Event()  # the present client's life is to end
         self._looks_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.gives_away = False  # others are to have our partitions, as of the next `rejoin`; any thread
+        self.gives_away = False
+        """Whether the group is to give our partitions to others, as of the next `rejoin`. Set from any thread."""
         self.assignment: frozenset[int] = frozenset()
         """Ours, as of the last assignment. Empty before the first and after leaving."""
         self.last_error: str | None = None

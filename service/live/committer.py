@@ -113,7 +113,8 @@ class Committer:
         since: float = 0.0,
     ) -> None:
         """Begin the transaction of a sealed batch; None commits an empty increment (a pointer, or `digest`). `below`:
-        what its inputs hold directly below its positions. `since`: when its records began to be applied.
+        what its inputs hold directly below its positions. `since`: when its records began to be applied, by the loop's
+        clock.
 
         Raises:
             CommitInDoubt: after `cut`; nothing was sent.

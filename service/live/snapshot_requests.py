@@ -26,14 +26,14 @@ class SnapshotRequests:
         self.reason, self.is_needed = self.reason or reason, self.is_needed or is_needed
 
     def withdraw(self, done: OnDone) -> None:
-        """Take back what was asked for, unless it has begun."""
+        """Withdraw the request of `done`, unless its snapshot has begun."""
         if done in self.waiting:
             self.waiting.remove(done)
             if not self.waiting and not self.is_needed and self.reason == "trigger":
                 self.reason = None
 
     def take(self) -> list[OnDone]:
-        """Hand over who waits, unless it was cancelled."""
+        """Hand over those who wait, without those whose request was cancelled."""
         waiting, self.waiting = self.waiting, []
         return [done for done in waiting if not done(OperationState.RUNNING, None, "")]
 

@@ -114,7 +114,7 @@ class SnapshotScheduler:
         self._wake()
 
     def withdraw(self, done: OnDone) -> None:
-        """Take back what was asked for, unless it has begun."""
+        """Withdraw the request of `done`, unless its snapshot has begun."""
         self._requests.withdraw(done)
 
     def adopt(self, manifest_offset: int, done: OnDone) -> None:

@@ -62,7 +62,7 @@ class Drills:
         self._begin()
 
     def withdraw(self, done: OnDone) -> None:
-        """Give up the one that is under way, unless it is of others, too."""
+        """Give up the drill that is under way, unless others wait for it, too."""
         if done in self._waiting:
             self._waiting.remove(done)
             if not self._waiting and not self._is_scheduled:

@@ -118,7 +118,7 @@ class PartitionRunner:
         return self._asked(lambda _: self._incarnation.drill(done))
 
     def withdraw(self, done: OnDone) -> None:
-        """Do not begin what `done` waits for, and give up its drill."""
+        """Do not begin the snapshot that `done` waits for, and give up its drill."""
         self._asked(lambda live: self._incarnation.withdraw(live, done))
 
     def _asked(self, ask: Callable[[Live], None]) -> bool:

@@ -1,7 +1,7 @@
-"""OpenTelemetry's spans of what a partition has done: a batch, a recovery with its stages, a snapshot.
+"""OpenTelemetry's spans of what a partition has done: a batch, a recovery with its phases, a snapshot.
 
-A span is made when it is over, with the times at which it happened: none is open at a crash, and none is part of what
-is committed. Needs `snapreplay[otel]`; where the spans go is the business of whoever sets up the SDK.
+A span is made when the work is over, with the times that were noted: a crash leaves no span open, and no span is part
+of what is committed. Needs `snapreplay[otel]`; whoever sets up the SDK decides where the spans go.
 """
 
 from __future__ import annotations
@@ -32,26 +32,35 @@ class Spans:
         self._partition: dict[str, str | int] = {"snapreplay.app": app_id, "snapreplay.partition": partition}
 
     def batch(self, number: int, records: int, seconds: float, contexts: Sequence[Headers]) -> None:
-        """Make that of a batch whose commit was just answered; its links lead to the traces of its records."""
+        """Make the span of a batch whose commit was just answered. Its links lead to the traces of its records."""
         ended = wall_time()
-        links = [link for each in islice(dict.fromkeys(contexts), LINKS_MAX) if (link := _link(each)) is not None]
+        distinct = islice(dict.fromkeys(contexts), LINKS_MAX)
+        links = [link for link in map(_link, distinct) if link is not None]
         counts = {"snapreplay.batch": number, "messaging.batch.message_count": records}
         self._span("batch", ended - timedelta(seconds=seconds), ended, counts, links=links)
 
     def recovery(self, restore: Recovery) -> None:
-        """Make that of a recovery that has led to LIVE, and one for each of its phases, in the order entered."""
+        """Make the span of a recovery that has led to LIVE, with a child for each of its phases, as entered."""
         began, ended = restore.started_at or wall_time(), restore.finished_at or wall_time()
-        how: dict[str, str | int] = {"snapreplay.mode": restore.mode or "", "snapreplay.warm": restore.warm or ""}
-        whole = self._span("recovery", began, ended, how | {"snapreplay.attempts": restore.attempts})
+        facts = {
+            "snapreplay.mode": restore.mode or "",
+            "snapreplay.warm": restore.warm or "",
+            "snapreplay.attempts": restore.attempts,
+        }
+        whole = self._span("recovery", began, ended, facts)
         for phase, seconds in restore.seconds_per_phase.items():
-            self._span(phase, began, began := began + timedelta(seconds=seconds), {}, parent=whole)
+            left = began + timedelta(seconds=seconds)
+            self._span(phase, began, left, {}, parent=whole)
+            began = left
 
     def snapshot(self, status: SnapshotStatus) -> None:
-        """Make that of a snapshot that was written, or failed."""
-        facts: dict[str, str | int] = {"snapreplay.batch": status.batch, "snapreplay.reason": status.reason}
-        ended = status.finished_at or wall_time()
-        facts["snapreplay.size_bytes"] = status.size_bytes
-        self._span("snapshot", status.started_at, ended, facts, status.error)
+        """Make the span of a snapshot that was written, or failed."""
+        facts = {
+            "snapreplay.batch": status.batch,
+            "snapreplay.reason": status.reason,
+            "snapreplay.size_bytes": status.size_bytes,
+        }
+        self._span("snapshot", status.started_at, status.finished_at or wall_time(), facts, status.error)
 
     def _span(
         self,
@@ -83,7 +92,7 @@ def _ns(time: datetime) -> int:
 
 
 def _link(context: Headers) -> Link | None:
-    """Return the link to a trace context; None: it is not written as W3C says."""
+    """Return the link to a trace context; None: the context is not valid."""
     carrier = {name: data.decode("ascii", "replace") for name, data in context}
     found = get_current_span(_propagator.extract(carrier, Context())).get_span_context()
     return Link(found) if found.is_valid else None

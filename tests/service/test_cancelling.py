@@ -50,7 +50,7 @@ async def test_drills_and_snapshots_are_cancelled_until_they_change_something(st
         writing = await begun(service, "trigger-snapshot")
         await until(lambda: service.control.operation(writing).parts[0].state == "running", "the first snapshot")
         code, output = await typed(service, "cancel", writing)
-        assert (code, "each is being written" in output) == (1, True), output
+        assert (code, "are being written already" in output) == (1, True), output
         gate.set()
         await until(lambda: service.control.operation(writing).state == "succeeded", "its end")
         await here.feed(100)

@@ -71,7 +71,8 @@ def test_it_has_succeeded_when_no_partition_is_left():
 
 
 @pytest.mark.parametrize(
-    ("peers", "why"), [((), "there is no other process"), ((LEAVING,), "all other processes are drained or stopping: three on")]
+    ("peers", "why"),
+    [((), "there is no other process"), ((LEAVING,), "all other processes are drained or stopping: three on")],
 )
 def test_it_is_refused_if_nobody_would_take_the_partitions(peers, why):
     """Nothing has changed then."""

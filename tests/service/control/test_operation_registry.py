@@ -108,9 +108,9 @@ def test_what_has_not_begun_is_cancelled_and_cannot_begin_any_more():
 @pytest.mark.parametrize(
     ("kind", "state", "why"),
     [
-        ("snapshot", OperationState.RUNNING, "each is being written"),
-        ("retry", OperationState.RUNNING, "recovers already"),
-        ("adopt", OperationState.PENDING, "the owner judges the snapshot"),
+        ("snapshot", OperationState.RUNNING, "are being written already"),
+        ("retry", OperationState.RUNNING, "are recovering already"),
+        ("adopt", OperationState.PENDING, "the owner is checking the snapshot"),
         ("pause", OperationState.PENDING, "`snapreplay resume` undoes it"),
         ("resume", OperationState.PENDING, "`snapreplay pause` undoes it"),
         ("drill", OperationState.SUCCEEDED, "it has succeeded"),
