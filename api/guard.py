@@ -62,8 +62,7 @@ def refusal(
     """Say why the request is refused; None: it is not. The names of `headers` are lower case.
 
     Args:
-        is_public: a read may come by any name. The answer tells a page of a foreign site nothing, or that page cannot
-            log in.
+        is_public: whether the path may be read by any name of this service, also by one of a foreign site.
     """
     if "content-length" in headers and "transfer-encoding" in headers:
         return problems.ProblemError(
@@ -189,8 +188,8 @@ class Guard:
         await self._app(scope, receive, told)
 
     def _is_public(self, path: str) -> bool:
-        """Say whether a read of this path is safe by any name: a foreign page has neither a token nor a certificate, and
-        the answers to some paths have nothing of the app's data."""
+        """Say whether this path may be read by any name: a foreign page has neither a token nor a certificate, and some
+        answers have nothing of the app's data."""
         return self._tokens.are_needed or self._tokens.needs_certificate or path in AT_PROBES_PORT or page.owns(path)
 
     def _say_refused(self, scope: Scope, asked: str, why: problems.ProblemError) -> None:

@@ -1,10 +1,10 @@
-"""Three processes of an older snapreplay are replaced by this one, one after the other, under load:
+"""Replaces three processes of an older snapreplay by this version, one after the other, under load:
 `python -m benchmarks.rolling_upgrade --old REV`.
 
-The processes share the partitions and have a standby of each. A process gets SIGTERM, and one of the new version starts
-when it has ended, under the same name. The next one follows when all partitions are live and have a warm copy. Measured
-for each partition and each replacement: the longest time without an output for a read_committed reader. In the end the
-checker judges the topics: each output exactly once. `--old HEAD` is a rolling restart.
+The processes share the partitions, and each partition has a standby. A process gets SIGTERM. When it has ended, one of
+the new version starts under the same name. The next one follows when all partitions are live and have a warm copy. For
+each partition and each replacement, the longest time without an output for a read_committed reader is measured. In the
+end the checker judges the topics: each output exactly once. `--old HEAD` is a rolling restart.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def main() -> None:
             gaps = group.upgrade(given)
         longest += gaps
         print(f"  run {number + 1}: {harness.spread(gaps)} s, load {os.getloadavg()[0]:.1f}", flush=True)
-    worst = sum(each > 0.5 for each in longest)
-    print(f"without an output: {harness.spread(longest)} s; {worst} of {len(longest)} above 0.5 s")
+    above = sum(each > 0.5 for each in longest)
+    print(f"without an output: {harness.spread(longest)} s; {above} of {len(longest)} above 0.5 s")
 
 
 class Group:
@@ -68,7 +68,8 @@ class Group:
 
     def upgrade(self, given: argparse.Namespace) -> list[float]:
         """Fill the state and replace all processes; return the longest gap of each partition at each of them."""
-        old, topics = self._folder / "old", [f"{name}-{ID}" for name in ("payments", "refunds", "accounts")]
+        old = self._folder / "old"
+        topics = [f"{name}-{ID}" for name in ("payments", "refunds", "accounts")]
         old.mkdir()
         archive = subprocess.check_output(["git", "archive", given.old], cwd=ROOT)
         subprocess.run(["tar", "-x", "-C", old], input=archive, check=True)

@@ -77,7 +77,7 @@ function next({ restore_plan: plan, objective, drill }, nowMs) {
 const DRILLS = { running: ["busy", "running"], succeeded: ["good", "the same state"], failed: ["bad", "failed"], given_up: ["unknown", "given up"] };
 
 function drilled(drill, nowMs) {
-  if (!drill) return "No drill since this process has it.";
+  if (!drill) return "No drill since this process became its owner.";
   const [level, word] = DRILLS[drill.state];
   const took = drill.seconds === null ? nothing : html`, ${seconds(drill.seconds)} for batch ${count(drill.batch)}`;
   return html`Drill ${moment(drill.finished_at ?? drill.started_at, nowMs)} ${badge(level, word)}${took}${drill.detail ? `: ${drill.detail}` : ""}`;

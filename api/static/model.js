@@ -238,7 +238,7 @@ function drills({ partitions }) {
     key: `drill ${each.partition}`, level: "warn", partitions: [each.partition], where: `${each.owner} on ${each.host}`,
     what: `The last drill of partition ${each.partition} has failed`, message: each.drill.detail, since: each.drill.finished_at, retry: [],
     until: "A later drill succeeds. The owner writes a snapshot at once.",
-    lost: { level: "warn", text: "Not yet. A restore might not come to this state: the one in memory may be the only copy." },
+    lost: { level: "warn", text: "Not yet. A restore might not lead to this state: the state in memory may be the only copy." },
     todo: `Keep the process alive, then \`snapreplay drill --partition ${each.partition} --wait\``,
   }));
 }
@@ -253,7 +253,7 @@ function slow({ partitions }) {
     message: `Partition ${partition}: ${objective.reason}`,
     until: "A snapshot makes the restore shorter. The owner writes one as soon as it may.",
     lost: { level: "good", text: "No. A restore would only take longer." },
-    todo: objective.fresh_seconds > objective.seconds ? "No snapshot makes it short enough: keep less in each partition, or allow more time." : "Nothing, if it is over soon. Else more comes than snapshots can keep up with: use more partitions, or allow more time.",
+    todo: objective.fresh_seconds > objective.seconds ? "No snapshot makes it short enough: keep less in each partition, or allow more time." : "Nothing, if it is over soon. Otherwise more records come than snapshots can keep up with: use more partitions, or allow more time.",
   }];
 }
 
@@ -299,9 +299,9 @@ function drains({ lanes }) {
   return lanes.filter(({ process }) => process.drain && ANSWERING.includes(process.state)).map(({ process, owned }) => ({
     key: `drain ${process.process_id}`, level: "warn", where: process.host,
     what: `Process ${process.instance_id || process.process_id} is ${process.drain.state === "drained" ? "drained" : "being drained"}`,
-    message: `${process.drain.by} asked for it: ${process.drain.reason || "no reason was given"}.${owned.length ? ` ${named(numbers(owned))} ${is(owned)} still there, as long as nobody else takes ${owned.length === 1 ? "it" : "them"}.` : ""}`,
-    since: process.drain.since, until: "Somebody undrains it, here or by the command, or it is started again.",
-    lost: { level: "good", text: "No. Its partitions are with the others, or still processed here." },
+    message: `Requested by ${process.drain.by}: ${process.drain.reason || "no reason was given"}.${owned.length ? ` ${named(numbers(owned))} ${is(owned)} still there, until another process takes ${owned.length === 1 ? "it" : "them"}.` : ""}`,
+    since: process.drain.since, until: "Somebody undrains it, or it is started again.",
+    lost: { level: "good", text: "No. Other processes have its partitions, or it still processes them." },
     todo: `\`snapreplay undrain --url ${process.url ?? "URL"}\``, retry: [],
   }));
 }

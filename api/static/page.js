@@ -109,21 +109,21 @@ const acts = {
   }),
   drill: (partition) => ask({
     title: `Drill partition ${partition}?`, label: "Drill",
-    text: "Its owner restores it once more, beside the processing, into a copy that is thrown away, and compares the digest. Until then memory holds the state twice.",
+    text: "Its owner restores it into a second copy while processing goes on, compares the digest, and throws the copy away. Until then memory holds the state twice.",
     go: () => doing(`Drill of partition ${partition}`, () => act(`api/v1/partitions/${partition}/drill`)),
   }),
   drain: ({ process_id: id, instance_id: name, host }) => ask({
     title: `Drain ${name || id} on ${host}?`, label: "Drain", reason: true,
-    text: "It gives its partitions to the other processes, those with warm copies first. It stays up and takes none until it is undrained or started again.",
+    text: "It gives its partitions to the other processes; those with warm copies take over first. It stays up and takes none until it is undrained or started again.",
     go: ({ reason }) => doing(`Drain of ${name || id}`, () => act(`api/v1/processes/${encodeURIComponent(id)}/drain`, { reason })),
   }),
   undrain: ({ process_id: id, instance_id: name, host }) => ask({
-    title: `Undrain ${name || id} on ${host}?`, label: "Undrain", text: "The group gives partitions to it again.",
+    title: `Undrain ${name || id} on ${host}?`, label: "Undrain", text: "The group assigns partitions to it again.",
     go: () => doing(`Undrain of ${name || id}`, () => act(`api/v1/processes/${encodeURIComponent(id)}/undrain`)),
   }),
   cancel: ({ id, kind }) => ask({
     title: `Cancel this ${kind}?`, label: `Cancel the ${kind}`,
-    text: "What has not begun is not begun, and a drill is given up. What has begun to change anything goes on.",
+    text: "What has not begun does not begin, and a drill is given up. What has begun to change something goes on.",
     go: () => doing(`Cancel of the ${kind}`, () => act(`api/v1/operations/${encodeURIComponent(id)}`, null, "DELETE")),
   }),
   keep: () => ask({

@@ -1,7 +1,7 @@
-"""Makes the pages of the repository a site: their order, those outside of docs/, and the files that they link to.
+"""Turns the pages of the repository into a site: their order, those outside of docs/, and the files that they link to.
 
-A page of docs/ lies at the root of the site, another one where it lies in the repository. A linked file that is no page
-becomes one.
+A page of docs/ lies at the root of the site, any other page at its path in the repository. A linked file that is not a
+page becomes one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".sh": "sh", ".
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Order the pages as docs/README.md has them, which a test holds complete."""
+    """Order the pages as docs/README.md does. A test makes sure that it lists all of them."""
     config.nav = [_on_site(INDEX), *_kinds(), {"Decisions": [_on_site(page) for page in _decisions()]}]
     return config
 
@@ -41,15 +41,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - its call
-    """Let links lead to pages of the site, by their titles; one to a folder becomes its text. Cells of HTML tables hold
-    Markdown."""
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - mkdocs passes it
+    """Let links lead to pages of the site, under their titles. A link to a folder becomes plain text. Cells of HTML
+    tables hold Markdown."""
     here = page.file.src_uri
     path = here if page.file.generated_by else f"docs/{here}"
     is_listing = not (ROOT / path).is_file()
     page.meta["search"] = {"boost": 0.2 if here.startswith("adr/") else 1, "exclude": is_listing}
 
-    def led(found: re.Match[str]) -> str:
+    def on_site(found: re.Match[str]) -> str:
         text, link, anchor = found.groups(default="")
         target = _on_site(_target(path, link))
         if files.get_file_from_path(target) is None:
@@ -59,12 +59,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"[{text}]({posixpath.relpath(target, posixpath.dirname(here) or '.')}{anchor})"
 
     parts = _CODE.split(markdown)
-    parts[::2] = (_CELL.sub(r'<\1 markdown="1">', _LINK.sub(led, prose)) for prose in parts[::2])
+    parts[::2] = (_CELL.sub(r'<\1 markdown="1">', _LINK.sub(on_site, prose)) for prose in parts[::2])
     return "".join(parts)
 
 
 def _kinds() -> Iterator[dict[str, Any]]:
-    """Yield the kinds of pages in docs/README.md, and below a kind those for one sort of reader."""
+    """Yield the kinds of pages in docs/README.md, each with its pages, some of them grouped by reader."""
     for kind in re.split(r"^## ", _text(INDEX), flags=re.MULTILINE)[1:]:
         title, body = kind.split("\n", 1)
         rows, *readers = re.split(r"^(For .+):$", body, flags=re.MULTILINE)

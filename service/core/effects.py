@@ -56,7 +56,7 @@ class ReadStarts(Struct, frozen=True):
 
 
 class Load(Struct, frozen=True):
-    """Make the state that of the start; `last`: what the state is to be brought to."""
+    """Load the state of the start. `last` is the increment to which the state is advanced afterwards."""
 
     start: Start
     last: FoundIncrement

@@ -46,8 +46,10 @@ class TopicId(AbstractType[str]):
 
 
 class PartitionsLed(AbstractType[list[tuple[int, int, int, int]]]):
-    """The partitions of a topic in Metadata: error, index, leader and its epoch of each, without the replicas. By
-    schema, an answer about 600 partitions takes 15 ms, and a process with many asks hundreds of times."""
+    """The partitions of a topic in Metadata: of each its error, index, leader and leader epoch, without the replicas.
+
+    Decoding by a schema takes 15 ms for 600 partitions, and a process with many partitions asks hundreds of times.
+    """
 
     @classmethod
     def decode(cls, data: BytesIO) -> list[tuple[int, int, int, int]]:

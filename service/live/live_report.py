@@ -28,7 +28,8 @@ class LiveReport:
     """The report of one ownership to metrics and status."""
 
     def __init__(self, context: Context, store: Store, reporter: Reporter, fetcher: Fetcher) -> None:
-        self._metrics, self._spans = context.metrics, context.spans
+        self._metrics = context.metrics
+        self._spans = context.spans
         self._store, self._reporter, self._fetcher = store, reporter, fetcher
         self._dead_letters = DeadLetterLog(context.partition)
         self._stream_time = StreamTimeLog(context.partition, store)
@@ -36,14 +37,10 @@ class LiveReport:
     def committed(self, committed: Committed, owner_epoch: int) -> None:
         """Report a batch, or an increment without one."""
         self._metrics.batch_committed(committed.seconds)
-        if self._spans is not None and committed.applied is not None:
-            self._spans.batch(
-                committed.increment.batch,
-                committed.applied.record_count,
-                asyncio.get_running_loop().time() - committed.since,
-                committed.applied.contexts,
-            )
         applied = committed.applied
+        if self._spans is not None and applied is not None:
+            seconds = asyncio.get_running_loop().time() - committed.since
+            self._spans.batch(committed.increment.batch, applied.record_count, seconds, applied.contexts)
         if applied is not None:
             skipped = len(applied.dead_letters)
             self._reporter.count(applied.record_count, skipped, applied.timers_count, applied.expired_count)

@@ -79,7 +79,8 @@ class Live:
         self._idle_time = IdleTime(store, context.settings.stream_time.idle_advance_ms)
         self._pace = Pace(context.settings.batch.records_max)
         self._stop_at = stop_at
-        self._stopping, self._began = False, 0.0
+        self._stopping = False
+        self._began = 0.0
         self._left: Sequence[InputRecord] = ()
         """Fetched, but a batch had no room for what is due before them."""
         self._refused: _Refused | None = None

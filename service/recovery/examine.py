@@ -99,7 +99,7 @@ class Examiner:
     """Use once: `examine`, then perhaps others, then `close`. The log's end takes the place of the claim.
 
     Attributes:
-        end_offset: of the increments topic when the examination began that found what is the matter.
+        end_offset: the end of the increments topic when the examination with the result began.
         store: the state it came to.
     """
 

@@ -18,6 +18,8 @@ from snapreplay.app.record import Headers
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.status import Recovery, SnapshotStatus
 
+Facts = Mapping[str, str | int]
+
 LINKS_MAX = 128
 """OpenTelemetry's default limit."""
 
@@ -29,7 +31,7 @@ class Spans:
 
     def __init__(self, app_id: str, partition: int) -> None:
         self._tracer = get_tracer("snapreplay")
-        self._partition: dict[str, str | int] = {"snapreplay.app": app_id, "snapreplay.partition": partition}
+        self._partition: Facts = {"snapreplay.app": app_id, "snapreplay.partition": partition}
 
     def batch(self, number: int, records: int, seconds: float, contexts: Sequence[Headers]) -> None:
         """Make the span of a batch whose commit was just answered. Its links lead to the traces of its records."""
@@ -42,7 +44,7 @@ class Spans:
     def recovery(self, restore: Recovery) -> None:
         """Make the span of a recovery that has led to LIVE, with a child for each of its phases, as entered."""
         began, ended = restore.started_at or wall_time(), restore.finished_at or wall_time()
-        facts = {
+        facts: Facts = {
             "snapreplay.mode": restore.mode or "",
             "snapreplay.warm": restore.warm or "",
             "snapreplay.attempts": restore.attempts,
@@ -55,7 +57,7 @@ class Spans:
 
     def snapshot(self, status: SnapshotStatus) -> None:
         """Make the span of a snapshot that was written, or failed."""
-        facts = {
+        facts: Facts = {
             "snapreplay.batch": status.batch,
             "snapreplay.reason": status.reason,
             "snapreplay.size_bytes": status.size_bytes,
@@ -67,7 +69,7 @@ class Spans:
         name: str,
         began: datetime,
         ended: datetime,
-        facts: Mapping[str, str | int],
+        facts: Facts,
         error: str | None = None,
         *,
         links: Sequence[Link] = (),

@@ -1,4 +1,4 @@
-"""The W3C trace context of an input record, on its way to what its handler sends. Pure."""
+"""Carries the W3C trace context of an input record to the outputs of its handler. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ NAMES = ("traceparent", "tracestate")
 
 
 def context_of(headers: Headers) -> Headers:
-    """Return those headers that are the trace context; nothing without a `traceparent`."""
+    """Return the headers that are the trace context; none without a `traceparent`."""
     found = tuple(each for each in headers if each[0] in NAMES and each[1])
     return found if any(name == NAMES[0] for name, _ in found) else ()
 
 
 def carrying(handler: Callable[..., Any], contexts: list[Headers]) -> Callable[..., Any]:
-    """Return a handler whose outputs carry the context of its record; `contexts` gets each one."""
+    """Return a handler whose outputs carry the context of their record. Each context is added to `contexts`."""
 
     def carried(record: Any, state: Any, out: Any) -> Any:
         context = context_of(record.headers)

@@ -33,7 +33,7 @@ async def test_a_drill_that_fails_is_a_card_until_a_later_one_succeeds(
         await says(page, re.compile("Healthy"))
         await page.get_by_role("button", name="Details of partition 0").click()
         detail = page.locator("#partition-0-detail")
-        await expect(detail).to_contain_text("No drill since this process has it.")
+        await expect(detail).to_contain_text("No drill since this process became its owner.")
         await drill(page)
         card = page.get_by_role("article", name="The last drill of partition 0 has failed")
         await expect(card).to_contain_text("a recovery would fall back")
