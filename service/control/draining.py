@@ -74,7 +74,7 @@ class Draining:
         if group is None:
             raise NoSuccessor("this process is not a member of the group yet")
         with self._lock:
-            # A share without peers comes from a leader that does not tell about the others: then nothing is known of them.
+            # A share without peers comes from a leader that tells nothing about the others.
             if asked.drained and self._drain is None and group.share.peers:
                 check_successors([each for each in peers if each.process_id not in group.share.absent])
             self.look(peers)
