@@ -22,8 +22,10 @@ from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.chain import standing_for
 from snapreplay.service.core.kafka_errors import Fenced, OffsetTrimmed
 from snapreplay.service.core.owners import Superseded
+from snapreplay.service.core.refusals import LogCut
 from snapreplay.service.core.refusals import refuse as refuse_last
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.owned import Owned, owned
@@ -32,6 +34,7 @@ from snapreplay.service.recovery.comparison import DigestMismatch
 from snapreplay.service.recovery.examine import Examiner, OnNews
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
 from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.snapshots.format.records import PATCHED_KIND
 from snapreplay.snapshots.log.batches import BrokenChain
 from snapreplay.snapshots.log.by_changes import ChangesLost
@@ -258,13 +261,20 @@ async def _catch_up(patch: Patch, ours: Owned) -> None:
     if ours.owner_epoch < examiner.end_offset or any(ids.get(n) != context.view.topic_ids.get(n) for n in own):
         raise _went_on(patch, "its log was cut, or made again, since it was examined")
     newer = await ours.last_increment(examiner.end_offset)
-    if newer is None:
-        return
+    if newer is not None:
+        await _follow(patch, ours, newer)
+    try:
+        await read_starts(context, patch.last)
+    except (IncrementsBehind, LogCut) as error:
+        raise _went_on(patch, f"its log lost its end since it was examined: {error.message}") from error
+
+
+async def _follow(patch: Patch, ours: Owned, newer: FoundIncrement) -> None:
     went_on = f"it went on to batch {newer.increment.batch} since it was examined"
-    if (refusal := refuse_last(context.expected, ours.owner_epoch, newer)) is not None:
+    if (refusal := refuse_last(patch.context.expected, ours.owner_epoch, newer)) is not None:
         raise _went_on(patch, f"{went_on}: {refusal.message}") from refusal
     try:
-        await examiner.follow(newer)
+        await patch.examiner.follow(newer)
     except (BrokenChain, ChangesLost, DamagedError, DigestMismatch, OffsetTrimmed) as error:
         raise _went_on(patch, f"{went_on}, and its changes do not lead there: {error.message}") from error
 
