@@ -103,8 +103,12 @@ class ApiContext(NamedTuple):
     @property
     def passed_on(self) -> Mapping[str, str]:
         """The headers of what is passed on of this request."""
-        keyed = {KEY: self.key, FINGERPRINT: self.fingerprint} if self.key else {}
-        return {ASKER_HEADER: self.asker, **keyed} if self.asker else keyed
+        headers: dict[str, str] = {}
+        if self.key:
+            headers |= {KEY: self.key, FINGERPRINT: self.fingerprint}
+        if self.asker:
+            headers[ASKER_HEADER] = self.asker
+        return headers
 
     @property
     def status(self) -> StatusDocument:

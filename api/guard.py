@@ -175,7 +175,7 @@ class Guard:
 
         if isinstance(asker, Asker):
             passed_on = headers.get(ASKER_HEADER, "")[:200] if asker.role is Role.ADMIN else ""
-            scope[ASKER] = passed_on or asker.name.strip("'")
+            scope[ASKER] = passed_on or asker.name.strip("'")  # some names are quoted for the log
 
         async def told(message: Message) -> None:
             if message["type"] == "http.response.start" and isinstance(asker, Asker):
@@ -193,14 +193,15 @@ class Guard:
         return self._tokens.are_needed or self._tokens.needs_certificate or path in AT_PROBES_PORT or page.owns(path)
 
     def _say_refused(self, scope: Scope, asked: str, why: problems.ProblemError) -> None:
-        now, address = time.monotonic(), (scope.get("client") or ("?",))[0]
+        now = time.monotonic()
+        address = (scope.get("client") or ("?",))[0]
         self._refused.forget(now)
         said = self._refused.met((address, why.kind.name), now)
         if said is not None:
             log.warning("refused %s from %s: %s%s", asked, address, why, said.more(now))
 
     def _asker(self, scope: Scope, headers: Headers) -> Asker | problems.ProblemError | None:
-        """Say who asks, or why nobody may who does not say it. None: nobody needs to."""
+        """Say who asks, or why the request is refused without that. None: the path needs no login."""
         # A browser that opens the page sends no header. The page knows nothing; it asks for the token.
         if scope["path"] in WITHOUT_TOKEN or page.owns(scope["path"]):
             return None

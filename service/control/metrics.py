@@ -45,7 +45,8 @@ def _process_gauges(document: StatusDocument, assigned: int) -> Iterator[GaugeMe
     app, ready = {"app": facts.app_id}, all(check.ok for check in document.ready_checks)
     yield _one("snapreplay_partitions_assigned", "Partitions this process owns.", app, assigned)
     yield _one("snapreplay_ready", "1 when /readyz would answer 200, else 0.", app, float(ready))
-    yield _one("snapreplay_drained", "1 from a drain to its undrain, else 0.", app, float(facts.drain is not None))
+    is_drained = float(facts.drain is not None)
+    yield _one("snapreplay_drained", "1 while it is drained or being drained, else 0.", app, is_drained)
 
 
 def _copies(app: str, copies: Sequence[StandbyStatus]) -> Iterator[GaugeMetricFamily]:

@@ -162,7 +162,8 @@ def _ended(operation: Operation) -> Operation:
 
 @dataclass(frozen=True)
 class Part:
-    """Is told what becomes of a part of an operation. Equal to any other one of the same part."""
+    """Reports what becomes of a part of an operation. Those of the same part are equal: a cancel finds by a second one
+    whoever has the first."""
 
     operations: OperationRegistry
     wake: Callable[[], None]

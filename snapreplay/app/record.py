@@ -104,8 +104,11 @@ class Output(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Carried(Output, frozen=True, gc=True, array_like=True, dict=True):
-    """An output with the trace context of its input record. It is no field: the hash of what was sent is the same with
-    and without it, so the setting may change between a batch and its replay."""
+    """An output with the trace context of its input record.
+
+    The context is not a field: the hash of what was sent is the same with and without it, so the setting may change
+    between a batch and its replay.
+    """
 
     carried: ClassVar[Headers] = ()
 
