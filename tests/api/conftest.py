@@ -20,7 +20,8 @@ from tests.support.fake_control import NOW, FakeControl, Local
 class Current:
     """The `control` that the test has, whichever it is: one server is asked about one after the other."""
 
-    control: FakeControl
+    def __init__(self) -> None:
+        self.control = FakeControl()  # somebody may ask before the first test
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.control, name)
