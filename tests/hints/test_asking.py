@@ -338,20 +338,6 @@ def test_the_command_that_is_named_answers(monkeypatch, control, url, wrong):
     assert answer.exit_code == 0, answer.output
 
 
-@carries_out("api/cli/remote_commands.py::_processes")
-def test_a_host_that_is_named_has_processes(url, control):
-    """A misspelt one is refused with those that there are."""
-
-    def drained(host):
-        return CliRunner().invoke(commands, ["drain", "--url", url, "--host", host], prog_name="snapreplay")
-
-    control.peers = (peer("p2", ""),)
-    refused = drained("nowhere")
-    assert refused.exit_code == 2
-    (named,) = re.findall(r"hosts with processes: (\S+)", refused.stderr)
-    assert drained(named.split(",")[0]).exit_code == 0
-
-
 REFUSED_READS: dict[str, tuple[StateAnswer | SnapreplayError, str]] = {
     "being restored": (NotReadable(1, "loading", "it is loading"), "GET /restore-status"),
     "of another process": (NotReadable(5, None, "another process owns it"), "GET /restore-status?scope=app"),

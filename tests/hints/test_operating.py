@@ -42,5 +42,5 @@ def test_a_host_that_is_named_has_processes(url, control):
     control.peers = (peer("p2", ""),)
     refused = drained("nowhere")
     assert refused.exit_code == 2
-    (named,) = re.findall(r"those with processes: (\S+)", refused.stderr)
+    (named,) = re.findall(r"hosts with processes: (\S+)", refused.stderr)
     assert drained(named.split(",")[0]).exit_code == 0

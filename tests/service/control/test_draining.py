@@ -101,7 +101,7 @@ def test_who_is_absent_takes_nothing():
     """A member that is dead, and whose session has not ended yet."""
     bench = Bench()
     bench.group.share = Share(peers=(ME, TWO), absent=("p2",))
-    with pytest.raises(NoSuccessor, match="no other process is there"):
+    with pytest.raises(NoSuccessor, match="there is no other process"):
         bench.ask(DRAIN, TWO)
 
 
