@@ -328,7 +328,7 @@ class ServiceControl:
         numbers = range(self._view.partition_count)
         operation = self._operations.create(asked.operation, asked.name, numbers)
         dones = [Part(self._operations, self._wake, operation.id, number) for number in numbers]
-        self._loop.call_soon_threadsafe(self.kept.begin, asked, dones)
+        self._loop.call_soon_threadsafe(self.kept.begin, operation.id, asked, dones)
         return operation
 
     def _cancel(self, operation_id: str, by: str) -> Operation:
@@ -336,7 +336,7 @@ class ServiceControl:
         if operation.kind == "drain" and cancelled:
             self._set_drained(SetDrained(drained=False, by=by))
         if operation.kind == "savepoint" and self._loop is not None and self.kept is not None:
-            self._loop.call_soon_threadsafe(self.kept.cancel)
+            self._loop.call_soon_threadsafe(self.kept.cancel, operation_id)
         elif self._loop is not None and self._supervisor is not None:
             for number in cancelled:
                 done = Part(self._operations, self._wake, operation_id, number)

@@ -136,9 +136,8 @@ class Supervisor:
             if not self._taken_back(number):
                 self._start(number)
         gives_away = self.group is not None and self.group.gives_away
-        if (
-            share.owned or share.copies or gives_away or any(peer.owned for peer in share.peers)
-        ):  # else no topic, perhaps
+        # An assignment in which nobody has anything may say no more than that a topic is gone.
+        if share.owned or share.copies or gives_away or any(peer.owned for peer in share.peers):
             self.standbys.hold(set(share.copies), frozenset(share.next), self._rejoin)
 
     def take_over(self, process_id: str, why: str, *, is_silent: bool) -> None:

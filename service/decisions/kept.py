@@ -35,8 +35,9 @@ class Savepoints:
 
     def __init__(self, app: App[Any], settings: Settings, cluster: Deleting) -> None:
         self._app, self._settings, self._cluster = app, settings, cluster
-        self._task: asyncio.Task[None] | None = None
-        self._is_cancelled = False
+        self._one = asyncio.Lock()  # none is dropped while it is being kept
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._cancelled: set[str] = set()
 
     async def create(
         self, name: str, reason: str = "", *, by: str = "", kept: Callable[[int], object] = lambda _: None
@@ -77,32 +78,35 @@ class Savepoints:
         except SnapreplayError as error:
             raise SavepointsUnread(error.message) from error
 
-    def begin(self, asked: KeepSavepoint | DropSavepoint, dones: Sequence[OnDone]) -> None:
-        """Keep a savepoint, or drop it; each of `dones` hears of its partition."""
-        self._is_cancelled = False
-        self._task = asyncio.get_running_loop().create_task(self._work(asked, dones))
+    def begin(self, operation_id: str, asked: KeepSavepoint | DropSavepoint, dones: Sequence[OnDone]) -> None:
+        """Keep a savepoint, or drop it, one after the other; each of `dones` hears of its partition."""
+        task = asyncio.get_running_loop().create_task(self._work(operation_id, asked, dones))
+        self._tasks[operation_id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(operation_id))
 
-    def cancel(self) -> None:
-        """Give up what is under way. What is kept already stays, and can be completed or dropped."""
-        self._is_cancelled = True
-        if self._task is not None:
-            self._task.cancel()
+    def cancel(self, operation_id: str) -> None:
+        """Give up this operation, if it is under way. What is kept already stays, and can be completed or dropped."""
+        task = self._tasks.get(operation_id)
+        if task is not None:
+            self._cancelled.add(operation_id)
+            task.cancel()
 
     async def close(self) -> None:
         """Give up what is under way, and wait for its end."""
-        if self._task is not None:
-            await cancel_and_wait(self._task)
+        for task in tuple(self._tasks.values()):
+            await cancel_and_wait(task)
 
     async def _find(self, name: str) -> SavepointShown:
         return shown(await savepoints.find(self._app.app_id, name, self._settings, self._cluster, prove=False))
 
-    async def _work(self, asked: KeepSavepoint | DropSavepoint, dones: Sequence[OnDone]) -> None:
+    async def _work(self, operation_id: str, asked: KeepSavepoint | DropSavepoint, dones: Sequence[OnDone]) -> None:
         why = "the process ended first"
         try:
-            if isinstance(asked, KeepSavepoint):
-                await self.create(asked.name, asked.reason, by=asked.by, kept=lambda number: _kept(dones[number]))
-            else:
-                await self.drop(asked.name)
+            async with self._one:
+                if isinstance(asked, KeepSavepoint):
+                    await self.create(asked.name, asked.reason, by=asked.by, kept=lambda number: _kept(dones[number]))
+                else:
+                    await self.drop(asked.name)
         except SnapreplayError as error:
             why = str(error)
         except Exception as error:  # else the operation would never end
@@ -112,8 +116,10 @@ class Savepoints:
             for done in dones:
                 done(OperationState.SUCCEEDED, None, "")
         finally:
+            is_cancelled = operation_id in self._cancelled
+            self._cancelled.discard(operation_id)
             for done in dones:  # those that have not ended
-                if self._is_cancelled:
+                if is_cancelled:
                     done(OperationState.CANCELLED, None, "it is kept, and not proven")
                 done(OperationState.FAILED, None, why)
 
