@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay.api import page, problems
-from snapreplay.api.tokens import Asker, Role, Tokens
+from snapreplay.api.tokens import Asker, Role, Tokens, escaped
 from snapreplay.service.core.repeats import Repeats
 
 log = logging.getLogger("snapreplay.http")
@@ -175,7 +175,7 @@ class Guard:
 
         if isinstance(asker, Asker):
             passed_on = headers.get(ASKER_HEADER, "")[:200] if asker.role is Role.ADMIN else ""
-            scope[ASKER] = passed_on or asker.name.strip("'")  # some names are quoted for the log
+            scope[ASKER] = passed_on or asker.name
 
         async def told(message: Message) -> None:
             if message["type"] == "http.response.start" and isinstance(asker, Asker):
@@ -212,4 +212,4 @@ class Guard:
             given = headers.get("authorization", "")
             return self._tokens.asker(given) or problems.no_token(given)
         address = (scope.get("client") or ("?",))[0]
-        return Asker(ascii(f"certificate of {certificate}" if certificate else f"somebody at {address}"), Role.ADMIN)
+        return Asker(escaped(f"certificate of {certificate}" if certificate else f"somebody at {address}"), Role.ADMIN)

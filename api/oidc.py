@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import jwt
 
-from snapreplay.api.tokens import Asker, OidcProvider, Role
+from snapreplay.api.tokens import Asker, OidcProvider, Role, escaped
 
 log = logging.getLogger("snapreplay.http")
 
@@ -59,7 +59,7 @@ class Verifier:
             log.debug("a token was refused: %s", error)
             return None
         role = _role(claims, self._provider.role_claim)
-        return Asker(ascii(str(claims["sub"])[:64]), role) if role is not None else None
+        return Asker(escaped(str(claims["sub"])[:64]), role) if role is not None else None
 
     def _keep(self) -> None:
         while True:

@@ -31,6 +31,11 @@ class Role(IntEnum):
     ADMIN = 3
 
 
+def escaped(name: str) -> str:
+    """Return a name that somebody else has chosen as it may stand in a line of the log."""
+    return ascii(name)[1:-1]
+
+
 class Asker(NamedTuple):
     """The name and role of whoever asks. The log has the name."""
 

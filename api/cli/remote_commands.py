@@ -253,7 +253,7 @@ def cancel(
     client: Running,
     output: Output = Format.TABLE,
 ) -> None:
-    """Cancel what has not begun of an operation: a snapshot or a retry that still waits, a drill, a drain.
+    """Cancel what has not begun of an operation: a snapshot or a retry that still waits, a drill, a drain, a savepoint.
 
     Exit code 1: it has ended, or cannot be cancelled."""
     with client:
