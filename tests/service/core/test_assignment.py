@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace as replace_peer
 
@@ -25,6 +25,8 @@ MEMBERS = st.dictionaries(
     min_size=1,
 )
 COUNTS = st.integers(1, 10)
+DEAD = Member(frozenset({0}), generation=3)
+"""A static member whose session is not over."""
 
 
 def owners(shares):
@@ -68,11 +70,13 @@ def test_every_partition_has_one_owner_and_its_copies_elsewhere(members, count):
 
 
 @given(MEMBERS, COUNTS)
+@example({"a": Member(replicas=1), "b": Member(frozenset({0}), is_leaving=True, generation=4), "c": DEAD}, 1)
 def test_what_is_processed_moves_only_to_a_warm_copy_or_to_who_holds_none(members, count):
-    """A move to a cold process would cost a restore."""
-    before = {name: member for name, member in members.items() if not member.is_leaving}
+    """A move to a cold process would cost a restore. What one that leaves has taken over from a dead one must move."""
+    left = {partition for member in members.values() if member.is_leaving for partition in member.owned}
     for partition, owner in owners(assigned(members, range(count))).items():
-        had = [name for name, member in before.items() if partition in member.owned]
+        staying = {name for name, member in members.items() if partition in member.owned and not member.is_leaving}
+        had = staying - absent(members) if partition in left else staying
         if had and owner not in had:
             assert partition in members[owner].warm or not members[owner].replicas
 
