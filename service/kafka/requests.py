@@ -53,16 +53,41 @@ class PartitionsLed(AbstractType[list[tuple[int, int, int, int]]]):
 
     @classmethod
     def decode(cls, data: BytesIO) -> list[tuple[int, int, int, int]]:
-        partitions = []
-        for _ in range(UnsignedVarInt32.decode(data) - 1):
-            partitions.append(_LED.unpack(data.read(_LED.size)))
-            for _ in range(3):  # replicas, in sync, offline
-                data.seek(4 * max(UnsignedVarInt32.decode(data) - 1, 0), SEEK_CUR)
-            TaggedFields.decode(data)
-        return partitions
+        count, start = UnsignedVarInt32.decode(data) - 1, data.tell()
+        if count < 1:
+            return []
+        _, lengths = _led(data)
+        size = data.tell() - start
+        data.seek(start)
+        block = data.read(size * count)
+        if _are_alike(block, size, count, [each - start for each in lengths]):
+            return list(Struct(f"{_LED.format}{size - _LED.size}x").iter_unpack(block))
+        data.seek(start)
+        return [_led(data)[0] for _ in range(count)]
 
 
 _LED = Struct(">hiii")
+
+
+def _led(data: BytesIO) -> tuple[tuple[int, int, int, int], list[int]]:
+    """Read a partition; return the places of the lengths in it, too: of three lists of replicas, and of the tags."""
+    led, lengths = _LED.unpack(data.read(_LED.size)), []
+    for _ in range(3):
+        lengths.append(data.tell())
+        data.seek(4 * max(UnsignedVarInt32.decode(data) - 1, 0), SEEK_CUR)
+    lengths.append(data.tell())
+    TaggedFields.decode(data)
+    return led, lengths
+
+
+def _are_alike(block: bytes, size: int, count: int, lengths: Sequence[int]) -> bool:
+    """Say whether a block is of partitions with the same lengths, each of a byte, and without tags: nearly always."""
+    *lists, tags = [block[at::size] for at in lengths]
+    return (
+        len(block) == size * count
+        and not any(tags)
+        and all(column[0] < 128 and column.count(column[0]) == count for column in lists)
+    )
 
 
 def flexible(**fields: Any) -> Schema:

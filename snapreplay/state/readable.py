@@ -21,7 +21,7 @@ def reading_all(
     shards: Shards, keys: KeyCodec[Any], values: ValueCodec[Any], each_shard_max: int | None
 ) -> Iterator[int]:
     """Read as `Store.checking` says. An entry that is overwritten or deleted meanwhile does no harm."""
-    for index in range(shards.mask + 1):
+    for index in range(shards.mask + 1 if shards.digest.count else 0):
         entries = shards.entries(index, each_shard_max)
         start = 0
         while start < len(entries):

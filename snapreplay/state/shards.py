@@ -65,6 +65,9 @@ class Shards:
     def __init__(self, shard_count: int = SHARD_COUNT) -> None:
         self.lookups: list[Callable[[bytes], bytes | None]] = []
         self.version = 0
+        self._shards: list[dict[bytes, bytes]] = []
+        self._cursor: ShardCursor | None = None
+        self.unsettled: list[int] = []
         self.reset(shard_count)
 
     def reset(self, shard_count: int) -> None:
@@ -80,14 +83,20 @@ class Shards:
         self.digest = EMPTY
         self._sums: dict[int, tuple[int, int]] = {}
         self.size_bytes = 0
-        self._shards: list[dict[bytes, bytes]] = [{} for _ in range(shard_count)]
+        self._undo: _Undo | None = None
+        if self._is_bare and len(self._shards) == shard_count:  # as in a new process with many partitions
+            return
+        self._shards = [{} for _ in range(shard_count)]
         # Where writes go: the shard itself, or, from a mark until it is settled, a dict on top of
         # it in which None stands for a deleted key.
         self._targets: list[dict[bytes, Any]] = list(self._shards)
         self.lookups[:] = [shard.get for shard in self._shards]
-        self._undo: _Undo | None = None
-        self.unsettled: list[int] = []
-        self._cursor: ShardCursor | None = None
+        self.unsettled, self._cursor = [], None
+
+    @property
+    def _is_bare(self) -> bool:
+        """Whether each shard is empty and has nothing on top."""
+        return self._cursor is None and not self.unsettled and not any(self._shards)
 
     def __iter__(self) -> Iterator[bytes]:
         """Iterate over all encoded keys, in no order. Must not be continued after a write."""

@@ -27,6 +27,7 @@ MEMBERS = st.dictionaries(
 COUNTS = st.integers(1, 10)
 DEAD = Member(frozenset({0}), generation=3)
 """A static member whose session is not over."""
+LEAVES = Member(frozenset({0}), replicas=1, is_leaving=True, generation=4)
 
 
 def owners(shares):
@@ -43,6 +44,12 @@ def present(members):
     """Those that may be given something."""
     there = {name: member for name, member in members.items() if name not in absent(members)} or members
     return {name: member for name, member in there.items() if not member.is_leaving} or there
+
+
+def staying(members):
+    """Those that may keep what they have: everybody, if nobody who is there stays."""
+    found = {name: member for name, member in members.items() if not member.is_leaving}
+    return found if found.keys() - absent(members) else members
 
 
 def after(members, shares):
@@ -75,18 +82,18 @@ def test_what_is_processed_moves_only_to_a_warm_copy_or_to_who_holds_none(member
     """A move to a cold process would cost a restore. What one that leaves has taken over from a dead one must move."""
     left = {partition for member in members.values() if member.is_leaving for partition in member.owned}
     for partition, owner in owners(assigned(members, range(count))).items():
-        staying = {name for name, member in members.items() if partition in member.owned and not member.is_leaving}
-        had = staying - absent(members) if partition in left else staying
+        had = {name for name, member in staying(members).items() if partition in member.owned}
+        had -= absent(members) if partition in left else set()
         if had and owner not in had:
             assert partition in members[owner].warm or not members[owner].replicas
 
 
 @given(MEMBERS, COUNTS)
+@example({"a": Member(warm=frozenset({0}), is_leaving=True), "b": LEAVES, "c": Member(generation=3)}, 1)
 def test_what_nobody_processes_goes_to_a_warm_copy(members, count):
     """Being live comes before being even."""
-    staying = {name: member for name, member in members.items() if not member.is_leaving} or members
     for partition, owner in owners(assigned(members, range(count))).items():
-        has_owner = any(partition in member.owned for member in staying.values())
+        has_owner = any(partition in member.owned for member in staying(members).values())
         warm = [name for name, member in present(members).items() if partition in member.warm]
         if warm and not has_owner and members[owner].replicas:
             assert owner in warm

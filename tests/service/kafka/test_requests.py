@@ -4,9 +4,20 @@ test_membership.py."""
 from io import BytesIO
 
 import pytest
+from aiokafka.protocol.types import CompactArray, Int16, Int32
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from snapreplay.service.kafka.admin import KafkaAdmin
-from snapreplay.service.kafka.requests import DescribeGroup, LeaveGroup, TopicId, TopicIds, struct_of
+from snapreplay.service.kafka.requests import (
+    DescribeGroup,
+    LeaveGroup,
+    PartitionsLed,
+    TopicId,
+    TopicIds,
+    array_of,
+    struct_of,
+)
 from tests.support.tampering import topic_id
 
 
@@ -38,3 +49,40 @@ def test_an_id_is_sixteen_bytes_and_none_is_zero(text, wire):
     stream = BytesIO(wire + b"next")
     assert TopicId.decode(stream) == text
     assert stream.read() == b"next"
+
+
+REPLICAS = st.lists(st.integers(0, 300), max_size=3)
+LED = st.tuples(st.integers(0, 99), st.integers(0, 999), st.integers(-1, 300), st.integers(-1, 9))
+PARTITION = st.tuples(LED, REPLICAS, REPLICAS, REPLICAS)
+ALIKE: st.SearchStrategy[tuple[object, ...]] = LED.map(lambda led: (led, [1, 2, 3], [1], []))
+IN_FULL = array_of(
+    error_code=Int16,
+    partition_index=Int32,
+    leader_id=Int32,
+    leader_epoch=Int32,
+    replicas=CompactArray(Int32),
+    in_sync=CompactArray(Int32),
+    offline=CompactArray(Int32),
+)
+
+
+@given(st.lists(PARTITION, max_size=9) | st.lists(ALIKE, max_size=9))
+@example([((0, 0, 1, 1), list(range(200)), [], []), ((0, 1, 1, 1), list(range(150)), [], [])])
+def test_partitions_are_read_as_by_the_schema_whether_they_are_alike_or_not(partitions):
+    """Replicas are passed over, and what follows stays in the stream."""
+    stream = BytesIO(IN_FULL.encode([(*led, *lists, {}) for led, *lists in partitions]) + b"next")
+    assert PartitionsLed.decode(stream) == [led for led, *_ in partitions]
+    assert stream.read() == b"next"
+
+
+def test_tags_of_a_partition_are_passed_over():
+    """A later version of the protocol may have some: tag 0 with two bytes here, in one partition of two."""
+    plain, tagged = [bytes(13) + bytes([number]) + b"\1\1\1" for number in (7, 8)]
+    stream = BytesIO(b"\3" + plain + b"\0" + tagged + b"\1\0\2ab" + b"next")
+    assert PartitionsLed.decode(stream) == [(0, 0, 0, 7), (0, 0, 0, 8)]
+    assert stream.read() == b"next"
+
+
+def test_a_list_of_partitions_may_be_null():
+    """Its length is zero then, and an empty list's is one."""
+    assert [PartitionsLed.decode(BytesIO(length)) for length in (b"\0", b"\1")] == [[], []]

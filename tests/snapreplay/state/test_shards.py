@@ -35,14 +35,16 @@ def content(shards: Shards) -> dict[bytes, bytes | None]:
     return {key: shards.lookups[crc32(key) & shards.mask](key) for key in shards}
 
 
-STEPS = st.lists(st.one_of(CHANGES, st.sampled_from(["mark", "read", "release"])), max_size=25)
+STEPS = st.lists(st.one_of(CHANGES, st.sampled_from(["mark", "read", "release", "reset"])), max_size=25)
 
 
+@example(["mark", {b"a": b"1"}, "reset", {b"b": b"2"}], 1, 40, 5)
+@example(["mark", {b"a": b"1"}, "release", "reset", {b"b": b"2"}], 1, 40, 0)
 @given(STEPS, st.sampled_from([1, 2, 8]), st.integers(1, 40), st.integers(1, 5))
 def test_writing_during_a_snapshot_does_not_change_its_image(
     steps: list[dict[bytes, bytes | None] | str], shard_count: int, raw_bytes: int, settle: int
 ) -> None:
-    """Marks, reads, writes and releases in any order; and no write is lost by the snapshot."""
+    """Marks, reads, writes, releases and resets in any order; and no write is lost by the snapshot."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards_module, "SETTLE_ENTRIES", settle)
         shards, cursor = Shards(shard_count), None
@@ -58,6 +60,9 @@ def test_writing_during_a_snapshot_does_not_change_its_image(
             elif step == "read" and cursor is not None:
                 for part in all_of(cursor.slicing(raw_bytes)):
                     read |= part.entries
+            elif step == "reset":
+                shards.reset(shard_count)
+                model, cursor = {}, None
             elif step == "release" and cursor is not None:
                 while slices := all_of(cursor.slicing(raw_bytes)):
                     for part in slices:
