@@ -107,7 +107,7 @@ def test_a_replica_with_tls_is_as_the_readme_says(version) -> None:
 
 async def test_prometheus_asks_with_the_token_of_a_viewer_and_by_tls(tmp_path) -> None:
     """As the page for operators says, with other paths and another address."""
-    (lines,) = re.findall(r"```\n(openssl .*?\n)kubectl", README, re.DOTALL)
+    (lines,) = re.findall(r"```sh\n(openssl .*?\n)kubectl", README, re.DOTALL)
     await asyncio.to_thread(subprocess.run, ["/bin/bash", "-ec", lines], cwd=tmp_path, check=True)
     authority = Authority(tmp_path, "any")
     certificate, key = await asyncio.to_thread(authority.signed, "server")

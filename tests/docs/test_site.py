@@ -126,7 +126,7 @@ async def test_a_reader_searches_and_finds(address: str, page: Page, width: int)
     await page.get_by_role("textbox", name="Search").press_sequentially("standby.replicas")
     await page.locator(".md-search-result__item").first.get_by_role("link").first.click()
     await expect(page).to_have_url(re.compile(r"/[\w-]+/\?h="))
-    for path in ("introduction/", "settings/", "benchmarks/", "ARCHITECTURE/"):
+    for path in ("introduction/", "how-it-works/", "settings/", "benchmarks/", "ARCHITECTURE/"):
         await page.goto(address + path)
         assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
     assert not [each for each in asked if not each.startswith((address, "data:"))]

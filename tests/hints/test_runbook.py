@@ -24,7 +24,7 @@ ELSEWHERE = {
 def commands() -> list[str]:
     """All lines of the blocks, in order."""
     return [
-        line for block in re.findall(r"^```\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()
+        line for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()
     ]
 
 
