@@ -19,10 +19,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from snapreplay import ensure_topics, load_settings
+from snapreplay import App, MapState, Topic, ensure_topics, load_settings
 from snapreplay.app.names import OWN_SUFFIXES
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import Settings
+from snapreplay.testing import check_upgrade, record
+from tests.docs.snippets import blocks
 from tests.support.deadlines import scaled, within
 from tests.support.stage import Stage
 from tests.support.tampering import delete, topics
@@ -166,3 +168,67 @@ async def followed(module: ModuleType, database: sqlite3.Connection, servers: st
     following.cancel()
     with suppress(asyncio.CancelledError):
         await following
+
+
+PAYMENTS = """
+import msgspec
+from snapreplay import App, MapState, Topic
+payments = Topic("payments")
+"""
+
+
+def test_the_upgrades_lead_there_and_back() -> None:
+    """docs/upgrades.md: a balance becomes cents, and the version before takes it back."""
+    there, back = (each.text for each in blocks("python") if each.place.startswith("docs/upgrades.md"))
+    cents, floats = namespace(PAYMENTS + there), namespace(PAYMENTS + there.split("\n\n\n")[0])
+    floats["Account"] = floats["AccountV1"]
+    namespace(back, floats)
+    old = App("ledger", inputs=[cents["payments"]], state=lambda: MapState(str, cents["AccountV1"]))
+    credited(old, cents["payments"], lambda amount: cents["AccountV1"](balance=amount))
+    credited(cents["app"], cents["payments"], lambda amount: cents["Account"](cents=round(amount * 100)))
+    credited(floats["app"], floats["payments"], lambda amount: floats["Account"](balance=amount))
+    samples = [record(cents["payments"], key=f"k{n % 3}", value={"amount": n / 4}) for n in range(9)]
+    assert check_upgrade(old, cents["app"], samples).other_state == ()
+    assert check_upgrade(cents["app"], floats["app"], samples).other_state == ()
+
+
+def namespace(code: str, names: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Run code behind these names; return them with what it defines."""
+    names = {} if names is None else names
+    exec(code, names)  # noqa: S102 - our own pages
+    return names
+
+
+def credited(app: App[Any], payments: Topic[Any, Any], account: Callable[[float], Any]) -> None:
+    """Let an app keep the last payment of each account."""
+
+    @app.handler(payments)
+    def on_payment(record: Any, state: Any, out: Any) -> None:
+        state[record.key] = account(record.value["amount"])
+
+
+@pytest.mark.kafka
+def test_the_local_broker_is_used_as_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/local-broker.md: it is started, killed and restarted."""
+    namespace(code_of("docs/local-broker.md"))
+    assert re.fullmatch(r"127\.0\.0\.1:\d+\n", capsys.readouterr().out)
+
+
+@pytest.mark.whole
+@pytest.mark.kafka
+def test_what_was_timed_can_be_timed_again(tmp_path: Path) -> None:
+    """The script of docs/facts.md, and the command of docs/benchmarks.md that starts a broker, print their figures."""
+    (console,) = (each.text for each in blocks("console") if each.place.startswith("docs/benchmarks.md"))
+    command = console.removeprefix("$ ").replace(".venv/bin/python", sys.executable)
+    (tmp_path / "timing.py").write_text(code_of("docs/facts.md"), encoding="utf-8")
+    for typed, figures in (("$0 timing.py", 6), (command, 2)):
+        done = subprocess.run(
+            ["bash", "-ec", typed, sys.executable],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=scaled(120),
+            check=True,
+        )
+        assert len(done.stdout.splitlines()) == figures, done.stdout

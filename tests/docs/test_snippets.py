@@ -44,7 +44,7 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["p
 LANGUAGES = {
     "sh": "each command is looked at below",
     "console": "as sh, with what it prints",
-    "python": "runs in test_examples.py, test_more_examples.py or tests/snapshots/jobs/test_source.py (spark.md)",
+    "python": "runs in test_examples.py, that of spark.md in tests/snapshots/jobs/test_source.py",
     "toml": "is loaded below; those of tls.md run in test_tls.py",
     "json": "is read below",
     "yaml": "runs in tests/deploy/test_kubernetes.py",
