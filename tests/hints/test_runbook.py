@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
-from tests.deploy.dockerfile import ROOT
+from tests.docs.snippets import blocks
 from tests.support.stage import until
 
-PAGE = (ROOT / "docs/runbook.md").read_text(encoding="utf-8")
 ELSEWHERE = {
     "snapreplay audit APP --level changes --since-last": (
         "api/cli/test_spark_commands.py",
@@ -24,7 +22,7 @@ ELSEWHERE = {
 def commands() -> list[str]:
     """All lines of the blocks, in order."""
     return [
-        line for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()
+        line for each in blocks("sh") if each.place.startswith("docs/runbook.md") for line in each.text.splitlines()
     ]
 
 
