@@ -1,4 +1,4 @@
-"""What a reader may copy from a page exists: commands, options, settings, requests, metrics, files.
+"""Commands, options, settings, requests, metrics and files that a reader may copy from a page exist.
 Blocks that run have a test of their own."""
 
 from __future__ import annotations
