@@ -86,7 +86,7 @@ OWNED: dict[str, str] = {
     "heartbeat.interval.ms": "set group.heartbeat_interval_ms",
     "rebalance.timeout.ms": "set group.rebalance_timeout_ms",
     "partition.assignment.strategy": "only the increments topic's partitions are assigned",
-    "exclude.internal.topics": "topics are named, never matched by a pattern",
+    "exclude.internal.topics": "Kafka's own topics never match a pattern of an app",
     "key.serializer": "codecs belong to the app's topics",
     "value.serializer": "codecs belong to the app's topics",
     "key.deserializer": "codecs belong to the app's topics",
