@@ -1,4 +1,4 @@
-"""The pictures of docs/how-it-works.md can be read: on a phone, on a dark page, and by a screen reader."""
+"""The drawings of how snapreplay works can be read: on a phone, on a dark page, and by a screen reader."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ __all__ = ["browser", "page"]
 
 DOCS = Path(__file__).parents[2] / "docs"
 SHOWN = re.findall(r"!\[(.+?)\]\((pictures/\S+\.svg)\)", (DOCS / "how-it-works.md").read_text(encoding="utf-8"))
+DRAWN = [*(path for _, path in SHOWN), "pictures/overview.svg"]
 PHONE_PX, LETTERS_PX_MIN = 360, 10
 BOXES = """svg => [...svg.querySelectorAll("text")].map(each => {
     const box = each.getBoundingClientRect()
@@ -21,7 +22,7 @@ BOXES = """svg => [...svg.querySelectorAll("text")].map(each => {
 })"""
 
 
-@pytest.mark.parametrize("path", [path for _, path in SHOWN])
+@pytest.mark.parametrize("path", DRAWN)
 def test_a_picture_is_described_and_brings_its_own_ground(path: str) -> None:
     """A title, a description, a white ground as large as the picture, and nothing from elsewhere."""
     text = (DOCS / path).read_text(encoding="utf-8")
@@ -32,7 +33,7 @@ def test_a_picture_is_described_and_brings_its_own_ground(path: str) -> None:
     assert not re.search(r"href|url\((?!#)|@import|<style|<script", text)
 
 
-@pytest.mark.parametrize("path", [path for _, path in SHOWN])
+@pytest.mark.parametrize("path", DRAWN)
 async def test_every_word_has_room_on_a_phone(path: str, page: Page) -> None:
     """As wide as a small phone, letters are not tiny, and no word leaves the picture or lies on another one."""
     text = (DOCS / path).read_text(encoding="utf-8")
