@@ -91,7 +91,7 @@ class SnapshotSettings(Table):
     jitter_ratio: Annotated[float, Meta(ge=0, le=0.5)] = 0.1
     """Each partition's two intervals are shortened by up to this share, so that not all write at once."""
     before_stop: bool = True
-    """Also write a snapshot on SIGTERM if something changed. The next start then has nothing to bring forward."""
+    """Also write a snapshot on SIGTERM if something changed. The next start then has nothing to advance."""
     by: Literal["owner", "jobs", "both"] = "both"
     """Who writes snapshots. owner: no proposal of a job is adopted. jobs: the owner waits for proposals. See below."""
     digest_every_batches: Annotated[int, Meta(ge=0)] = 100
