@@ -123,9 +123,10 @@ def test_every_command_of_ours_is_taken_by_our_command_line() -> None:
             start = next(n for n, word in enumerate(words) if word.endswith(("snapreplay", "api/cli/__main__.py")))
             found.append((place, refusal(words[start + 1 :], is_whole=True)))
     for each in inline():
-        if each.text.startswith("snapreplay ") and each.text not in NO_COMMANDS:
-            words = [word for word in words_of(each.text)[0] if word != "…"]
-            found.append((each.place, refusal(words[1:], is_whole=False)))
+        is_short = re.match(rf"({'|'.join(TREE.commands)}) --", each.text)  # such as `run --no-wait`
+        if (is_short or each.text.startswith("snapreplay ")) and each.text not in NO_COMMANDS:
+            words = [word for word in words_of(each.text.removeprefix("snapreplay "))[0] if word != "…"]
+            found.append((each.place, refusal(words, is_whole=False)))
     assert len(found) > 200
     wrong([(place, why) for place, why in found if why])
 
