@@ -86,7 +86,6 @@ class PeerFollower:
         self._quiet_seconds = max(suspect_seconds, LONG_SECONDS)
         self._suspect, self._ended = suspect, ended
         self._endpoint: Endpoint | None = None
-        self._heard_at: float | None = None
         self._silent_seconds = 0.0
         self._unreadable = ""
         self._since = (self.life.since, wall_time())

@@ -49,7 +49,7 @@ from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.group_changes import GroupHistory
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.decisions.kept import Savepoints
+from snapreplay.service.decisions.savepoint_service import Savepoints
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.runtime.context import ClusterView, Identity
