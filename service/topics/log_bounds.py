@@ -4,7 +4,7 @@ increments topic was cut, and whether there is a way back to the last increment.
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable, MutableMapping
+from collections.abc import Container, Iterable, Mapping, MutableMapping
 
 from snapreplay.app import names
 from snapreplay.counted import counted
@@ -37,9 +37,9 @@ async def read_starts(context: Context, last: FoundIncrement, *, disregard_manif
             increment means that increments were lost.
     """
     async with reading(context.cluster, read_committed=False) as reader:
-        starts = await log_starts(context, reader, last.increment.positions)
+        found, starts = await _bounds(context, reader, last.increment.positions)
         if not disregard_manifests:
-            ahead = await _ahead(context, reader, last, await reader.bounds(context.snapshots))
+            ahead = await _ahead(context, reader, last, found[context.snapshots])
             if ahead:
                 raise _cut(context, ahead, last.increment)
             await _check_witness(context, last)
@@ -57,13 +57,18 @@ async def log_starts(
     context: Context, reader: Reader, inputs: Iterable[str], there: Container[str] | None = None
 ) -> LogStarts:
     """Find where both own topics and these inputs begin. One that is not `there` does not exist: nothing is trimmed."""
+    return (await _bounds(context, reader, inputs, there))[1]
+
+
+async def _bounds(
+    context: Context, reader: Reader, inputs: Iterable[str], there: Container[str] | None = None
+) -> tuple[Mapping[TopicPartition, Bounds], LogStarts]:
     places = {name: TopicPartition(name, context.partition) for name in inputs}
     logs = (context.increments, context.snapshots, *places.values())
     found = await reader.bounds_of([each for each in logs if there is None or each.topic in there])
     starts = {log: found[log].start_offset if log in found else 0 for log in logs}
-    return LogStarts(
-        starts[context.increments], starts[context.snapshots], {name: starts[place] for name, place in places.items()}
-    )
+    inputs_start = {name: starts[place] for name, place in places.items()}
+    return found, LogStarts(starts[context.increments], starts[context.snapshots], inputs_start)
 
 
 async def manifests_ahead(context: Context, last: FoundIncrement) -> list[tuple[int, Manifest]]:
