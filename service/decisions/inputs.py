@@ -6,7 +6,7 @@ runs. Topics that match a pattern are added by the owner.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -93,18 +93,41 @@ async def propose(app: App[Any], settings: Settings, cluster: Cluster, wish: Wis
         replace(each, identity=Identity.of_this_process(INSTANCE_ID))
         for each in contexts_of(app, settings, cluster, view)
     ]
-    found = []
+    found: list[Proposed] = []
     async with reading(cluster) as reader:
-        for context in contexts:
-            last = await last_increment(reader, context.increments, await reader.bounds(context.increments))
-            if last is None:
-                raise refusals.no_genesis(context.expected)
-            found.append(Proposed(context, wish, last, await _change(context, reader, wish, last)))
+        lasts = [await _last(context, reader) for context in contexts]
+        for context, last in zip(contexts, lasts, strict=True):
+            try:
+                change = await _change(context, reader, wish, last)
+            except NotDrained as error:
+                raise _half_retired(error, app, lasts) from None
+            found.append(Proposed(context, wish, last, change))
     inputs = {name for each in found for name in each.last.increment.positions}
     for name in wish.retire:
         if name not in inputs:
             raise UsageError(f"topic {name} is no input", hint=f"name one of {', '.join(sorted(inputs))}")
     return found
+
+
+async def _last(context: Context, reader: Reader) -> FoundIncrement:
+    last = await last_increment(reader, context.increments, await reader.bounds(context.increments))
+    if last is None:
+        raise refusals.no_genesis(context.expected)
+    return last
+
+
+def _half_retired(error: NotDrained, app: App[Any], lasts: Sequence[FoundIncrement]) -> NotDrained:
+    """Return another hint if a partition is without the input already: the version before does not go on as it is."""
+    topic = error.facts["topic"]
+    without = [number for number, last in enumerate(lasts) if topic not in last.increment.positions]
+    if not without:
+        return error
+    hint = (
+        f"partition {without[0]} is without this input already: take it in again with the version before,"
+        " `snapreplay inputs MODULE:APP --from resume`, let that version process the records, with no new ones, and"
+        f" run this command again; or `snapreplay inputs {app_name(app)} --leave-records`: they are never processed"
+    )
+    return NotDrained(error.message, hint=hint, **error.facts)
 
 
 async def carry_out(proposed: Proposed) -> FoundIncrement:

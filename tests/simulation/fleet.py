@@ -184,7 +184,9 @@ class Fleet(Group):
         shares = assigned(said, () if self.topic_is_gone else range(self._partitions))
         peers = peers_of(said, shares)
         leaving = [name for name, each in said.items() if each.is_leaving]
-        if 0 < len(leaving) < len(said):
+        absent = next(iter(shares.values())).absent
+        stays = [each for each in said.values() if not each.is_leaving and each.peer.process_id not in absent]
+        if leaving and stays:
             self._network.met("assigned beside one that gives away")
             if any(shares[name].owned or shares[name].copies for name in leaving):
                 self._network.misused(f"{leaving} give everything away, and are given something: {shares}")

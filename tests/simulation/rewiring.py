@@ -105,6 +105,8 @@ class Rewiring:
         while "made" not in said or not self._is_done(after):
             if "NotRetirable" in said:
                 self._ask_for_snapshots()
+            if "NotDrained" in said:
+                await self._take_in_again()
             await asyncio.sleep(AGAIN_SECONDS)
             said = await self._carried_out(after, wish, "once")
         self.declared, self._was_retired = after, self._was_retired or not wish.start
@@ -114,6 +116,17 @@ class Rewiring:
             world.feeder.end(topic)
         for process in list(world.processes):
             world.loop.call_later(world.rng.random() * EXCHANGED_SECONDS, self._exchange, process)
+
+    async def _take_in_again(self) -> None:
+        """Let the version before go on, where a partition is without the input already."""
+        if any(self._is_without(number, program.INPUTS[-1]) for number in range(self._world.scenario.partitions)):
+            await self._carried_out(self.declared, Wish("resume"), "once")
+            for process in self._world.processes:
+                self._exchange(process)
+
+    def _is_without(self, number: int, topic: str) -> bool:
+        last = self._last(number)
+        return last is not None and topic not in last.positions
 
     def _is_done(self, after: tuple[str, ...]) -> bool:
         """Say whether each partition has these inputs. A broker that lags behind may have shown that, and it is not
