@@ -31,16 +31,14 @@ PartitionNumber = Annotated[
 ]
 
 
-def _canonical(value: object) -> object:
+def canonical(value: object) -> object:
     # int() also takes "+1", "1_0", " 1" and "1.0": one partition has one URL.
     if isinstance(value, str) and not re.fullmatch(r"0|[1-9][0-9]{0,9}", value):
         raise ValueError("a partition is a number, such as 0")
     return value
 
 
-PathPartition = Annotated[
-    PartitionNumber, BeforeValidator(_canonical), Path(description="Number of a state partition.")
-]
+PathPartition = Annotated[PartitionNumber, BeforeValidator(canonical), Path(description="Number of a state partition.")]
 
 
 def whole(value: object) -> object:

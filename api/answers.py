@@ -14,6 +14,7 @@ from snapreplay.api import events, page, state_views
 from snapreplay.api.events import StatusEvents
 from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import ASKER, ASKER_HEADER
+from snapreplay.api.last_hour import LastHour
 from snapreplay.api.peers import Peers
 from snapreplay.api.siblings import Siblings
 from snapreplay.service.control.protocol import Look, StatusDocument, StatusSource
@@ -92,6 +93,7 @@ class ApiContext(NamedTuple):
     events: StatusEvents
     peers: Peers
     siblings: Siblings
+    hour: LastHour
     forwarder: Forwarder
     now: Callable[[], datetime]
     key: str = ""

@@ -12,11 +12,12 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay import __version__
-from snapreplay.api import examples, page, problem_answers, problems, views
+from snapreplay.api import examples, last_hour_routes, page, problem_answers, problems, views
 from snapreplay.api.answers import Answers
 from snapreplay.api.events import StatusEvents
 from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import Guard, Hosts
+from snapreplay.api.last_hour import LastHour
 from snapreplay.api.peers import Peers
 from snapreplay.api.routes import ROUTERS
 from snapreplay.api.siblings import Siblings
@@ -54,6 +55,7 @@ def create_app(  # noqa: PLR0913 - each keyword is one part of the process that 
     peers: Peers | None = None,
     states: StateSource | None = None,
     siblings: Siblings | None = None,
+    hour: LastHour | None = None,
     now: Callable[[], datetime] = wall_time,
 ) -> FastAPI:
     """Make an ASGI application; it keeps no state of its own, so one `source` may serve several. `events` and `peers`
@@ -69,14 +71,14 @@ def create_app(  # noqa: PLR0913 - each keyword is one part of the process that 
         redoc_url=None,
     )
     peers = peers or Peers()
-    others = (events or StatusEvents(), peers, siblings or Siblings())
+    others = (events or StatusEvents(), peers, siblings or Siblings(), hour or LastHour())
     app.state.context = (source, *others, Forwarder(peers.caller), now)
     app.state.states = states
     problem_answers.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(Answers, source=source)
     app.add_middleware(Guard, hosts=hosts or Hosts(), tokens=tokens)
-    for router in ROUTERS:
+    for router in (*ROUTERS, last_hour_routes.ROUTER):
         app.include_router(router)
     page.install(app)
     return app

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from snapreplay.api import fleet_views, state_views, views
+from snapreplay.api import fleet_views, last_hour_view, state_views, views
+from snapreplay.api.last_hour import EVERY_SECONDS, Row
 from snapreplay.api.liveness import PeerState
 from snapreplay.api.operation_views import joined
 from snapreplay.api.peers import Known
@@ -212,6 +213,10 @@ _SAVEPOINT = SavepointShown(
     *("ledger", "before-42", True, "ada", "deploy 42"),
     (SavepointPart(0, 4120, 104_801, _DIGEST, {"payments": 880_412}, _ago(300)),),
 )
+_ROWS = {
+    int(NOW.timestamp()) // EVERY_SECONDS - 2: Row(2, 2, 412.5, 0.0121, 0.048, 18_874_368.0, 0.61, 120.0),
+    int(NOW.timestamp()) // EVERY_SECONDS: Row(2, 1, 205.0, 0.0134, 0.051, 9_437_184.0, 0.544, 88.0),
+}
 _SHOWN = (
     *(SavepointList((_SAVEPOINT,)), _SAVEPOINT),
     _FACTS,
@@ -227,6 +232,7 @@ _SHOWN = (
     views.snapshots(_FLEET),
     state_views.StateValues("default", "ada", state_views.values([_READ]), (0,), (_NOT_READ,)),
     _HISTORY,
+    last_hour_view.view(_ROWS, None, fleet_views.Scope.APP),
     state_views.entries("default", msgspec.structs.replace(_READ, next_after="ada"), 2),
 )
 

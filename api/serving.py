@@ -20,6 +20,7 @@ from snapreplay.api import events
 from snapreplay.api.app import create_app
 from snapreplay.api.guard import CERTIFICATE, PROBES_PORT, Hosts, allowed_hosts
 from snapreplay.api.http_process import Arguments
+from snapreplay.api.last_hour import LastHour
 from snapreplay.api.limits import connections_max
 from snapreplay.api.link import ServiceLink
 from snapreplay.api.peer_client import Caller
@@ -45,6 +46,7 @@ async def serve(arguments: Arguments) -> None:
     tokens = Tokens(arguments.token_file, needs_certificate=bool(tls.client_ca), others=verifier and verifier.asker)
     caller = Caller(tokens.headers, tls.client(), has_certificate=bool(tls.certificate))
     peers = Peers(arguments.suspect_after_ms / 1000, link.suspect, caller, link.ended)
+    hour = LastHour()
     app = create_app(
         link,
         Hosts(arguments.bound, allowed_hosts(arguments.allowed)),
@@ -53,12 +55,14 @@ async def serve(arguments: Arguments) -> None:
         peers=peers,
         states=states,
         siblings=Siblings(arguments.siblings),
+        hour=hour,
     )
     server = Server(app, tls.server() if tls.certificate else None)
     app.openapi()
     gc.freeze()
     serving = asyncio.create_task(server.serve([tuned(socket.socket(fileno=arguments.listener))]))
     others = [link.run(), states.run(), told.run(), peers.run(lambda: link.last().document)]
+    others.append(hour.run(link.last, peers))
     if arguments.probes >= 0:
         others.append(server.also_at(tuned(socket.socket(fileno=arguments.probes)), PROBES))
     if arguments.app_port:

@@ -24,6 +24,7 @@ from snapreplay.api.fleet_views import (
     held,
     origin,
 )
+from snapreplay.api.last_hour_view import LastHour
 from snapreplay.api.operation_views import Operation
 from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.control.partition_history import PartitionHistory
@@ -232,7 +233,7 @@ SHOWN = (
         Operations,
         Probe,
     ),
-    *(state_views.StateValues, state_views.StateEntries, PartitionHistory, SavepointList),
+    *(state_views.StateValues, state_views.StateEntries, PartitionHistory, SavepointList, LastHour),
 )
 """Every answer is one of these, or part of one."""
 

@@ -23,7 +23,8 @@ class Shown(NamedTuple):
     label: str = ""
 
 
-def _lag(status: PartitionStatus) -> float | None:
+def lag_records(status: PartitionStatus) -> float | None:
+    """Sum up the lags of all inputs; None: one of them is not known."""
     return _sum([each.lag for each in status.inputs])
 
 
@@ -46,7 +47,8 @@ def _restore_ratio(status: PartitionStatus) -> float | None:
     return percent / 100 if wanted and percent is not None else None
 
 
-def _predicted(status: PartitionStatus) -> float | None:
+def predicted_seconds(status: PartitionStatus) -> float | None:
+    """Return what a restore would take now; None: not known."""
     if status.objective is not None:
         return status.objective.predicted_seconds
     plan = status.restore_plan
@@ -110,7 +112,7 @@ SHOWN: Sequence[Shown] = (
     Shown(
         "snapreplay_input_lag_records",
         "Input offsets left to process, up to the last stable offset, all inputs: an upper bound of the records.",
-        _lag,
+        lag_records,
     ),
     Shown(
         "snapreplay_input_high_watermark_lag_records",
@@ -157,7 +159,7 @@ SHOWN: Sequence[Shown] = (
     Shown(
         "snapreplay_restore_predicted_seconds",
         "Predicted seconds of a restore now, from fencing to live; without an objective looked up once a minute.",
-        _predicted,
+        predicted_seconds,
     ),
     Shown(
         "snapreplay_unaudited_batches",

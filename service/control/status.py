@@ -16,6 +16,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import force_setattr
 
+from snapreplay.service.control.commit_times import CommitTimes
 from snapreplay.service.control.input_status import BlockedTopic, InputStatus
 from snapreplay.service.control.restore_plan import Drill, RestoreObjective, RestorePlan
 from snapreplay.service.control.vocabulary import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
@@ -238,6 +239,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     stores: Annotated[tuple[StoreStatus, ...], said("By name; empty before it is live.")] = ()
     records_total: Annotated[Count, said("Applied since this process owns the partition, replay not counted.")] = 0
     skipped_total: Count = 0
+    commits: CommitTimes = CommitTimes()
     stream_time_ms: Annotated[Count | None, said("Null before the first record.")] = None
     timers_pending: Annotated[Count, said("Timers of keys that are set.")] = 0
     next_due_ms: Annotated[

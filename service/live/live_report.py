@@ -12,6 +12,7 @@ from snapreplay.app.ways import go_on
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, StopError
 from snapreplay.service.clock import time_of, wall_ms
+from snapreplay.service.control.commit_times import CommitClock
 from snapreplay.service.core.batch_failures import DeadLetterGauge, DeadLetterLimits
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.live.committer import Committed
@@ -29,6 +30,7 @@ class LiveReport:
 
     def __init__(self, context: Context, store: Store, reporter: Reporter, fetcher: Fetcher) -> None:
         self._metrics = context.metrics
+        self._commits = CommitClock()
         self._spans = context.spans
         self._store, self._reporter, self._fetcher = store, reporter, fetcher
         self._dead_letters = DeadLetterLog(context.partition)
@@ -37,6 +39,7 @@ class LiveReport:
     def committed(self, committed: Committed, owner_epoch: int) -> None:
         """Report a batch, or an increment without one."""
         self._metrics.batch_committed(committed.seconds)
+        self._commits.committed(committed.seconds, asyncio.get_running_loop().time())
         applied = committed.applied
         if self._spans is not None and applied is not None:
             seconds = asyncio.get_running_loop().time() - committed.since
@@ -55,6 +58,7 @@ class LiveReport:
         self._reporter.state(self._store, digest)
         self._reporter.update(
             batch=last.batch,
+            commits=self._commits.times,
             owner_epoch=owner_epoch,
             inputs=self._fetcher.status(last.positions),
             stream_time_ms=last.stream_time_ms if last.stream_time_ms >= 0 else None,

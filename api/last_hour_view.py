@@ -1,0 +1,85 @@
+"""The answer about the last hour: the rows of this process, and those of others where they saw more of the app."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from snapreplay.api.fleet_views import Covered, Process, Scope
+from snapreplay.api.forwarding import Forwarder
+from snapreplay.api.last_hour import EVERY_SECONDS, Row
+from snapreplay.api.problems import ProblemError
+from snapreplay.service.control.vocabulary import Count, Seconds, Time, one_of, said
+
+PATH = "/api/v1/last-hour"
+
+
+class LastHour(msgspec.Struct, frozen=True):
+    """The last hour of the app or of a partition, a column for each measure. Each column has a value for each ten
+    seconds from `first_at` on; null: not known."""
+
+    scope: Annotated[str, one_of(*Scope), said("`app`: processes that have seen more than this one were asked, too.")]
+    partition: Annotated[Count | None, said("Null: the whole app.")]
+    every_seconds: Count
+    first_at: Annotated[Time | None, said("The end of the first ten seconds; null: nothing is known yet.")]
+    partitions: Annotated[tuple[Count, ...], said("Of how many partitions anything was known.")]
+    live: Annotated[tuple[Count, ...], said("How many of those were live all the time, by the same owner.")]
+    records_per_second: Annotated[tuple[float | None, ...], said("Processed; replay is not counted.")]
+    commit_seconds: Annotated[tuple[Seconds | None, ...], said("Mean of the commits; null: there was none.")]
+    longest_commit_seconds: tuple[Seconds | None, ...]
+    state_bytes: Annotated[tuple[float | None, ...], said("Of the live partitions, as the next two.")]
+    restore_seconds: Annotated[tuple[Seconds | None, ...], said("Predicted for now, of the longest restore.")]
+    lag: Annotated[tuple[float | None, ...], said("Records up to the last stable offsets.")]
+
+
+_NOTHING = Row(0, 0, *(None,) * 6)
+
+
+def view(rows: Mapping[int, Row], partition: int | None, scope: Scope) -> LastHour:
+    """Return the rows as columns; what lies between two of them is not known."""
+    first, last = (min(rows), max(rows)) if rows else (0, -1)
+    whole = [rows.get(slot, _NOTHING) for slot in range(first, last + 1)]
+    columns: dict[str, Any] = {name: tuple(row[index] for row in whole) for index, name in enumerate(Row._fields)}
+    began = datetime.fromtimestamp(first * EVERY_SECONDS, UTC) if rows else None
+    return LastHour(scope=scope, partition=partition, every_seconds=EVERY_SECONDS, first_at=began, **columns)
+
+
+def rows_of(told: LastHour) -> dict[int, Row]:
+    """Return the rows of an answer, by slot."""
+    if told.first_at is None or told.every_seconds != EVERY_SECONDS:
+        return {}
+    first = round(told.first_at.timestamp() / EVERY_SECONDS)
+    columns = zip(*(getattr(told, name) for name in Row._fields), strict=True)
+    return {first + index: Row(*row) for index, row in enumerate(columns) if row[0]}
+
+
+def joined(told: Iterable[Mapping[int, Row]], slots: range) -> dict[int, Row]:
+    """Return each row of these slots once: as the one says that has seen most of the app then, of equals the first
+    one."""
+    found: dict[int, Row] = {}
+    for each in told:
+        for slot, row in each.items():
+            if slot in slots and (slot not in found or row.partitions > found[slot].partitions):
+                found[slot] = row
+    return found
+
+
+async def asked(forwarder: Forwarder, covered: Covered, partition: int | None) -> list[dict[int, Row]]:
+    """Ask the other processes. One that does not answer, or is of a version that has no such path, adds nothing."""
+    target = f"{PATH}?scope=local" + ("" if partition is None else f"&partition={partition}")
+    async with asyncio.TaskGroup() as group:
+        others = [each.process for each in covered.says[1:] if each.process.can_be_asked]
+        tasks = [group.create_task(_one(forwarder, each, target)) for each in others]
+    return [each.result() for each in tasks]
+
+
+async def _one(forwarder: Forwarder, process: Process, target: str) -> dict[int, Row]:
+    try:
+        status, document = await forwarder.read(process, target)
+        return rows_of(msgspec.json.decode(document, type=LastHour)) if status == 200 else {}
+    except (ProblemError, msgspec.MsgspecError, ValueError):
+        return {}

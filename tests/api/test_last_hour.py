@@ -1,0 +1,168 @@
+"""The last hour: what is remembered of the app, and how what several processes saw is put together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapreplay.api.fleet_views import Held, Scope
+from snapreplay.api.last_hour import EVERY_SECONDS, ROWS, LastHour, Ring, Row
+from snapreplay.api.last_hour_view import joined, rows_of, view
+from snapreplay.service.control.commit_times import CommitClock, CommitTimes
+from snapreplay.service.control.input_status import InputStatus
+from snapreplay.service.control.status import PartitionStatus
+from snapreplay.service.core.phase import Phase
+from tests.support.fake_control import LIVE, alone
+
+NOTHING = (None,) * 6
+SLOTS = st.integers(0, 3 * ROWS)
+VALUES = st.none() | st.integers(0, 1000).map(float)
+FILLED = st.lists(st.tuples(SLOTS, st.integers(1, 9), VALUES), max_size=3 * ROWS)
+START = 1_795_000_000
+
+
+@given(FILLED, SLOTS)
+def test_a_ring_has_the_newest_rows_in_order_and_no_other(filled: list[tuple[int, int, float | None]], newest: int):
+    """Whatever was put in which order, as by a clock that was set: a slot that was not filled, or lies outside of the
+    hour, is not there, and one that was filled has what was put last of all that share its place."""
+    ring, places = Ring(), {}
+    for slot, partitions, value in filled:
+        row = Row(partitions, 0, value, *NOTHING[1:])
+        ring.put(slot, row)
+        places[slot % ROWS] = (slot, row)
+    rows = ring.rows(newest)
+    assert list(rows) == sorted(rows)
+    assert rows == {slot: row for slot, row in places.values() if newest - ROWS < slot <= newest}
+
+
+def told(process_id: str = "a", **changes: object) -> Held:
+    """Partition 0, as a process that can be asked says it."""
+    process = alone([LIVE]).says[0].process
+    status = msgspec.structs.replace(LIVE, **{"inputs": (InputStatus("payments", 5, 9),), **changes})
+    return Held(0, msgspec.structs.replace(process, process_id=process_id), status)
+
+
+@dataclass
+class Hour:
+    """The memory of a process that is shown one thing after the other, ten seconds apart."""
+
+    hour: LastHour = field(default_factory=LastHour)
+    at: float = START
+
+    def sees(self, *found: Held) -> Row | None:
+        """Look, and return the row of the app."""
+        self.hour.look(found, self.at)
+        slot, self.at = round(self.at / EVERY_SECONDS), self.at + EVERY_SECONDS
+        return self.hour.rows(None, slot).get(slot)
+
+
+def commits(*seconds: float, now: float = 0.0) -> CommitTimes:
+    clock = CommitClock()
+    for each in seconds:
+        clock.committed(each, now)
+    return clock.times
+
+
+def test_a_row_is_what_has_happened_since_the_one_before():
+    """The first one has no such time: what the totals hold may be of days."""
+    hour = Hour()
+    first = hour.sees(told(records_total=1_000_000, commits=commits(9.0)))
+    assert first == Row(1, 1, None, None, None, 50_000, None, 4)
+    second = hour.sees(told(records_total=1_000_050, commits=commits(9.0, 0.25, 0.75)))
+    assert second == Row(1, 1, 5.0, 0.5, 9.0, 50_000, None, 4)
+    assert hour.sees(told(records_total=1_000_050, commits=commits(9.0, 0.25, 0.75))) == Row(
+        1, 1, 0.0, None, None, 50_000, None, 4
+    )
+
+
+def test_a_new_owner_counts_from_its_beginning_and_was_not_live_all_the_time():
+    """Nothing of what it has processed is lost between the two, and nothing of the old owner's is counted again."""
+    hour = Hour()
+    hour.sees(told("a", records_total=1_000))
+    assert hour.sees(told("a", records_total=1_100)) == Row(1, 1, 10.0, None, None, 50_000, None, 4)
+    assert hour.sees() is None
+    moved = hour.sees(told("b", owner_epoch=140, records_total=40, commits=commits(0.5)))
+    assert moved == Row(1, 0, 2.0, 0.5, 0.5, 50_000, None, 4)
+    again = hour.sees(told("b", owner_epoch=150, records_total=20))
+    assert again is not None
+    assert (again.live, again.records_per_second) == (0, 2.0)
+
+
+def test_what_a_partition_was_before_it_is_live_is_not_known():
+    """Its state and its lag are those of before. That nothing is processed is known."""
+    hour = Hour()
+    hour.sees(told(records_total=10))
+    loading = hour.sees(told(phase=Phase.LOADING, records_total=10))
+    assert loading == Row(1, 0, 0.0, *NOTHING[1:])
+
+
+@pytest.mark.parametrize("state", [{"state": "unreachable"}, {"state": "dead"}, {"age_seconds": 11.0}])
+def test_what_a_silent_process_said_last_is_no_row(state: dict[str, object]):
+    """A gap is a gap: what it does now is not known."""
+    process = msgspec.structs.replace(alone([LIVE]).says[0].process, **state)
+    assert Hour().sees(Held(0, process, LIVE), Held(1, None, None)) is None
+
+
+def test_the_app_is_the_sum_of_its_partitions_and_the_longest_of_its_times():
+    """The mean of commits is that of all commits, not of the partitions."""
+    hour, other = Hour(), PartitionStatus(1, Phase.LIVE)
+    hour.sees(told(), Held(1, told().process, other))
+    row = hour.sees(
+        told(records_total=500, commits=commits(0.25)),
+        Held(
+            1,
+            told().process,
+            msgspec.structs.replace(other, records_total=60, state_bytes=7, commits=commits(1.0, 1.0, 1.0)),
+        ),
+    )
+    assert row == Row(2, 2, 8.0, 0.8125, 1.0, 50_007, None, 4)
+    newest = round(hour.at / EVERY_SECONDS)
+    assert [each.records_per_second for each in hour.hour.rows(1, newest).values()] == [None, 6.0]
+    assert hour.hour.rows(2, newest) == {}
+
+
+ROWS_OF = st.dictionaries(
+    st.integers(START // 10, START // 10 + ROWS - 1),
+    st.builds(lambda known, value: Row(known, known, value, *NOTHING[1:]), st.integers(1, 9), VALUES),
+    max_size=20,
+)
+
+
+@given(ROWS_OF)
+def test_an_answer_has_all_rows_and_gaps_where_there_is_none(rows: Mapping[int, Row]):
+    """As it comes back from another process. Its columns are as long as from the first row to the last."""
+    answer = msgspec.json.decode(msgspec.json.encode(view(rows, None, Scope.APP)), type=type(view({}, 0, Scope.APP)))
+    assert rows_of(answer) == rows
+    columns = [getattr(answer, name) for name in Row._fields]
+    assert {len(each) for each in columns} == {max(rows) - min(rows) + 1 if rows else 0}
+    if rows:
+        assert answer.first_at is not None
+        assert answer.first_at.timestamp() == min(rows) * EVERY_SECONDS
+
+
+@given(ROWS_OF, ROWS_OF)
+def test_a_row_is_of_the_one_that_saw_most(own: dict[int, Row], other: dict[int, Row]):
+    """Of equals the first one says it. What another process says of other times, however wrong its clock is, makes the
+    answer no longer."""
+    slots = range(START // 10, START // 10 + ROWS)
+    found = joined([own, {**other, 7: Row(99, 99, *NOTHING), 10**12: Row(99, 99, *NOTHING)}], slots)
+    assert set(found) == {*own, *other}
+    for slot, row in found.items():
+        seen = [each[slot] for each in (own, other) if slot in each]
+        assert row == max(seen, key=lambda each: each.partitions)
+
+
+def test_the_longest_commit_is_forgotten_after_a_while():
+    """It is the longest of the window that runs, and of the one before."""
+    clock = CommitClock()
+    found = []
+    for now, seconds in ((0, 3.0), (9, 1.0), (10, 0.5), (19, 0.25), (20, 0.125)):
+        clock.committed(seconds, now)
+        found.append(clock.times.longest_seconds)
+    assert found == [3.0, 3.0, 3.0, 3.0, 0.5]
+    assert (clock.times.total, clock.times.seconds_total) == (5, 4.875)
