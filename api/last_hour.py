@@ -48,11 +48,11 @@ _COUNTS = 2
 
 
 class Ring:
-    """The newest rows by slot: the number of their ten seconds since 1970. 17 KB, however long it is filled."""
+    """The newest rows by slot: the number of their ten seconds since 1970. 14 KB, however long it is filled."""
 
     def __init__(self) -> None:
         self._slots = array("q", [-1]) * ROWS
-        self._counts = [array("L", [0]) * ROWS for _ in Row._fields[:_COUNTS]]
+        self._counts = [array("I", [0]) * ROWS for _ in Row._fields[:_COUNTS]]
         self._values = [array("f", [nan]) * ROWS for _ in Row._fields[_COUNTS:]]
 
     def put(self, slot: int, row: Row) -> None:

@@ -39,7 +39,7 @@ async def get_last_hour(
     slots = _slots(here.now(), since)
     told = [here.hour.rows(partition, slots[-1])] if slots else []
     if slots and covered.scope is Scope.APP:
-        told += await last_hour_view.asked(here.forwarder, covered, partition)
+        told += await last_hour_view.asked(here.forwarder, covered, partition, slots)
     return views.answer(last_hour_view.view(last_hour_view.joined(told, slots), partition, covered.scope))
 
 

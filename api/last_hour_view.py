@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -13,6 +12,7 @@ from snapreplay.api.fleet_views import Covered, Process, Scope
 from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.last_hour import EVERY_SECONDS, Row
 from snapreplay.api.problems import ProblemError
+from snapreplay.service.clock import time_of
 from snapreplay.service.control.vocabulary import Count, Seconds, Time, one_of, said
 
 PATH = "/api/v1/last-hour"
@@ -44,7 +44,7 @@ def view(rows: Mapping[int, Row], partition: int | None, scope: Scope) -> LastHo
     first, last = (min(rows), max(rows)) if rows else (0, -1)
     whole = [rows.get(slot, _NOTHING) for slot in range(first, last + 1)]
     columns: dict[str, Any] = {name: tuple(row[index] for row in whole) for index, name in enumerate(Row._fields)}
-    began = datetime.fromtimestamp(first * EVERY_SECONDS, UTC) if rows else None
+    began = time_of(first * EVERY_SECONDS * 1000) if rows else None
     return LastHour(scope=scope, partition=partition, every_seconds=EVERY_SECONDS, first_at=began, **columns)
 
 
@@ -68,9 +68,11 @@ def joined(told: Iterable[Mapping[int, Row]], slots: range) -> dict[int, Row]:
     return found
 
 
-async def asked(forwarder: Forwarder, covered: Covered, partition: int | None) -> list[dict[int, Row]]:
-    """Ask the other processes. One that does not answer, or is of a version that has no such path, adds nothing."""
-    target = f"{PATH}?scope=local" + ("" if partition is None else f"&partition={partition}")
+async def asked(forwarder: Forwarder, covered: Covered, partition: int | None, slots: range) -> list[dict[int, Row]]:
+    """Ask the other processes for these slots. One that does not answer, or is of a version without the path, adds
+    nothing."""
+    since = time_of((slots.start - 1) * EVERY_SECONDS * 1000).strftime("%Y-%m-%dT%H:%M:%SZ")
+    target = f"{PATH}?scope=local&since={since}" + ("" if partition is None else f"&partition={partition}")
     async with asyncio.TaskGroup() as group:
         others = [each.process for each in covered.says[1:] if each.process.can_be_asked]
         tasks = [group.create_task(_one(forwarder, each, target)) for each in others]

@@ -6,6 +6,7 @@ import { bytes, count, counted, seconds, sentence } from "./format.js";
 import { badge, instructions, moment, phaseOf, table } from "./parts.js";
 import { stages } from "./fleet.js";
 import { history } from "./history.js";
+import { plots } from "./plots.js";
 
 const HEADS = [
   ["Partition", ""], ["State", ""], ["Owner", "medium"], ["Since", "medium"], ["Lag", "number"], ["Entries", "number wide"],
@@ -38,6 +39,7 @@ function detail(each, nowMs, page, all) {
     ${buttons(each, page.acts)}
     ${restored(each, nowMs)}
     ${each.error ? html`<div class="wide"><h3>Error</h3><p class="message">${each.error.kind}: ${each.error.message}</p><p>${instructions(sentence(each.error.hint))}</p></div>` : nothing}
+    <div class="wide"><h3>The last hour</h3>${plots(page.hours.of(each.partition), nowMs, { of: 1, goal: each.objective?.seconds ?? null })}</div>
     <div><h3>Inputs</h3>${table(`Inputs of partition ${each.partition}`, ["Topic", "Position", "Last stable offset", "Lag", "High watermark", "Lag to it"], each.inputs.map((input) => [input.topic, ...[input.position, input.end_offset, input.lag, input.high_watermark, input.lag_to_high_watermark].map(count)]), "Not known yet.")}</div>
     <div><h3>Stores</h3>${table(`Stores of partition ${each.partition}`, ["Store", "Entries", "Size", "Largest entry"], each.stores.map((store) => [store.name, count(store.entries), bytes(store.size_bytes), bytes(store.largest_entry_bytes)]), "None yet.")}</div>
     <div><h3>Next restore</h3>${next(each, nowMs)}</div>

@@ -21,6 +21,9 @@ export function seconds(s) {
   return `${Math.round(s / 86400)} days`;
 }
 
+// Of something that takes milliseconds.
+export const latency = (s) => (s === null || s === undefined || s >= 0.9995 ? seconds(s) : s < 0.00995 ? `${(s * 1000).toFixed(1)} ms` : `${Math.round(s * 1000)} ms`);
+
 export const rate = (n, unit) =>
   n === null || n === undefined ? "" : unit === "bytes" ? `${bytes(n)}/s` : `${count(Math.round(n))} records/s`;
 

@@ -7,11 +7,12 @@ import { confirmation } from "./dialogs.js";
 import { entries } from "./entries.js";
 import { map, restores } from "./fleet.js";
 import { Histories } from "./history.js";
+import { Hours } from "./hour.js";
 import { lists } from "./lists.js";
 import { connection, named, picture } from "./model.js";
 import { band, problemCards, spoken } from "./now.js";
 import { badge } from "./parts.js";
-import { Plots, SHOWN } from "./plots.js";
+import { plots } from "./plots.js";
 import { Savepoints, savepoints } from "./savepoints.js";
 import { Refused, act, follow, token } from "./source.js";
 
@@ -20,7 +21,7 @@ const state = {
   only: "all", open: new Set(), whole: new Set(), dialog: null, notice: null, tokenWas: "",
   seen: new Map(), // when this page saw a problem first, by its key
 };
-const plots = new Plots();
+const hours = new Hours(draw);
 const kept = new Savepoints(draw);
 const root = document.getElementById("page");
 const dialog = document.createElement("dialog");
@@ -43,7 +44,7 @@ const askNow = follow(({ told, refused = null, lost = null, offsetMs = state.off
     Object.assign(state, { told, heardAt: Date.now(), tokenWas: "" });
     const { partitions, problems } = picture(told, serverNow());
     state.seen = new Map(problems.map(({ key }) => [key, state.seen.get(key) ?? new Date(serverNow()).toISOString()]));
-    plots.add(partitions, serverNow());
+    hours.add(partitions, serverNow(), state.open);
   }
   draw();
 });
@@ -146,6 +147,7 @@ const acts = {
 const page = {
   acts,
   histories: new Histories(draw),
+  hours,
   get only() { return state.only; },
   get open() { return state.open; },
   get whole() { return state.whole; },
@@ -181,7 +183,6 @@ document.addEventListener("click", async (event) => {
 
 // ---- what is seen
 
-let hasPlots = false;
 let linkFollowed = false;
 
 function draw() {
@@ -191,7 +192,6 @@ function draw() {
   document.title = `${spoken(line, all)} · ${all?.facts.app_id ?? "snapreplay"}`;
   render(whole(line, all, nowMs), root);
   render(state.dialog ? confirmation(state.dialog, confirm, () => dialog.close()) : nothing, dialog);
-  if (all && !hasPlots) showPlots();
   if (all && !linkFollowed) followLink();
 }
 
@@ -200,13 +200,6 @@ function followLink() {
   const [, number] = location.hash.match(/^#partition-(\d+)$/) ?? [];
   if (number !== undefined) open(Number(number));
 }
-
-function showPlots() {
-  hasPlots = true;
-  plots.show(Object.fromEntries([...document.querySelectorAll("[data-plot]")].map((each) => [each.dataset.plot, each])));
-}
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => hasPlots && showPlots());
-addEventListener("resize", () => hasPlots && plots.draw());
 
 function whole(line, all, nowMs) {
   const heardAt = state.heardAt === null ? null : new Date(state.heardAt + state.offsetMs).toISOString();
@@ -218,7 +211,7 @@ function whole(line, all, nowMs) {
       ${state.notice && all ? notice(all) : nothing}
       ${all ? html`<div class=${isFresh ? "" : "old"}>
         ${problemCards(all, nowMs, acts)}
-        ${restores(all, nowMs)}${map(all, nowMs, acts, open)}${plotted()}${rows(all, nowMs, page)}${entries(all, isFresh, draw)}${lists(all, nowMs, page)}${savepoints(kept, nowMs, acts)}</div>` : nothing}
+        ${restores(all, nowMs)}${map(all, nowMs, acts, open)}${plotted(all, nowMs)}${rows(all, nowMs, page)}${entries(all, isFresh, draw)}${lists(all, nowMs, page)}${savepoints(kept, nowMs, acts)}</div>` : nothing}
     </main>
     ${all ? html`<footer><p>snapreplay ${all.facts.version} · app ${all.facts.app_id} ${all.facts.app_version} · cluster ${all.facts.cluster_id ?? "not reached"} · process ${all.facts.process_id} on ${all.facts.host}</p>
       <p>Times are local (${Intl.DateTimeFormat().resolvedOptions().timeZone}); point at one for UTC. <a href="docs">HTTP API</a> · <a href="openapi.json">openapi.json</a> · <a href="metrics">metrics</a></p></footer>` : nothing}`;
@@ -234,9 +227,11 @@ function top(line, all) {
     ${token.get() ? html`${state.role ?? nothing} <button type="button" @click=${() => { token.forget(); location.reload(); }}>Forget the token</button>` : nothing}</span></header>`;
 }
 
-const plotted = () => html`<section aria-labelledby="plots-title"><h2 id="plots-title">Since this page is open</h2>
-  <div class="plots">${SHOWN.map(({ name, title }) => html`<figure><figcaption>${title} <strong>${plots.latest?.[name] ?? "–"}</strong></figcaption>
-    <div class="plot" data-plot=${name} role="img" aria-label="${title}: ${plots.latest?.[name] ?? "not known yet"}"></div></figure>`)}</div></section>`;
+function plotted({ facts, partitions }, nowMs) {
+  const goals = partitions.map((each) => each.objective?.seconds).filter(Boolean);
+  return html`<section aria-labelledby="plots-title"><h2 id="plots-title">The last hour</h2>
+    ${plots(hours.app, nowMs, { of: facts.partition_count ?? 0, goal: goals.length ? Math.min(...goals) : null })}</section>`;
+}
 
 function notice(all) {
   const { what, id, state: was } = state.notice;

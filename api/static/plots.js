@@ -1,86 +1,185 @@
-// Throughput, lag, size and the next restore over the time that the page is open, by uPlot.
+// Small plots of the last hour, by uPlot: of the app, and of a partition.
 
-import { bytes, count, seconds } from "./format.js";
+import { html, nothing } from "./vendor/lit-html/lit-html.js";
+import { bytes, count, latency, seconds } from "./format.js";
+import { moment } from "./parts.js";
 
-const KEPT = 1800; // an hour of answers
-const GAP_SECONDS = 15;
-export const SHOWN = [
-  { name: "records", title: "Records per second", write: (n) => count(Math.round(n)) },
-  { name: "lag", title: "Lag, in records", write: (n) => count(Math.round(n)) },
-  { name: "size", title: "Size of the state", write: bytes },
-  { name: "restore", title: "Longest restore, predicted", write: seconds },
+const records = (n) => count(n < 10 ? Math.round(n * 10) / 10 : Math.round(n));
+const MEASURES = [
+  { title: "Records per second", columns: ["records_per_second"], write: records },
+  { title: "Commit", columns: ["commit_seconds", "longest_commit_seconds"], write: latency, says: "mean, and the longest" },
+  { title: "Lag, in records", columns: ["lag"], write: records },
+  { title: "Size of the state", columns: ["state_bytes"], write: bytes },
+  { title: "Longest restore, predicted", one: "Restore, predicted", columns: ["restore_seconds"], write: seconds, hasGoal: true },
 ];
+const SHADE_SECONDS = 15;
 
-export class Plots {
-  #times = [];
-  #values = { records: [], lag: [], size: [], restore: [] };
-  #before = null;
-  #drawn = [];
-
-  // Take one answer; a partition that moved counts from its next answer on.
-  add(all, nowMs) {
-    const partitions = all.filter((each) => each.level !== "unknown");
-    const totals = new Map(partitions.map((each) => [`${each.process_id} ${each.partition}`, each.records_total]));
-    const at = nowMs / 1000;
-    const before = this.#before;
-    this.#before = { at, totals };
-    if (!before || at - before.at < 0.5) return;
-    let applied = 0;
-    for (const [key, total] of totals) applied += Math.max(0, total - (before.totals.get(key) ?? total));
-    const isGap = at - before.at > GAP_SECONDS;
-    const sum = (of) => partitions.reduce((all, each) => all + of(each), 0);
-    this.#push(at, {
-      records: isGap ? null : applied / (at - before.at),
-      lag: sum((each) => each.lag ?? 0),
-      size: sum((each) => each.state_bytes),
-      restore: Math.max(0, ...partitions.map((each) => each.objective?.predicted_seconds ?? each.restore_plan?.first?.predicted_seconds ?? 0)),
-    });
-    this.draw();
-  }
-
-  #push(at, values) {
-    this.#times.push(at);
-    for (const { name } of SHOWN) this.#values[name].push(values[name]);
-    if (this.#times.length <= KEPT) return;
-    this.#times.shift();
-    for (const { name } of SHOWN) this.#values[name].shift();
-  }
-
-  get latest() {
-    const last = this.#times.length - 1;
-    return last < 0 ? null : Object.fromEntries(SHOWN.map(({ name, write }) => [name, write(this.#values[name][last] ?? 0)]));
-  }
-
-  // Make the plots in these elements, by name; again after a change of theme.
-  show(elements) {
-    for (const { plot } of this.#drawn) plot.destroy();
-    this.#drawn = SHOWN.map((each) => ({ ...each, element: elements[each.name] })).map((each) => ({ ...each, plot: made(each) }));
-    this.draw();
-  }
-
-  draw() {
-    if (this.#times.length < 2) return;
-    for (const { name, plot, element } of this.#drawn) {
-      if (element.clientWidth && element.clientWidth !== plot.width) plot.setSize({ width: element.clientWidth, height: HEIGHT });
-      plot.setData([this.#times, this.#values[name]]);
-    }
-  }
+// `of`: how many partitions there are of what is drawn; `goal`: the objective in seconds, or null.
+export function plots(hour, nowMs, { of, goal }) {
+  const { rows } = hour;
+  const isShaded = rows.some((row) => isDown(row, of));
+  return html`<div class="plots">${MEASURES.map((measure) => plot(measure, hour, of, measure.hasGoal ? goal : null))}</div>
+    <p class="key">${known(hour, nowMs)}${isShaded ? html` <span><i class="shade"></i> ${hour.partition === null ? "not all partitions were live" : "it was not live"}</span>` : nothing}
+    ${goal === null ? nothing : html` <span><i class="goal"></i> the objective, ${seconds(goal)}</span>`}</p>`;
 }
 
-const HEIGHT = 120;
+function known({ rows, isAsked, error }, nowMs) {
+  if (error) return html`<span>What was before this page was opened is not known: ${error.status === 404 ? "the process that answers is of a version that does not remember it" : error.message}.</span>`;
+  if (!isAsked) return html`<span>Asking for what was before …</span>`;
+  const first = rows.find((row) => row.partitions);
+  if (!first) return html`<span>Nothing is known yet.</span>`;
+  return nowMs / 1000 - first.at > 3580 ? nothing : html`<span>Known since ${moment(new Date(first.at * 1000).toISOString(), nowMs, false)}: no process remembers what was before.</span>`;
+}
 
-function made({ element, write }) {
-  const style = getComputedStyle(document.documentElement);
-  const [ink, line, mark] = ["--quiet", "--line", "--mark"].map((name) => style.getPropertyValue(name).trim());
-  const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "11px system-ui, DejaVu Sans, sans-serif" };
-  const options = {
-    width: element.clientWidth || 300, height: HEIGHT, legend: { show: false }, cursor: { drag: { x: false, y: false } },
-    scales: { y: { range: (_plot, _low, high) => [0, Math.max(high ?? 0, 4) * 1.15] } },
+function plot({ title, one, columns, write, says }, hour, of, goal) {
+  const { rows, partition } = hour;
+  const name = partition === null ? title : (one ?? title);
+  const last = (column) => rows.at(-1)?.[column] ?? null;
+  const latest = columns.map((column) => (last(column) === null ? null : write(last(column)))).filter(Boolean).join(", ") || "–";
+  const most = Math.max(...rows.map((row) => row[columns.at(-1)] ?? -Infinity));
+  const label = `${name}: now ${latest === "–" ? "not known" : latest}${Number.isFinite(most) ? `, at most ${write(most)} in the last hour` : ""}${goal === null ? "" : `, the objective is ${write(goal)}`}`;
+  return html`<figure><figcaption>${name}${says ? html` <small>${says}</small>` : nothing} <strong>${latest}</strong></figcaption>
+    <hour-plot tabindex="0" role="img" aria-label=${label} .shown=${{ rows, columns, write, of, goal }}></hour-plot></figure>`;
+}
+
+const isDown = (row, of) => row.partitions > 0 && row.live < of;
+
+// From when to when it was down: a row is of the time since the one before.
+function downs({ rows, of }) {
+  const found = [];
+  rows.forEach((row, index) => {
+    if (!isDown(row, of)) return;
+    const from = Math.max(rows[index - 1]?.at ?? row.at, row.at - SHADE_SECONDS);
+    if (found.at(-1)?.[1] >= from) found.at(-1)[1] = row.at;
+    else found.push([from, row.at]);
+  });
+  return found;
+}
+
+// ---- the element
+
+const HEIGHT = 104;
+const SHORTEST_SECONDS = 300;
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
+class HourPlot extends HTMLElement {
+  #shown = { rows: [], columns: [], write: String, of: 0, goal: null };
+  #plot = null;
+  #said = document.createElement("span");
+  #resized = new ResizeObserver(() => this.#plot?.setSize({ width: this.clientWidth, height: HEIGHT }));
+  #remake = () => this.#make();
+
+  set shown(shown) {
+    const before = this.#shown;
+    this.#shown = shown;
+    if (before.rows !== shown.rows || before.goal !== shown.goal) this.#draw();
+  }
+
+  connectedCallback() {
+    this.#said.className = "at";
+    this.#said.setAttribute("aria-live", "polite");
+    this.addEventListener("keydown", (event) => this.#step(event));
+    dark.addEventListener("change", this.#remake);
+    this.#resized.observe(this);
+    this.#make();
+  }
+
+  disconnectedCallback() {
+    dark.removeEventListener("change", this.#remake);
+    this.#resized.disconnect();
+    this.#plot?.destroy();
+    this.#plot = null;
+  }
+
+  #make() {
+    this.#plot?.destroy();
+    const { columns, write } = this.#shown;
+    this.#plot = new uPlot(options(this.clientWidth || 300, columns, write, {
+      times: () => this.#times(), goal: () => this.#shown.goal, shade: (plot) => this.#shade(plot), line: (plot) => this.#line(plot), pointed: (plot) => this.#say(plot),
+    }), null, this);
+    this.append(this.#said);
+    this.#draw();
+  }
+
+  #draw() {
+    const { rows, columns } = this.#shown;
+    this.#plot?.setData([rows.map((row) => row.at), ...columns.map((column) => rows.map((row) => row[column] ?? null))]);
+  }
+
+  #times() {
+    const { rows } = this.#shown;
+    const last = rows.at(-1)?.at ?? Date.now() / 1000;
+    return [Math.min(rows.find((row) => row.partitions)?.at ?? last, last - SHORTEST_SECONDS), last];
+  }
+
+  #shade({ ctx, bbox, valToPos }) {
+    ctx.save(); // uPlot keeps in mind which colours it has set
+    ctx.fillStyle = color("--shade");
+    for (const times of downs(this.#shown)) {
+      const [left, right] = times.map((at) => Math.round(valToPos(at, "x", true)));
+      ctx.fillRect(Math.max(bbox.left, left), bbox.top, Math.max(right - left, 3 * devicePixelRatio), bbox.height);
+    }
+    ctx.restore();
+  }
+
+  #line({ ctx, bbox, valToPos }) {
+    const { goal } = this.#shown;
+    if (goal === null) return;
+    const y = valToPos(goal, "y", true);
+    ctx.save();
+    ctx.strokeStyle = color("--warn");
+    ctx.lineWidth = devicePixelRatio;
+    ctx.setLineDash([4 * devicePixelRatio, 4 * devicePixelRatio]);
+    ctx.beginPath();
+    ctx.moveTo(bbox.left, y);
+    ctx.lineTo(bbox.left + bbox.width, y);
+    ctx.stroke();
+    ctx.restore();
+  }
+
+  #say({ cursor }) {
+    const { rows, columns, write } = this.#shown;
+    const row = rows[cursor.idx ?? -1];
+    const values = row && columns.map((column) => row[column]).filter((each) => each !== null && each !== undefined).map(write).join(", ");
+    this.#said.textContent = row ? `${new Date(row.at * 1000).toLocaleTimeString("en-GB")}  ${values || (row.partitions ? "–" : "not known")}` : "";
+  }
+
+  #step(event) {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const { rows } = this.#shown;
+    if (!by || !rows.length) return;
+    event.preventDefault();
+    const index = Math.min(Math.max((this.#plot.cursor.idx ?? rows.length) + by, 0), rows.length - 1);
+    this.#plot.setCursor({ left: this.#plot.valToPos(rows[index].at, "x"), top: 10 });
+  }
+}
+customElements.define("hour-plot", HourPlot);
+
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+function options(width, columns, write, { times, goal, shade, line, pointed }) {
+  const mark = color("--mark");
+  const axis = { stroke: color("--quiet"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, DejaVu Sans, sans-serif" };
+  const top = (high) => Math.max(high ?? 0, goal() ?? 0) * 1.15 || 1;
+  return {
+    width, height: HEIGHT, padding: [6, 18, 0, 0], legend: { show: false },
+    cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
+    scales: { x: { range: times }, y: { range: (_plot, _low, high) => [0, top(high)] } },
     axes: [
-      { ...axis, space: 70, values: (_, at) => at.map((each) => new Date(each * 1000).toLocaleTimeString("en-GB")) },
-      { ...axis, size: 54, space: 32, values: (_, at) => at.map(write) },
+      { ...axis, size: 22, space: 60, grid: { show: false }, values: (_, at) => at.map((each) => new Date(each * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })) },
+      { ...axis, size: 54, space: 28, values: (_, at) => at.map((each) => (each ? write(each) : "0")) },
     ],
-    series: [{}, { stroke: mark, width: 2, fill: `${mark}22`, points: { show: false } }],
+    series: [{}, ...columns.map((_, index) => ({
+      ...(index ? { stroke: color("--quiet"), width: 1 } : { stroke: mark, width: 1.5, fill: `${mark}22` }),
+      points: { show: true, size: 4, width: 0, fill: color(index ? "--quiet" : "--mark"), filter: alone },
+    }))],
+    hooks: { drawClear: [shade], draw: [line], setCursor: [pointed] },
   };
-  return new uPlot(options, null, element);
+}
+
+// A line has no length between two gaps: there it is a point.
+function alone(plot, series) {
+  const values = plot.data[series];
+  const isGap = (index) => values[index] === null || values[index] === undefined;
+  return [...values.keys()].filter((index) => !isGap(index) && isGap(index - 1) && isGap(index + 1));
 }
