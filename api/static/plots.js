@@ -19,7 +19,7 @@ export function plots(hour, nowMs, { of, goal }) {
   const { rows } = hour;
   const isShaded = rows.some((row) => isDown(row, of));
   return html`<div class="plots">${MEASURES.map((measure) => plot(measure, hour, of, measure.hasGoal ? goal : null))}</div>
-    <p class="key">${known(hour, nowMs)}${isShaded ? html` <span><i class="shade"></i> ${hour.partition === null ? "not all partitions were live" : "it was not live"}</span>` : nothing}
+    <p class="key">${known(hour, nowMs)}${isShaded ? html` <span><i class="shade"></i> ${hour.partition === null ? "not all partitions were known to be live" : "it was not live"}</span>` : nothing}
     ${goal === null ? nothing : html` <span><i class="goal"></i> the objective, ${seconds(goal)}</span>`}</p>`;
 }
 

@@ -1,23 +1,32 @@
-"""The last hour: what is remembered of the app, and how what several processes saw is put together. Pure."""
+"""The last hour: what is remembered of the app, and how what several processes saw is put together."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+import httpx2
 import msgspec
 import pytest
+from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapreplay.api.fleet_views import Held, Scope
+from snapreplay.api.app import create_app
+from snapreplay.api.fleet_views import Covered, Held, Scope
+from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.last_hour import EVERY_SECONDS, ROWS, LastHour, Ring, Row
-from snapreplay.api.last_hour_view import joined, rows_of, view
+from snapreplay.api.last_hour_view import PATH, asked, joined, rows_of, view
+from snapreplay.api.peer_client import UNKNOWN
 from snapreplay.service.control.commit_times import CommitClock, CommitTimes
 from snapreplay.service.control.input_status import InputStatus
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.core.phase import Phase
-from tests.support.fake_control import LIVE, alone
+from tests.support.deadlines import scaled
+from tests.support.fake_control import LIVE, NOW, FakeControl, Local, ago, alone
+from tests.support.served import control_of, program, served, until
 
 NOTHING = (None,) * 6
 SLOTS = st.integers(0, 3 * ROWS)
@@ -83,8 +92,8 @@ def test_a_row_is_what_has_happened_since_the_one_before():
 def test_a_new_owner_counts_from_its_beginning_and_was_not_live_all_the_time():
     """Nothing of what it has processed is lost between the two, and nothing of the old owner's is counted again."""
     hour = Hour()
-    hour.sees(told("a", records_total=1_000))
-    assert hour.sees(told("a", records_total=1_100)) == Row(1, 1, 10.0, None, None, 50_000, None, 4)
+    hour.sees(told("a", records_total=10))
+    assert hour.sees(told("a", records_total=20)) == Row(1, 1, 1.0, None, None, 50_000, None, 4)
     assert hour.sees() is None
     moved = hour.sees(told("b", owner_epoch=140, records_total=40, commits=commits(0.5)))
     assert moved == Row(1, 0, 2.0, 0.5, 0.5, 50_000, None, 4)
@@ -166,3 +175,94 @@ def test_the_longest_commit_is_forgotten_after_a_while():
         found.append(clock.times.longest_seconds)
     assert found == [3.0, 3.0, 3.0, 3.0, 0.5]
     assert (clock.times.total, clock.times.seconds_total) == (5, 4.875)
+
+
+# ---- over HTTP
+
+
+def served_hour(*ages: int) -> TestClient:
+    """HTTP in this process, which has rows of partition 0 that are so many slots old."""
+    hour, newest = LastHour(), round(NOW.timestamp() / EVERY_SECONDS)
+    for age in sorted(ages, reverse=True):
+        hour.look([told(records_total=10 * (500 - age))], (newest - age) * EVERY_SECONDS)
+    return TestClient(create_app(Local(FakeControl()), hour=hour, now=lambda: NOW))
+
+
+def test_an_answer_is_of_the_hour_before_now_and_no_longer_than_asked_for():
+    """What is older is gone, and `since` leaves out more. A partition that nobody has spoken of has no row."""
+    client = served_hour(400, 359, 2, 0)
+    whole = client.get(PATH).json()
+    assert (whole["partition"], whole["scope"], whole["every_seconds"]) == (None, "local", 10)
+    assert len(whole["lag"]) == ROWS
+    assert whole["records_per_second"][:1] + whole["records_per_second"][-3:] == [1.0, 1.0, None, 1.0]
+    assert whole["partitions"][-3:] == [1, 0, 1]
+    few = client.get(PATH, params={"since": ago(20).isoformat(), "partition": 0}).json()
+    assert (few["partition"], few["records_per_second"]) == (0, [1.0])
+    assert few["first_at"] == NOW.isoformat().replace("+00:00", "Z")
+    for nothing in ({"since": NOW.isoformat()}, {"partition": 5}):
+        answer = client.get(PATH, params=nothing).json()
+        assert (answer["first_at"], answer["live"]) == (None, [])
+
+
+def test_a_partition_that_does_not_exist_is_a_problem():
+    """It says how many there are."""
+    answer = served_hour(1).get(PATH, params={"partition": 6})
+    assert (answer.status_code, answer.json()["partition_count"]) == (404, 6)
+
+
+ROW = Row(4, 4, 1.0, *NOTHING[1:])
+SLOT = START // EVERY_SECONDS
+VALID = msgspec.json.encode(view({SLOT: ROW}, None, Scope.LOCAL))
+UNEQUAL = VALID.replace(b'"lag":[', b'"lag":[1.0,')
+
+
+def response(status: bytes, body: bytes) -> bytes:
+    return b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body)
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (response(b"200 OK", VALID), {SLOT: ROW}),
+        (response(b"404 Not Found", b"{}"), {}),
+        (response(b"200 OK", b"{}"), {}),
+        (response(b"200 OK", UNEQUAL), {}),
+        (b"", {}),
+    ],
+    ids=["valid", "of an older version", "of another one", "of unequal columns", "none"],
+)
+async def test_a_process_that_cannot_tell_adds_nothing(answer: bytes, found: dict[int, Row]):
+    """The others count all the same."""
+    asked_for: list[bytes] = []
+
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked_for.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(answers, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        own = alone([LIVE]).says[0]
+        there = own._replace(process=msgspec.structs.replace(own.process, state="reachable", url=url))
+        away = own._replace(process=msgspec.structs.replace(own.process, state="dead"))
+        covered = Covered([own, there, away], Scope.APP)
+        assert await asked(Forwarder(UNKNOWN), covered, 3, range(SLOT, SLOT + 9)) == [found]
+    (request,) = asked_for
+    assert request.startswith(b"GET /api/v1/last-hour?scope=local&since=2026-11-18T11:06:30Z&partition=3 ")
+
+
+async def test_a_process_that_has_just_started_asks_the_others():
+    """Both are processes of their own. The first one has looked at itself before the second one is there."""
+    with program("p2") as two:
+        async with httpx2.AsyncClient(trust_env=False, timeout=scaled(10)) as client:
+
+            async def first(url: str, scope: str) -> Any:
+                answer = await client.get(url + PATH, params={"scope": scope})
+                return answer.json()["first_at"]
+
+            await until(lambda: first(two.url, "local"), "a row")
+            async with served(control_of("p1", two.peer)) as url:
+                began = await first(url, "local")
+                await until(lambda: first(url, "app"), "the row of the other process")
+                assert began is None

@@ -25,7 +25,7 @@ SOME = re.compile(r"Records per second: now .*, at most [1-9]")
 
 
 def columns(child: Child) -> Any:
-    """What this process alone remembers."""
+    """Ask what this process alone remembers."""
     return child.get("/api/v1/last-hour?scope=local")
 
 
@@ -55,7 +55,7 @@ async def test_the_page_has_what_was_before_it_was_opened(stage: Any, unique: An
     await page.goto(two.url)
     await says(page, re.compile("Healthy"))
     await expect(plot(page)).to_have_attribute("aria-label", SOME)
-    await expect(page.locator("#plots-title ~ .key")).to_contain_text("not all partitions were live")
+    await expect(page.locator("#plots-title ~ .key")).to_contain_text("not all partitions were known to be live")
     await expect(page.locator("#plots-title ~ .key")).to_contain_text("no process remembers what was before")
     await page.get_by_role("button", name=f"Details of partition {theirs}").click()
     await expect(plot(page, f"#partition-{theirs}-detail")).to_have_attribute("aria-label", SOME)

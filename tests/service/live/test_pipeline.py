@@ -50,6 +50,8 @@ async def test_the_log_is_a_chain_without_gaps(bench):
     assert [r.start_offset for r in ranges] == [0, *(r.end_offset for r in ranges[:-1])]
     assert [r.record_count for r in ranges] == [7] * 14 + [2], "what waits fills every batch"
     assert sum(i.outputs.get(bench.output, 0) for i in increments) == 100
+    assert status.commits.total == 15
+    assert 0 < status.commits.longest_seconds <= status.commits.seconds_total
     assert increments[-1].positions == {bench.input: 100}
 
 
