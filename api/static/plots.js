@@ -7,7 +7,7 @@ import { moment } from "./parts.js";
 const records = (n) => count(n < 10 ? Math.round(n * 10) / 10 : Math.round(n));
 const MEASURES = [
   { title: "Records per second", columns: ["records_per_second"], write: records },
-  { title: "Commit", columns: ["commit_seconds", "longest_commit_seconds"], write: latency, says: "mean, and the longest" },
+  { title: "Commit", columns: ["commit_seconds", "longest_commit_seconds"], write: latency, isLog: true },
   { title: "Lag, in records", columns: ["lag"], write: records },
   { title: "Size of the state", columns: ["state_bytes"], write: bytes },
   { title: "Longest restore, predicted", one: "Restore, predicted", columns: ["restore_seconds"], write: seconds, hasGoal: true },
@@ -31,16 +31,18 @@ function known({ rows, isAsked, error }, nowMs) {
   return nowMs / 1000 - first.at > 3580 ? nothing : html`<span>Known since ${moment(new Date(first.at * 1000).toISOString(), nowMs, false)}: no process remembers what was before.</span>`;
 }
 
-function plot({ title, one, columns, write, says }, hour, of, goal) {
+function plot({ title, one, columns, write, isLog = false }, hour, of, goal) {
   const { rows, partition } = hour;
   const name = partition === null ? title : (one ?? title);
-  const last = (column) => rows.at(-1)?.[column] ?? null;
-  const latest = columns.map((column) => (last(column) === null ? null : write(last(column)))).filter(Boolean).join(", ") || "–";
+  const latest = written(rows.at(-1), columns, write) || "–";
   const most = Math.max(...rows.map((row) => row[columns.at(-1)] ?? -Infinity));
   const label = `${name}: now ${latest === "–" ? "not known" : latest}${Number.isFinite(most) ? `, at most ${write(most)} in the last hour` : ""}${goal === null ? "" : `, the objective is ${write(goal)}`}`;
-  return html`<figure><figcaption>${name}${says ? html` <small>${says}</small>` : nothing} <strong>${latest}</strong></figcaption>
-    <hour-plot tabindex="0" role="img" aria-label=${label} .shown=${{ rows, columns, write, of, goal }}></hour-plot></figure>`;
+  return html`<figure><figcaption>${name} <strong>${latest}</strong></figcaption>
+    <hour-plot tabindex="0" role="img" aria-label=${label} .shown=${{ rows, columns, write, isLog, of, goal }}></hour-plot></figure>`;
 }
+
+// The value of a row, or the mean and the longest.
+const written = (row, columns, write) => columns.map((column) => row?.[column] ?? null).filter((each) => each !== null).map(write).join(", longest ");
 
 const isDown = (row, of) => row.partitions > 0 && row.live < of;
 
@@ -63,7 +65,7 @@ const SHORTEST_SECONDS = 300;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 class HourPlot extends HTMLElement {
-  #shown = { rows: [], columns: [], write: String, of: 0, goal: null };
+  #shown = { rows: [], columns: [], write: String, isLog: false, of: 0, goal: null };
   #plot = null;
   #said = document.createElement("span");
   #resized = new ResizeObserver(() => this.#plot?.setSize({ width: this.clientWidth, height: HEIGHT }));
@@ -93,8 +95,7 @@ class HourPlot extends HTMLElement {
 
   #make() {
     this.#plot?.destroy();
-    const { columns, write } = this.#shown;
-    this.#plot = new uPlot(options(this.clientWidth || 300, columns, write, {
+    this.#plot = new uPlot(options(this.clientWidth || 300, this.#shown, {
       times: () => this.#times(), goal: () => this.#shown.goal, shade: (plot) => this.#shade(plot), line: (plot) => this.#line(plot), pointed: (plot) => this.#say(plot),
     }), null, this);
     this.append(this.#said);
@@ -140,8 +141,8 @@ class HourPlot extends HTMLElement {
   #say({ cursor }) {
     const { rows, columns, write } = this.#shown;
     const row = rows[cursor.idx ?? -1];
-    const values = row && columns.map((column) => row[column]).filter((each) => each !== null && each !== undefined).map(write).join(", ");
-    this.#said.textContent = row ? `${new Date(row.at * 1000).toLocaleTimeString("en-GB")}  ${values || (row.partitions ? "–" : "not known")}` : "";
+    const value = written(row, columns, write) || (row?.partitions ? "–" : "not known");
+    this.#said.textContent = row ? `${new Date(row.at * 1000).toLocaleTimeString("en-GB")}  ${value}` : "";
   }
 
   #step(event) {
@@ -157,17 +158,18 @@ customElements.define("hour-plot", HourPlot);
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-function options(width, columns, write, { times, goal, shade, line, pointed }) {
+function options(width, { columns, write, isLog }, { times, goal, shade, line, pointed }) {
   const mark = color("--mark");
   const axis = { stroke: color("--quiet"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, DejaVu Sans, sans-serif" };
-  const top = (high) => Math.max(high ?? 0, goal() ?? 0) * 1.15 || 1;
+  const y = isLog ? { distr: 3, range: (_plot, low, high) => [power(low, Math.floor), power(high, Math.ceil)] }
+    : { range: (_plot, _low, high) => [0, Math.max(high ?? 0, goal() ?? 0) * 1.15 || 1] };
   return {
     width, height: HEIGHT, padding: [6, 18, 0, 0], legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
-    scales: { x: { range: times }, y: { range: (_plot, _low, high) => [0, top(high)] } },
+    scales: { x: { range: times }, y },
     axes: [
       { ...axis, size: 22, space: 60, grid: { show: false }, values: (_, at) => at.map((each) => new Date(each * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })) },
-      { ...axis, size: 54, space: 28, values: (_, at) => at.map((each) => (each ? write(each) : "0")) },
+      { ...axis, size: 54, space: 28, ...(isLog ? { splits: (_plot, _axis, low, high) => powers(low, high) } : {}), values: (_, at) => at.map((each) => (each ? write(each) : "0")) },
     ],
     series: [{}, ...columns.map((_, index) => ({
       ...(index ? { stroke: color("--quiet"), width: 1 } : { stroke: mark, width: 1.5, fill: `${mark}22` }),
@@ -176,6 +178,10 @@ function options(width, columns, write, { times, goal, shade, line, pointed }) {
     hooks: { drawClear: [shade], draw: [line], setCursor: [pointed] },
   };
 }
+
+// From a power of ten to another one, so that one long time among many does not hide them.
+const power = (value, rounded) => 10 ** rounded(Math.log10(value || 0.01) + (rounded === Math.ceil ? 1e-9 : -1e-9));
+const powers = (low, high) => Array.from({ length: Math.round(Math.log10(high / low)) + 1 }, (_, step) => low * 10 ** step);
 
 // A line has no length between two gaps: there it is a point.
 function alone(plot, series) {

@@ -18,6 +18,7 @@ SHOWN: dict[str, list[tuple[Theme, int, int]]] = {
     "failed": [("light", 1280, 840), ("dark", 360, 760)],
     "fleet": [("dark", 1280, 840)],
     "history": [("light", 1280, 680)],
+    "last-hour": [("light", 1280, 270)],
 }
 """Name of a state → theme, width and height of its pictures."""
 
