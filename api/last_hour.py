@@ -143,6 +143,7 @@ class LastHour:
         self._app = Ring()
         self._partitions: dict[int, Ring] = {}
         self._before: dict[int, Totals] = {}
+        self._slot = -1
 
     async def run(self, newest: Callable[[], Look], peers: Peers) -> None:
         """Look every ten seconds, until cancelled. A service that is silent says nothing of others either."""
@@ -160,6 +161,9 @@ class LastHour:
     def look(self, found: Iterable[Held], at: float) -> None:
         """Take a row of each partition of which its process speaks, and one of the app. `at`: Unix time."""
         slot = round(at / EVERY_SECONDS)
+        if slot == self._slot:  # a timer may be early, and comes again then
+            return
+        self._slot = slot
         all_seen: list[Seen] = []
         for each in found:
             seen = self._seen(each, at)

@@ -66,7 +66,7 @@ class Hour {
       this.#past = [...this.#past, ...told.filter((each) => each.at > last)];
       this.error = null;
     } catch (error) {
-      this.error = error;
+      this.error = this.#past.length ? null : error;
     }
     this.isAsked = true;
     this.#join(at);

@@ -80,7 +80,7 @@ class HourPlot extends HTMLElement {
   connectedCallback() {
     this.#said.className = "at";
     this.#said.setAttribute("aria-live", "polite");
-    this.addEventListener("keydown", (event) => this.#step(event));
+    this.onkeydown = (event) => this.#step(event);
     dark.addEventListener("change", this.#remake);
     this.#resized.observe(this);
     this.#make();

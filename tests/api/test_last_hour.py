@@ -102,6 +102,21 @@ def test_a_new_owner_counts_from_its_beginning_and_was_not_live_all_the_time():
     assert (again.live, again.records_per_second) == (0, 2.0)
 
 
+def test_a_timer_that_comes_too_early_makes_no_row_of_a_moment():
+    """It comes again at once. What happens in between belongs to the next row."""
+    hour = Hour()
+    hour.sees(told(records_total=10))
+    hour.at -= 0.001
+    row = hour.sees(told(records_total=110))
+    hour.hour.look([told(records_total=111)], hour.at - EVERY_SECONDS + 0.001)
+    assert row is not None
+    assert hour.hour.rows(None, START // EVERY_SECONDS + 1)[START // EVERY_SECONDS + 1] == row
+    hour.at += 0.001
+    again = hour.sees(told(records_total=120))
+    assert again is not None
+    assert again.records_per_second == pytest.approx(1.0, rel=0.01)
+
+
 def test_what_a_partition_was_before_it_is_live_is_not_known():
     """Its state and its lag are those of before. That nothing is processed is known."""
     hour = Hour()
