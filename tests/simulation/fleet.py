@@ -185,7 +185,11 @@ class Fleet(Group):
         peers = peers_of(said, shares)
         leaving = [name for name, each in said.items() if each.is_leaving]
         absent = next(iter(shares.values())).absent
-        stays = [each for each in said.values() if not each.is_leaving and each.peer.process_id not in absent]
+        stays = [
+            name
+            for name, each in said.items()
+            if not each.is_leaving and (each.peer is None or each.peer.process_id not in absent)
+        ]
         if leaving and stays:
             self._network.met("assigned beside one that gives away")
             if any(shares[name].owned or shares[name].copies for name in leaving):

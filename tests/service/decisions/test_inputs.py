@@ -3,18 +3,15 @@
 import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pytest
 
-from snapreplay import App, MapState, Topic
 from snapreplay.errors import UsageError
 from snapreplay.service.blocking import BlockingReader
-from snapreplay.service.core.refusals import WrongLog
 from snapreplay.service.decisions import accept
 from snapreplay.service.decisions.inputs import NotDrained, NotRetirable, Wish, carry_out, propose
-from snapreplay.service.ports import NewTopic
 from snapreplay.service.publish.state import LogWentOn
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.jobs.fixed_logs import PartitionLogs, moment_of
@@ -27,80 +24,11 @@ from snapreplay.snapshots.proof.state import At, state_at
 from snapreplay.state.steps import all_of
 from tests.support.accepting import finding_in
 from tests.support.in_memory import virtual
+from tests.support.rewired import Story, folded, sums
 from tests.support.stage import Stage, phase, processed, until
 from tests.support.tampering import delete, tamper, trim, with_fields
 
 pytestmark = pytest.mark.kafka
-
-
-def sums(name: str, *inputs: str, **options: Any) -> App[Any]:
-    """One sum per key over these inputs, in the order of their records: each record weighs more than those before."""
-    topics = [Topic(f"{each}-{name}") for each in inputs]
-    app: App[Any] = App(
-        name, inputs=topics, outputs=[Topic(f"sums-{name}")], state=lambda: MapState(str, int), **options
-    )
-    (out_topic,) = app.outputs
-
-    def on_record(record: Any, state: Any, out: Any) -> None:
-        state[record.key] = (state.get(record.key, 0) * 31 + record.value) % 1_000_003
-        out.send(out_topic, key=record.key, value={"id": record.id, "sum": state[record.key]})
-
-    for topic in topics:
-        app.handler(topic)(on_record)
-    return app
-
-
-def folded(*parts: tuple[int, int]) -> dict[str, int]:
-    """The state after five keys were fed with each of these values: by hand."""
-    state = {f"k{key}": 0 for key in range(5)}
-    for first, count in parts:
-        for value in range(first, first + count):
-            state = {key: (total * 31 + value) % 1_000_003 for key, total in state.items()}
-    return state
-
-
-class Story:
-    """One name and its versions; each with other inputs."""
-
-    def __init__(self, servers: str, name: str, partitions: int = 1, **tables: Any) -> None:
-        self.servers, self.name, self.partitions, self.tables = servers, name, partitions, tables
-
-    def of(self, *inputs: str, **options: Any) -> Stage:
-        return Stage(self.servers, sums(self.name, *inputs, **options), self.partitions, **self.tables)
-
-    async def feed(self, topic: str, first: int, count: int) -> None:
-        stage = self.of("any")
-        for value in range(first, first + count):
-            await stage.send([(f"k{key}", value) for key in range(5)], f"{topic}-{self.name}")
-
-    async def created(self, *topics: str) -> None:
-        await self.of("any").cluster.create_topics([NewTopic(f"{each}-{self.name}", 1) for each in topics])
-
-    async def change(self, stage: Stage, *args: Any, **asked: Any) -> list[Any]:
-        proposed = await propose(stage.app, stage.settings(), stage.cluster, Wish(*args, **asked))
-        return [await carry_out(each) for each in proposed if each.change]
-
-    async def refused(self, stage: Stage) -> None:
-        """A process of this version does not join the group, and says which command changes that."""
-        async with stage.started() as service:
-            with pytest.raises(WrongLog, match="inputs recorded in") as refused:
-                await service.wait_started()
-        assert "`snapreplay inputs" in (refused.value.hint or "")
-
-    async def processed(self, stage: Stage, topic: str) -> dict[str, int]:
-        """Process all of a topic; return the states of all partitions."""
-        topic = f"{topic}-{self.name}"
-        ends = {number: len(records) for number, records in enumerate(await stage.read(topic))}
-        async with stage.running() as service:
-            await processed(service, ends, topic)
-            return {key: value for view in service.views().values() for key, value in view.items()}
-
-    async def run(self, stage: Stage, ends: dict[str, int]) -> dict[str, int]:
-        """Process up to these ends; return the state."""
-        async with stage.running() as service:
-            for topic, end in ends.items():
-                await processed(service, {0: end}, f"{topic}-{self.name}")
-            return dict(service.view(0).items())
 
 
 @pytest.fixture
@@ -202,51 +130,6 @@ async def test_what_only_a_replay_restores_is_not_retired(broker, unique):
         await carry_out(late)
     await story.change(three)
     assert await story.run(three, {"b": 5}) == folded((1, 2), (100, 1))
-
-
-@pytest.fixture
-async def half(broker, unique):
-    """The input `a` was processed, and is retired in one of two partitions."""
-    story = Story(broker.bootstrap_servers, unique("half"), partitions=2)
-    two, one = story.of("a", "b"), story.of("b")
-    await two.prepare()
-    await story.feed("a", 1, 1)
-    await story.processed(two, "a")
-    first, _ = await propose(one.app, one.settings(), one.cluster, Wish())
-    await carry_out(first)
-    return story, two, one
-
-
-@pytest.mark.parametrize("way", ["on", "back"])
-async def test_a_retirement_that_stopped_half_way_leads_on_and_back(half, way):
-    """One of two partitions is changed. The new version is refused, the one before has that partition FAILED; the
-    command with the code of either goes its way."""
-    story, two, one = half
-    await story.refused(one)
-    async with two.started() as service:
-        error = (await phase(service, "failed", 0)).error
-        assert (error.kind, "`snapreplay inputs" in error.hint) == ("WrongLog", True)
-        await phase(service, "live", 1)
-    (done,) = await (story.change(one) if way == "on" else story.change(two, "resume"))
-    assert set(done.increment.positions) == {f"{each}-{story.name}" for each in ("ab" if way == "back" else "b")}
-    chosen, topic = (one, "b") if way == "on" else (two, "a")
-    await story.feed(topic, 2, 1)
-    assert await story.processed(chosen, topic) == folded((1, 2))
-
-
-async def test_records_that_came_between_two_retirements_are_processed(half):
-    """Neither version does that as it is: the hint leads back, and from there on."""
-    story, two, one = half
-    await story.feed("a", 2, 1)
-    with pytest.raises(NotDrained) as refused:
-        await story.change(one)
-    assert "partition 0 is without this input already" in refused.value.hint
-    assert "with the version before, `snapreplay inputs MODULE:APP --from resume`" in refused.value.hint
-    await story.change(two, "resume")
-    assert await story.processed(two, "a") == folded((1, 2))
-    assert len(await story.change(one)) == 2
-    await story.feed("b", 3, 1)
-    assert await story.processed(one, "b") == folded((1, 3))
 
 
 @virtual

@@ -1,0 +1,54 @@
+"""A change of the inputs that stopped between two partitions."""
+
+import pytest
+
+from snapreplay.service.decisions.inputs import NotDrained, Wish, carry_out, propose
+from tests.support.rewired import Story, folded
+from tests.support.stage import phase
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+async def half(broker, unique):
+    """The input `a` was processed, and is retired in one of two partitions."""
+    story = Story(broker.bootstrap_servers, unique("half"), partitions=2)
+    two, one = story.of("a", "b"), story.of("b")
+    await two.prepare()
+    await story.feed("a", 1, 1)
+    await story.processed(two, "a")
+    first, _ = await propose(one.app, one.settings(), one.cluster, Wish())
+    await carry_out(first)
+    return story, two, one
+
+
+@pytest.mark.parametrize("way", ["on", "back"])
+async def test_a_retirement_that_stopped_half_way_leads_on_and_back(half, way):
+    """One of two partitions is changed. The new version is refused, the one before has that partition FAILED; the
+    command with the code of either goes its way."""
+    story, two, one = half
+    await story.refused(one)
+    async with two.started() as service:
+        error = (await phase(service, "failed", 0)).error
+        assert (error.kind, "`snapreplay inputs" in error.hint) == ("WrongLog", True)
+        await phase(service, "live", 1)
+    (done,) = await (story.change(one) if way == "on" else story.change(two, "resume"))
+    assert set(done.increment.positions) == {f"{each}-{story.name}" for each in ("ab" if way == "back" else "b")}
+    chosen, topic = (one, "b") if way == "on" else (two, "a")
+    await story.feed(topic, 2, 1)
+    assert await story.processed(chosen, topic) == folded((1, 2))
+
+
+async def test_records_that_came_between_two_retirements_are_processed(half):
+    """Neither version does that as it is: the hint leads back, and from there on."""
+    story, two, one = half
+    await story.feed("a", 2, 1)
+    with pytest.raises(NotDrained) as refused:
+        await story.change(one)
+    assert "partition 0 is without this input already" in refused.value.hint
+    assert "with the version before, `snapreplay inputs MODULE:APP --from resume`" in refused.value.hint
+    await story.change(two, "resume")
+    assert await story.processed(two, "a") == folded((1, 2))
+    assert len(await story.change(one)) == 2
+    await story.feed("b", 3, 1)
+    assert await story.processed(one, "b") == folded((1, 3))
