@@ -4,6 +4,7 @@ asked."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from snapreplay.api.fleet_routes import Covers
 from snapreplay.api.fleet_views import Covered
 from snapreplay.api.forwarding import Begun
 from snapreplay.api.operation_views import joined
-from snapreplay.api.owners import elsewhere
+from snapreplay.api.owners import elsewhere, shares
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.protocol import Adopt, Command, Once, Retry, SetPaused, StartDrill
 
@@ -177,6 +178,30 @@ async def drill_partition(here: Here, covered: Covers, partition: PathPartition)
     recovery would fail or fall back, and when the drill is given up. The `drill` of the partition has the seconds."""
     check_reached(here)
     return await _let_owner(here, covered, "drill", StartDrill(partition))
+
+
+async def begun_by_owners(
+    here: ApiContext,
+    covered: Covered,
+    partitions: list[int] | None,
+    path: str,
+    command: Callable[[tuple[int, ...] | None], Command],
+    body: Mapping[str, object],
+) -> Response:
+    """Let the owner of each of these partitions begin, or of all live ones (None). `path` and `body`: of the request
+    to the other processes, `command`: to this one."""
+    here_too, others = shares(covered, partitions)
+    begun: list[Begun] = []
+    if here_too is None or here_too:
+        begun.append(await begun_here(here, covered, command(here_too)))
+    bodies = [(who, {"partitions": numbers, **body}) for who, numbers in others]
+    more, refused = await here.forwarder.ask_all(bodies, path, here.passed_on)
+    begun += more
+    if refused and begun:
+        raise problems.partly(joined(begun).id, refused)
+    if refused:
+        raise refused[0]
+    return views.accepted(joined(begun))
 
 
 def check_reached(here: ApiContext) -> None:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from snapreplay.api.child_process import end_with
+from snapreplay.service.runtime.child_process import end_with
 
 
 class Arguments(NamedTuple):

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from snapreplay.api.problems import (
     ADOPTING,
+    AUDITING,
     BUSY,
     BUSY_LINE,
     DRAINING,
@@ -131,6 +132,7 @@ _BUSY_WITH = {
     "pause": (PAUSING, "a pause"),
     "resume": (RESUMING, "a resume"),
     "drill": (DRILLING, "a drill"),
+    "audit": (AUDITING, "an audit"),
     "drain": (DRAINING, "a drain"),
     "savepoint": (KEEPING, "a savepoint"),
     "savepoint-drop": (KEEPING, "the drop of a savepoint"),

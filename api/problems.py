@@ -47,6 +47,7 @@ UNKNOWN_SAVEPOINT = ProblemKind("unknown-savepoint", 404, "No such savepoint")
 SAVEPOINTS_UNREAD = ProblemKind("savepoints-not-readable", 503, "The savepoints cannot be read now")
 UNKNOWN_PROCESS = ProblemKind("unknown-process", 404, "No such process")
 DRILLING = ProblemKind("drill-running", 409, "A drill is already running")
+AUDITING = ProblemKind("audit-running", 409, "An audit is already running")
 MALFORMED = ProblemKind("malformed-body", 400, "The body is not JSON")
 TOO_LARGE = ProblemKind("body-too-large", 413, "The body is too large")
 MEDIA = ProblemKind("media-type", 415, "The body is not declared as JSON")
@@ -225,10 +226,10 @@ def too_many_streams(readers: int) -> ProblemError:
 
 
 def nothing_live() -> ProblemError:
-    """Make the error for a snapshot of all live partitions, of which there are none."""
+    """Make the error for what is asked of all live partitions, of which there are none."""
     return ProblemError(
         NOTHING_LIVE,
-        "no partition is live: there is nothing to write",
+        "no partition is live: there is nothing to do",
         hint="GET /restore-status says what they are doing",
     )
 

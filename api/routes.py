@@ -13,14 +13,22 @@ from fastapi import APIRouter, Body, Path, Query, Request, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 from pydantic import BeforeValidator, Field
 
-from snapreplay.api import action_routes, problems, savepoint_routes, state_problems, state_routes, views
-from snapreplay.api.action_routes import PartitionNumber, PathPartition, Pause, begun_here, missing, whole
+from snapreplay.api import action_routes, audit_routes, problems, savepoint_routes, state_problems, state_routes, views
+from snapreplay.api.action_routes import (
+    PartitionNumber,
+    PathPartition,
+    Pause,
+    begun_by_owners,
+    begun_here,
+    missing,
+    whole,
+)
 from snapreplay.api.answers import ApiContext, Here, Keyed
 from snapreplay.api.fleet_routes import ROUTER, Covers, covered_by
 from snapreplay.api.fleet_views import Covered, Process, Scope, held
 from snapreplay.api.forwarding import Begun
 from snapreplay.api.operation_views import Operation, find, joined, located, operations
-from snapreplay.api.owners import find_partition, shares
+from snapreplay.api.owners import find_partition
 from snapreplay.api.siblings import LIVENESS
 from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.control import protocol
@@ -42,7 +50,16 @@ _partitions, _snapshots, _process = (
     for tag in ("partitions", "snapshots", "process")
 )
 ROUTERS = (
-    *(_partitions, action_routes.ROUTER, state_routes.ROUTER, _snapshots, savepoint_routes.ROUTER, ROUTER, _process),
+    *(
+        _partitions,
+        action_routes.ROUTER,
+        audit_routes.ROUTER,
+        state_routes.ROUTER,
+        _snapshots,
+        savepoint_routes.ROUTER,
+        ROUTER,
+        _process,
+    ),
 )
 
 # ---- what is taken
@@ -164,18 +181,14 @@ async def trigger_snapshot(
     meanwhile. If one partition is refused, no snapshot is started; only if its process refuses it after others have
     begun, the answer says what has begun."""
     wanted = request or SnapshotRequest()
-    here_too, others = shares(covered, wanted.partitions)
-    begun: list[Begun] = []
-    if here_too is None or here_too:
-        begun.append(await begun_here(here, covered, TriggerSnapshot(here_too, wanted.reason)))
-    bodies = [(who, {"partitions": numbers, "reason": wanted.reason}) for who, numbers in others]
-    more, refused = await here.forwarder.ask_all(bodies, "/trigger-snapshot", here.passed_on)
-    begun += more
-    if refused and begun:
-        raise problems.partly(joined(begun).id, refused)
-    if refused:
-        raise refused[0]
-    return views.accepted(joined(begun))
+    return await begun_by_owners(
+        here,
+        covered,
+        wanted.partitions,
+        "/trigger-snapshot",
+        lambda numbers: TriggerSnapshot(numbers, wanted.reason),
+        {"reason": wanted.reason},
+    )
 
 
 @_snapshots.get("/api/v1/snapshots", responses=views.answered(views.Snapshots, problems.INVALID))
@@ -209,7 +222,7 @@ async def get_operation(here: Here, covered: Covers, operation_id: OperationId) 
     responses=views.begun(problems.UNKNOWN_OPERATION, problems.NOT_CANCELLABLE, problems.INVALID, problems.OWNER_AWAY),
 )
 async def cancel_operation(here: Here, covered: Covers, operation_id: OperationId) -> Response:
-    """Cancel what has not begun of an operation: a snapshot or a retry that still waits, a drill, a drain, a savepoint.
+    """Cancel what has not begun of an operation: a waiting snapshot or retry, a drill, an audit, a drain, a savepoint.
     What has begun to change something goes on. Any process may be asked."""
     parts = located(operation_id, covered.says, here.forwarder.begun)
     if not parts:

@@ -8,7 +8,6 @@ import logging
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from snapreplay.api import child_process
 from snapreplay.api.http_process import Arguments
 from snapreplay.api.state_line import StateLine
 from snapreplay.api.tls import TlsFiles
@@ -30,6 +28,7 @@ from snapreplay.service.control.address import Address, address
 from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.metrics import counted
 from snapreplay.service.control.protocol import Control
+from snapreplay.service.runtime import child_process
 
 log = logging.getLogger("snapreplay.http")
 
@@ -121,9 +120,7 @@ class HttpServer:
 
 def _check_interpreter() -> None:
     """Refuse a frozen program, which is its own executable: started for HTTP, it would be the app once more."""
-    frozen = getattr(sys, "frozen", False)
-    if frozen or not sys.executable:
-        lacks = "it is frozen" if frozen else "sys.executable is empty"
+    if lacks := child_process.without_interpreter():
         raise UsageError(
             f"HTTP cannot be served: its process needs a Python interpreter, which this program lacks ({lacks})",
             hint="leave HTTP out (`run(app, http=None)`), or run the program with a Python interpreter",

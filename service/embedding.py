@@ -7,16 +7,18 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 from snapreplay.errors import (
+    AccessError,
     NotCaughtUp,
     NotLive,
     PartitionNotLive,
     RetryableError,
     ServiceClosed,
+    SnapreplayError,
     UnknownPartition,
     UsageError,
 )
@@ -28,6 +30,7 @@ from snapreplay.service.partition.readable import Readable
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.partition.standby import Standbys
 from snapreplay.service.ports import Cluster, TopicPartition
+from snapreplay.service.runtime.context import ClusterView
 from snapreplay.service.service_control import ServiceControl
 from snapreplay.service.state_reads import find_readable
 from snapreplay.service.topics.reading import reading
@@ -37,6 +40,7 @@ from snapreplay.state.view import Position, View, view_of
 log = logging.getLogger("snapreplay")
 
 LOOK_SECONDS = 0.02
+RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.5, 10.0
 
 OnFailed = Callable[[int, BaseException], None]
 """Called with a partition that became FAILED, and why."""
@@ -252,6 +256,23 @@ class CatchingUp:
 
 def _listed(behind: list[str], reached: Mapping[str, int], ends: Mapping[str, int]) -> str:
     return ", ".join(f"{name} is at {reached.get(name)} of {ends[name]}" for name in behind)
+
+
+async def reached(
+    begin: Callable[[], Awaitable[ClusterView]], unreachable: Callable[[SnapreplayError], None]
+) -> ClusterView:
+    """Begin, again and again while the cluster is unreachable; a mistyped password is reported at once."""
+    pause = RETRY_SECONDS_MIN
+    while True:
+        try:
+            return await begin()
+        except AccessError:
+            raise
+        except RetryableError as error:
+            unreachable(error)
+            log.warning("cluster not reached, next try in %.1f s: %s", pause, error)
+            await asyncio.sleep(pause)
+            pause = min(RETRY_SECONDS_MAX, pause * 2)
 
 
 async def ended(control: ServiceControl, command: Command) -> Operation:

@@ -6,14 +6,16 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Generic, TypeVar, overload
+from functools import partial
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from snapreplay.app import names
 from snapreplay.app.app import App, check_app
 from snapreplay.counted import counted
-from snapreplay.errors import AccessError, RetryableError, SnapreplayError
+from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings, used_settings
 from snapreplay.service.control.address import Address
+from snapreplay.service.control.audit_run import StartAudit
 from snapreplay.service.control.protocol import Http, Operation, SetDrained, TriggerSnapshot
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.assignment import Share
@@ -22,14 +24,14 @@ from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
 from snapreplay.service.decisions.first_start import FirstStart, begun, check_first_start
 from snapreplay.service.decisions.savepoint_service import Savepoints
-from snapreplay.service.embedding import CatchingUp, FailureNews, OnFailed, Readiness, Views, ended
+from snapreplay.service.embedding import CatchingUp, FailureNews, OnFailed, Readiness, Views, ended, reached
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.local_host import advertised_url
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.preflight import tell_misfits
-from snapreplay.service.runtime.context import ClusterView, Identity
+from snapreplay.service.runtime.context import Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.tasks import cancel_and_wait, watched
 from snapreplay.service.service_control import ServiceControl
@@ -45,7 +47,6 @@ S = TypeVar("S")
 V = TypeVar("V")
 ST = TypeVar("ST", bound=Stores)
 
-RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.5, 10.0
 LEAVE_SECONDS = 5.0  # of a stop, for cutting off what is late and leaving the group
 HAND_OVER_SECONDS = 5.0  # at most, of a stop: until the others have taken the partitions
 HTTP_WAITS_SECONDS = 0.3
@@ -238,11 +239,24 @@ class Service(Generic[S]):
             The ended operation; its state is "succeeded" or "failed".
 
         Raises:
-            UnknownPartition, PartitionNotLive, Busy: nothing was started.
-            ServiceClosed: not started yet, or stopped.
+            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
         """
         self._views.check_open()
         return await ended(self._control, TriggerSnapshot(None if partitions is None else tuple(partitions), reason))
+
+    async def audit(
+        self, partitions: Sequence[int] | None = None, level: Literal["integrity", "changes", "replay"] = "changes"
+    ) -> Operation:
+        """Prove in another process that the logs of these partitions (None: of all that are LIVE) are whole.
+
+        Returns:
+            The ended operation; "failed" with the `findings` of its parts, or with why an audit was given up.
+
+        Raises:
+            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
+        """
+        self._views.check_open()
+        return await ended(self._control, StartAudit(None if partitions is None else tuple(partitions), level))
 
     async def drain(self, reason: str = "") -> Operation:
         """Give all partitions to other processes before maintenance, and wait until they are gone. This one takes none
@@ -302,10 +316,9 @@ class Service(Generic[S]):
         return membership.trouble is None and not membership.assignment and not is_left
 
     def _raise_unsaved(self) -> None:
-        unsaved = self._supervisor.unsaved if self._supervisor is not None else []
-        for error in unsaved:
-            log.error("LOST: %s", error.message)
-        if unsaved:
+        if unsaved := self._supervisor.unsaved if self._supervisor is not None else []:
+            for error in unsaved:
+                log.error("LOST: %s", error.message)
             raise StateUnsaved(
                 f"{counted(len(unsaved), 'partition')} stopped before the state was saved: {unsaved[0].message}",
                 hint="start again: the partition's error names the command that goes on with the rest in the topics",
@@ -328,13 +341,13 @@ class Service(Generic[S]):
             log.error("the service was refused: %s", error, exc_info=defect)
 
     async def _bring_up(self) -> None:
-        view = await self._begun()
+        begin = partial(begun, self.app, self.settings, self._cluster, self._first_start, self._waiting)
+        view = await reached(begin, self._control.unreachable)
         self._control.reached(view)
         tell_misfits(self.app, view)
-        loop = asyncio.get_running_loop()
-        me = self._identity
+        loop, me = asyncio.get_running_loop(), self._identity
         supervisor = self._supervisor = Supervisor(
-            self.app, self.settings, self._cluster, view, self._identity, self._board, self._failed
+            self.app, self.settings, self._cluster, view, me, self._board, self._failed
         )
 
         def take(partitions: set[int], share: Share) -> None:
@@ -363,19 +376,6 @@ class Service(Generic[S]):
         supervisor.pulse = self._pulse
         self._control.open(supervisor, membership, loop)
         watched(self._background.submit(membership.run()), "the membership of the group")
-
-    async def _begun(self) -> ClusterView:
-        pause = RETRY_SECONDS_MIN
-        while True:
-            try:
-                return await begun(self.app, self.settings, self._cluster, self._first_start, self._waiting)
-            except AccessError:
-                raise  # a mistyped password should be reported at once
-            except RetryableError as error:
-                self._control.unreachable(error)
-                log.warning("cluster not reached, next try in %.1f s: %s", pause, error)
-                await asyncio.sleep(pause)
-                pause = min(RETRY_SECONDS_MAX, pause * 2)
 
     def _waiting(self, awaited: SnapreplayError) -> None:
         if self._control.waits_for(awaited):

@@ -15,6 +15,7 @@ from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartitio
 from snapreplay.service.clock import boot_seconds, time_of, wall_ms, wall_time
 from snapreplay.service.config.effective import effective
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.audit_run import StartAudit
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.log_levels import LogLevels
 from snapreplay.service.control.operation_registry import OperationRegistry, Part
@@ -57,19 +58,20 @@ from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.state_reads import StateReads
 from snapreplay.service.supervisor import Supervisor
 from snapreplay.snapshots.format.records import Paused
+from snapreplay.snapshots.proof.level import Level
 
 log = logging.getLogger("snapreplay")
 
 STUCK_SECONDS = 600.0  # a handler may block for minutes; a loop that is silent for longer is dead
 WAKE_SECONDS = 1.0
 
-_Act = Callable[[Supervisor, int, OnDone], None]
+_Act = Callable[[Supervisor, int, Part], None]
 
 
-def _if_live(ask: Callable[[PartitionRunner, OnDone], bool]) -> _Act:
+def _if_live(ask: Callable[[PartitionRunner, Part], bool]) -> _Act:
     """Let a runner be asked something; it says whether its partition is LIVE."""
 
-    def act(supervisor: Supervisor, partition: int, done: OnDone) -> None:
+    def act(supervisor: Supervisor, partition: int, done: Part) -> None:
         runner = supervisor.runners.get(partition)
         if runner is None or not ask(runner, done):
             done(OperationState.FAILED, None, "the partition is not LIVE here any more")
@@ -143,9 +145,8 @@ class ServiceControl:
                 return self.retry(partition)
             case SetPaused(partition, paused, reason):
                 return self.set_paused(partition, reason, paused=paused)
-            case StartDrill(partition):
-                ask = _if_live(lambda runner, done: runner.request_drill(done))
-                return self._begun("drill", "", self._wanted([partition]), ask)
+            case StartDrill() | StartAudit():
+                return self._prove(command)
             case SetDrained():
                 return self._set_drained(command)
             case KeepSavepoint() | DropSavepoint():
@@ -317,6 +318,14 @@ class ServiceControl:
             else:
                 self._loop.call_soon_threadsafe(act, self._supervisor, number, done)
         return self._operations.get(operation.id) or operation
+
+    def _prove(self, asked: StartDrill | StartAudit) -> Operation:
+        if isinstance(asked, StartDrill):
+            drill = _if_live(lambda runner, done: runner.request_drill(done))
+            return self._begun("drill", "", self._wanted([asked.partition]), drill)
+        level = Level(asked.level)
+        audit = _if_live(lambda runner, done: runner.request_audit(level, done))
+        return self._begun("audit", f"level {level}", self._wanted(asked.partitions), audit)
 
     def _set_drained(self, asked: SetDrained) -> Operation:
         group = self._membership if self._assigned is not None else None

@@ -66,6 +66,11 @@ class Client:
     def drill(self, partition: int) -> Json:
         return self._ask("POST", f"/api/v1/partitions/{partition}/drill", "parts")
 
+    def audit(self, partitions: list[int] | None, level: str) -> Json:
+        """Ask for audits; `partitions` None: of all live ones."""
+        wanted: Json = {"level": level} | ({"partitions": partitions} if partitions else {})
+        return self._ask("POST", "/api/v1/audits", "parts", body=wanted)
+
     def pause(self, partition: int, reason: str) -> Json:
         return self._ask("POST", f"/api/v1/partitions/{partition}/pause", "parts", body={"reason": reason})
 

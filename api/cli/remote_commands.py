@@ -13,6 +13,7 @@ from snapreplay.api.cli.exits import ExitCode, OperationRefused
 from snapreplay.api.cli.options import Output, Probed, Running
 from snapreplay.api.cli.output import Format, note, print_json
 from snapreplay.errors import SnapreplayError
+from snapreplay.snapshots.proof.level import Level
 
 if TYPE_CHECKING:
     from snapreplay.api.cli.client import Client, Json
@@ -210,6 +211,30 @@ def drill(
         _follow_all(client, partition or _in_phase(client, "live", "no partition is live"), client.drill, wait, output)
 
 
+def audit_now(
+    *,
+    partition: LivePartitions = None,
+    level: Annotated[
+        Level, typer.Option("--level", help="What is proved. Each level includes those before it.")
+    ] = Level.CHANGES,
+    wait: Wait = False,
+    client: Running,
+    output: Output = Format.TABLE,
+) -> None:
+    """Let the owners prove that the logs of live partitions are whole, without Spark, and record the proofs.
+
+    Processing continues meanwhile. Exit code with --wait: 0 no findings, 1 findings, 2 one could not run."""
+    with client:
+        operation = client.audit(partition or None, level)
+        if wait:
+            operation = _ended(client, operation)
+        _print_operation(operation, output)
+    if any(part["findings"] for part in operation["parts"]):
+        raise typer.Exit(ExitCode.FINDINGS)
+    if operation["state"] == "failed":
+        raise typer.Exit(ExitCode.REFUSED)
+
+
 OnHost = Annotated[
     str, typer.Option("--host", metavar="NAME", help="All processes of the app on this host. Default: the one asked.")
 ]
@@ -253,7 +278,7 @@ def cancel(
     client: Running,
     output: Output = Format.TABLE,
 ) -> None:
-    """Cancel what has not begun of an operation: a snapshot or a retry that still waits, a drill, a drain, a savepoint.
+    """Cancel what has not begun of an operation: a waiting snapshot or retry, a drill, an audit, a drain, a savepoint.
 
     Exit code 1: it has ended, or cannot be cancelled."""
     with client:
@@ -338,6 +363,9 @@ def _print_operation(operation: Json, output: Format) -> None:
         return
     print(f"operation {operation['id']}: {operation['state']}")
     _print_parts(operation["parts"], "snapshot_id")
+    for found in (each for part in operation["parts"] for each in part.get("findings", ())):
+        where = f"{found['topic']}-{found['partition']} offset {found['offset']}"
+        print(f"{found['check']}: {where}: {found['detail']}")
 
 
 def health(

@@ -18,6 +18,7 @@ from snapreplay.api.cli.record_commands import feed, redrive, tail
 from snapreplay.api.cli.remote_commands import (
     ZeroOrOne,
     adopt,
+    audit_now,
     cancel,
     config,
     drain,
@@ -84,8 +85,8 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Develop an app": (new, dev, feed, tail),
     "Run an app on a cluster": (init, run, plan_capacity),
     "Operate a running app": (
-        *(restore_status, plan, lag, get, scan, trigger_snapshot, adopt, retry, pause, resume, drill, cancel),
-        *(drain, undrain, health, config, log_level, inputs, accept, patch, redrive, doctor, reset, delete),
+        *(restore_status, plan, lag, get, scan, trigger_snapshot, adopt, retry, pause, resume, drill, audit_now),
+        *(cancel, drain, undrain, health, config, log_level, inputs, accept, patch, redrive, doctor, reset, delete),
     ),
     "Prove and compact with Spark": (audit, compact, draft_upgrade),
     "Other": (version,),

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from snapreplay.api.child_process import end_with
+from snapreplay.service.runtime.child_process import end_with
 
 if TYPE_CHECKING:
     from snapreplay.api.server import Shared

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from snapreplay.api import child_process
 from snapreplay.api.cli.worker import Worker
 from snapreplay.api.server import LONG_LIFE_SECONDS, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MIN, PROBES_HINT, reserve
 from snapreplay.errors import UsageError
 from snapreplay.service.control.address import Address, address
+from snapreplay.service.runtime import child_process
 from snapreplay.service.runtime.context import Identity
 from snapreplay.service.signals import DUMPS, LATE_SECONDS, STOPPED_LATE, STOPS
 

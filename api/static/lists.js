@@ -10,7 +10,7 @@ const FEW = 8;
 const from = (each, lanes) => (each.host && lanes.length > 1 ? html` <small>${each.host}</small>` : nothing);
 
 const LEVELS = { pointed: "good", succeeded: "good", running: "busy", writing: "busy", written: "busy", pending: "busy", skipped: "unknown", cancelled: "unknown", failed: "bad" };
-const CANCELLABLE = ["snapshot", "retry", "drill", "drain", "savepoint"];
+const CANCELLABLE = ["snapshot", "retry", "drill", "audit", "drain", "savepoint"];
 
 export function lists(all, nowMs, page) {
   return html`<div class="pair">${snapshots(all, nowMs, page)}${operations(all, nowMs, page)}</div>

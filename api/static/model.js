@@ -88,6 +88,7 @@ function problems(all, nowMs) {
     ...underWay(all, nowMs),
     ...atRisk(all),
     ...drills(all),
+    ...audits(all),
     ...blocked(all),
     ...slow(all),
     ...pauses(all),
@@ -239,6 +240,17 @@ function drills({ partitions }) {
     what: `The last drill of partition ${each.partition} has failed`, message: each.drill.detail, since: each.drill.finished_at, retry: [],
     until: "A later drill succeeds. The owner writes a snapshot at once.",
     lost: { level: "warn", text: "Not yet. A restore might not lead to this state: the state in memory may be the only copy." },
+    todo: `Keep the process alive, then \`snapreplay drill --partition ${each.partition} --wait\``,
+  }));
+}
+
+function audits({ partitions }) {
+  return partitions.filter((each) => each.phase === "live" && each.audit?.state === "failed").map((each) => ({
+    key: `audit ${each.partition}`, level: "bad", partitions: [each.partition], where: `${each.owner} on ${each.host}`,
+    what: `The last audit of partition ${each.partition} has findings`,
+    message: each.audit.findings.map((one) => `${one.check} ${one.topic} offset ${one.offset}: ${one.detail}`).join("; "), since: each.audit.finished_at, retry: [],
+    until: `A later audit succeeds. This one has ${counted(each.audit.finding_count, "finding")}.`,
+    lost: { level: "warn", text: "Not yet. The log is not what was written: the state in memory may be the only copy." },
     todo: `Keep the process alive, then \`snapreplay drill --partition ${each.partition} --wait\``,
   }));
 }

@@ -113,6 +113,11 @@ const acts = {
     text: "Its owner restores it into a second copy while processing goes on, compares the digest, and throws the copy away. Until then memory holds the state twice.",
     go: () => doing(`Drill of partition ${partition}`, () => act(`api/v1/partitions/${partition}/drill`)),
   }),
+  audit: (partition) => ask({
+    title: `Audit partition ${partition}?`, label: "Audit",
+    text: "A process beside its owner proves from the log alone that nothing is missing or wrong since the last proof, and records the new one. Processing goes on meanwhile. The process may hold the state once more in memory.",
+    go: () => doing(`Audit of partition ${partition}`, () => act(`api/v1/partitions/${partition}/audit`, { level: "changes" })),
+  }),
   drain: ({ process_id: id, instance_id: name, host }) => ask({
     title: `Drain ${name || id} on ${host}?`, label: "Drain", reason: true,
     text: "It gives its partitions to the other processes; those with warm copies take over first. It stays up and takes none until it is undrained or started again.",
@@ -124,7 +129,7 @@ const acts = {
   }),
   cancel: ({ id, kind }) => ask({
     title: `Cancel this ${kind}?`, label: `Cancel the ${kind}`,
-    text: "What has not begun does not begin, and a drill is given up. What has begun to change something goes on.",
+    text: "What has not begun does not begin, and a drill or an audit is given up. What has begun to change something goes on.",
     go: () => doing(`Cancel of the ${kind}`, () => act(`api/v1/operations/${encodeURIComponent(id)}`, null, "DELETE")),
   }),
   keep: () => ask({

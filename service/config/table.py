@@ -97,6 +97,12 @@ class Table(_Frozen):
         """Say whether it is no default."""
         return name in self.__dict__["given"]
 
+    def tree(self) -> dict[str, Any]:
+        """Return what was given, secrets included, for another process: to make the same table with `type(self)(**…)`.
+        It travels by a pipe, never by a command line."""
+        given = {name: getattr(self, name) for name in fields_of(type(self)) if self.was_given(name)}
+        return {name: each.tree() if isinstance(each, Table) else each for name, each in given.items()}
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to the tasks of a Spark job; what was checked once is not checked again."""
         values = {name: getattr(self, name) for name in fields_of(type(self))}

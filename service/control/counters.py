@@ -78,6 +78,7 @@ DRILLS = _counter("snapreplay_drills_total", "Drills that ended: succeeded, fail
 DRILL_SECONDS = _histogram(
     "snapreplay_drill_seconds", "Seconds that a restore takes, as a successful drill has shown.", _SLOW_SECONDS
 )
+AUDITS = _counter("snapreplay_audits_total", "Audits that this process ran: succeeded, failed or given_up.", "result")
 FENCES = _counter("snapreplay_fences_total", "Times this process found that a newer owner had fenced it.")
 FAILURES = _counter(
     "snapreplay_failures_total",
@@ -124,7 +125,8 @@ class PartitionMetrics:
         self._commit_seconds = COMMIT_SECONDS.labels(*self._labels)
         # Made now, so that the series start at 0 and the first one shows as an increase.
         self._fences = FENCES.labels(*self._labels)
-        DRILLS.labels(*self._labels, "failed")
+        for each in (DRILLS, AUDITS):
+            each.labels(*self._labels, "failed")
 
     def batch_committed(self, seconds: float) -> None:
         self._batches.inc()
@@ -155,6 +157,10 @@ class PartitionMetrics:
         DRILLS.labels(*self._labels, result).inc()
         if seconds is not None:
             DRILL_SECONDS.labels(*self._labels).observe(seconds)
+
+    def audit_ended(self, result: str) -> None:
+        """Count an ended audit of this process; `result`: an `AuditState`."""
+        AUDITS.labels(*self._labels, result).inc()
 
     def fenced(self) -> None:
         self._fences.inc()

@@ -12,6 +12,7 @@ import msgspec
 
 from snapreplay.errors import UsageError
 from snapreplay.service.clock import wall_ms, wall_time
+from snapreplay.service.control.audit_run import Finding
 from snapreplay.service.control.protocol import Busy, KeyReused, Once, Operation, OperationPart, OperationState
 
 OPERATIONS_MAX = 1000
@@ -26,7 +27,7 @@ _WHY_NOT: Mapping[str, str] = {
     "savepoint-drop": "its topics are being deleted",
     "resume": f"{_ENDS_WITH_COMMIT}; `snapreplay pause` undoes it",
 }
-CANCELLABLE = ("snapshot", "retry", "drill", "drain", "savepoint")
+CANCELLABLE = ("snapshot", "retry", "drill", "audit", "drain", "savepoint")
 """The kinds of operations whose parts can be cancelled as long as they have not begun to change anything."""
 
 
@@ -90,19 +91,23 @@ class OperationRegistry:
             return self._operations[operation.id]
 
     def report(
-        self, operation_id: str, partition: int, state: OperationState, snapshot_id: str | None, detail: str
+        self,
+        operation_id: str,
+        partition: int,
+        state: OperationState,
+        snapshot_id: str | None,
+        detail: str,
+        findings: tuple[Finding, ...] = (),
     ) -> bool:
         """Update one part, and say whether it was cancelled before. Unknown (evicted) operations are ignored."""
+        now = OperationPart(partition, state, snapshot_id, detail, findings)
         with self._lock:
             operation = self._operations.get(operation_id)
             if operation is None:
                 return False
             was = {part.partition: part.state for part in operation.parts}
             parts = tuple(
-                OperationPart(partition, state, snapshot_id, detail)
-                if part.partition == partition and part.state not in ENDED
-                else part
-                for part in operation.parts
+                now if part.partition == partition and part.state not in ENDED else part for part in operation.parts
             )
             self._operations[operation_id] = _ended(msgspec.structs.replace(operation, parts=parts))
             return was.get(partition) is OperationState.CANCELLED
@@ -170,8 +175,11 @@ class Part:
     operation_id: str
     partition: int
 
-    def __call__(self, state: OperationState, snapshot_id: str | None, detail: str) -> bool:
-        is_cancelled = self.operations.report(self.operation_id, self.partition, state, snapshot_id, detail)
+    def __call__(
+        self, state: OperationState, snapshot_id: str | None, detail: str, findings: tuple[Finding, ...] = ()
+    ) -> bool:
+        part = self.operation_id, self.partition
+        is_cancelled = self.operations.report(*part, state, snapshot_id, detail, findings)
         self.wake()
         return is_cancelled
 

@@ -17,6 +17,7 @@ from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.address import Address
+from snapreplay.service.control.audit_run import FINDINGS_MAX, Finding, StartAudit
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoint, SavepointList
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
@@ -45,6 +46,7 @@ KINDS = (
     "pause",
     "resume",
     "drill",
+    "audit",
     "drain",
     "undrain",
     "savepoint",
@@ -60,6 +62,7 @@ class OperationPart(msgspec.Struct, frozen=True):
     state: Annotated[str, one_of(*OperationState)]
     snapshot_id: str | None = None
     detail: str = ""
+    findings: Annotated[tuple[Finding, ...], said(f"Of an audit, at most {FINDINGS_MAX}.")] = ()
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -259,6 +262,7 @@ Command = (
     | Retry
     | SetPaused
     | StartDrill
+    | StartAudit
     | SetLogLevel
     | SetDrained
     | KeepSavepoint

@@ -16,6 +16,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import force_setattr
 
+from snapreplay.service.control.audit_run import AuditRun
 from snapreplay.service.control.commit_times import CommitTimes
 from snapreplay.service.control.input_status import BlockedTopic, InputStatus
 from snapreplay.service.control.restore_plan import Drill, RestoreObjective, RestorePlan
@@ -280,6 +281,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
         RestoreObjective | None, said("Null unless live, or if `restore.objective_seconds` is not set.")
     ] = None
     drill: Annotated[Drill | None, said("The last one of this process.")] = None
+    audit: Annotated[AuditRun | None, said("The last one that this process has run.")] = None
     audited: Annotated[
         tuple[AuditProof, ...] | None,
         said(

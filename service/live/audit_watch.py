@@ -12,7 +12,7 @@ from snapreplay.service.clock import time_of
 from snapreplay.service.control.status import AuditProof
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in
+from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in, within
 from snapreplay.snapshots.proof.proven import Proof, from_metadata
 
 log = logging.getLogger("snapreplay.partition")
@@ -27,7 +27,12 @@ class AuditWatch:
         self._context = context
         self._reporter = reporter
         self._told_batch = -1
+        self._asked = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    def look(self) -> None:
+        """Look at once: a proof was recorded."""
+        self._asked.set()
 
     async def close(self) -> None:
         """Withdraw what was seen: the partition may have another owner now."""
@@ -38,7 +43,8 @@ class AuditWatch:
         """Watch what audits prove; an answer that does not come is shown as such, and nothing depends on it."""
         number, wait_seconds = self._context.partition, turn_in(WATCH_SECONDS / 10)
         while True:
-            await asyncio.sleep(wait_seconds)
+            await within(wait_seconds, self._asked)
+            self._asked.clear()
             wait_seconds = turn_in(WATCH_SECONDS, least_seconds=WATCH_SECONDS / 2)
             try:
                 self._reporter.note(audited=await self._proofs())

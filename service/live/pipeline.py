@@ -61,7 +61,7 @@ class Live:
         self._context, self._store = context, (store := recovered.store)
         self._committer = Committer(context, store, recovered.producer, recovered.chain)
         self.snapshots = SnapshotScheduler(context, store, self._committer, reporter, recovered, self._wake)
-        self._audits = AuditWatch(context, reporter)
+        self.audits = AuditWatch(context, reporter)
         self._digests = StateDigests(store, context.settings.snapshot.digest_every_batches)
         self._positions = dict(recovered.chain.last.positions)
         self._passed: dict[str, int] = {}  # inputs that hold no record up to there
@@ -204,7 +204,7 @@ class Live:
                 await self._cutting
             await self.pausing.close()
             await self.snapshots.close()
-            await self._audits.close()
+            await self.audits.close()
         finally:
             await self._committer.discard()
 

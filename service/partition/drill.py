@@ -157,7 +157,7 @@ class Drills:
             raise GivenUp("the partition is paused")
         context = replace(self._context, restores=asyncio.Semaphore(1))
         async with context.drills:
-            _check_memory(self._reporter.status)
+            check_memory(self._reporter.status)
             store = context.app.new_store()
             reporter = Reporter(StatusBoard(), context.partition)
             examiner = Examiner(context, store, reporter=reporter)
@@ -220,7 +220,7 @@ async def _freed(store: Store, share: float) -> None:
             await run_cooperatively(store.freeing())
 
 
-def _check_memory(status: PartitionStatus) -> None:
+def check_memory(status: PartitionStatus) -> None:
     """Raise GivenUp if a second copy of the state would not find a place."""
     needed = int(MEMORY_FACTOR * status.state_bytes + MEMORY_PER_ENTRY * status.state_entries)
     available = available_bytes(ROOT)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from snapreplay.errors import SnapreplayError
+from snapreplay.service.control.operation_registry import Part
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.state_reads import Role
 from snapreplay.service.control.status import StatusBoard
@@ -29,13 +30,10 @@ from snapreplay.service.runtime.report import Reporter, problem_of
 from snapreplay.service.runtime.tasks import unless, within
 from snapreplay.service.topics.increments import newer_owner
 from snapreplay.snapshots.format.records import Paused
+from snapreplay.snapshots.proof.level import Level
 from snapreplay.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
-
-
-class EndedUnasked(RuntimeError):
-    """A partition is not processed any more, and it was not to end."""
 
 
 class PartitionRunner:
@@ -117,8 +115,12 @@ class PartitionRunner:
         """Restore the partition into a store that is thrown away."""
         return self._asked(lambda _: self._incarnation.drill(done))
 
+    def request_audit(self, level: Level, done: Part) -> bool:
+        """Prove in another process that the log of the partition is whole."""
+        return self._asked(lambda _: self._incarnation.audit(level, done))
+
     def withdraw(self, done: OnDone) -> None:
-        """Do not begin the snapshot that `done` waits for, and give up its drill."""
+        """Do not begin the snapshot that `done` waits for, and give up its drill or audit."""
         self._asked(lambda live: self._incarnation.withdraw(live, done))
 
     def _asked(self, ask: Callable[[Live], None]) -> bool:
@@ -387,13 +389,3 @@ class PartitionRunner:
         """Leave LIVE, so that nobody takes the partition for ready while it waits for its next recovery."""
         if self.phase is Phase.LIVE:
             self._reporter.phase(Phase.FENCING)
-
-
-def tell_defect(runner: PartitionRunner, ended: asyncio.Task[None]) -> None:
-    """Tell of a runner that ended by a defect, as nobody awaits it before `stop`: without this its partition would
-    stop unnoticed, whatever ended it."""
-    error = None if ended.cancelled() else ended.exception()
-    if error is None and not runner.is_asked_to_end:
-        error = EndedUnasked("its task ended, but nobody had asked it to")
-    if error is not None:
-        runner.died(error)

@@ -8,38 +8,40 @@ from __future__ import annotations
 
 import socket
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-import msgspec
 from pyspark.sql import SparkSession
 
 from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.load import checked_app, load_app
-from snapreplay.errors import RetryableError, SnapreplayError, StopError, UsageError
+from snapreplay.errors import StopError, UsageError
 from snapreplay.snapshots.jobs.fixed_logs import LogReader, OpenReader, PartitionLogs, freeze, starts_of
 from snapreplay.snapshots.jobs.second_reading import KafkaSource, witnessed
 from snapreplay.snapshots.jobs.session import SparkFailed, check, spark_session, stopping
 from snapreplay.snapshots.jobs.spark_tasks import ANOTHER_HASH_SEED, TaskFailed, for_each
+from snapreplay.snapshots.jobs.verdict import (
+    ATTEMPTS,
+    Asked,
+    Hashed,
+    Proofs,
+    audited_part,
+    recorded,
+    report_of,
+    trimmed,
+)
 from snapreplay.snapshots.proof.entries import wrong_entries
 from snapreplay.snapshots.proof.level import Level
-from snapreplay.snapshots.proof.partition import PartitionReport, audit_partition
-from snapreplay.snapshots.proof.proven import Proof, Recorded
+from snapreplay.snapshots.proof.partition import PartitionReport
+from snapreplay.snapshots.proof.proven import Recorded
 from snapreplay.snapshots.proof.records import Logs, Moment
 from snapreplay.snapshots.proof.replay import Segment, SegmentReport, prove, repeated
-from snapreplay.snapshots.proof.report import AuditedChain, AuditReport, Stretch, Violation
+from snapreplay.snapshots.proof.report import AuditReport, Violation
 from snapreplay.state.digest import EMPTY
 
 T = TypeVar("T")
-
-_ATTEMPTS = 3
-
-
-class Trimmed(RetryableError):
-    """The owner trimmed the topics while they were read, more than once."""
 
 
 def audit(
@@ -68,7 +70,7 @@ def audit(
     moments = _frozen(open_reader, app_id)  # before Spark is started for nothing
     known = proofs.read(len(moments)) if proofs is not None else None
     with spark_session("snapreplay audit", master) as spark:
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             try:
                 with stopping("audit"):
                     audited = _Audit(spark, kafka, app_id, moments, known, app)
@@ -78,10 +80,7 @@ def audit(
                 before, moments = moments, _frozen(open_reader, app_id)
                 if list(map(starts_of, moments)) == list(map(starts_of, before)):
                     raise
-    raise Trimmed(
-        f"the topics of {app_id!r} were trimmed {_ATTEMPTS} times while they were read",
-        hint="take snapshots less often while auditing",
-    )
+    raise trimmed(app_id)
 
 
 def _frozen(open_reader: OpenReader, app_id: str) -> list[Moment]:
@@ -111,34 +110,12 @@ class _Audit:
 
     def report(self, open_reader: OpenReader, level: Level, app: App[Any] | None, started: float) -> AuditReport:
         """Audit and report; `started` is the monotonic clock's at the beginning."""
-        work = partial(_audited, self._app_id, level, self._known)
+        work = partial(audited_part, self._app_id, level, self._known)
         parts = for_each(self._spark, self._moments, open_reader, work, PartitionReport)
-        checked, digests = self._witness(parts)
-        findings = [*digests, *(each for part in parts for each in part.findings)]
-        notes = _summed(part.notes for part in parts)
-        replayed: list[SegmentReport] = []
-        if app is not None:
-            replayed = self._replay(open_reader, app, parts)
-            findings += [each.finding for each in replayed if each.finding is not None]
-            checked["batches_replayed"] = sum(each.batches for each in replayed)
-            checked["records_replayed"] = sum(each.records for each in replayed)
-            proofs = (each.counting_at(Level.REPLAY) for each in self._known or ())
-            others = [each for each in proofs if each and each.app_version != app.version]
-            notes["proofs_of_another_version"] = len(others)
-            notes["batches_replayed_without_digest"] = sum(each.not_proven for each in replayed)
-            notes["segments_without_input"] = sum(each.without_input for each in replayed)
-        return AuditReport(
-            app_id=self._app_id,
-            partition_count=len(self._moments),
-            checked=_summed(part.checked for part in parts) | checked,
-            findings=sorted(set(findings)),
-            notes=notes,
-            seconds=round(time.monotonic() - started, 3),
-            decisions=[each for part in parts for each in part.decisions],
-            level=level,
-            chains=chains_of(parts, replayed, {each.partition for each in findings}),
-            since_last=self._known is not None,
-        )
+        hashed = self._witness(parts)
+        replayed = self._replay(open_reader, app, parts) if app is not None else None
+        asked = Asked(self._app_id, level, self._known, app.version if app is not None else None)
+        return report_of(asked, parts, hashed, replayed, time.monotonic() - started)
 
     def _replay(self, open_reader: OpenReader, app: App[Any], parts: Sequence[PartitionReport]) -> list[SegmentReport]:
         found = [segment for part in parts for segment in part.segments]
@@ -153,7 +130,7 @@ class _Audit:
             reports[number] = reports[number].compared(fingerprint)
         return reports
 
-    def _witness(self, parts: Sequence[PartitionReport]) -> tuple[dict[str, int], list[Violation]]:
+    def _witness(self, parts: Sequence[PartitionReport]) -> Hashed:
         topic = names.snapshots_topic(self._app_id)
         newest = {part.partition: part.newest for part in parts if part.newest is not None}
         manifests = {partition: each.manifest for partition, each in newest.items()}
@@ -164,15 +141,7 @@ class _Audit:
             for partition, each in newest.items()
             if (found := digests.get(partition, EMPTY)) != each.manifest.entries_digest
         ]
-        return checked, wrong
-
-
-def _audited(
-    app_id: str, level: Level, known: Sequence[Recorded] | None, reader: LogReader, moment: Moment
-) -> PartitionReport:
-    logs = PartitionLogs(reader, app_id, moment.partition)
-    earlier = None if known is None else known[moment.partition]
-    return audit_partition(app_id, moment, logs, level, earlier)
+        return Hashed(checked, wrong)
 
 
 def _replayable(app_id: str, app: str | None) -> App[Any]:
@@ -206,75 +175,3 @@ def _imported(app: str, version: str) -> App[Any]:
             hint="put the same code into the executors' environment",
         )
     return loaded
-
-
-def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for part in parts:
-        total.update(part)
-    return dict(total)
-
-
-class Proofs(Protocol):
-    """The place where the proofs of an app are recorded."""
-
-    def read(self, partition_count: int) -> Sequence[Recorded]:
-        """Return what is recorded, by partition.
-
-        Raises:
-            NotAuthorized, Unreachable: it is not known what is proven.
-        """
-
-    def record(self, proven: Mapping[int, Proof]) -> Mapping[int, Proof]:
-        """Record the proofs; return partition → proof, with its time.
-
-        Raises:
-            NotAuthorized, Unreachable, StopError: not all of them were recorded.
-        """
-
-
-def recorded(report: AuditReport, proofs: Proofs) -> AuditReport:
-    """Return the report, with what became of the record. The verdict stands in any case."""
-    proven = {each.partition: each.proven for each in report.chains if each.proven is not None}
-    try:
-        kept = proofs.record(proven)
-    except SnapreplayError as error:
-        says = f"{error.message}; {error.hint}" if error.hint else error.message
-        return msgspec.structs.replace(report, not_recorded=says)
-    chains = [
-        msgspec.structs.replace(each, proven=kept[each.partition], recorded=True) if each.partition in kept else each
-        for each in report.chains
-    ]
-    return msgspec.structs.replace(report, chains=chains)
-
-
-def chains_of(
-    parts: Sequence[PartitionReport], replayed: Sequence[SegmentReport], with_findings: Collection[int]
-) -> list[AuditedChain]:
-    """Return the chains by partition. `replayed`: of the segments of all parts, in order."""
-    reports = iter(replayed)
-    stretches: dict[int, list[tuple[Segment, SegmentReport]]] = defaultdict(list)
-    for part in parts:
-        for segment, report in zip(part.segments, reports, strict=False):
-            stretches[part.partition].append((segment, report))
-    return [_chain(part.chain, stretches[part.partition], found=part.partition in with_findings) for part in parts]
-
-
-def _chain(chain: AuditedChain, replayed: Sequence[tuple[Segment, SegmentReport]], *, found: bool) -> AuditedChain:
-    """Prove as far as the last stretch was replayed: those before it were replayed, or have no input any more."""
-    proven = chain.proven
-    if replayed and replayed[-1][1].proven is not None:
-        proven = replayed[-1][1].proven
-    return msgspec.structs.replace(
-        chain,
-        proven=None if found else proven,
-        stretches=tuple(
-            Stretch(segment.log_start, segment.end_offset, _outcome(report)) for segment, report in replayed
-        ),
-    )
-
-
-def _outcome(report: SegmentReport) -> str:
-    if report.finding is not None:
-        return "different"
-    return "no input" if report.without_input else "same"

@@ -93,9 +93,7 @@ def freeze(reader: LogReader, app_id: str) -> list[Moment]:
         TopicMissing: one of the two topics is not there.
         Unreachable: no answer.
     """
-    count = _partition_count(reader, names.increments_topic(app_id))
-    _partition_count(reader, names.snapshots_topic(app_id))
-    return [moment_of(reader, app_id, number) for number in range(count)]
+    return [moment_of(reader, app_id, number) for number in range(partition_count(reader, app_id))]
 
 
 def moment_of(client: LogReader, app_id: str, partition: int) -> Moment:
@@ -120,7 +118,18 @@ def starts_of(moment: Moment) -> tuple[int, int]:
     return moment.log_start, moment.snapshots_start
 
 
-def _partition_count(reader: LogReader, topic: str) -> int:
+def partition_count(reader: LogReader, app_id: str) -> int:
+    """Return the number of state partitions.
+
+    Raises:
+        TopicMissing: one of the two topics is not there.
+        Unreachable: no answer.
+    """
+    _count(reader, names.snapshots_topic(app_id))
+    return _count(reader, names.increments_topic(app_id))
+
+
+def _count(reader: LogReader, topic: str) -> int:
     count = reader.partition_count(topic)
     if count == 0:
         raise TopicMissing(

@@ -117,6 +117,8 @@ ELSEWHERE = {
     "snapshots/jobs/source.py::_time_ms": "test_a_wrong_option_is_named",
     "api/cli/output.py::_named": "test_a_page_that_cannot_be_written_is_refused_before_the_work",
     "service/kafka/group_offsets.py::_refuse": "test_a_group_that_somebody_consumes_with_takes_no_proof",
+    "service/auditing/work.py::_app_of": "test_code_that_was_changed_since_the_start_is_not_replayed",
+    "service/partition/audits.py::Audits._order": "test_an_app_that_no_process_can_import_is_replayed_by_spark_only",
     "snapshots/jobs/audit.py::_imported": "test_an_app_that_executors_cannot_import_is_named",
     "snapshots/jobs/session.py::check": "test_two_masters_are_one_too_many",
     "service/kafka/producer.py::clock_compared": "test_"
@@ -165,7 +167,7 @@ OPEN_BECAUSE: dict[str, tuple[str, ...]] = {
         "snapshots/format/envelope.py::_unknown",
     ),
     "needs a moment that cannot be met from outside: a topic exchanged, trimmed or deleted between two requests": (
-        "snapshots/jobs/audit.py::audit",
+        "snapshots/jobs/verdict.py::trimmed",
     ),
 }
 """Places whose hint nobody has carried out yet, and why: they only become fewer."""

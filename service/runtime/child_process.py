@@ -19,6 +19,13 @@ def command(module: str) -> list[str]:
     return [sys.executable, "-P", "-m", module]
 
 
+def without_interpreter() -> str:
+    """Say why this program cannot start a Python process: it is frozen, so it is its own executable. Empty: it can."""
+    if getattr(sys, "frozen", False):
+        return "it is frozen"
+    return "" if sys.executable else "sys.executable is empty"
+
+
 def environment(given: Mapping[str, str]) -> dict[str, str]:
     """Return the environment in which `command` finds this code."""
     package = str(Path(snapreplay.__file__).parent.parent)

@@ -1,0 +1,1 @@
+"""The process that audits a partition for a service, beside it."""
