@@ -23,7 +23,8 @@ def main() -> None:
     end_with(int(sys.argv[1]), signal.SIGKILL)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)  # the service decides when it ends
-    os.nice(NICE)
+    with suppress(OSError):  # not allowed to be polite
+        os.nice(NICE)
     with suppress(OSError):  # elsewhere than on Linux. If memory is short, this process ends, and not the service
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
     answering = os.dup(1)

@@ -98,6 +98,7 @@ def _copy_checkout(target: Path) -> None:
 
 
 PARTS = (
+    "audits",
     "recoveries",
     "upgrades",
     "standbys",

@@ -170,7 +170,9 @@ async def test_one_process_at_a_time_audits_and_a_cancel_ends_it(stage: Any, uni
         assert (code, "cancelled" in output) == (0, True), output
         await until(lambda: not auditor.is_running(), "the end of the process")
         assert (await asked.ended(second))["state"] == "succeeded"
-        assert service.restore_status()[0].audit.detail == "it was cancelled"
+        runs = [each.audit for each in service.restore_status()]
+        assert runs[0].detail == "it was cancelled"
+        assert runs[1].started_at >= runs[0].finished_at
         assert (audits(here, "given_up"), audits(here, "failed")) == (1, 0)
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -193,6 +194,27 @@ def test_a_secret_is_never_shown():
     given = {"kafka.sasl.plain.password": "", "kafka.security.protocol": "SASL_SSL"}
     assert "(hidden)" in "\n".join(problems(given))
     assert "hunter2" not in "\n".join(problems({"kafka.sasl.plain.password": "hunter2"}))
+
+
+def test_what_was_given_makes_the_same_settings_in_another_process():
+    """As JSON, secrets included. A default stays a default."""
+    given = load_settings(
+        {
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.plain.username": "ada",
+            "kafka.sasl.plain.password": "s3cr3t",
+            "seal.key_file": "key",
+            "batch.records_max": 7,
+            "tracing": "off",
+        },
+        environment={},
+    ).replaced(instance_id="one")
+    tree = json.loads(json.dumps(given.tree()))
+    made = Settings(**tree)
+    assert made == given
+    assert (made.was_given("http"), made.batch.was_given("records_max")) == (False, True)
+    assert tree["batch"] == {"records_max": 7}
 
 
 def test_the_keys_are_those_of_the_file(tmp_path):
