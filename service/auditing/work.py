@@ -100,6 +100,8 @@ def _answer(report: AuditReport) -> AuditAnswer:
     return AuditAnswer(
         chain.first_batch,
         None if chain.proven is None else chain.proven.batch,
+        None if chain.proven is None else chain.proven.level,
+        report.notes.get("segments_without_input", 0),
         len(found),
         tuple(found[:FINDINGS_MAX]),
         report.not_recorded,

@@ -67,7 +67,8 @@ class AuditAnswer(msgspec.Struct, frozen=True):
 
     Attributes:
         finding_count: of all; `findings` are the first ones.
-        proven_batch: None with a finding.
+        proven_batch, proven_level: None with a finding, and where no batch could be proven.
+        without_input: how many stretches could not be replayed, because their input was trimmed.
         not_recorded: why the proof was not; empty if it was.
         problem: why it could not run; empty if it did.
         defect: a traceback.
@@ -75,6 +76,8 @@ class AuditAnswer(msgspec.Struct, frozen=True):
 
     first_batch: int | None = None
     proven_batch: int | None = None
+    proven_level: Level | None = None
+    without_input: int = 0
     finding_count: int = 0
     findings: tuple[Finding, ...] = ()
     not_recorded: str = ""

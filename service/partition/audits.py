@@ -92,8 +92,7 @@ class Audits:
         else:
             word = state.replace("_", " ")
             log.info("partition %d: audit at level %s %s: %s", number, run.level, word, run.detail)
-        if state is AuditState.SUCCEEDED:
-            self._live.audits.look()
+        self._live.audits.look()  # also a lower level may have been recorded
 
     async def _answer(self, level: Level) -> AuditAnswer:
         """Let a process audit, and return its answer; raise GivenUp if it has none."""
@@ -167,10 +166,22 @@ def _judged(run: AuditRun, answer: AuditAnswer) -> AuditRun:
             findings=answer.findings,
             detail=f"{counted(answer.finding_count, 'finding')}; {answer.findings[0]}",
         )
-    whole = f"batches {answer.first_batch} to {answer.proven_batch} are whole"
+    lacks, said = _lacking(Level(run.level), answer), f"batches {answer.first_batch} to {answer.proven_batch} are whole"
     if answer.proven_batch is None:
-        whole = "nothing is wrong, and there is no batch that could be proven"
+        said = "nothing is wrong"
+    elif answer.without_input:
+        said += f"; {counted(answer.without_input, 'stretch')} not replayed, because the input was trimmed"
+    if lacks:
+        return msgspec.structs.replace(read, state=AuditState.GIVEN_UP, detail=f"{said}, but {lacks}")
+    return msgspec.structs.replace(read, state=AuditState.SUCCEEDED, detail=said)
+
+
+def _lacking(level: Level, answer: AuditAnswer) -> str:
+    """Say what is not proven, or not recorded, although nothing was found; empty: all of it is."""
+    if answer.proven_level is None:
+        return "no batch could be proven at this level"
     if answer.not_recorded:
-        says = f"{whole}, but the proof was not recorded: {answer.not_recorded}"
-        return msgspec.structs.replace(read, state=AuditState.GIVEN_UP, detail=says)
-    return msgspec.structs.replace(read, state=AuditState.SUCCEEDED, detail=whole)
+        return f"the proof was not recorded: {answer.not_recorded}"
+    if not answer.proven_level.includes(level):
+        return f"only level {answer.proven_level} is proven"
+    return ""

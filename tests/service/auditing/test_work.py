@@ -11,9 +11,11 @@ import pytest
 
 from snapreplay.app.load import load_app
 from snapreplay.service.auditing.work import answer_to
-from snapreplay.service.control.audit_run import AuditAnswer, AuditOrder
+from snapreplay.service.clock import time_of
+from snapreplay.service.control.audit_run import AuditAnswer, AuditOrder, AuditRun
 from snapreplay.service.partition import audits
 from snapreplay.snapshots.proof.level import Level
+from tests.support.audited_topics import BrokerTopics
 from tests.support.stage import Stage, snapshot
 
 pytestmark = pytest.mark.kafka
@@ -33,7 +35,7 @@ app = apps.ledger("{app_id}", book)
 def replayed(broker: Any, unique: Any, tmp_path: Path) -> Any:
     """Runs an app from a file, then has it replayed by an order as its service would make it."""
 
-    async def run(more: str, **changed: Any) -> AuditAnswer:
+    async def run(more: str, *, trims: bool = False, **changed: Any) -> AuditAnswer:
         app_id = unique("work")
         file = tmp_path / f"{app_id.replace('-', '_')}.py"
         file.write_text(APP.format(app_id=app_id, more=more))
@@ -43,6 +45,8 @@ def replayed(broker: Any, unique: Any, tmp_path: Path) -> Any:
             await here.feed(40)
             await here.all_processed(service)
             await snapshot(service)
+        if trims:
+            BrokerTopics(broker.bootstrap_servers, unique("trims")).trim(here.input, 0, 30)
         order = AuditOrder(app_id, 0, Level.REPLAY, here.settings().tree(), str(file), app.version)
         encoded = msgspec.json.encode(msgspec.structs.replace(order, **changed))
         answer, _ = await audits._talked(encoded)
@@ -72,11 +76,30 @@ async def test_what_comes_from_outside_is_told_from_code_that_is_not_determinist
     assert "(damage, or an influence from outside)" in answer.findings[0].detail
 
 
+async def test_a_replay_without_its_input_is_no_finding(replayed) -> None:
+    """What was replayed after it is proven, and the rest is counted. If nothing was, only the lower level is proven."""
+    answer = await replayed("0", trims=True)
+    assert (answer.problem, answer.defect, answer.finding_count) == ("", "", 0)
+    assert (answer.without_input, answer.proven_level) == (1, "replay")
+    run = AuditRun("running", "replay", time_of(0))
+    judged = audits._judged(run, answer)
+    assert judged.state == "succeeded"
+    assert judged.detail.endswith("are whole; 1 stretch not replayed, because the input was trimmed")
+    judged = audits._judged(run, msgspec.structs.replace(answer, proven_level=Level.CHANGES))
+    assert (judged.state, judged.findings) == ("given_up", ())
+    assert judged.detail.endswith("because the input was trimmed, but only level changes is proven")
+    judged = audits._judged(run, AuditAnswer(0))
+    assert (judged.state, judged.detail) == ("given_up", "nothing is wrong, but no batch could be proven at this level")
+
+
 async def test_what_cannot_be_done_is_a_problem_and_never_a_finding(replayed) -> None:
-    """A wrong app, a broken order."""
+    """A wrong app, a broker that does not answer, a broken order."""
     answer = await replayed("0", app="nowhere:app")
     assert answer.problem.startswith("app module 'nowhere' was not found")
     assert (answer.finding_count, answer.defect) == (0, "")
+    nobody = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "timeouts": {"metadata_ms": 3000, "claim_grace_ms": 500}}
+    answer = await replayed("0", settings=nobody)
+    assert ("127.0.0.1:1" in answer.problem, answer.finding_count) == (True, 0), answer
     answer = msgspec.json.decode(answer_to(b"no order"), type=AuditAnswer)
     assert "DecodeError" in answer.defect
 
