@@ -344,33 +344,6 @@ async def test_an_audit_that_may_not_record_its_proof_names_the_command(here, un
     assert (recorded.batch, recorded.at_ms) == (5, 1)
 
 
-async def test_an_audit_by_the_service_names_what_it_may_not(here, unique, monkeypatch):
-    """It is given up, and each command that is named leads one step on, at last to a proof that is recorded. The
-    password of the service goes to the process that audits by no command line and no environment."""
-    stage = await Restricted(here, apps.ledger(unique("audits"))).allowed()
-    started, named = [], list[str]()
-    start = asyncio.create_subprocess_exec
-
-    async def starting(*words, **options):
-        started.append((words, options["env"]))
-        return await start(*words, **options)
-
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", starting)
-    async with stage.running() as service:
-        await service.wait_live(30)
-        while (ended := await service.audit(level="integrity")).state != "succeeded":
-            (part,) = ended.parts
-            assert part.findings == ()
-            (command,) = re.findall(KAFKA_ACLS, part.detail)
-            assert command not in named, "it did not help"
-            named.append(command)
-            await asyncio.to_thread(here.allow, command.partition("--add ")[2])
-        assert service.restore_status()[0].audit.state == "succeeded"
-    assert any(f"--group {stage.app.app_id}-audit" in each for each in named)
-    password = str(stage.settings().kafka["sasl.plain.password"])
-    assert password not in str(started)
-
-
 async def test_a_savepoint_and_a_deletion_name_what_they_need(here, unique):
     """Each refusal's own command leads one step on, and at last to what was asked for. Nothing is deleted before."""
     stage = await Restricted(here, apps.ledger(unique("kept"))).allowed()
