@@ -117,9 +117,9 @@ async def _last(context: Context, reader: Reader) -> FoundIncrement:
 
 
 def _half_retired(error: NotDrained, app: App[Any], lasts: Sequence[FoundIncrement]) -> NotDrained:
-    """Return another hint if a partition is without the input already: the version before does not go on as it is."""
+    """Return another hint if a partition has retired the input already: the version before does not go on as it is."""
     topic = error.facts["topic"]
-    without = [number for number, last in enumerate(lasts) if topic not in last.increment.positions]
+    without = [number for number, last in enumerate(lasts) if topic in last.increment.retired_inputs]
     if not without:
         return error
     hint = (
@@ -155,7 +155,11 @@ async def _carried_out(proposed: Proposed) -> FoundIncrement:
         if last is None:
             raise refusals.no_genesis(context.expected)
         async with reading(context.cluster) as reader:
-            change = await _change(context, reader, proposed.wish, last)
+            try:
+                change = await _change(context, reader, proposed.wish, last)
+            except NotDrained as error:  # other partitions may be without the input by now
+                hint = "run the command again: it looks at all partitions, and says what to do"
+                raise NotDrained(error.message, hint=hint, **error.facts) from None
         if not change and last.increment.changes_inputs:  # an earlier attempt was committed
             return last
         if (change.added.keys(), change.retired.keys()) != (

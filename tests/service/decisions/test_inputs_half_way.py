@@ -17,16 +17,16 @@ async def half(broker, unique):
     await two.prepare()
     await story.feed("a", 1, 1)
     await story.processed(two, "a")
-    first, _ = await propose(one.app, one.settings(), one.cluster, Wish())
+    first, second = await propose(one.app, one.settings(), one.cluster, Wish())
     await carry_out(first)
-    return story, two, one
+    return story, two, one, second
 
 
 @pytest.mark.parametrize("way", ["on", "back"])
 async def test_a_retirement_that_stopped_half_way_leads_on_and_back(half, way):
     """One of two partitions is changed. The new version is refused, the one before has that partition FAILED; the
     command with the code of either goes its way."""
-    story, two, one = half
+    story, two, one, _ = half
     await story.refused(one)
     async with two.started() as service:
         error = (await phase(service, "failed", 0)).error
@@ -40,9 +40,13 @@ async def test_a_retirement_that_stopped_half_way_leads_on_and_back(half, way):
 
 
 async def test_records_that_came_between_two_retirements_are_processed(half):
-    """Neither version does that as it is: the hint leads back, and from there on."""
-    story, two, one = half
+    """Neither version does that as it is: the hint leads back, and from there on. The command that is still under way
+    has looked at one partition only, and leads to that hint."""
+    story, two, one, second = half
     await story.feed("a", 2, 1)
+    with pytest.raises(NotDrained) as refused:
+        await carry_out(second)
+    assert refused.value.hint.startswith("run the command again")
     with pytest.raises(NotDrained) as refused:
         await story.change(one)
     assert "partition 0 is without this input already" in refused.value.hint
