@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from math import isnan, nan
 from typing import NamedTuple
 
-from snapreplay.api.fleet_views import Covered, Held, Scope, fleet, held
+from snapreplay.api.fleet_views import Covered, Held, Says, Scope, fleet, held
 from snapreplay.api.peers import Peers
 from snapreplay.service.clock import boot_seconds, wall_ms
-from snapreplay.service.control.commit_times import CommitTimes
+from snapreplay.service.control.commit_times import NO_COMMITS, CommitTimes
 from snapreplay.service.control.partition_gauges import lag_records, predicted_seconds
 from snapreplay.service.control.protocol import SILENT_SECONDS, Look
 from snapreplay.service.core.phase import Phase
@@ -126,14 +126,22 @@ class Totals(NamedTuple):
             return None, 0, 0.0
         is_same = before.process_id == self.process_id
         records = _grown(self.records, before.records if is_same else 0)
-        is_going_on = is_same and self.commits.total >= before.commits.total
-        then = before.commits if is_going_on else CommitTimes()
-        seconds = self.commits.seconds_total - then.seconds_total
-        return records / (self.at - before.at), self.commits.total - then.total, seconds
+        then, commits = before.commits, self.commits
+        is_going_on = is_same and commits.total >= then.total and commits.seconds_total >= then.seconds_total
+        then = then if is_going_on else NO_COMMITS
+        return records / (self.at - before.at), commits.total - then.total, commits.seconds_total - then.seconds_total
 
 
 def _grown(now: int, before: int) -> int:
     return now - before if now >= before else now
+
+
+def of_the_app(says: Sequence[Says]) -> list[Held]:
+    """List the partitions that the app has by the own status, which comes first. A peer may name any others: each would
+    cost a ring."""
+    covered = Covered(says, Scope.APP)
+    count = covered.own.facts.partition_count or 0
+    return [each for each in held(covered) if 0 <= each.partition < count]
 
 
 class LastHour:
@@ -154,7 +162,7 @@ class LastHour:
                 continue
             try:
                 says = fleet(now, peers.known(now.document), boot_seconds())
-                self.look(held(Covered(says, Scope.APP)), wall_ms() / 1000)
+                self.look(of_the_app(says), wall_ms() / 1000)
             except Exception:  # whatever a peer says of itself, HTTP goes on
                 log.exception("a row of the last hour is missing")
 

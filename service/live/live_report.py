@@ -30,7 +30,7 @@ class LiveReport:
 
     def __init__(self, context: Context, store: Store, reporter: Reporter, fetcher: Fetcher) -> None:
         self._metrics = context.metrics
-        self._commits = CommitClock()
+        self._commits = CommitClock(reporter.status.commits)
         self._spans = context.spans
         self._store, self._reporter, self._fetcher = store, reporter, fetcher
         self._dead_letters = DeadLetterLog(context.partition)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from snapreplay.api.app import create_app
 from snapreplay.api.fleet_views import Covered, Held, Scope
 from snapreplay.api.forwarding import Forwarder
-from snapreplay.api.last_hour import EVERY_SECONDS, ROWS, LastHour, Ring, Row
+from snapreplay.api.last_hour import EVERY_SECONDS, ROWS, LastHour, Ring, Row, of_the_app
 from snapreplay.api.last_hour_view import PATH, asked, joined, rows_of, view
 from snapreplay.api.peer_client import UNKNOWN
 from snapreplay.service.control.commit_times import CommitClock, CommitTimes
@@ -100,6 +100,28 @@ def test_a_new_owner_counts_from_its_beginning_and_was_not_live_all_the_time():
     again = hour.sees(told("b", owner_epoch=150, records_total=20))
     assert again is not None
     assert (again.live, again.records_per_second) == (0, 2.0)
+
+
+def test_what_began_anew_and_is_further_already_has_no_negative_times():
+    """A partition went to another process and came back within ten seconds. It has more commits than before, in less
+    time."""
+    hour = Hour()
+    hour.sees(told(commits=commits(9.0)))
+    again = hour.sees(told(owner_epoch=140, commits=commits(0.5, 0.25)))
+    assert again is not None
+    assert again.commit_seconds == 0.375
+
+
+def test_a_partition_that_the_app_does_not_have_costs_nothing():
+    """A peer names what it likes. Only the own status says how many there are."""
+    own = alone([LIVE]).says[0]
+    assert own.document is not None
+    strange = [msgspec.structs.replace(LIVE, partition=number) for number in (-1, 1, 6, 10**9)]
+    peer = own._replace(
+        process=msgspec.structs.replace(own.process, process_id="b", state="reachable"),
+        document=msgspec.structs.replace(own.document, partitions=tuple(strange)),
+    )
+    assert [each.partition for each in of_the_app([own, peer])] == [*range(6)]
 
 
 def test_a_timer_that_comes_too_early_makes_no_row_of_a_moment():
@@ -190,6 +212,16 @@ def test_the_longest_commit_is_forgotten_after_a_while():
         found.append(clock.times.longest_seconds)
     assert found == [3.0, 3.0, 3.0, 3.0, 0.5]
     assert (clock.times.total, clock.times.seconds_total) == (5, 4.875)
+    clock.committed(2.0, 25)
+    clock.committed(0.5, 4000)  # nothing was committed for an hour
+    assert clock.times.longest_seconds == 0.5
+
+
+def test_totals_of_commits_go_on_in_the_next_ownership():
+    """As those of records do, and the longest begins anew."""
+    clock = CommitClock(CommitTimes(5, 2.5, 1.0))
+    clock.committed(0.25, 7)
+    assert clock.times == CommitTimes(6, 2.75, 0.25)
 
 
 # ---- over HTTP
