@@ -5,6 +5,8 @@ import { get } from "./source.js";
 const HOUR_SECONDS = 3600;
 const AGAIN_SECONDS = 20; // they may have seen more than this page, as what was between two of its answers
 const GAP_SECONDS = 15;
+const ROW_SECONDS = 5; // in less, one batch more or less looks like a peak
+const NO_COMMITS = { total: 0, seconds_total: 0, longest_seconds: 0 }; // an older process does not tell any
 
 // One per page: the app, and the partitions that are open.
 export class Hours {
@@ -46,14 +48,19 @@ class Hour {
 
   add(all, at) {
     const found = all.filter((each) => each.level !== "unknown" && (this.partition === null || each.partition === this.partition));
-    const totals = new Map(found.map((each) => [`${each.process_id} ${each.partition}`, { records: each.records_total, commits: each.commits }]));
+    const totals = new Map(found.map((each) => [`${each.process_id} ${each.partition}`, { records: each.records_total, commits: each.commits ?? NO_COMMITS }]));
+    if (this.#before && at < this.#before.at - GAP_SECONDS) this.#forget(); // the clock of the process was set back
     const before = this.#before;
-    if (before && at - before.at < 0.5) return;
+    if (before && at - before.at < ROW_SECONDS) return;
     this.#before = { at, totals };
     const isGap = before && at - before.at > GAP_SECONDS;
     if (before) this.#heard.push(isGap ? { at, partitions: 0, live: 0 } : rowOf(found, before, at));
     if (isGap || at - this.#askedAt > AGAIN_SECONDS) this.#ask(at);
     this.#join(at);
+  }
+
+  #forget() {
+    [this.#past, this.#heard, this.#before, this.#askedAt] = [[], [], null, -Infinity];
   }
 
   async #ask(at) {
@@ -62,8 +69,7 @@ class Hour {
       const which = this.partition === null ? "" : `&partition=${this.partition}`;
       const last = this.#past.at(-1)?.at ?? 0;
       const since = last ? `&since=${new Date(last * 1000).toISOString()}` : "";
-      const told = rowsOf(await get(`api/v1/last-hour?scope=app${which}${since}`));
-      this.#past = [...this.#past, ...told.filter((each) => each.at > last)];
+      this.#tell(rowsOf(await get(`api/v1/last-hour?scope=app${which}${since}`)));
       this.error = null;
     } catch (error) {
       this.error = this.#past.length ? null : error;
@@ -71,6 +77,14 @@ class Hour {
     this.isAsked = true;
     this.#join(at);
     this.#draw();
+  }
+
+  // What nobody has seen stays a gap, as while no process was there.
+  #tell(told) {
+    const last = this.#past.at(-1)?.at ?? null;
+    const more = told.filter((each) => last === null || each.at > last);
+    if (last !== null && more[0]?.at - last > GAP_SECONDS) this.#past.push({ at: last + 1, partitions: 0, live: 0 });
+    this.#past.push(...more);
   }
 
   #join(now) {
@@ -96,20 +110,22 @@ function rowOf(found, before, at) {
     const then = before.totals.get(`${each.process_id} ${each.partition}`);
     if (!then) continue;
     records += Math.max(0, each.records_total - then.records);
-    const more = each.commits.total - then.commits.total;
-    if (more <= 0) continue;
+    const now = each.commits ?? NO_COMMITS;
+    const [more, moreSeconds] = ["total", "seconds_total"].map((name) => now[name] - then.commits[name]);
+    if (more <= 0 || moreSeconds < 0) continue;
     commits += more;
-    commitSeconds += each.commits.seconds_total - then.commits.seconds_total;
-    longest = Math.max(longest ?? 0, each.commits.longest_seconds);
+    commitSeconds += moreSeconds;
+    longest = Math.max(longest ?? 0, now.longest_seconds);
   }
   const live = found.filter((each) => each.phase === "live");
-  const restores = live.map(predicted).filter((each) => each !== null);
-  const sum = (of) => (live.length ? live.reduce((all, each) => all + of(each), 0) : null);
+  const known = (of) => live.map(of).filter((each) => each !== null);
+  const sum = (values) => (values.length ? values.reduce((all, each) => all + each) : null);
+  const restores = known(predicted);
   return {
     at, partitions: found.length, live: live.length,
     records_per_second: found.length ? records / (at - before.at) : null,
     commit_seconds: commits ? commitSeconds / commits : null, longest_commit_seconds: longest,
-    state_bytes: sum((each) => each.state_bytes), lag: sum((each) => each.lag ?? 0),
+    state_bytes: sum(known((each) => each.state_bytes)), lag: sum(known((each) => each.lag)),
     restore_seconds: restores.length ? Math.max(...restores) : null,
   };
 }

@@ -63,9 +63,11 @@ function shown(partition, restore) {
     percent: isSame ? restore.percent : null,
     proof: isSame ? restore.proof : null,
     since: since(partition),
-    lag: partition.phase === "live" ? partition.inputs.reduce((sum, each) => sum + (each.lag ?? 0), 0) : null,
+    lag: partition.phase === "live" ? lagOf(partition.inputs) : null,
   };
 }
+
+const lagOf = (inputs) => (!inputs.length || inputs.some((each) => each.lag === null) ? null : inputs.reduce((sum, each) => sum + each.lag, 0));
 
 function since({ phase, restore, error }) {
   if (phase === "live") return restore?.finished_at ?? null;

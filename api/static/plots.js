@@ -13,6 +13,7 @@ const MEASURES = [
   { title: "Longest restore, predicted", one: "Restore, predicted", columns: ["restore_seconds"], write: seconds, hasGoal: true },
 ];
 const SHADE_SECONDS = 15;
+const NO_ROW = { partitions: 0, live: 0 };
 
 // `of`: how many partitions there are of what is drawn; `goal`: the objective in seconds, or null.
 export function plots(hour, nowMs, { of, goal }) {
@@ -35,9 +36,10 @@ function plot({ title, one, columns, write, isLog = false }, hour, of, goal) {
   const { rows, partition } = hour;
   const name = partition === null ? title : (one ?? title);
   const latest = written(rows.at(-1), columns, write) || "–";
+  const part = partition === null && isDown(rows.at(-1) ?? NO_ROW, of) ? `${rows.at(-1).live} of ${of} live` : "";
   const most = Math.max(...rows.map((row) => row[columns.at(-1)] ?? -Infinity));
-  const label = `${name}: now ${latest === "–" ? "not known" : latest}${Number.isFinite(most) ? `, at most ${write(most)} in the last hour` : ""}${goal === null ? "" : `, the objective is ${write(goal)}`}`;
-  return html`<figure><figcaption>${name} <strong>${latest}</strong></figcaption>
+  const label = `${name}: now ${latest === "–" ? "not known" : latest}${part && ` (${part})`}${Number.isFinite(most) ? `, at most ${write(most)} in the last hour` : ""}${goal === null ? "" : `, the objective is ${write(goal)}`}`;
+  return html`<figure><figcaption>${name} <strong>${latest}</strong>${part ? html` <small>${part}</small>` : nothing}</figcaption>
     <hour-plot tabindex="0" role="img" aria-label=${label} .shown=${{ rows, columns, write, isLog, of, goal }}></hour-plot></figure>`;
 }
 
