@@ -1,8 +1,9 @@
 """The effect of connections that mean harm on a running service: `benchmarks.http_attack`.
 
-Two processes of one app share four partitions under a steady load. The first one is attacked over HTTP, in three ways:
+Two processes of one app share four partitions under a steady load. The first one is attacked over HTTP, in five ways:
 400 connections that pipeline `GET /openapi.json` and never read, 300 half-open ones against a process that may have 150
-files, and 1,000 that read `/metrics` again and again. For each the table shows the rate of the outputs, the time from
+files, 300 that send a body byte by byte, 500 that follow the events, and 1,000 that read `/metrics` again and again.
+For each the table shows the rate of the outputs, the time from
 record to committed output, rebalances, partitions that were taken over, and what the probes answered.
 """
 
@@ -33,6 +34,8 @@ PARTITIONS = 4
 RATE = 2000
 PROBE_SECONDS = 2.0
 PIPELINED = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50
+EVENTS = b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+BODY = b"POST /trigger-snapshot HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n"
 METRICS = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 FILES = {"half-open": 150}
 
@@ -52,6 +55,24 @@ async def _half_open(port: int) -> None:
     writer.close()
 
 
+async def _slow_body(port: int) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(BODY)
+    while True:
+        writer.write(b" ")
+        await writer.drain()
+        await asyncio.sleep(0.5)  # slow is the point
+
+
+async def _follow(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(EVENTS)
+    await writer.drain()
+    while await reader.read(65536):
+        pass
+    writer.close()
+
+
 async def _read_metrics(port: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     while True:
@@ -66,6 +87,8 @@ ATTACKS: dict[str, tuple[int, Callable[[int], object]]] = {
     "none": (0, _half_open),
     "never-read": (400, _never_read),
     "half-open": (300, _half_open),
+    "slow-body": (300, _slow_body),
+    "streams": (500, _follow),
     "metrics": (1000, _read_metrics),
 }
 
