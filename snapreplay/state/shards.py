@@ -246,7 +246,7 @@ class Shards:
     def taken(self) -> list[dict[bytes, bytes]]:
         """Return the entries' own dicts and become empty: freeing them takes time. A cursor that is still open keeps
         its image."""
-        shards = [*self._shards, *self._targets]
+        shards = [each for each in (*self._shards, *self._targets) if each]  # an empty one may stay in use
         self.reset(self.mask + 1)
         return shards
 

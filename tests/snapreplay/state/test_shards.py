@@ -218,6 +218,17 @@ def test_a_cursor_of_cleared_entries_does_no_harm() -> None:
     assert [dict(part.entries) for part in all_of(second.slicing(100))] == [{b"a": b"2"}]
 
 
+def test_what_is_taken_is_in_use_no_more() -> None:
+    """Whoever frees it may clear it; an empty state has nothing to free."""
+    shards = Shards(2)
+    assert shards.taken() == []
+    write(shards, {b"a": b"1"})
+    for taken in shards.taken():
+        write(shards, {b"a": b"2"})
+        taken.clear()
+    assert content(shards) == {b"a": b"2"}
+
+
 def sliced(index: int, entries: dict[bytes, bytes]) -> ShardSlice:
     """Make a slice with true sums."""
     sums = digest_of(entries.items())
