@@ -97,12 +97,6 @@ class Table(_Frozen):
         """Say whether it is no default."""
         return name in self.__dict__["given"]
 
-    def tree(self) -> dict[str, Any]:
-        """Return what was given, secrets included, for another process: to make the same table with `type(self)(**…)`.
-        It travels by a pipe, never by a command line."""
-        given = {name: getattr(self, name) for name in fields_of(type(self)) if self.was_given(name)}
-        return {name: each.tree() if isinstance(each, Table) else each for name, each in given.items()}
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to the tasks of a Spark job; what was checked once is not checked again."""
         values = {name: getattr(self, name) for name in fields_of(type(self))}
@@ -127,6 +121,13 @@ def fields_of(table: type[Table]) -> Mapping[str, FieldInfo]:
         struct: Any = table  # unless for a checker
         _FIELDS[table] = {field.name: field for field in fields(struct)}
     return _FIELDS[table]
+
+
+def given_in(table: Table) -> dict[str, Any]:
+    """Return what was given, secrets included, for another process: `type(table)(**…)` makes the same table. It travels
+    by a pipe, never by a command line."""
+    given = {name: getattr(table, name) for name in fields_of(type(table)) if table.was_given(name)}
+    return {name: given_in(each) if isinstance(each, Table) else each for name, each in given.items()}
 
 
 def is_table(kind: object) -> bool:

@@ -9,6 +9,7 @@ Only our clients are changed: a program that embeds a service may have others th
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,9 @@ from snapreplay.service.kafka.shutdown import close_client, finish_despite_cance
 
 if TYPE_CHECKING:
     from snapreplay.service.kafka.shared import Shared
+
+
+CONTROLLER_LOOKS, CONTROLLER_PAUSE_S = 15, 0.2
 
 
 class _Connection(AIOKafkaConnection):
@@ -53,15 +57,19 @@ class _AdminClient(AIOKafkaAdminClient):
         return await super()._send_request(request, node)
 
     async def _send_to_controller(self, request: Any) -> Any:
-        """Send as the client does, which raises a bare AttributeError where no controller is known.
+        """Send as the client does, which raises a bare AttributeError where no controller is known: for a moment no
+        broker is one, when those that there are were too busy to say that they are alive.
 
         Raises:
             NodeNotReadyError: nobody that answers knows one: brokers are starting, or gone.
         """
-        if self._client.cluster.controller is None:
+        looks = 0
+        while self._client.cluster.controller is None:
+            if looks == CONTROLLER_LOOKS:
+                raise NodeNotReadyError("no controller is known")
+            looks += 1
+            await asyncio.sleep(CONTROLLER_PAUSE_S if looks > 1 else 0)
             await self._client.force_metadata_update()
-        if self._client.cluster.controller is None:
-            raise NodeNotReadyError("no controller is known")
         return await super()._send_to_controller(request)
 
 

@@ -16,6 +16,7 @@ from snapreplay.app.load import name_of
 from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.clock import wall_time
+from snapreplay.service.config.table import given_in
 from snapreplay.service.control.audit_run import AuditAnswer, AuditOrder, AuditRun, AuditState
 from snapreplay.service.control.operation_registry import Part
 from snapreplay.service.control.protocol import OnDone, OperationState
@@ -114,7 +115,7 @@ class Audits:
 
     def _order(self, level: Level) -> AuditOrder:
         app, number = self._context.app, self._context.partition
-        order = AuditOrder(app.app_id, number, level, self._context.settings.tree())
+        order = AuditOrder(app.app_id, number, level, given_in(self._context.settings))
         if level is not Level.REPLAY:
             return order
         name = name_of(app)

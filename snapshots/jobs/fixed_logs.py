@@ -125,8 +125,9 @@ def partition_count(reader: LogReader, app_id: str) -> int:
         TopicMissing: one of the two topics is not there.
         Unreachable: no answer.
     """
+    count = _count(reader, names.increments_topic(app_id))
     _count(reader, names.snapshots_topic(app_id))
-    return _count(reader, names.increments_topic(app_id))
+    return count
 
 
 def _count(reader: LogReader, topic: str) -> int:

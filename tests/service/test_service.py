@@ -344,10 +344,10 @@ async def test_stop_ends_everything_also_after_a_defect(unique, monkeypatch):
     app = apps.ledger(unique("defect"))
     service = Service(app, settings_for("127.0.0.1:1"), HttpServer())
 
-    async def broken():
+    async def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(service, "_begun", broken)
+    monkeypatch.setattr("snapreplay.service.service.begun", broken)
     await service.start()
     with pytest.raises(ZeroDivisionError):
         await service.wait_started()

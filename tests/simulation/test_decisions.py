@@ -19,7 +19,7 @@ from tests.simulation.test_regressions import QUIET, Script
 BLOCK = 25
 BLOCKS = [range(start, start + BLOCK) for start in range(0, 1000, BLOCK)]
 BY_DEFAULT = BLOCKS[:1]
-AT, WITH_ENTRIES = 1.0, 1.9
+AT, WITH_ENTRIES = 0.95, 1.9
 CLIENTS = ("patch", "inputs")
 DECIDING = replace(QUIET, epilogue="none", records=20, chaos_seconds=2.0)
 REWIRED = replace(DECIDING, inputs=2, inputs_at_first=2)

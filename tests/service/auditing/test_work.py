@@ -12,6 +12,7 @@ import pytest
 from snapreplay.app.load import load_app
 from snapreplay.service.auditing.work import answer_to
 from snapreplay.service.clock import time_of
+from snapreplay.service.config.table import given_in
 from snapreplay.service.control.audit_run import AuditAnswer, AuditOrder, AuditRun
 from snapreplay.service.partition import audits
 from snapreplay.snapshots.proof.level import Level
@@ -47,7 +48,7 @@ def replayed(broker: Any, unique: Any, tmp_path: Path) -> Any:
             await snapshot(service)
         if trims:
             BrokerTopics(broker.bootstrap_servers, unique("trims")).trim(here.input, 0, 30)
-        order = AuditOrder(app_id, 0, Level.REPLAY, here.settings().tree(), str(file), app.version)
+        order = AuditOrder(app_id, 0, Level.REPLAY, given_in(here.settings()), str(file), app.version)
         encoded = msgspec.json.encode(msgspec.structs.replace(order, **changed))
         answer, _ = await audits._talked(encoded)
         return msgspec.json.decode(answer, type=AuditAnswer)

@@ -13,7 +13,7 @@ from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings, SealSettings
 from snapreplay.service.config.kafka_properties import PROPERTIES
 from snapreplay.service.config.settings import Settings, load_settings, seals_of
-from snapreplay.service.config.table import fields_of, is_table
+from snapreplay.service.config.table import fields_of, given_in, is_table
 from snapreplay.snapshots.format.seal import OFF, SealPolicy
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
@@ -210,7 +210,7 @@ def test_what_was_given_makes_the_same_settings_in_another_process():
         },
         environment={},
     ).replaced(instance_id="one")
-    tree = json.loads(json.dumps(given.tree()))
+    tree = json.loads(json.dumps(given_in(given)))
     made = Settings(**tree)
     assert made == given
     assert (made.was_given("http"), made.batch.was_given("records_max")) == (False, True)

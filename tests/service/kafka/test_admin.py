@@ -1,5 +1,7 @@
 """Topics, facts and trimming on a real broker; every response code is looked at."""
 
+import itertools
+
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.cluster import ClusterMetadata
@@ -108,6 +110,20 @@ async def test_nobody_there_is_unreachable_for_every_question():
     ):
         with pytest.raises(Unreachable):
             await question
+
+
+async def test_a_controller_that_is_named_a_moment_later_is_waited_for(cluster, unique, monkeypatch):
+    """As of a broker that was too busy to say that it is alive."""
+    topic, update, looks = NewTopic(unique("t"), 1), ClusterMetadata.update_metadata, itertools.count()
+
+    def late_controller(self: ClusterMetadata, answer: object) -> None:
+        update(self, answer)
+        if next(looks) < 4:
+            self.controller = None
+
+    monkeypatch.setattr(ClusterMetadata, "update_metadata", late_controller)
+    await cluster.create_topics([topic])
+    assert list(await cluster.topics([topic.name])) == [topic.name]
 
 
 async def test_without_a_controller_a_topic_is_created_later(cluster, unique, monkeypatch):
