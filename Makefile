@@ -91,7 +91,7 @@ test: jars ## Run all default tests, real broker and Spark included (ARGS="-k cl
 	$(TESTED)
 
 .PHONY: whole
-whole: jars-3.9.1 jars ## Run the tests that CI runs after these: demo, image, older Kafka, set-up, as a whole
+whole: jars-3.9.1 jars ## Run the tests that CI runs after these: page, hints, examples, demo, image, older Kafka, as a whole
 	$(TESTED) -m "whole and not slow"
 
 TESTED = $(CACHED) $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)

@@ -46,6 +46,10 @@ LONGEST_FILES = (
     "test_setup.py",
 )
 
+# What is slow because it shows the whole: a browser, each hint carried out, each example and each drawing.
+WHOLE = ("page", "examples", "hints", "docs/test_drawn.py", "docs/test_site.py")
+BUT = ("hints/test_inventory.py",)
+
 # On a busy machine any example may take long; a failure elsewhere can be repeated from what it printed.
 hypothesis.settings.register_profile(
     "all", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -132,6 +136,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("dist", "no") != "no" or os.environ.get("PYTEST_XDIST_WORKER"):
         items.sort(key=lambda item: rank.get(item.path, len(rank)))
     for item in items:
+        path = item.path.relative_to(Path(__file__).parent)
+        if str(path) not in BUT and any(path.is_relative_to(each) for each in WHOLE):
+            item.add_marker("whole")
         fixtures = getattr(item, "fixturenames", ())
         for fixture, marker in (("broker", "kafka"), ("spark", "spark"), ("image", "whole")):
             if fixture in fixtures:
