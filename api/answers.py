@@ -46,7 +46,9 @@ class Answers:
         if not is_kept or page.owns(scope["path"]) or scope["path"] == events.PATH:
             await self._app(scope, receive, send)
             return
-        answer = await (self._made if scope["path"].startswith(state_views.PATH) else self._answer)(scope, receive)
+        answer = await (
+            self._made if scope["path"].startswith((state_views.PATH, state_views.HISTORY_PATH)) else self._answer
+        )(scope, receive)
         await send(answer.start)
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
 

@@ -16,6 +16,7 @@ from snapreplay.api.peers import Known
 from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.control.audit_run import AuditRun
 from snapreplay.service.control.input_status import InputStatus
+from snapreplay.service.control.key_history import KeyChange, KeyHistory, ReadKeyHistory, ReadRecords
 from snapreplay.service.control.partition_history import Ownership, PartitionHistory, PointedSnapshot
 from snapreplay.service.control.protocol import Check, Look, Operation, OperationPart, ServiceFacts, StatusDocument
 from snapreplay.service.control.restore_plan import (
@@ -211,6 +212,16 @@ _HISTORY = PartitionHistory(
     (PointedSnapshot(_ID, 4012, 77, 9004, _ago(300), is_kept=True),),
     is_whole=True,
 )
+_KEY_HISTORY = KeyHistory(
+    *(4012, 9004, 0, False),
+    changes=(
+        KeyChange(
+            *(4120, 9127, _ago(0.5), 9120, (ReadRecords("payments", 880_400, 880_412),)),
+            msgspec.msgpack.encode({"balance": 5}),
+        ),
+    ),
+    partition_count=2,
+)
 _SAVEPOINT = SavepointShown(
     *("ledger", "before-42", True, "ada", "deploy 42"),
     (SavepointPart(0, 4120, 104_801, _DIGEST, {"payments": 880_412}, _ago(300)),),
@@ -234,6 +245,7 @@ _SHOWN = (
     views.snapshots(_FLEET),
     state_views.StateValues("default", "ada", state_views.values([_READ]), (0,), (_NOT_READ,)),
     _HISTORY,
+    state_views.changes(ReadKeyHistory("default", "ada", 0), _KEY_HISTORY),
     last_hour_view.view(_ROWS, None, fleet_views.Scope.APP),
     state_views.entries("default", msgspec.structs.replace(_READ, next_after="ada"), 2),
 )

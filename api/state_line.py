@@ -10,9 +10,10 @@ from contextlib import suppress
 
 from snapreplay.service.clock import boot_seconds
 from snapreplay.service.control import wire
-from snapreplay.service.control.partition_history import PartitionHistory, ReadHistory
+from snapreplay.service.control.key_history import ReadKeyHistory
+from snapreplay.service.control.partition_history import ReadHistory
 from snapreplay.service.control.protocol import Control
-from snapreplay.service.control.savepoint_list import ReadSavepoints, SavepointList
+from snapreplay.service.control.savepoint_list import ReadSavepoints
 from snapreplay.service.control.state_reads import (
     BATCH_SECONDS,
     READ_SECONDS,
@@ -65,7 +66,7 @@ class StateLine:
                     encoded = await reader.readexactly(size)
                     began = time.thread_time()  # of this thread alone: by the clock, a busy machine would end all reads
                     asked = wire.asked(encoded)
-                    if isinstance(asked.read, ReadHistory | ReadSavepoints):
+                    if isinstance(asked.read, wire.FromKafka):
                         self._keep(self._loop.create_task(self._from_kafka(asked, asked.read, writer)))
                         continue
                     answer = self._answer(asked, asked.read)
@@ -93,24 +94,27 @@ class StateLine:
             answer = _refused(error)
         return wire.frame(wire.Answered(asked.id, answer))
 
-    async def _from_kafka(
-        self, asked: wire.AskState, read: ReadHistory | ReadSavepoints, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _from_kafka(self, asked: wire.AskState, read: wire.FromKafka, writer: asyncio.StreamWriter) -> None:
         """Read from Kafka, one thing at a time: the loop is the runners'."""
         async with self._one_from_kafka:
             if boot_seconds() > asked.expires_at:
                 return
             try:
-                answer: PartitionHistory | SavepointList | wire.Refused = (
-                    await self._control.history(read.partition)
-                    if isinstance(read, ReadHistory)
-                    else await self._control.savepoints(read.name)
-                )
+                answer: wire.ReadFromKafka | wire.Refused = await self._read(read)
             except Exception as error:  # noqa: BLE001 - the other end answers with it
                 answer = _refused(error)
         with suppress(OSError):
             writer.write(wire.frame(wire.Answered(asked.id, answer)))
             await writer.drain()
+
+    async def _read(self, read: wire.FromKafka) -> wire.ReadFromKafka:
+        match read:
+            case ReadHistory(partition):
+                return await self._control.history(partition)
+            case ReadKeyHistory():
+                return await self._control.key_history(read)
+            case ReadSavepoints(name):
+                return await self._control.savepoints(name)
 
     def _charge(self, began: float) -> None:
         """Note how long was read."""

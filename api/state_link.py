@@ -8,6 +8,7 @@ from itertools import count
 
 from snapreplay.service.clock import boot_seconds
 from snapreplay.service.control import wire
+from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.partition_history import HISTORY_SECONDS, PartitionHistory, ReadHistory
 from snapreplay.service.control.protocol import TooManyCommands
 from snapreplay.service.control.savepoint_list import ReadSavepoints, SavepointList
@@ -17,7 +18,7 @@ READS_MAX = 64
 UNSENT_BYTES_MAX = 256 * 1024  # a frozen service takes nothing
 FROM_KAFKA_MAX = 4
 FROM_KAFKA_SECONDS = HISTORY_SECONDS + 3.0  # less than a connection may take for a request
-_Read = StateAnswer | PartitionHistory | SavepointList
+_Read = StateAnswer | wire.ReadFromKafka
 _Answer = _Read | wire.Refused
 
 
@@ -50,12 +51,17 @@ class StateLink:
         assert isinstance(answer, PartitionHistory)  # noqa: S101 - what was asked for
         return answer
 
+    async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
+        answer = await self._ask_kafka(read)
+        assert isinstance(answer, KeyHistory)  # noqa: S101 - what was asked for
+        return answer
+
     async def savepoints(self, name: str) -> SavepointList:
         answer = await self._ask_kafka(ReadSavepoints(name))
         assert isinstance(answer, SavepointList)  # noqa: S101 - what was asked for
         return answer
 
-    async def _ask_kafka(self, read: ReadHistory | ReadSavepoints) -> _Read:
+    async def _ask_kafka(self, read: wire.FromKafka) -> _Read:
         if self._from_kafka >= FROM_KAFKA_MAX:
             raise TooManyCommands(self._from_kafka)
         self._from_kafka += 1
@@ -64,7 +70,7 @@ class StateLink:
         finally:
             self._from_kafka -= 1
 
-    async def _ask(self, read: StateRead | ReadHistory | ReadSavepoints, seconds: float) -> _Read:
+    async def _ask(self, read: StateRead | wire.FromKafka, seconds: float) -> _Read:
         unsent_bytes = self._writer.transport.get_write_buffer_size()
         if len(self._awaited) >= READS_MAX or unsent_bytes > UNSENT_BYTES_MAX:
             raise TooManyCommands(len(self._awaited))

@@ -32,6 +32,10 @@ OF_A_RANGE = (
 )
 """What a read may be answered with."""
 OF_A_KEY = (NO_KEY, *OF_A_RANGE)
+OF_A_HISTORY = (
+    *(UNKNOWN_STORE, problems.UNKNOWN_PARTITION, NO_MAP, problems.INVALID),
+    *(NOT_READABLE, LATE, problems.BUSY_LINE, problems.NOT_REACHED),
+)
 
 _SOON = {"Retry-After": "1"}
 

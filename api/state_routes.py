@@ -16,8 +16,9 @@ from snapreplay.api.answers import context_of
 from snapreplay.api.fleet_routes import covered_by
 from snapreplay.api.fleet_views import Scope
 from snapreplay.api.state_forwarding import ForwardedRead, first, gather, newest, who_has
-from snapreplay.api.state_views import PATH, StateEntries, StateValues
+from snapreplay.api.state_views import HISTORY_PATH, PATH, StateEntries, StateValues
 from snapreplay.errors import RetryableError, UsageError
+from snapreplay.service.control.key_history import CHANGES_MAX, ReadKeyHistory
 from snapreplay.service.control.state_reads import ENTRIES_MAX, NotReadable, ReadKey, ReadRange, StateAnswer, StateRead
 
 T = TypeVar("T", StateValues, StateEntries)
@@ -107,9 +108,34 @@ async def list_entries(  # noqa: PLR0913 - a part of the request each
     return views.answer(await _one(request, read, scope, state_views.StateEntries, shown))
 
 
-def _raw(request: Request) -> tuple[str, str]:
+@ROUTER.get(
+    HISTORY_PATH + "{store}/{key:path}",
+    summary="Read how a value came to be",
+    responses=views.answered(state_views.ShownChanges, *state_problems.OF_A_HISTORY, description="As the log has it."),
+)
+async def get_key_history(
+    *,
+    request: Request,
+    store: Store,  # noqa: ARG001 - read from the bytes of the path, as the key
+    key: KeyText,  # noqa: ARG001 - the same
+    partition: Annotated[int, Query(ge=0, le=PARTITION_MAX, description="Number of a state partition.")],
+    limit: Annotated[int, Query(ge=1, le=CHANGES_MAX, description="Changes of this answer, at most.")] = 20,
+    before: Annotated[
+        int | None, Query(ge=0, le=BATCH_MAX, description="`from_offset` of the answer before: what is older.")
+    ] = None,
+) -> Response:
+    """Read from the log of a partition which batches changed a key, newest first. Any process may be asked. It reads
+    for at most 5 s and 64 MiB; the answer says how far it looked."""
+    read = ReadKeyHistory(*_raw(request, HISTORY_PATH), partition, limit, before)
+    try:
+        return views.answer(state_views.changes(read, await request.app.state.states.key_history(read)))
+    except (UsageError, RetryableError) as error:
+        raise state_problems.of(error) from error
+
+
+def _raw(request: Request, path: str = PATH) -> tuple[str, str]:
     """Return store and key, read from the bytes of the path: what is not UTF-8 was replaced in what routing has."""
-    parts = request.scope["raw_path"].removeprefix(PATH.encode()).split(b"/", 1)
+    parts = request.scope["raw_path"].removeprefix(path.encode()).split(b"/", 1)
     try:
         if _BROKEN_ESCAPE.search(request.scope["raw_path"]):
             raise ValueError

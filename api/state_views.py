@@ -9,10 +9,13 @@ from typing import Annotated, Any
 import msgspec
 
 from snapreplay.api.json_values import shown_value
+from snapreplay.service.control.key_history import ChangeAt, KeyHistory, Looked, ReadKeyHistory
 from snapreplay.service.control.state_reads import NotRead, PartRead, ReadAt
 from snapreplay.service.control.vocabulary import Count, said
 
 PATH = "/api/v1/state/"
+HISTORY_PATH = "/api/v1/key-history/"
+"""Not below the key: `/history` may be the end of a key."""
 Key = Annotated[
     Any,
     said("As a URL takes it, but a number for an int and an array for a tuple; bytes are base64.", examples=["ada"]),
@@ -52,6 +55,43 @@ class StateEntries(ReadAt, frozen=True, kw_only=True):
         str | None, said("To be given as `after` for the entries that follow; null: there are no more.")
     ]
     partition_count: Annotated[int, said("Of the app.")]
+
+
+class ShownChange(ChangeAt, frozen=True, kw_only=True):
+    """A recorded change of a key: the value after the batch."""
+
+    value: Annotated[Value, said("Null where the key was deleted.")]
+    deleted: Annotated[bool, said("Also where its whole store was cleared, whether or not it had the key.")]
+
+
+class ShownChanges(Looked, frozen=True, kw_only=True):
+    """The changes of a key in one partition, newest first, as far as its log was looked at."""
+
+    store: str
+    key: Annotated[str, said("As it was asked for.", examples=["ada"])]
+    partition: Count
+    partition_count: Annotated[Count, said("Of the app.")]
+    items: tuple[ShownChange, ...]
+
+
+def changes(read: ReadKeyHistory, found: KeyHistory) -> ShownChanges:
+    """Return the history of a key."""
+    items = [
+        ShownChange(
+            **{name: getattr(each, name) for name in ChangeAt.__struct_fields__},
+            value=None if each.stored is None else shown_value(each.stored),
+            deleted=each.stored is None,
+        )
+        for each in found.changes
+    ]
+    return ShownChanges(
+        **{name: getattr(found, name) for name in Looked.__struct_fields__},
+        store=read.store,
+        key=read.key,
+        partition=read.partition,
+        partition_count=found.partition_count,
+        items=tuple(items),
+    )
 
 
 def values(parts: Iterable[PartRead]) -> tuple[StateValue, ...]:

@@ -233,7 +233,8 @@ SHOWN = (
         Operations,
         Probe,
     ),
-    *(state_views.StateValues, state_views.StateEntries, PartitionHistory, SavepointList, LastHour),
+    *(state_views.StateValues, state_views.StateEntries, state_views.ShownChanges),
+    *(PartitionHistory, SavepointList, LastHour),
 )
 """Every answer is one of these, or part of one."""
 

@@ -17,6 +17,7 @@ from snapreplay.service.config.effective import effective
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.audit_run import StartAudit
 from snapreplay.service.control.draining import Draining
+from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.log_levels import LogLevels
 from snapreplay.service.control.operation_registry import OperationRegistry, Part
 from snapreplay.service.control.partition_history import PartitionHistory
@@ -55,7 +56,7 @@ from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
-from snapreplay.service.state_reads import StateReads
+from snapreplay.service.state_reads import StateReads, running
 from snapreplay.service.supervisor import Supervisor
 from snapreplay.snapshots.format.records import Paused
 from snapreplay.snapshots.proof.level import Level
@@ -158,10 +159,7 @@ class ServiceControl:
                 return self._operations.create("log-level", f"{logger}: {level}", ())
 
     def read(self, read: StateRead) -> StateAnswer:
-        view, supervisor = self._view, self._supervisor
-        if view is None or supervisor is None:
-            raise UnknownPartition(read.partition or 0, None)
-        return self._reads.read(read, supervisor, view.partition_count)
+        return self._reads.read(read, *running(self._supervisor, self._view, read.partition or 0))
 
     async def savepoints(self, name: str) -> SavepointList:
         if self.kept is None:
@@ -169,10 +167,11 @@ class ServiceControl:
         return await self.kept.read(name)
 
     async def history(self, partition: int) -> PartitionHistory:
-        view, supervisor = self._view, self._supervisor
-        if view is None or supervisor is None or not 0 <= partition < view.partition_count:
-            raise UnknownPartition(partition, view.partition_count if view is not None and supervisor else None)
-        return await supervisor.history(partition)
+        return await running(self._supervisor, self._view, partition)[0].history(partition)
+
+    async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
+        supervisor, partition_count = running(self._supervisor, self._view, read.partition)
+        return await supervisor.key_history(read, self._reads.encoded_key(read), partition_count)
 
     def ended(self, process_id: str) -> None:
         self._group.ended(process_id)

@@ -7,6 +7,7 @@ from typing import Any
 
 from snapreplay.app.app import App
 from snapreplay.errors import RecordError, UnknownPartition, UsageError
+from snapreplay.service.control.key_history import ReadKeyHistory
 from snapreplay.service.control.state_reads import (
     BYTES_MAX,
     BatchNotReached,
@@ -26,7 +27,7 @@ from snapreplay.service.control.state_reads import (
 from snapreplay.service.partition.readable import Readable
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.partition.standby import Standbys
-from snapreplay.service.runtime.context import Identity
+from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.supervisor import Supervisor
 from snapreplay.state.committed import CommittedView
 from snapreplay.state.digest import DEFAULT_STORE
@@ -71,6 +72,15 @@ class StateReads:
             except NotReadable as error:
                 not_read.append(NotRead(number, error.phase, error.reason))
         return StateAnswer(tuple(parts), tuple(not_read), partition_count)
+
+    def encoded_key(self, read: ReadKeyHistory) -> bytes:
+        """Return the key as the log has it.
+
+        Raises:
+            UnknownMap, NoMap, WrongRead: there is no such key.
+        """
+        codec = self._codec(read.store)
+        return codec.encode(_checked("path.key", key_of, read.key, codec))
 
     def _codec(self, store: str) -> KeyCodec[Any]:
         """Return the codec of the keys of a store that the app declares, whatever is live here."""
@@ -127,6 +137,17 @@ class StateReads:
             process_id=self._identity.process_id,
             host=self._identity.host,
         )
+
+
+def running(supervisor: Supervisor | None, view: ClusterView | None, number: int) -> tuple[Supervisor, int]:
+    """Return who runs the partitions, of which this is one, and how many there are.
+
+    Raises:
+        UnknownPartition: nobody runs them yet, or there is no such one.
+    """
+    if view is None or supervisor is None or not 0 <= number < view.partition_count:
+        raise UnknownPartition(number, view.partition_count if view is not None and supervisor else None)
+    return supervisor, view.partition_count
 
 
 def find_readable(

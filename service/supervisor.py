@@ -14,6 +14,7 @@ from snapreplay.app.app import App
 from snapreplay.counted import counted
 from snapreplay.errors import AccessError, Reaction, SnapreplayError
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.status import StatusBoard
@@ -31,6 +32,7 @@ from snapreplay.service.runtime.context import ClusterView, Context, Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.tasks import watched
 from snapreplay.service.runtime.witnesses import Witnesses
+from snapreplay.service.topics.key_history import key_history_of
 from snapreplay.service.topics.ownerships import history_of
 from snapreplay.service.topics.requirements import MissingInput, own_topics
 
@@ -239,6 +241,9 @@ class Supervisor:
     async def history(self, number: int) -> PartitionHistory:
         """Read the history of a partition, whoever owns it."""
         return await history_of(self._cluster, self._context(number).increments)
+
+    async def key_history(self, read: ReadKeyHistory, key: bytes, partition_count: int) -> KeyHistory:
+        return await key_history_of(self._cluster, self._context(read.partition).increments, read, key, partition_count)
 
     def _copying(self, number: int) -> Context:
         return replace(self._context(number), restores=self._copies)

@@ -18,6 +18,7 @@ from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.address import Address
 from snapreplay.service.control.audit_run import FINDINGS_MAX, Finding, StartAudit
+from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoint, SavepointList
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
@@ -334,6 +335,13 @@ class Control(Protocol):
 
         Raises:
             UnknownPartition, NotReadable: it cannot be read (now).
+        """
+
+    async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
+        """Read the history of a key from the log of its partition, for the same loop.
+
+        Raises:
+            UnknownMap, NoMap, WrongRead, UnknownPartition, NotReadable: it cannot be read (now).
         """
 
     async def savepoints(self, name: str) -> SavepointList:

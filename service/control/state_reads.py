@@ -12,6 +12,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from snapreplay.errors import RetryableError, UsageError
+from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.savepoint_list import SavepointList
 from snapreplay.service.control.vocabulary import Count, Seconds, one_of, said
@@ -175,6 +176,12 @@ class StateSource(Protocol):
 
     async def history(self, partition: int) -> PartitionHistory:
         """Read the history of a partition.
+
+        Raises: as `read`.
+        """
+
+    async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
+        """Read the history of a key.
 
         Raises: as `read`.
         """

@@ -14,6 +14,7 @@ import msgspec
 
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
 from snapreplay.service.control.draining import NoSuccessor
+from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.operation_registry import NotCancellable
 from snapreplay.service.control.partition_history import PartitionHistory, ReadHistory
 from snapreplay.service.control.protocol import (
@@ -117,19 +118,24 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
         return _REFUSALS[self.error][0](*self.values)
 
 
+FromKafka = ReadHistory | ReadKeyHistory | ReadSavepoints
+"""Reads of what a process has not in memory."""
+ReadFromKafka = PartitionHistory | KeyHistory | SavepointList
+
+
 class AskState(msgspec.Struct, frozen=True):
     """A read. `expires_at`: boot seconds, which all processes of a machine share."""
 
     id: int
     expires_at: float
-    read: StateRead | ReadHistory | ReadSavepoints
+    read: StateRead | FromKafka
 
 
 class Answered(msgspec.Struct, frozen=True):
     """The answer to the read of this id."""
 
     id: int
-    answer: StateAnswer | PartitionHistory | SavepointList | Refused
+    answer: StateAnswer | ReadFromKafka | Refused
 
 
 Question = AskStatus | AskCounted | Command | Once

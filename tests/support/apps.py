@@ -49,6 +49,23 @@ def unseen(app: App[Any], version: str) -> App[Any]:
     return app
 
 
+def told(name: str) -> App[Any]:
+    """Each record says what becomes of its key: a number is its value, null deletes it, "clear" all keys."""
+    inputs = Topic(f"told-{name}")
+    app: App[Any] = App(name, inputs=[inputs], state=lambda: MapState(str, int))
+
+    @app.handler(inputs)
+    def on_told(record: Any, state: Any, out: Any) -> None:
+        if record.value == "clear":
+            state.clear()
+        elif record.value is None:
+            state.pop(record.key, None)
+        else:
+            state[record.key] = record.value
+
+    return app
+
+
 def accounts() -> MapState[str, dict[str, int]]:
     return MapState(str, dict, default=lambda: {"n": 0, "sum": 0})
 

@@ -19,6 +19,7 @@ from snapreplay.service.control.audit_run import StartAudit
 from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.draining import Draining
 from snapreplay.service.control.input_status import InputStatus
+from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.metrics import counted
 from snapreplay.service.control.operation_registry import OperationRegistry
 from snapreplay.service.control.partition_history import PartitionHistory
@@ -61,6 +62,7 @@ from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
 
+NO_CHANGES = KeyHistory(None, None, 0, is_whole=False, changes=(), partition_count=4)
 NOW = time_of(1_795_000_000_000)
 
 
@@ -163,6 +165,8 @@ class FakeControl:
         self.suspected: list[tuple[str, str]] = []
         self.silent: list[bool] = []
         self.histories: PartitionHistory | None = PartitionHistory(0, (), (), is_whole=True)
+        self.key_histories: Callable[[ReadKeyHistory], KeyHistory] = lambda _: NO_CHANGES
+        self.key_histories_asked: list[ReadKeyHistory] = []
         self.ended_peers: list[str] = []
         self.peers: tuple[Peer, ...] = ()
         self.reading: Callable[[StateRead], StateAnswer] | None = None
@@ -233,6 +237,10 @@ class FakeControl:
 
     async def savepoints(self, name: str) -> SavepointList:
         return SavepointList(tuple(each for each in self.kept if name in ("", each.savepoint)))
+
+    async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
+        self.key_histories_asked.append(read)
+        return self.key_histories(read)
 
     async def history(self, partition: int) -> PartitionHistory:
         if partition >= (self.service_facts.partition_count or 0):
@@ -310,6 +318,9 @@ class Local:
 
     async def savepoints(self, name: str) -> SavepointList:
         return await self._control.savepoints(name)
+
+    async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
+        return await self._control.key_history(read)
 
     async def history(self, partition: int) -> PartitionHistory:
         return await self._control.history(partition)

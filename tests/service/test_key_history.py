@@ -1,0 +1,52 @@
+"""The history of a key of a running service on a real broker, over HTTP and by the command line."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from snapreplay.api.server import HttpServer
+from tests.service.test_state_reads import Asking
+from tests.support import apps
+from tests.support.deadlines import scaled
+from tests.support.tampering import trim
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_how_a_value_came_to_be_is_read_from_the_log(stage: Any, unique: Any) -> None:
+    """Set, deleted, set again, each in a batch of its own. Where the log was trimmed, the history begins later and says
+    so."""
+    here = await stage(apps.told(unique("told")))
+    async with here.started(http=HttpServer()) as service:
+        await service.wait_live(scaled(40))
+        for records in ([("ada", 1), ("bob", 7)], [("ada", None)], [("bob", 8)], [("ada", 2)]):
+            await here.send(records)
+            await here.all_processed(service)
+        async with Asking(service.http_address[1]) as asking:
+
+            async def history() -> Any:
+                answer = await asking.client.get("/api/v1/key-history/default/ada", params={"partition": 0})
+                assert answer.status_code == 200, answer.text
+                return answer.json()
+
+            whole = await history()
+            assert [(each["value"], each["deleted"]) for each in whole["items"]] == [
+                (2, False),
+                (None, True),
+                (1, False),
+            ]
+            read = [(each["ranges"][0]["start_offset"], each["ranges"][-1]["end_offset"]) for each in whole["items"]]
+            positions = [record.offset for (partition,) in [await here.read(here.input)] for record in partition]
+            for (start, end), offset in zip(read, (positions[4], positions[2], positions[0]), strict=True):
+                assert start <= offset < end
+            assert (whole["is_whole"], whole["from_batch"], whole["batches_without_changes"]) == (True, 0, 0)
+            deleted = whole["items"][1]
+            await asyncio.to_thread(trim, here.bootstrap_servers, here.increments, 0, deleted["increment_offset"])
+            later = await history()
+            assert [each["value"] for each in later["items"]] == [2]
+            assert (later["is_whole"], later["from_batch"]) == (False, deleted["batch"] + 1)
+            answer = await asking.client.get("/api/v1/key-history/default/ada", params={"partition": 1})
+            assert answer.json()["type"].endswith("unknown-partition")
