@@ -14,6 +14,7 @@ from snapreplay.errors import RetryableError, UsageError
 
 NOT_FOUND, NO_TYPE = 404, "about:blank"  # together: an unknown path
 TIMEOUT_S = 5.0  # the API answers within 100 ms, also during a restore
+LOG_TIMEOUT_S = 10.0  # the service itself gives up after 8
 
 Json = dict[str, Any]
 
@@ -108,14 +109,22 @@ class Client:
         path = f"/api/v1/state/{_segment(store)}{_query({'partition': partition, **asked})}"
         return self._ask("GET", path, "items")
 
+    def key_history(self, store: str, key: str, partition: int, limit: int) -> Json:
+        path = (
+            f"/api/v1/key-history/{_segment(store)}/{_segment(key)}{_query({'partition': partition, 'limit': limit})}"
+        )
+        return self._ask("GET", path, "items", timeout_s=LOG_TIMEOUT_S)
+
     def probe(self, path: str) -> Json:
         """Ask a probe for its document, whether it says ok or failing."""
         return self._ask("GET", path, "checks")
 
-    def _ask(self, method: str, path: str, member: str, *, body: Json | None = None) -> Json:
+    def _ask(
+        self, method: str, path: str, member: str, *, body: Json | None = None, timeout_s: float = TIMEOUT_S
+    ) -> Json:
         """Ask; `member` is in the answer, unless that is a problem document or not from a snapreplay service."""
         try:
-            response = self._http.request(method, path, json=body)
+            response = self._http.request(method, path, json=body, timeout=timeout_s)
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             hint = "start one with `snapreplay run APP`, or say where it is with --http-port or --url"
             if "CERTIFICATE_VERIFY_FAILED" in str(error):

@@ -13,6 +13,8 @@ import typer
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.options import Output, Running
 from snapreplay.api.cli.output import Format, note, print_json
+from snapreplay.counted import counted
+from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
     from snapreplay.api.cli.client import Client, Json
@@ -42,12 +44,24 @@ def get(
     min_batch: Annotated[
         int, typer.Option("--min-batch", min=0, help="Wait a moment for this batch of the partition.")
     ] = 0,
+    history: Annotated[
+        bool, typer.Option("--history", help="Print instead which batches changed it, newest first, from the log.")
+    ] = False,
+    count: Annotated[
+        int, typer.Option("-n", "--lines", min=1, max=100, help="Changes of each partition at most, with --history.")
+    ] = 20,
     client: Running,
     output: Output = Format.TABLE,
 ) -> None:
     """Look a key up in the state of a running service, as of the last committed batch.
 
     Exit code 2: no partition has the key."""
+    if history:
+        if stale or min_batch:
+            raise UsageError("--history reads the log: it takes neither --stale nor --min-batch")
+        with client:
+            _print_histories(client, store, key, partition, count, output)
+        return
     with client:
         found = client.state_key(store, key, partition=partition, stale=stale, min_batch=min_batch)
     if output is Format.JSON:
@@ -56,6 +70,47 @@ def get(
         _print_values(found)
     for each in found["not_read"]:
         note(f"not read: partition {each['partition']}: {each['reason']}")
+
+
+def _print_histories(client: Client, store: str, key: str, partition: int | None, count: int, output: Format) -> None:
+    """Print the changes of a key, partition by partition, and beside them what is not known."""
+    number = partition or 0
+    found: list[Json] = []
+    while partition is None or not found:
+        found.append(client.key_history(store, key, number, count))
+        if output is Format.JSON:
+            print_json(found[-1])
+        number += 1
+        if number >= found[-1]["partition_count"]:
+            break
+    if output is Format.TABLE:
+        _print_changes(found)
+    for each in found:
+        where, oldest = f"partition {each['partition']}", each["from_batch"]
+        if not each["is_whole"]:
+            note(f"{where}: {'nothing was read' if oldest is None else f'read back to batch {oldest}'}, not all of it")
+        if each["batches_without_changes"]:
+            note(f"{where}: {counted(each['batches_without_changes'], 'batch')} without recorded changes")
+
+
+def _print_changes(found: list[Json]) -> None:
+    from snapreplay.api.cli.output import console, table
+
+    rows = [
+        (each["partition"], change["batch"], change["written_at"], _value_after(change), _read(change))
+        for each in found
+        for change in each["items"]
+    ]
+    columns = ("partition", "batch", "written at", "value", "its batch read")
+    console().print(table(columns, rows, right="partition batch"), soft_wrap=True)
+
+
+def _value_after(change: Json) -> str:
+    return "(deleted)" if change["deleted"] else _compact(change["value"])
+
+
+def _read(change: Json) -> str:
+    return ", ".join(f"{each['topic']} {each['start_offset']}…{each['end_offset'] - 1}" for each in change["ranges"])
 
 
 def _print_values(found: Json) -> None:

@@ -31,8 +31,14 @@ def test_a_change_has_the_value_after_it_and_where_its_records_are(client, contr
         (4, None, False),
     ]
     assert told == {
-        "store": "default", "key": "ada", "partition": 3, "partition_count": 4,
-        "from_batch": 3, "from_offset": 37, "batches_without_changes": 1, "is_whole": False,
+        "store": "default",
+        "key": "ada",
+        "partition": 3,
+        "partition_count": 4,
+        "from_batch": 3,
+        "from_offset": 37,
+        "batches_without_changes": 1,
+        "is_whole": False,
     }
     first = client.get(PATH + "?partition=3").json()["items"][0]
     assert first["ranges"] == [{"topic": "payments", "start_offset": 12, "end_offset": 15}]

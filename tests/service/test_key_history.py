@@ -11,15 +11,15 @@ from snapreplay.api.server import HttpServer
 from tests.service.test_state_reads import Asking
 from tests.support import apps
 from tests.support.deadlines import scaled
-from tests.support.tampering import trim
+from tests.support.stage import snapshot
 
 pytestmark = pytest.mark.kafka
 
 
 async def test_how_a_value_came_to_be_is_read_from_the_log(stage: Any, unique: Any) -> None:
-    """Set, deleted, set again, each in a batch of its own. Where the log was trimmed, the history begins later and says
-    so."""
-    here = await stage(apps.told(unique("told")))
+    """Set, deleted, set again, each in a batch of its own. Where the log was trimmed, the history begins later
+    and says so."""
+    here = await stage(apps.told(unique("told")), retention={"snapshots_kept": 2})
     async with here.started(http=HttpServer()) as service:
         await service.wait_live(scaled(40))
         for records in ([("ada", 1), ("bob", 7)], [("ada", None)], [("bob", 8)], [("ada", 2)]):
@@ -43,10 +43,22 @@ async def test_how_a_value_came_to_be_is_read_from_the_log(stage: Any, unique: A
             for (start, end), offset in zip(read, (positions[4], positions[2], positions[0]), strict=True):
                 assert start <= offset < end
             assert (whole["is_whole"], whole["from_batch"], whole["batches_without_changes"]) == (True, 0, 0)
-            deleted = whole["items"][1]
-            await asyncio.to_thread(trim, here.bootstrap_servers, here.increments, 0, deleted["increment_offset"])
+            for value in (3, 4):
+                await snapshot(service)
+                await here.send([("ada", value)])
+                await here.all_processed(service)
+            await snapshot(service)
             later = await history()
-            assert [each["value"] for each in later["items"]] == [2]
-            assert (later["is_whole"], later["from_batch"]) == (False, deleted["batch"] + 1)
+            async with asyncio.timeout(scaled(40)):
+                while later["is_whole"]:  # the owner trims below the older one of two snapshots
+                    later = await history()
+            kept = [each["value"] for each in later["items"]]
+            assert kept == [4, 3][: len(kept)]
+            assert (kept != [], later["batches_without_changes"]) == (True, 0)
+            assert whole["items"][0]["batch"] < later["from_batch"] <= later["items"][-1]["batch"]
+            code, out, err = await asking.command("get", "--history", "default", "ada")
+            assert (code, err.strip()) == (0, f"partition 0: read back to batch {later['from_batch']}, not all of it")
+            rows = [line.split() for line in out.splitlines() if here.input in line]
+            assert [int(row[3]) for row in rows] == kept
             answer = await asking.client.get("/api/v1/key-history/default/ada", params={"partition": 1})
             assert answer.json()["type"].endswith("unknown-partition")
