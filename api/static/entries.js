@@ -2,6 +2,7 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
+import { changes, forget, readChanges } from "./changes.js";
 import { count, seconds, sentence } from "./format.js";
 import { badge, instructions } from "./parts.js";
 import { Refused, get } from "./source.js";
@@ -9,10 +10,10 @@ import { Refused, get } from "./source.js";
 const PAGE = 50;
 const asked = { isBusy: false, answer: null, error: null };
 
-export function entries(all, isFresh, draw) {
+export function entries(all, nowMs, isFresh, draw) {
   const stores = [...new Set(all.partitions.flatMap((each) => each.stores.map((store) => store.name)))].sort();
   return html`<section id="state" aria-labelledby="state-title"><div class="head"><h2 id="state-title">State</h2></div>
-    ${stores.length ? html`${form(stores, all, isFresh, draw)}<div role="status">${outcome()}</div>` : html`<p class="empty">No partition has stores that can be read.</p>`}</section>`;
+    ${stores.length ? html`${form(stores, all, isFresh, draw)}<div role="status">${outcome(isFresh, draw)}</div>${changes(nowMs, isFresh, draw)}` : html`<p class="empty">No partition has stores that can be read.</p>`}</section>`;
 }
 
 function form(stores, all, isFresh, draw) {
@@ -38,12 +39,15 @@ const options = (values) => repeat(values, (each) => each, (each) => html`<optio
 
 const path = (...parts) => ["api/v1/state", ...parts.map(encodeURIComponent)].join("/");
 
-function lookUp({ store, key, isStale }, draw) {
+const changesOf = (store, key, partition, draw) => readChanges(["api/v1/key-history", ...[store, key].map(encodeURIComponent)].join("/"), key, partition, draw);
+
+function lookUp({ store, key, partition, isStale }, draw) {
   if (!key) return fail(new Error("Enter a key, or browse a partition."), draw);
   if (key === "." || key === "..") return fail(new Error("A browser takes . and .. out of a path, so it cannot ask for this key."), draw);
-  return answered(draw, async () => {
+  const missed = () => changesOf(store, key, partition, draw);
+  return answered(draw, { label: `Changes in partition ${partition}`, read: missed }, async () => {
     const { items, not_read: missing } = await get(`${path(store, key)}?stale=${isStale}`);
-    return { rows: items.map((each) => ({ ...each, key })), missing, next: null };
+    return { store, rows: items.map((each) => ({ ...each, key })), missing, next: null };
   });
 }
 
@@ -51,15 +55,16 @@ function browse({ store, key, partition, isStale }, draw, after = null) {
   const query = new URLSearchParams({ partition, stale: isStale, limit: PAGE });
   if (key) query.set("from", key);
   if (after !== null) query.set("after", after);
-  return answered(draw, async () => {
+  return answered(draw, null, async () => {
     const { items, next_after: next, ...at } = await get(`${path(store)}?${query}`);
     const more = next === null ? null : () => browse({ store, key, partition, isStale }, draw, next);
-    return { rows: items.map((each) => ({ ...at, ...each })), missing: [], next: more };
+    return { store, rows: items.map((each) => ({ ...at, ...each })), missing: [], next: more };
   });
 }
 
-async function answered(draw, ask) {
-  Object.assign(asked, { isBusy: true, error: null });
+async function answered(draw, missed, ask) {
+  Object.assign(asked, { isBusy: true, error: null, missed });
+  forget();
   draw();
   try {
     asked.answer = await ask();
@@ -75,14 +80,15 @@ function fail(error, draw) {
   draw();
 }
 
-function outcome() {
-  const { answer, error } = asked;
-  if (error) return html`<div class="message" role="alert"><p>${sentence(error.message)}</p>${error.hint ? html`<p>${instructions(error.hint)}</p>` : nothing}</div>`;
+function outcome(isFresh, draw) {
+  const { answer, error, missed } = asked;
+  if (error) return html`<div class="message" role="alert"><p>${sentence(error.message)}</p>${error.hint ? html`<p>${instructions(error.hint)}</p>` : nothing}
+    ${error.kind === "key-not-found" ? html`<p>It may have been there before. <button type="button" ?disabled=${!isFresh} @click=${missed.read}>${missed.label}</button></p>` : nothing}</div>`;
   if (!answer) return nothing;
-  const { rows, missing, next } = answer;
+  const { store, rows, missing, next } = answer;
   return html`${missing.length ? html`<p class="message">${badge("unknown", "not read")} ${missing.map((each) => `partition ${each.partition}: ${each.reason}`).join("; ")}</p>` : nothing}
-    ${rows.length ? html`<div class="scroll" tabindex="0" role="region" aria-label="Entries: table"><table class="entries"><thead><tr><th scope="col">Key</th><th scope="col">Value</th><th scope="col">Partition</th><th scope="col" class="medium">As of batch</th><th scope="col" class="medium">From</th></tr></thead>
-      <tbody>${rows.map((each) => html`<tr><td><code>${shown(each.key)}</code></td><td><code>${JSON.stringify(each.value)}</code></td><td>${each.partition}</td><td class="medium">${count(each.batch)}</td><td class="medium">${from(each)}</td></tr>`)}</tbody></table></div>` : html`<p class="empty">No entries.</p>`}
+    ${rows.length ? html`<div class="scroll" tabindex="0" role="region" aria-label="Entries: table"><table class="entries"><thead><tr><th scope="col">Key</th><th scope="col">Value</th><th scope="col">Partition</th><th scope="col" class="medium">As of batch</th><th scope="col" class="medium">From</th><th scope="col"><span class="hidden">History</span></th></tr></thead>
+      <tbody>${rows.map((each) => html`<tr><td><code>${shown(each.key)}</code></td><td><code>${JSON.stringify(each.value)}</code></td><td>${each.partition}</td><td class="medium">${count(each.batch)}</td><td class="medium">${from(each)}</td><td><button type="button" ?disabled=${!isFresh} aria-label="Changes of ${shown(each.key)} in partition ${each.partition}" @click=${() => changesOf(store, shown(each.key), each.partition, draw)}>Changes</button></td></tr>`)}</tbody></table></div>` : html`<p class="empty">No entries.</p>`}
     ${next ? html`<button type="button" class="more" ?disabled=${asked.isBusy} @click=${next}>Next ${PAGE}</button>` : nothing}`;
 }
 

@@ -216,7 +216,7 @@ function whole(line, all, nowMs) {
       ${state.notice && all ? notice(all) : nothing}
       ${all ? html`<div class=${isFresh ? "" : "old"}>
         ${problemCards(all, nowMs, acts)}
-        ${restores(all, nowMs)}${map(all, nowMs, acts, open)}${plotted(all, nowMs)}${rows(all, nowMs, page)}${entries(all, isFresh, draw)}${lists(all, nowMs, page)}${savepoints(kept, nowMs, acts)}</div>` : nothing}
+        ${restores(all, nowMs)}${map(all, nowMs, acts, open)}${plotted(all, nowMs)}${rows(all, nowMs, page)}${entries(all, nowMs, isFresh, draw)}${lists(all, nowMs, page)}${savepoints(kept, nowMs, acts)}</div>` : nothing}
     </main>
     ${all ? html`<footer><p>snapreplay ${all.facts.version} · app ${all.facts.app_id} ${all.facts.app_version} · cluster ${all.facts.cluster_id ?? "not reached"} · process ${all.facts.process_id} on ${all.facts.host}</p>
       <p>Times are local (${Intl.DateTimeFormat().resolvedOptions().timeZone}); point at one for UTC. <a href="docs">HTTP API</a> · <a href="openapi.json">openapi.json</a> · <a href="metrics">metrics</a></p></footer>` : nothing}`;
