@@ -61,7 +61,7 @@ class ShownChange(ChangeAt, frozen=True, kw_only=True):
     """A recorded change of a key: the value after the batch."""
 
     value: Annotated[Value, said("Null where the key was deleted.")]
-    deleted: Annotated[bool, said("Also where its whole store was cleared, whether or not it had the key.")]
+    deleted: Annotated[bool, said("Also where its store was retired, whether or not it had the key.")]
 
 
 class ShownChanges(Looked, frozen=True, kw_only=True):

@@ -50,15 +50,13 @@ def unseen(app: App[Any], version: str) -> App[Any]:
 
 
 def told(name: str) -> App[Any]:
-    """Each record says what becomes of its key: a number is its value, null deletes it, "clear" all keys."""
+    """Each record says what becomes of its key: a number is its value, null deletes it."""
     inputs = Topic(f"told-{name}")
     app: App[Any] = App(name, inputs=[inputs], state=lambda: MapState(str, int))
 
     @app.handler(inputs)
     def on_told(record: Any, state: Any, out: Any) -> None:
-        if record.value == "clear":
-            state.clear()
-        elif record.value is None:
+        if record.value is None:
             state.pop(record.key, None)
         else:
             state[record.key] = record.value

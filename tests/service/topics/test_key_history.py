@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from snapreplay import App, MapState, Stores, Topic
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.state_reads import NotReadable
 from snapreplay.service.topics import key_history
@@ -27,10 +28,10 @@ async def batch(here: InMemory, one: Owner, *records: tuple[str, Any]) -> int:
     return number
 
 
-async def read(here: InMemory, **asked: Any) -> KeyHistory:
+async def read(here: InMemory, store: str = "default", **asked: Any) -> KeyHistory:
     """Read the history of "ada", without an owner."""
     context = await here.context()
-    wanted = ReadKeyHistory("default", "ada", 0, **asked)
+    wanted = ReadKeyHistory(store, "ada", 0, **asked)
     return await key_history_of(context.cluster, context.increments, wanted, ADA, 1)
 
 
@@ -79,15 +80,31 @@ async def test_a_limit_ends_it_and_before_goes_on_from_there(bench):
         assert (await read(bench, before=0)).from_batch is None
 
 
+def having(*stores: str, retired: tuple[str, ...] = ()) -> App[Any]:
+    """Each record goes under its key in each of these stores."""
+    inputs = Topic("told-app")
+    app: App[Any] = App(
+        "app", inputs=[inputs], state=lambda: Stores(retired=retired, **{name: MapState(str, int) for name in stores})
+    )
+
+    @app.handler(inputs)
+    def on_told(record: Any, state: Any, out: Any) -> None:
+        for name in stores:
+            getattr(state, name)[record.key] = record.value
+
+    return app
+
+
 @virtual
-async def test_a_cleared_store_has_deleted_the_key(bench):
-    """It is in no record of changes."""
-    await bench.prepare(apps.told("app"))
-    async with bench.live() as one:
-        await batch(bench, one, ("ada", 1))
-        await batch(bench, one, ("bob", "clear"))
-        await batch(bench, one, ("ada", 2))
-        assert values(await read(bench)) == [2, None, 1]
+async def test_a_store_that_was_retired_has_lost_the_key(bench):
+    """No record of changes has that. Later the store is there again."""
+    await bench.prepare(having("items", "marks"))
+    versions = [having("items", "marks"), having("items", retired=("marks",)), having("items", "marks")]
+    for value, app in enumerate(versions):
+        async with bench.live(app) as one:
+            await batch(bench, one, ("ada", value))
+    assert values(await read(bench, store="items")) == [2, 1, 0]
+    assert values(await read(bench, store="marks")) == [2, None, 0]
 
 
 @virtual
