@@ -21,7 +21,7 @@ from snapreplay.service.control.partition_history import HISTORY_SECONDS
 from snapreplay.service.control.state_reads import NotReadable
 from snapreplay.service.core.search import FIRST_REACH, GROWTH
 from snapreplay.service.ports import Bounds, Cluster, Reader, TopicPartition
-from snapreplay.service.runtime.cooperative import run_cooperatively, throttled
+from snapreplay.service.runtime.cooperative import Pauses, throttled
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import NO_OFFSET, Increment
 from snapreplay.snapshots.log.batches import Batches, Step
@@ -81,11 +81,9 @@ class _Walk:
         self._reader, self._log, self._asked, self._key = reader, log, read, key
         self._until = asyncio.get_running_loop().time() + HISTORY_SECONDS
         self._bytes = 0
-        self._looked: list[_Batch] = []  # newest first
-
-    @property
-    def _changes(self) -> list[KeyChange]:
-        return [each.change for each in self._looked if each.change]
+        self._changes: list[KeyChange] = []
+        self._oldest: _Batch | None = None
+        self._without_changes = 0
 
     @property
     def _is_over(self) -> bool:
@@ -116,21 +114,24 @@ class _Walk:
         """Look at all batches that end in a window; None: it took too long."""
         steps, found = Batches(seals_of(self._log)), list[_Batch]()
         async for records in self._reader.read(self._log, start_offset, end_offset):
+            pauses = Pauses()
             for record in records:
                 self._bytes += len(record.value or b"")
                 step = steps.add(record)
                 if step is not None:
-                    found.append(await self._of(step))
+                    found.append(await self._of(step, pauses))
+                await pauses.when_due()
             if self._is_over:
                 return None
         steps.finish()
         return found
 
-    async def _of(self, step: Step) -> _Batch:
+    async def _of(self, step: Step, pauses: Pauses) -> _Batch:
         receiver, increment = _OfKey(self._asked.store, self._key), step.increment
         without = len(step.unread) + increment.begins_anew
         try:
-            await run_cooperatively(apply_changes(replace(step, unread=()), receiver))
+            for _ in apply_changes(replace(step, unread=()), receiver):
+                await pauses.when_due()
         except (ChangesLost, DamagedError):
             return _Batch(increment, step.offset, None, without + 1)
         change = _change(increment, step.offset, receiver.stored) if receiver.is_changed else None
@@ -140,16 +141,19 @@ class _Walk:
         for each in reversed(batches):
             if len(self._changes) == self._asked.limit:
                 return
-            self._looked.append(each)
+            self._oldest = each
+            self._without_changes += each.without_changes
+            if each.change is not None:
+                self._changes.append(each.change)
 
     def found(self, partition_count: int) -> KeyHistory:
-        last = self._looked[-1] if self._looked else None
+        oldest = self._oldest
         return KeyHistory(
             changes=tuple(self._changes),
-            from_batch=last and last.increment.batch,
-            from_offset=last and last.offset,
-            batches_without_changes=sum(each.without_changes for each in self._looked),
-            is_whole=last is not None and last.increment.batch == 0,
+            from_batch=oldest and oldest.increment.batch,
+            from_offset=oldest and oldest.offset,
+            batches_without_changes=self._without_changes,
+            is_whole=oldest is not None and oldest.increment.batch == 0,
             partition_count=partition_count,
         )
 
