@@ -19,6 +19,7 @@ from snapreplay.service.control.key_history import (
 )
 from snapreplay.service.control.partition_history import HISTORY_SECONDS
 from snapreplay.service.control.state_reads import NotReadable
+from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.search import FIRST_REACH, GROWTH
 from snapreplay.service.ports import Bounds, Cluster, Reader, TopicPartition
 from snapreplay.service.runtime.cooperative import Pauses, throttled
@@ -94,9 +95,13 @@ class _Walk:
         before = self._asked.before
         end_offset = bounds.end_offset if before is None else min(bounds.end_offset, before)
         reach = FIRST_REACH
-        while end_offset > bounds.start_offset and len(self._changes) < self._asked.limit:
+        while end_offset > bounds.start_offset and len(self._changes) < self._asked.limit and not self._is_over:
             start_offset, before_bytes = max(bounds.start_offset, end_offset - reach), self._bytes
-            batches = await self._window(start_offset, end_offset)
+            try:
+                batches = await self._window(start_offset, end_offset)
+            except OffsetTrimmed:  # meanwhile
+                bounds = await self._reader.bounds(self._log)
+                continue
             if batches is None:
                 return
             is_start = start_offset == bounds.start_offset

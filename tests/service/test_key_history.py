@@ -9,9 +9,10 @@ import pytest
 
 from snapreplay.api.server import HttpServer
 from tests.service.test_state_reads import Asking
+from tests.service.test_two_processes import live
 from tests.support import apps
 from tests.support.deadlines import scaled
-from tests.support.stage import snapshot
+from tests.support.stage import snapshot, until
 
 pytestmark = pytest.mark.kafka
 
@@ -50,15 +51,38 @@ async def test_how_a_value_came_to_be_is_read_from_the_log(stage: Any, unique: A
             await snapshot(service)
             later = await history()
             async with asyncio.timeout(scaled(40)):
-                while later["is_whole"]:  # the owner trims below the older one of two snapshots
+                while len(later["items"]) > 1:  # the owner trims below the older one of two snapshots
                     later = await history()
-            kept = [each["value"] for each in later["items"]]
-            assert kept == [4, 3][: len(kept)]
-            assert (kept != [], later["batches_without_changes"]) == (True, 0)
+            assert [each["value"] for each in later["items"]] == [4]
+            assert (later["is_whole"], later["batches_without_changes"]) == (False, 0)
             assert whole["items"][0]["batch"] < later["from_batch"] <= later["items"][-1]["batch"]
             code, out, err = await asking.command("get", "--history", "default", "ada")
             assert (code, err.strip()) == (0, f"partition 0: read back to batch {later['from_batch']}, not all of it")
             rows = [line.split() for line in out.splitlines() if here.input in line]
-            assert [int(row[3]) for row in rows] == kept
+            assert [int(row[3]) for row in rows] == [4]
             answer = await asking.client.get("/api/v1/key-history/default/ada", params={"partition": 1})
             assert answer.json()["type"].endswith("unknown-partition")
+
+
+async def test_any_process_answers_for_every_partition(stage: Any, unique: Any) -> None:
+    """It reads the log itself: of two processes each owns one partition, and both say the same of both."""
+    here = await stage(apps.told(unique("told")), partitions=2)
+    async with here.started(http=HttpServer()) as one, here.started(http=HttpServer(), instance_id="two") as two:
+        await until(lambda: all(len(live(each)) == 1 for each in (one, two)), "one partition each")
+        await here.send([("ada", 1), ("ada", 2)])
+
+        async def answers(service: Any) -> list[Any]:
+            async with Asking(service.http_address[1]) as asking:
+                path = "/api/v1/key-history/default/ada"
+                told = [await asking.client.get(path, params={"partition": number}) for number in range(2)]
+            return [[each["value"] for each in answer.json()["items"]] for answer in told]
+
+        async def is_there() -> bool:
+            return [2] in [values[:1] for values in await answers(one)]
+
+        async with asyncio.timeout(scaled(30)):
+            while not await is_there():
+                pass
+        found = await answers(one)
+        assert min(found, key=len) == []
+        assert found == await answers(two)
