@@ -189,14 +189,15 @@ const AWAY = {
 };
 
 function awayProcesses({ lanes }) {
+  const isAlone = !lanes.some(({ process }) => ANSWERING.includes(process.state) && !process.drain);
   return lanes.filter(({ process }) => AWAY[process.state] && process.is_member).map(({ process }) => ({
     key: `process ${process.process_id}`, level: process.state === "no_address" ? "warn" : "bad",
     what: `Process ${process.instance_id || process.process_id} on ${process.host} ${AWAY[process.state]}`,
     message: [process.last_error, process.partitions.length ? `${named(process.partitions)} ${is(process.partitions)} given to it.` : ""].filter(Boolean).join("\n"),
     since: process.since, retry: [],
-    until: process.state === "no_address" ? "It is started with an address." : "It answers again, or the group gives its partitions to other processes after the session timeout.",
+    until: process.state === "no_address" ? "It is started with an address." : "It answers again, or the group gives its partitions to other processes: after group.session_timeout_ms, 10 s unless it is set.",
     lost: { level: "unknown", text: "Not known from here. What it committed is in Kafka." },
-    todo: process.state === "no_address" ? "Nothing is wrong with its work: it cannot be seen from here." : `Look at host ${process.host}, and at the log of the process.`,
+    todo: process.state === "no_address" ? "Nothing is wrong with its work: it cannot be seen from here." : `${isAlone ? "Start a process of the app: none is there to take over." : "Nothing now: other processes take over."} Then look at host ${process.host}, and at the log of the process.`,
   }));
 }
 
