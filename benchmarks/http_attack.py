@@ -38,6 +38,8 @@ EVENTS = b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
 BODY = b"POST /trigger-snapshot HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n"
 METRICS = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 FILES = {"half-open": 150}
+PROBES_PORT: dict[int, int] = {}
+"""Of each process, by its `http.port`."""
 
 
 async def _never_read(port: int) -> None:
@@ -179,7 +181,8 @@ class _Probe(threading.Thread):
 @contextmanager
 def _service(folder: Path, name: str, servers: str, port: int, files: int) -> Iterator[psutil.Process]:
     """Run one process of the app, which may have so many files."""
-    arguments = harness.service_arguments(APP, servers, port, f"instance_id={name}")
+    probes = f"http.probes_port={PROBES_PORT.setdefault(port, harness.free_port())}"
+    arguments = harness.service_arguments(APP, servers, port, f"instance_id={name}", probes)
     if files < 4096:
         arguments = ["-c", _LIMITED.format(files=files), *arguments]
     with harness.child(folder / f"{name}.log", *arguments) as process:
@@ -220,7 +223,8 @@ def _measure(servers: str, attack: str, seconds: float) -> None:
         outputs.start()
         load.start()
         time.sleep(8)  # the load becomes steady
-        probes = [_Probe(f"http://127.0.0.1:{ports[0]}/{each}") for each in ("healthz", "readyz")]
+        asked = [(port, path) for port in (ports[0], PROBES_PORT[ports[0]]) for path in ("healthz", "readyz")]
+        probes = [_Probe(f"http://127.0.0.1:{port}/{path}") for port, path in asked]
         before = [_count(folder, what) for what in _COUNTED]
         logged = (folder / "attacked.log").stat().st_size
         cpu = _cpu_seconds(attacked)
@@ -245,6 +249,7 @@ def _measure(servers: str, attack: str, seconds: float) -> None:
             f" {_at(ages, 0.99):6.0f} ms (median, 99 %), {rebalances} rebalances, {taken} taken over,"
             f" {tracebacks} tracebacks, {logged / 1000:.0f} kB of log;"
             f" healthz {probes[0].told()}; readyz {probes[1].told()};"
+            f" at the port of probes {probes[2].told()}; {probes[3].told()};"
             f" {(_cpu_seconds(attacked) - cpu) / seconds:.2f} cores,"
             f" first output {first_output:.1f} s, memory {memory} -> {_memory_mb(attacked)}",
             flush=True,
