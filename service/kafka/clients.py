@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from snapreplay.service.kafka.shared import Shared
 
 
-CONTROLLER_LOOKS, CONTROLLER_PAUSE_S = 15, 0.2
+CONTROLLER_PAUSES_S = (0.0, *[0.2] * 14)
+"""Before each look for one."""
 
 
 class _Connection(AIOKafkaConnection):
@@ -63,13 +64,13 @@ class _AdminClient(AIOKafkaAdminClient):
         Raises:
             NodeNotReadyError: nobody that answers knows one: brokers are starting, or gone.
         """
-        looks = 0
-        while self._client.cluster.controller is None:
-            if looks == CONTROLLER_LOOKS:
-                raise NodeNotReadyError("no controller is known")
-            looks += 1
-            await asyncio.sleep(CONTROLLER_PAUSE_S if looks > 1 else 0)
+        for pause_s in CONTROLLER_PAUSES_S:
+            if self._client.cluster.controller is not None:
+                break
+            await asyncio.sleep(pause_s)
             await self._client.force_metadata_update()
+        if self._client.cluster.controller is None:
+            raise NodeNotReadyError("no controller is known")
         return await super()._send_to_controller(request)
 
 

@@ -18,23 +18,14 @@ from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.load import checked_app, load_app
 from snapreplay.errors import StopError, UsageError
-from snapreplay.snapshots.jobs.fixed_logs import LogReader, OpenReader, PartitionLogs, freeze, starts_of
+from snapreplay.snapshots.jobs.fixed_logs import LogReader, OpenReader, PartitionLogs, freeze
 from snapreplay.snapshots.jobs.second_reading import KafkaSource, witnessed
-from snapreplay.snapshots.jobs.session import SparkFailed, check, spark_session, stopping
-from snapreplay.snapshots.jobs.spark_tasks import ANOTHER_HASH_SEED, TaskFailed, for_each
-from snapreplay.snapshots.jobs.verdict import (
-    ATTEMPTS,
-    Asked,
-    Hashed,
-    Proofs,
-    audited_part,
-    recorded,
-    report_of,
-    trimmed,
-)
+from snapreplay.snapshots.jobs.session import check, spark_session, stopping
+from snapreplay.snapshots.jobs.spark_tasks import ANOTHER_HASH_SEED, for_each
+from snapreplay.snapshots.jobs.verdict import Asked, Hashed, Proofs, at_one_moment, recorded, report_of
 from snapreplay.snapshots.proof.entries import wrong_entries
 from snapreplay.snapshots.proof.level import Level
-from snapreplay.snapshots.proof.partition import PartitionReport
+from snapreplay.snapshots.proof.partition import PartitionReport, audit_partition
 from snapreplay.snapshots.proof.proven import Recorded
 from snapreplay.snapshots.proof.records import Logs, Moment
 from snapreplay.snapshots.proof.replay import Segment, SegmentReport, prove, repeated
@@ -70,17 +61,13 @@ def audit(
     moments = _frozen(open_reader, app_id)  # before Spark is started for nothing
     known = proofs.read(len(moments)) if proofs is not None else None
     with spark_session("snapreplay audit", master) as spark:
-        for _ in range(ATTEMPTS):
-            try:
-                with stopping("audit"):
-                    audited = _Audit(spark, kafka, app_id, moments, known, app)
-                    report = audited.report(open_reader, level, replayed, started)
-                return report if proofs is None else recorded(report, proofs)
-            except (SparkFailed, TaskFailed):
-                before, moments = moments, _frozen(open_reader, app_id)
-                if list(map(starts_of, moments)) == list(map(starts_of, before)):
-                    raise
-    raise trimmed(app_id)
+
+        def work(moments: Sequence[Moment]) -> AuditReport:
+            with stopping("audit"):
+                return _Audit(spark, kafka, app_id, moments, known, app).report(open_reader, level, replayed, started)
+
+        report = at_one_moment(app_id, moments, partial(_frozen, open_reader, app_id), work)
+        return report if proofs is None else recorded(report, proofs)
 
 
 def _frozen(open_reader: OpenReader, app_id: str) -> list[Moment]:
@@ -110,7 +97,7 @@ class _Audit:
 
     def report(self, open_reader: OpenReader, level: Level, app: App[Any] | None, started: float) -> AuditReport:
         """Audit and report; `started` is the monotonic clock's at the beginning."""
-        work = partial(audited_part, self._app_id, level, self._known)
+        work = partial(_audited, self._app_id, level, self._known)
         parts = for_each(self._spark, self._moments, open_reader, work, PartitionReport)
         hashed = self._witness(parts)
         replayed = self._replay(open_reader, app, parts) if app is not None else None
@@ -142,6 +129,14 @@ class _Audit:
             if (found := digests.get(partition, EMPTY)) != each.manifest.entries_digest
         ]
         return Hashed(checked, wrong)
+
+
+def _audited(
+    app_id: str, level: Level, known: Sequence[Recorded] | None, reader: LogReader, moment: Moment
+) -> PartitionReport:
+    logs = PartitionLogs(reader, app_id, moment.partition)
+    earlier = None if known is None else known[moment.partition]
+    return audit_partition(app_id, moment, logs, level, earlier)
 
 
 def _replayable(app_id: str, app: str | None) -> App[Any]:

@@ -9,22 +9,13 @@ from typing import Any
 
 from snapreplay.app import names
 from snapreplay.app.app import App
-from snapreplay.errors import DamagedError, SnapreplayError, UnknownFormatError
-from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs, moment_of, partition_count, starts_of
-from snapreplay.snapshots.jobs.verdict import (
-    ATTEMPTS,
-    Asked,
-    Hashed,
-    Proofs,
-    audited_part,
-    recorded,
-    report_of,
-    trimmed,
-)
+from snapreplay.errors import DamagedError, UnknownFormatError
+from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs, moment_of, partition_count
+from snapreplay.snapshots.jobs.verdict import Asked, Hashed, Proofs, at_one_moment, recorded, report_of
 from snapreplay.snapshots.log.loading import Nowhere
 from snapreplay.snapshots.proof.entries import load
 from snapreplay.snapshots.proof.level import Level
-from snapreplay.snapshots.proof.partition import PartitionReport
+from snapreplay.snapshots.proof.partition import PartitionReport, audit_partition
 from snapreplay.snapshots.proof.proven import Recorded
 from snapreplay.snapshots.proof.records import Logs, Moment
 from snapreplay.snapshots.proof.replay import Segment, SegmentReport, prove
@@ -47,30 +38,24 @@ class OnePartition:
             SnapreplayError: it could not run: a topic is missing, no broker answers, it is not known what is proven.
         """
         started = time.monotonic()
-        count = partition_count(self._reader, self._app_id)
-        known = proofs.read(count)
-        for _ in range(ATTEMPTS):
-            moment = self._moment()
-            try:
-                report = self._report(moment, known, app, repeat, started)
-            except SnapreplayError:
-                if starts_of(self._moment()) == starts_of(moment):
-                    raise
-            else:
-                return recorded(report, proofs)
-        raise trimmed(self._app_id)
+        known = proofs.read(partition_count(self._reader, self._app_id))[self._partition]
 
-    def _moment(self) -> Moment:
-        return moment_of(self._reader, self._app_id, self._partition)
+        def look() -> list[Moment]:
+            return [moment_of(self._reader, self._app_id, self._partition)]
+
+        def work(moments: Sequence[Moment]) -> AuditReport:
+            return self._report(moments[0], known, app, repeat, started)
+
+        return recorded(at_one_moment(self._app_id, look(), look, work), proofs)
 
     def _report(
-        self, moment: Moment, known: Sequence[Recorded], app: App[Any] | None, repeat: Repeat, started: float
+        self, moment: Moment, known: Recorded, app: App[Any] | None, repeat: Repeat, started: float
     ) -> AuditReport:
         logs = PartitionLogs(self._reader, self._app_id, self._partition)
-        part = audited_part(self._app_id, self._level, known, self._reader, moment)
+        part = audit_partition(self._app_id, moment, logs, self._level, known)
         hashed = _hashed(self._app_id, part, logs)
         replayed = [_replayed(app, each, logs, repeat) for each in part.segments] if app is not None else None
-        asked = Asked(self._app_id, self._level, known[self._partition :][:1], app.version if app is not None else None)
+        asked = Asked(self._app_id, self._level, [known], app.version if app is not None else None)
         return report_of(asked, [part], hashed, replayed, time.monotonic() - started)
 
 

@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from snapreplay.errors import RetryableError, SnapreplayError
-from snapreplay.snapshots.jobs.fixed_logs import LogReader, PartitionLogs
+from snapreplay.snapshots.jobs.fixed_logs import starts_of
 from snapreplay.snapshots.proof.level import Level
-from snapreplay.snapshots.proof.partition import PartitionReport, audit_partition
+from snapreplay.snapshots.proof.partition import PartitionReport
 from snapreplay.snapshots.proof.proven import Proof, Recorded
 from snapreplay.snapshots.proof.records import Moment
 from snapreplay.snapshots.proof.replay import Segment, SegmentReport
 from snapreplay.snapshots.proof.report import AuditedChain, AuditReport, Stretch, Violation
 
 ATTEMPTS = 3
-"""Of an audit, if the topics are trimmed while it reads them."""
 
 
 class Trimmed(RetryableError):
     """The owner trimmed the topics while they were read, more than once."""
 
 
-def trimmed(app_id: str) -> Trimmed:
-    return Trimmed(
+def at_one_moment(
+    app_id: str, moments: list[Moment], look: Callable[[], list[Moment]], work: Callable[[list[Moment]], AuditReport]
+) -> AuditReport:
+    """Work on these moments, and on those of another `look` if the topics were trimmed meanwhile.
+
+    Raises:
+        Trimmed: they were each time.
+        What `look` raises, and `work` if nothing was trimmed.
+    """
+    for _ in range(ATTEMPTS):
+        try:
+            return work(moments)
+        except SnapreplayError:
+            before, moments = moments, look()
+            if list(map(starts_of, moments)) == list(map(starts_of, before)):
+                raise
+    raise Trimmed(
         f"the topics of {app_id!r} were trimmed {ATTEMPTS} times while they were read",
         hint="take snapshots less often while auditing",
     )
@@ -47,15 +61,6 @@ class Hashed(NamedTuple):
 
     checked: dict[str, int]
     wrong: Sequence[Violation]
-
-
-def audited_part(
-    app_id: str, level: Level, known: Sequence[Recorded] | None, reader: LogReader, moment: Moment
-) -> PartitionReport:
-    """Audit one partition at a moment. `known`: the proofs so far, by partition."""
-    logs = PartitionLogs(reader, app_id, moment.partition)
-    earlier = None if known is None else known[moment.partition]
-    return audit_partition(app_id, moment, logs, level, earlier)
 
 
 def report_of(

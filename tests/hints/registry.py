@@ -167,7 +167,7 @@ OPEN_BECAUSE: dict[str, tuple[str, ...]] = {
         "snapshots/format/envelope.py::_unknown",
     ),
     "needs a moment that cannot be met from outside: a topic exchanged, trimmed or deleted between two requests": (
-        "snapshots/jobs/verdict.py::trimmed",
+        "snapshots/jobs/verdict.py::at_one_moment",
     ),
 }
 """Places whose hint nobody has carried out yet, and why: they only become fewer."""

@@ -3,6 +3,7 @@
 import pytest
 
 from snapreplay.service.decisions.inputs import NotDrained, Wish, carry_out, propose
+from snapreplay.service.ports import NewTopic
 from tests.support.rewired import Story, folded
 from tests.support.stage import phase
 
@@ -56,3 +57,22 @@ async def test_records_that_came_between_two_retirements_are_processed(half):
     assert len(await story.change(one)) == 2
     await story.feed("b", 3, 1)
     assert await story.processed(one, "b") == folded((1, 3))
+
+
+async def test_an_input_that_was_added_half_way_is_added_before_it_is_retired(broker, unique):
+    """A partition that never had it has not retired it: the hint names the version before, whose own hint goes on."""
+    story = Story(broker.bootstrap_servers, unique("half"), partitions=2)
+    two, one = story.of("a", "b"), story.of("b")
+    await one.prepare()
+    await two.cluster.create_topics([NewTopic(f"a-{story.name}", 2)])
+    first, _ = await propose(two.app, two.settings(), two.cluster, Wish("earliest"))
+    await carry_out(first)
+    await story.feed("a", 1, 1)
+    with pytest.raises(NotDrained) as refused:
+        await story.change(one)
+    assert "let the version before process them" in refused.value.hint
+    assert "without this input" not in refused.value.hint
+    await story.refused(two)
+    await story.change(two, "earliest")
+    assert await story.processed(two, "a") == folded((1, 1))
+    assert len(await story.change(one)) == 2
