@@ -44,7 +44,7 @@ const askNow = follow(({ told, refused = null, lost = null, offsetMs = state.off
     Object.assign(state, { told, heardAt: Date.now(), tokenWas: "" });
     const { partitions, problems } = picture(told, serverNow());
     state.seen = new Map(problems.map(({ key }) => [key, state.seen.get(key) ?? new Date(serverNow()).toISOString()]));
-    hours.add(partitions, serverNow(), state.open);
+    hours.look(state.open);
   }
   draw();
 });
