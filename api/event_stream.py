@@ -44,10 +44,10 @@ def members(document: StatusDocument) -> dict[str, bytes]:
     return {name: msgspec.json.encode(getattr(document, name)) for name in MEMBERS}
 
 
-def status(number: int, encoded: Mapping[str, bytes]) -> bytes:
+def status(event_id: str, encoded: Mapping[str, bytes]) -> bytes:
     """Write a status event of encoded members."""
     data = b",".join(b'"%s":%s' % (name.encode(), value) for name, value in encoded.items())
-    return b"event: status\nid: %d\ndata: {%s}\n\n" % (number, data)
+    return b"event: status\nid: %s\ndata: {%s}\n\n" % (event_id.encode(), data)
 
 
 def ages(said: Ages) -> bytes:

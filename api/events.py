@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from snapreplay.api import event_stream
@@ -27,6 +28,7 @@ class StatusEvents:
         self._document: StatusDocument | None = None
         self._said: dict[str, bytes] = {}
         self._change = b""
+        self._life = secrets.token_hex(4)
         self._number = 0
         self._not_before = 0.0
         self._turn = asyncio.Event()
@@ -53,28 +55,42 @@ class StatusEvents:
             self._look(at_once=at_once)
             self._next_turn()
 
-    async def stream(self, document: StatusDocument) -> AsyncIterator[bytes]:
-        """Yield the events for one reader, first the whole status: `document`, unless one was told a moment ago."""
+    async def stream(self, document: StatusDocument, last_event_id: str = "") -> AsyncIterator[bytes]:
+        """Yield the events for one reader: first the whole status, `document` unless one was told a moment ago, or what
+        has changed since the event that the reader had last on an earlier stream."""
         self.readers += 1
         try:
             if self._document is None or self._is_late_enough():
                 self._say(document)
-            told = self._number
-            for piece in self._whole():
-                yield piece
-            while self._runs:
-                await self._turn.wait()
-                if self._number > told + 1:  # it reads slowly, and has missed a change
-                    pieces = self._whole()
-                else:
-                    pieces = _pieces(self._change if self._number > told else b"", self._ages())
-                told = self._number
+            told = self._number_of(last_event_id)
+            while True:
+                pieces, told = self._since(told), self._number
                 for piece in pieces:
                     yield piece
+                if not self._runs:
+                    break
+                await self._turn.wait()
             if self._says_bye:
                 yield event_stream.BYE
         finally:
             self.readers -= 1
+
+    def _number_of(self, event_id: str) -> int:
+        """Return the number of an event of this process; -1: it is of an earlier process, or no id."""
+        life, _, number = event_id.partition("-")
+        return int(number) if life == self._life and number.isdecimal() else -1
+
+    def _since(self, told: int) -> Iterator[bytes]:
+        if self._number == told:
+            event = b""
+        elif self._number == told + 1:
+            event = self._change
+        else:  # it is new, or it reads slowly and has missed a change
+            event = event_stream.status(self._id(), self._said)
+        return _pieces(event, self._ages())
+
+    def _id(self) -> str:
+        return f"{self._life}-{self._number}"
 
     def _next_turn(self) -> None:
         turn, self._turn = self._turn, asyncio.Event()
@@ -95,13 +111,10 @@ class StatusEvents:
         cost_bytes = sum(map(len, said.values()))
         if change:
             self._number += 1
-            self._change = event_stream.status(self._number, change)
+            self._change = event_stream.status(self._id(), change)
             cost_bytes += len(self._change) * self.readers
         pause_seconds = max(STATUS_SECONDS, cost_bytes / BYTES_PER_SECOND)
         self._not_before = asyncio.get_running_loop().time() + pause_seconds
-
-    def _whole(self) -> Iterator[bytes]:
-        return _pieces(event_stream.status(self._number, self._said), self._ages())
 
     def _ages(self) -> bytes:
         look, document = self._newest(), self._document

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
 from snapreplay.api import event_stream, events, fleet_views, problems, views
@@ -67,6 +67,9 @@ async def follow_events(
     follower: Annotated[
         str, Query(max_length=200, description="The process id of a peer that follows; others leave it out.")
     ] = "",
+    last_event_id: Annotated[
+        str, Header(max_length=100, description="The id of the last event on an earlier stream: only news comes.")
+    ] = "",
 ) -> Response:
     """Tell what this process does while it goes on, as server-sent events. `status`: a status document as JSON; the
     first one has all members, each further one those that changed, at most once a second. Twice a second a comment says
@@ -77,7 +80,7 @@ async def follow_events(
     if here.events.readers >= (places if is_peer else places - places // 2):
         raise problems.too_many_streams(here.events.readers)
     return StreamingResponse(
-        here.events.stream(document),
+        here.events.stream(document, last_event_id),
         media_type=event_stream.MEDIA_TYPE,
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )

@@ -8,23 +8,28 @@ import gc
 import logging
 import socket
 import ssl
+import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any, cast
 
+import h11
 import uvicorn
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from snapreplay.api import events
+from snapreplay.api import events, problems
 from snapreplay.api.app import create_app
-from snapreplay.api.guard import CERTIFICATE, PROBES_PORT, Hosts, allowed_hosts
+from snapreplay.api.guard import CERTIFICATE, PROBES_PORT, WITHOUT_TOKEN, Hosts, allowed_hosts
 from snapreplay.api.http_process import Arguments
 from snapreplay.api.last_hour import LastHour
 from snapreplay.api.limits import connections_max
 from snapreplay.api.link import ServiceLink
 from snapreplay.api.peer_client import Caller
 from snapreplay.api.peers import Peers
+from snapreplay.api.request_queue import RequestQueue
 from snapreplay.api.siblings import Siblings
 from snapreplay.api.state_link import StateLink
 from snapreplay.api.tls import Contexts, TlsFiles, subject
@@ -97,13 +102,17 @@ KERNEL_BYTES = 64 * 1024
 
 class Connection(H11Protocol):
     """One connection of a client. It has `EXCHANGE_SECONDS` for each request with its response, read by the client. A
-    stream of events may last, if its client reads."""
+    stream of events may last, if its client reads. Probes are answered at once; other requests queue."""
 
     since = 0.0
     """When the first request was awaited, or the last response was complete."""
 
-    def __init__(self, *args: Any, contexts: Contexts | None = None, **given: Any) -> None:
+    def __init__(self, *args: Any, queue: RequestQueue, contexts: Contexts | None = None, **given: Any) -> None:
+        """Take `queue`, of this port."""
         super().__init__(*args, **given)
+        self.queue = queue
+        self._turn: asyncio.Future[None] | None = None
+        self._answer, self.app = self.app, self._in_turn
         self._contexts = contexts
         self._handshake: asyncio.Task[None] | None = None
         self._early: list[bytes] | None = None if contexts is None else []
@@ -111,10 +120,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TCP only
         self._begin(transport)
         self.since = self.loop.time()
-        asking = [each for each in cast("set[Connection]", self.connections) if not each.is_stream]
-        if len(asking) > connections_max():
-            # The newest may be a probe, which is answered at once. The oldest has waited for its client the longest.
-            _abort(min(asking, key=lambda each: each.since))
+        self._make_room()
         if self._contexts is not None:
             # Not by asyncio's server: a client that does not go on with its handshake would be in no list and no limit.
             transport.pause_reading()
@@ -123,6 +129,24 @@ class Connection(H11Protocol):
     def _begin(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         transport.set_write_buffer_limits(UNREAD_BYTES)
+
+    def _make_room(self) -> None:
+        """Close another connection to this port if there are too many. The newest may be a probe's. Of the address that
+        has the most, the oldest has waited for its client the longest."""
+        others = [each for each in cast("set[Connection]", self.connections) if each.queue is self.queue]
+        others = [each for each in others if each is not self and not each.is_stream]
+        if len(others) < connections_max():
+            return
+        of_address = Counter(each.address for each in others)
+        _abort(min(others, key=lambda each: (each.is_probe, -of_address[each.address], each.since)))
+
+    async def _in_turn(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] not in WITHOUT_TOKEN:
+            self._turn = self.queue.place()
+            await self._turn
+            if self.cycle.disconnected:
+                return
+        await self._answer(cast("Any", scope), cast("Any", receive), cast("Any", send))
 
     async def _secure(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
         secured = None
@@ -140,6 +164,11 @@ class Connection(H11Protocol):
         for each in early or ():
             self.data_received(each)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
+
     def data_received(self, data: bytes) -> None:
         if self._early is None:
             super().data_received(data)
@@ -147,11 +176,34 @@ class Connection(H11Protocol):
             self._early.append(data)
 
     @property
+    def address(self) -> str:
+        return self.client[0] if self.client else ""
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether a probe waits for the first byte of its answer."""
+        cycle = self.cycle
+        return cycle is not None and not cycle.response_started and cycle.scope["path"] in WITHOUT_TOKEN
+
+    @property
     def is_stream(self) -> bool:
         """Whether it carries events, which have a bound of their own."""
         cycle = self.cycle
         is_open = cycle is not None and cycle.response_started and not cycle.response_complete
         return is_open and cycle.scope["path"] == events.PATH
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, and close: where the next request begins is not known."""
+        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            error = sys.exception()
+            # The rest of its text is what came.
+            why, status = str(error or msg).partition(": ")[0], getattr(error, "error_status_hint", 400)
+            answer = problems.response(problems.no_http(why, status), "")
+            headers = [*answer.raw_headers, (b"connection", b"close")]
+            head = h11.Response(status_code=answer.status_code, headers=headers)
+            for part in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(part) or b"")
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         self.since = self.loop.time()
@@ -175,7 +227,8 @@ class Server(uvicorn.Server):
     """A uvicorn server with limits, and without its signal handlers."""
 
     def __init__(self, app: Any, contexts: Contexts | None = None) -> None:
-        self._connection = partial(Connection, contexts=contexts)
+        self._connection = partial(Connection, queue=RequestQueue(), contexts=contexts)
+        self._connection_of_probes = partial(Connection, queue=RequestQueue())
         super().__init__(
             uvicorn.Config(
                 app,
@@ -213,7 +266,7 @@ class Server(uvicorn.Server):
     async def also_at(self, listener: socket.socket, state: Mapping[str, Any] = NO_STATE) -> None:
         """Answer at one more address, once uvicorn has started, as it does at those that it starts with, until the end.
         With `state`, which each of its connections has, it answers without TLS."""
-        made = Connection if state else self._connection
+        made = self._connection_of_probes if state else self._connection
 
         def connected() -> asyncio.Protocol:
             return made(self.config, self.server_state, {**self.lifespan.state, **state})

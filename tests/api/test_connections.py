@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import httpx2
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from snapreplay.api import limits
-from tests.support.deadlines import scaled
+from snapreplay.api.serving import Server
+from tests.support.deadlines import eventually, scaled, within
 
 HALF = b"GET /metrics HTTP/1.1\r\nHost: loc"
 SLOW_BODY = (
@@ -25,9 +29,9 @@ TWO_LENGTHS = (
 )
 
 
-def connected(url: str) -> socket.socket:
+def connected(url: str, client: str = "127.0.0.1") -> socket.socket:
     host, _, port = url.removeprefix("http://").partition(":")
-    return socket.create_connection((host, int(port)), timeout=scaled(30))
+    return socket.create_connection((host, int(port)), timeout=scaled(30), source_address=(client, 0))
 
 
 def is_closed(client: socket.socket) -> bool:
@@ -64,6 +68,71 @@ def test_probes_answer_beside_connections_that_mean_harm(harmful, url):
         assert httpx2.get(f"{url}/healthz", trust_env=False).status_code == 200
         assert time.monotonic() - began < scaled(2)
     assert sum(is_closed(each) for each in harmful) >= 100
+
+
+def test_a_crowd_of_one_address_pushes_out_nobody_from_another(url):
+    """However many come: whoever has the most connections loses the oldest."""
+    with connected(url) as first, ExitStack() as crowd:
+        first.sendall(HALF)
+        others = [crowd.enter_context(connected(url, "127.0.0.2")) for _ in range(limits.CONNECTIONS_MAX + 50)]
+        for each in others:
+            each.setblocking(False)
+        eventually(lambda: sum(is_closed(each) for each in others) >= 50, "the oldest of the crowd closed")
+        first.sendall(b"alhost\r\n\r\n")
+        assert first.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "why"),
+    [
+        (b"\x16\x03\x01\x00\xf4\r\n\r\n", 400, "illegal request line"),
+        (b"GET / HTTP/1.1\r\n\r\n", 400, "missing mandatory Host"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 70_000, 431, "receive buffer too long"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501, "only Transfer-Encoding"),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "illegal chunk"),
+    ],
+    ids=["TLS", "no host", "long headers", "unknown encoding", "no chunk"],
+)
+def test_what_is_no_http_is_answered_with_a_problem(url, raw: bytes, status: int, why: str):
+    """And the connection is closed. What came is not echoed."""
+    with connected(url) as client:
+        client.sendall(raw)
+        answer = b""
+        while part := client.recv(65536):
+            answer += part
+    head, _, body = answer.partition(b"\r\n\r\n")
+    problem = json.loads(body)
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    assert b"application/problem+json" in head
+    assert problem["type"] == "urn:snapreplay:problem:malformed-request"
+    assert problem["status"] == status
+    assert problem["detail"].startswith(f"what came cannot be read as a request of HTTP/1.1: {why}")
+    assert "bytearray" not in problem["detail"]
+
+
+async def test_a_probe_begins_before_the_requests_that_have_come_before_it():
+    """One of them begins in each turn of the loop, a probe at once: however many there are, it waits for a few."""
+    begun, all_have = [], asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.append(scope["path"])
+        if len(begun) == 100:
+            all_have.set()
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    server = Server(app)
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener, ExitStack() as opened:
+        listener.setblocking(False)
+        url = "http://{}:{}".format(*listener.getsockname())
+        for path in ["/metrics"] * 99 + ["/healthz"]:
+            opened.enter_context(connected(url)).sendall(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode())
+        serving = asyncio.create_task(server.serve([listener]))
+        async with within(20):
+            await all_have.wait()
+        server.should_exit = True
+        await serving
+    assert begun.index("/healthz") < 60
 
 
 def sends_on(slow: socket.socket) -> bool:

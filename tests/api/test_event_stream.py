@@ -16,7 +16,7 @@ from tests.support.fake_control import FAILED, LIVE, FakeControl
 
 DOCUMENT = FakeControl([LIVE, FAILED]).document()
 STREAM = (
-    event_stream.status(1, event_stream.members(DOCUMENT))
+    event_stream.status("a-1", event_stream.members(DOCUMENT))
     + event_stream.ages(Ages(0.25, 1.5))
     + b": hello\n\nevent: of a newer version\ndata: {}\n\n"
     + event_stream.BYE

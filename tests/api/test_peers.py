@@ -171,7 +171,7 @@ async def test_an_address_of_another_process_is_named_and_never_used(app_id, pro
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-WHOLE = event_stream.status(1, event_stream.members(control_of("p2").document()))
+WHOLE = event_stream.status("a-1", event_stream.members(control_of("p2").document()))
 
 
 def chunk(part: bytes) -> bytes:
