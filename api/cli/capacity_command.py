@@ -20,12 +20,17 @@ def plan_capacity(
     replicas: Annotated[int, typer.Option("--replicas", min=0, max=10, help="`standby.replicas`.")] = 0,
     brokers: Annotated[int, typer.Option("--brokers", min=1, max=10_000, help="Brokers of the cluster.")] = 3,
     racks: Annotated[int, typer.Option("--racks", min=1, max=100, help="Racks; one may be lost.")] = 3,
+    session_seconds: Annotated[
+        float, typer.Option("--session-seconds", min=0, help="`group.session_timeout_ms`, in seconds.")
+    ] = 10.0,
+    entry_bytes: Annotated[float, typer.Option("--entry-bytes", min=1, help="Memory of an entry.")] = 160.0,
     output: Output = Format.TABLE,
 ) -> None:
     """Compute what a deployment needs, and which limit it meets first. Nothing is asked: no Kafka, no app."""
     from snapreplay.service.core.capacity import Deployment, first_limit, needs
 
-    found = needs(Deployment(processes, partitions, records_per_second, entries, replicas, brokers, racks))
+    sizes = (processes, partitions, records_per_second, entries, replicas, brokers, racks)
+    found = needs(Deployment(*sizes, session_seconds, entry_bytes))
     limit = first_limit(found)
     if output is Format.JSON:
         print_json({"needs": [asdict(each) for each in found], "first_limit": limit.what if limit else None})

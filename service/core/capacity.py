@@ -19,6 +19,12 @@ CPU_PER_PARTITION = 0.00025
 """Of a core, while nothing comes ("Many partitions in one process")."""
 PROCESS_BYTES, PARTITION_BYTES, ENTRY_BYTES = 57e6, 0.28e6, 160
 """Resident memory; an entry is one of three numbers under a short key ("Memory")."""
+STORED_PER_RESIDENT = 13.4 / 160
+"""Bytes of an entry in a snapshot, compressed, per byte of it in memory ("The seal": 6.7 MB of 500,000 keys)."""
+CHANGE_BYTES, INCREMENT_BYTES = 6.8, 400
+"""What a record changes, compressed, and an increment without it ("The seal")."""
+SNAPSHOTS_KEPT = 3
+"""Of a partition, by default; one more is there while a snapshot is written."""
 CONNECTIONS = 11
 """Of a process, besides the one that each partition's producer has."""
 COMMITS_PER_PARTITION, COMMITS_PER_BROKER = 340, 1300
@@ -47,6 +53,7 @@ class Deployment:
 
     Attributes:
         racks: the processes are spread over so many; one may be lost.
+        entry_bytes: what an entry takes in memory.
     """
 
     processes: int
@@ -57,6 +64,7 @@ class Deployment:
     brokers: int = 3
     racks: int = 3
     session_seconds: float = 10.0
+    entry_bytes: float = ENTRY_BYTES
 
     @property
     def owned(self) -> int:
@@ -99,7 +107,14 @@ class Need:
 
 def needs(deployment: Deployment) -> list[Need]:
     """Return what a deployment needs, in a fixed order; `first_limit` says what comes first."""
-    return [*_of_a_process(deployment), _commits(deployment), _group(deployment), _after_a_loss(deployment)]
+    return [
+        *_of_a_process(deployment),
+        _commits(deployment),
+        _topics(deployment),
+        _group(deployment),
+        _rebalances(deployment),
+        _after_a_loss(deployment),
+    ]
 
 
 def first_limit(found: list[Need]) -> Need | None:
@@ -133,19 +148,24 @@ def _of_a_process(deployment: Deployment) -> Iterator[Need]:
     yield Need("partitions of a process", f"{owned:,} owned, {copies:,} copied")
     yield Need("CPU of a process", f"{cpu:.2f} cores", cpu / CORE_SHARE_MAX, more)
     held = (owned + copies) * deployment.entries / deployment.partitions
-    resident = PROCESS_BYTES + owned * PARTITION_BYTES + held * ENTRY_BYTES
+    resident = PROCESS_BYTES + owned * PARTITION_BYTES + held * deployment.entry_bytes
     afterwards = deployment.owned_afterwards
-    grown = resident + max(0, afterwards - owned) * (PARTITION_BYTES + held / max(1, owned + copies) * ENTRY_BYTES)
+    grown = resident + max(0, afterwards - owned) * (
+        PARTITION_BYTES + held / max(1, owned + copies) * deployment.entry_bytes
+    )
     yield Need("memory of a process", f"{resident / 1e6:,.0f} MB, {grown / 1e6:,.0f} MB after a rack is lost")
     yield Need("connections of a process", f"{owned + CONNECTIONS:,}")
     total = deployment.partitions + CONNECTIONS * deployment.processes
     yield Need("connections of a broker", f"{math.ceil(total / deployment.brokers):,}")
 
 
+def _commits_wanted(deployment: Deployment) -> float:
+    return min(deployment.records_per_second, deployment.partitions * COMMITS_PER_PARTITION)
+
+
 def _commits(deployment: Deployment) -> Need:
     """Return the commits of all partitions. Where brokers take less, batches are larger and outputs come later."""
-    wanted = min(deployment.records_per_second, deployment.partitions * COMMITS_PER_PARTITION)
-    possible = deployment.brokers * COMMITS_PER_BROKER
+    wanted, possible = _commits_wanted(deployment), deployment.brokers * COMMITS_PER_BROKER
     each = f"{min(wanted, possible) / deployment.brokers:,.0f} a second"
     if wanted <= possible:
         return Need("transactions of a broker", each)
@@ -158,8 +178,36 @@ def _commits(deployment: Deployment) -> Need:
     )
 
 
+def _topics(deployment: Deployment) -> Need:
+    """Return the bytes of the app's topics, of each replica: the snapshots that are kept and one that is written, and
+    the increments since the oldest of them."""
+    snapshots = (SNAPSHOTS_KEPT + 1) * deployment.entries * deployment.entry_bytes * STORED_PER_RESIDENT
+    commits = min(_commits_wanted(deployment), deployment.brokers * COMMITS_PER_BROKER)
+    each_second = deployment.records_per_second * CHANGE_BYTES + commits * INCREMENT_BYTES
+    increments = (SNAPSHOTS_KEPT + 1) * SNAPSHOT_SECONDS * each_second
+    return Need("topics of the app, each replica", f"{_size(snapshots)} snapshots, {_size(increments)} increments")
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"
+
+
+def _rebalances(deployment: Deployment) -> Need:
+    """Return how often the group rebalances in a rolling restart: each process leaves and joins, and a copy
+    that was to become warm first asks for one more. Partitions are processed meanwhile, and each rebalance writes the
+    group's record."""
+    written = 2 * deployment.processes * _group_bytes(deployment)
+    return Need(
+        "rebalances of a rolling restart", f"at least {2 * deployment.processes:,}, which write {_size(written)}"
+    )
+
+
+def _group_bytes(deployment: Deployment) -> int:
+    return group_bytes(deployment.processes, deployment.partitions, deployment.replicas)
+
+
 def _group(deployment: Deployment) -> Need:
-    size = group_bytes(deployment.processes, deployment.partitions, deployment.replicas)
+    size = _group_bytes(deployment)
     remedy = "fewer, larger processes; or a larger `max.message.bytes` of the topic `__consumer_offsets`"
     return Need("record of the group", f"{size / 1000:,.0f} kB", size / GROUP_BYTES_MAX, remedy)
 

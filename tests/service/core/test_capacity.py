@@ -46,3 +46,22 @@ def test_warm_copies_spare_the_session_timeout_and_the_restore():
     assert amount(replace(LARGE, replicas=0), what).startswith("16 s;")
     assert amount(Deployment(1, 200, entries=2_000_000), "down for a restart").startswith("16 s;")
     assert restore_seconds(LARGE, 200) == pytest.approx(2 * restore_seconds(LARGE, 100))
+
+
+def test_topics_hold_the_snapshots_that_are_kept_and_the_increments_since_the_oldest():
+    """By the entries' size in memory, and by what is committed. A deployment without records has no increments."""
+    what = "topics of the app, each replica"
+    assert amount(LARGE, what) == "5.4 GB snapshots, 14.4 GB increments"
+    assert amount(replace(LARGE, entry_bytes=320), what) == "10.7 GB snapshots, 14.4 GB increments"
+    assert amount(replace(LARGE, records_per_second=0), what) == "5.4 GB snapshots, 0 MB increments"
+
+
+def test_a_rolling_restart_rebalances_twice_for_each_process():
+    """It leaves, and it joins again."""
+    assert amount(LARGE, "rebalances of a rolling restart") == "at least 200, which write 128 MB"
+
+
+def test_without_copies_a_loss_lasts_as_long_as_the_session_and_the_restore():
+    """The session timeout may be another one."""
+    long = replace(LARGE, replicas=0, session_seconds=45)
+    assert amount(long, "down after a rack is lost").startswith("51 s;")
