@@ -21,6 +21,7 @@ from snapreplay.service.control.partition_history import Ownership, PartitionHis
 from snapreplay.service.control.protocol import Check, Look, Operation, OperationPart, ServiceFacts, StatusDocument
 from snapreplay.service.control.restore_plan import (
     Drill,
+    Forecast,
     InputHeadroom,
     PlannedRestore,
     Rates,
@@ -87,6 +88,7 @@ _RECOVERY = Recovery(
     seconds_per_phase={"fencing": 0.02, "claiming": 0.004, "locating": 0.03, "loading": 0.25, "advancing": 0.006},
     entries=104_750,
     proof=DigestProof(_DIGEST, _DIGEST, 107),
+    forecast=Forecast(0.437, _ago(9.6)),
 )
 _PLAN = RestorePlan(
     "changes",

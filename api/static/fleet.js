@@ -2,9 +2,10 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
-import { ago, bytes, count, counted, rate, seconds } from "./format.js";
+import { ago, bytes, count, counted, rate, roughly, seconds } from "./format.js";
 import { badge, bar, moment, phaseOf, sign } from "./parts.js";
 import { ANSWERING, STAGES } from "./model.js";
+import { inWords } from "./until.js";
 
 const STATES = {
   self: ["good", "answers you"], reachable: ["good", "answers"], unreachable: ["bad", "does not answer"],
@@ -70,6 +71,7 @@ function restore(partition, nowMs) {
     ${stages(partition.phase, run.seconds_per_phase)}
     ${bar(partition.percent ?? 0, `Restore of partition ${partition.partition}`)}
     <p class="figures">${progress ? progressText(progress) : html`${Math.round(partition.percent ?? 0)} %`}</p>
+    ${partition.ending ? html`<p>Until live: ${inWords(partition.ending)}</p>` : nothing}
     ${run.waiting_for ? html`<p>Waits: ${run.waiting_for}</p>` : nothing}
     ${run.snapshot ? html`<p><small>From snapshot ${run.snapshot.snapshot_id}: ${counted(run.snapshot.entries, "entry", "entries")}, ${bytes(run.snapshot.size_bytes)}, of ${moment(run.snapshot.created_at, nowMs)}${run.mode ? html`, then by ${run.mode}` : nothing}</small></p>` : nothing}
     ${run.fallback_reason ? html`<p class="message">${run.fallback_from ? `Snapshot ${run.fallback_from} could not be used: ` : ""}${run.fallback_reason}</p>` : nothing}
@@ -78,7 +80,7 @@ function restore(partition, nowMs) {
 
 function progressText(progress) {
   const write = progress.unit === "bytes" ? bytes : count;
-  const rest = progress.eta_seconds === null ? "" : ` · about ${seconds(progress.eta_seconds)} left in this stage`;
+  const rest = progress.eta_seconds === null ? "" : ` · about ${roughly(progress.eta_seconds)} left in this stage`;
   const unit = progress.unit === "bytes" ? "" : " offsets";
   return `${write(progress.current - progress.from)} of ${write(progress.target - progress.from)}${unit} · ${rate(progress.rate_per_second, progress.unit) || "rate not known yet"}${rest}`;
 }

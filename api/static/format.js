@@ -21,6 +21,13 @@ export function seconds(s) {
   return `${Math.round(s / 86400)} days`;
 }
 
+// Of something that is only predicted.
+export function roughly(s) {
+  const step = s < 10 ? 1 : s < 90 ? 5 : s < 600 ? 60 : 300;
+  const rounded = Math.max(1, Math.round(s / step) * step);
+  return rounded <= 90 ? `${rounded} s` : seconds(rounded);
+}
+
 // Of something that takes milliseconds.
 export const latency = (s) => (s === null || s === undefined || s >= 0.9995 ? seconds(s) : s < 0.00995 ? `${(s * 1000).toFixed(1)} ms` : `${Math.round(s * 1000)} ms`);
 

@@ -1,6 +1,7 @@
 // What the answers of a process mean: who has what, what is wrong, what it is worth. Pure.
 
 import { ageSeconds, count, counted, seconds } from "./format.js";
+import { ending, inWords, measured } from "./until.js";
 
 const ON_THE_WAY = ["assigned", "fencing", "claiming", "locating", "loading", "advancing"];
 export const STAGES = ["fencing", "claiming", "locating", "loading", "advancing"];
@@ -45,6 +46,8 @@ export function picture(told, nowMs) {
   const partitions = told.partitions.items
     .filter((each) => each.process_id !== null && each.phase !== "closed")
     .map((each) => ({ ...each, ...shown(each, restores.get(each.partition)) }));
+  const past = measured(partitions);
+  for (const each of partitions) if (each.level === "busy") each.ending = ending(each, past, nowMs);
   const { standbys } = told.restores;
   const owned = new Set(partitions.map((each) => each.partition));
   const missing = [...Array(facts.partition_count ?? 0).keys()].filter((number) => !owned.has(number));
@@ -87,7 +90,7 @@ function problems(all, nowMs) {
     ...down(all),
     ...nobodys(all, nowMs),
     ...awayProcesses(all),
-    ...underWay(all, nowMs),
+    ...underWay(all),
     ...atRisk(all),
     ...drills(all),
     ...audits(all),
@@ -201,7 +204,7 @@ function awayProcesses({ lanes }) {
   }));
 }
 
-function underWay({ partitions }, nowMs) {
+function underWay({ partitions }) {
   const busy = partitions.filter((each) => each.level === "busy");
   if (!busy.length) return [];
   const failing = busy.find((each) => each.error);
@@ -209,22 +212,21 @@ function underWay({ partitions }, nowMs) {
     key: "restoring", level: "busy", what: `${named(numbers(busy))} ${is(busy)} being restored`, partitions: numbers(busy),
     message: failing ? `Partition ${failing.partition}, attempt ${failing.restore?.attempts ?? 1}: ${failing.error.message}` : "",
     since: busy.map((each) => each.since).filter(Boolean).sort()[0] ?? null,
-    until: until(busy, nowMs),
+    until: until(busy),
     lost: { level: "busy", text: "Known at the end: the restored state is compared with the recorded digest." },
     todo: failing?.error.hint || "Nothing. It goes on by itself.", retry: [],
   }];
 }
 
-function until(busy, nowMs) {
+function until(busy) {
   const waits = busy.find((each) => each.restore?.waiting_for);
   if (waits) return `It waits: ${waits.restore.waiting_for}`;
-  const etas = busy.map((each) => each.restore?.progress?.eta_seconds ?? null).filter((each) => each !== null);
-  if (!etas.length) return "Not known yet: no rate has been measured.";
-  const longest = Math.max(...etas);
-  const at = new Date(nowMs + longest * 1000).toLocaleTimeString("en-GB");
-  const then = busy.some((each) => each.phase === "loading") ? ", then what came after the snapshot" : "";
-  const unknown = etas.length < busy.length ? ` Not known for ${busy.length - etas.length} of ${busy.length}.` : "";
-  return `About ${seconds(longest)} (${at})${then}.${unknown}`;
+  const known = busy.filter((each) => each.ending);
+  if (!known.length) return "Not known yet: what there is to restore is looked up first.";
+  const last = known.reduce((a, b) => (b.ending.high > a.ending.high ? b : a));
+  const which = busy.length > 1 ? ` This is for partition ${last.partition}, the last one.` : "";
+  const unknown = known.length < busy.length ? ` Not known for ${busy.length - known.length} of ${busy.length}.` : "";
+  return `${inWords(last.ending)}${which}${unknown}`;
 }
 
 function atRisk({ partitions }) {

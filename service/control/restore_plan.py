@@ -45,6 +45,13 @@ class PlannedRestore(msgspec.Struct, frozen=True):
     predicted_seconds: Annotated[Seconds, said("From fencing to live, if it need not wait.")]
 
 
+class Forecast(msgspec.Struct, frozen=True):
+    """The prediction of a recovery, made when its loading began. Waiting is not predicted."""
+
+    seconds: Annotated[Seconds, said("From fencing to live, by the rates that this process knew then.")]
+    live_at: Annotated[Time, said("When the partition is live by it, by the clock of this process.")]
+
+
 class InputHeadroom(msgspec.Struct, frozen=True):
     """The rest of an input that its retention may delete before it meets what a recovery, or the next batch, needs."""
 

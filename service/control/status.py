@@ -19,7 +19,7 @@ from msgspec.structs import force_setattr
 from snapreplay.service.control.audit_run import AuditRun
 from snapreplay.service.control.commit_times import CommitTimes
 from snapreplay.service.control.input_status import BlockedTopic, InputStatus
-from snapreplay.service.control.restore_plan import Drill, RestoreObjective, RestorePlan
+from snapreplay.service.control.restore_plan import Drill, Forecast, RestoreObjective, RestorePlan
 from snapreplay.service.control.vocabulary import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.phase import CopyState, Phase
@@ -114,6 +114,10 @@ class Recovery(msgspec.Struct, frozen=True):
         ),
     ] = None
     proof: Annotated[DigestProof | None, said("The comparison that ends a recovery.")] = None
+    forecast: Annotated[
+        Forecast | None,
+        said("Null: what there is to restore is not known yet, or the state was in memory. It stays after the end."),
+    ] = None
 
 
 class SnapshotState(StrEnum):

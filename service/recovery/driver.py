@@ -14,7 +14,7 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import custody, effects, events
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.owners import Limits, Superseded
-from snapreplay.service.core.phase import Phase, RestoreMode
+from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.refusals import DuplicateInstance, HangingTransaction, LogCut
 from snapreplay.service.core.search import FoundIncrement
@@ -26,7 +26,7 @@ from snapreplay.service.publish.inputs import appeared, commit_change
 from snapreplay.service.publish.owned import await_claim, claim_record, fenced_by_owner
 from snapreplay.service.publish.state import Begun, begin_anew, by_process, own_decision, write_state
 from snapreplay.service.recovery.acceptable_failures import fingerprint_of, with_cause, with_way_out
-from snapreplay.service.recovery.executor import RecoveryExecutor, attempt
+from snapreplay.service.recovery.executor import RecoveryExecutor, attempt, preferred_mode
 from snapreplay.service.recovery.memory import Memory, nobody_else_fenced
 from snapreplay.service.recovery.upgrade import upgraded
 from snapreplay.service.runtime.context import Context
@@ -340,13 +340,6 @@ async def _given_up(recovery: asyncio.Task[Recovered]) -> None:
     await cancel_and_wait(recovery)
     if not recovery.cancelled() and recovery.exception() is None:
         await recovery.result().producer.discard()
-
-
-def preferred_mode(context: Context, store: Store) -> RestoreMode:
-    """Return the preferred mode. Without changes in the log, as of a state that is no map, there is only replay."""
-    if context.settings.changelog.enabled and store.keeps_changes:
-        return RestoreMode(context.settings.restore.mode)
-    return RestoreMode.REPLAY
 
 
 def _moved(topic: str, last: FoundIncrement, topic_ids: Mapping[str, str]) -> str | None:

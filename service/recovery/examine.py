@@ -19,8 +19,7 @@ from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.ports import Bounds
 from snapreplay.service.recovery import inputs
 from snapreplay.service.recovery.acceptable_failures import with_way_out
-from snapreplay.service.recovery.driver import preferred_mode
-from snapreplay.service.recovery.executor import RecoveryExecutor, attempt
+from snapreplay.service.recovery.executor import RecoveryExecutor, attempt, preferred_mode
 from snapreplay.service.recovery.follower import At
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter

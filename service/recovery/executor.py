@@ -15,6 +15,7 @@ from snapreplay.errors import DamagedError, RebuildError, SnapreplayError, StopE
 from snapreplay.service.clock import time_of
 from snapreplay.service.control.status import SnapshotUsed
 from snapreplay.service.core import effects, events
+from snapreplay.service.core.adoption import records_between
 from snapreplay.service.core.batch_failures import records_in
 from snapreplay.service.core.kafka_errors import OffsetTrimmed
 from snapreplay.service.core.owners import NotAssigned
@@ -36,7 +37,7 @@ from snapreplay.service.topics import increments, log_bounds
 from snapreplay.service.topics.increments import decisions_of
 from snapreplay.service.topics.snapshots import UNUSABLE, load_manifest, load_state, reader_reaching
 from snapreplay.service.topics.targets import check_last, check_snapshot
-from snapreplay.snapshots.format.records import Pointer
+from snapreplay.snapshots.format.records import NO_OFFSET, Pointer
 from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.log.by_changes import ChangesLost
 from snapreplay.snapshots.plan import FromGenesis, FromSnapshot, LogStarts
@@ -86,6 +87,7 @@ class RecoveryExecutor:
         self._store = store
         self._reporter = reporter
         self._loading = False
+        self._mode = preferred_mode(context, store)
         self.follower = Follower(context, store, reporter)
         self.records_since_snapshot = 0
         self.topic_ids: Mapping[str, str] = {}
@@ -166,7 +168,7 @@ class RecoveryExecutor:
     async def load(self, effect: effects.Load) -> events.StartLoaded | events.SnapshotUnusable:
         """Load the state of the start; raise as `perform` does."""
         # What was tried before was not used after all.
-        self._reporter.restore(snapshot=None, warm=None, proof=None)
+        self._reporter.restore(snapshot=None, warm=None, proof=None, forecast=None)
         self._reporter.worked = Worked()
         match effect.start:
             case FromGenesis(genesis, log_start_offset):
@@ -200,6 +202,7 @@ class RecoveryExecutor:
                 )
             )
             recorded, older = manifest.origin.schema_version, context.expected.upgrades_from
+            self._foresee(size_bytes, manifest.positions, last)
             with self._reporter.worked.at(Work.LOADING):
                 largest = await load_state(
                     reader,
@@ -253,6 +256,8 @@ class RecoveryExecutor:
         if base.batch < last.increment.batch:
             await self._begin_load()
             self._reporter.restore(mode=effect.mode.value)
+            if base.increment_offset == NO_OFFSET:  # nothing was loaded
+                self._foresee(0, base.positions, last)
             if effect.mode is RestoreMode.REPLAY:  # an input that ends too early would be waited for
                 checked = await inputs.check_inputs(context, last.increment, self._reporter.waiting_for)
                 topic_ids = checked.topic_ids
@@ -264,6 +269,7 @@ class RecoveryExecutor:
                 tally = await self.follower.advance(base, last, effect.mode, topic_ids)
         except (ChangesLost, DamagedError, OffsetTrimmed) as error:
             log.warning("partition %d: cannot advance by %s: %s", context.partition, effect.mode, error)
+            self._mode = effect.mode.other
             return events.ModeUnavailable(effect.mode, error)
         with worked.at(Work.FINISHING):
             proof = await prove(self._store, last.increment, tally)
@@ -272,6 +278,10 @@ class RecoveryExecutor:
         await self._index()  # at the end: before, each change would have to find its place
         self.records_since_snapshot = tally.handled
         return events.Advanced(tally.damage)
+
+    def _foresee(self, size_bytes: int, positions: Mapping[str, int], last: FoundIncrement) -> None:
+        records = records_between(positions, last.increment.positions)
+        self._reporter.restore(forecast=self._context.rates.forecast(self._mode, size_bytes, records))
 
     async def _index(self) -> None:
         # `checking` says again what is suppressed here, with all that it knows.
@@ -282,3 +292,10 @@ class RecoveryExecutor:
         if not self._loading:
             await self._context.restores.acquire()
             self._loading = True
+
+
+def preferred_mode(context: Context, store: Store) -> RestoreMode:
+    """Return the preferred mode. Without changes in the log, as of a state that is no map, there is only replay."""
+    if context.settings.changelog.enabled and store.keeps_changes:
+        return RestoreMode(context.settings.restore.mode)
+    return RestoreMode.REPLAY

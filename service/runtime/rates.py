@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from enum import StrEnum
 
 import msgspec
 
-from snapreplay.service.control.restore_plan import Rates
+from snapreplay.service.clock import wall_time
+from snapreplay.service.control.restore_plan import Forecast, Rates
 from snapreplay.service.control.status import Recovery
 from snapreplay.service.core.phase import Phase
 
@@ -67,6 +69,11 @@ class MeasuredRates:
             return None
         size_bytes = restore.snapshot.size_bytes if restore.snapshot else 0
         return self.known.speed(restore.mode).seconds(size_bytes, restore.records_advanced)
+
+    def forecast(self, mode: str, size_bytes: int, records: int) -> Forecast:
+        """Predict a restore whose loading begins now."""
+        seconds = self.known.speed(mode).seconds(size_bytes, records)
+        return Forecast(seconds, wall_time() + timedelta(seconds=seconds - self.owning_seconds))
 
     def learn(self, restore: Recovery, worked: Worked) -> None:
         """Take the rates of a restore that has ended. One from memory, or of several attempts, shows nothing."""

@@ -1,11 +1,13 @@
 """Compares the plan of a recovery with the recovery that follows."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
+from snapreplay.service.clock import wall_time
 from snapreplay.service.control.status import Recovery, SnapshotUsed
 from snapreplay.service.live.recoverability_monitor import WATCH_SECONDS
 from snapreplay.service.runtime.rates import MeasuredRates, Work, Worked
@@ -91,6 +93,16 @@ def test_a_rate_is_measured_by_a_restore_that_is_large_enough():
     assert (rates.known.load_bytes_per_second, rates.known.replay_per_second) == (2_000_000, 10_000)
     rates.learn(msgspec.structs.replace(whole, mode="changes", snapshot=None, records_advanced=1000), worked(0.0, 4.0))
     assert rates.known.changes_per_second == 250
+
+
+def test_a_forecast_counts_what_is_over_before_loading_begins():
+    """The time of fencing, claiming and locating has passed when it is made."""
+    rates: Any = MeasuredRates()
+    before = wall_time()
+    forecast = rates.forecast("replay", 20_000_000, 40_000)
+    assert forecast.seconds == pytest.approx(0.2 + 1 + 2)
+    left = forecast.live_at - before
+    assert timedelta(seconds=3) <= left <= timedelta(seconds=3) + (wall_time() - before)
 
 
 def worked(*seconds):

@@ -1,0 +1,108 @@
+"""The page says until when a restore lasts, and how far off that may be, in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from playwright.async_api import Page, expect
+
+from snapreplay.service.clock import wall_time
+from snapreplay.service.control.restore_plan import Forecast
+from snapreplay.service.control.status import PartitionStatus, Progress, Recovery
+from tests.page.looking import looked_at, says
+from tests.support import apps
+from tests.support.fake_control import LIVE, LOADING, FakeControl
+from tests.support.gates import Gate
+from tests.support.served import served
+from tests.support.stage import snapshot
+
+
+def restored(partition: int, predicted: float, took: float) -> PartitionStatus:
+    """Make a live partition whose restore took this long, and was predicted to take that long."""
+    end = wall_time() - timedelta(minutes=5)
+    forecast = Forecast(predicted, end + timedelta(seconds=predicted - took))
+    recovery = Recovery(attempts=1, started_at=end - timedelta(seconds=took), finished_at=end, forecast=forecast)
+    return msgspec.structs.replace(LIVE, partition=partition, restore=recovery)
+
+
+def restoring(partition: int, predicted: float, live_at: datetime, eta: float | None = None) -> PartitionStatus:
+    """Make a partition that is loading."""
+    recovery = Recovery(
+        attempts=1,
+        started_at=wall_time() - timedelta(seconds=1),
+        progress=Progress("bytes", 0, 1024, 4096, 512.0 if eta else None, eta),
+        forecast=Forecast(predicted, live_at),
+    )
+    return msgspec.structs.replace(LOADING, partition=partition, restore=recovery)
+
+
+def later(seconds: float) -> datetime:
+    """Return the time so long from now."""
+    return wall_time() + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "said"),
+    [
+        (
+            [restoring(1, 100.0, later(10_000.0))],
+            r"In about 3 h \(by \d\d:\d\d\), if the prediction holds\. Its error is not known: no restore of this size",
+        ),
+        (
+            [restored(0, 20.0, 10.0), restored(2, 30.0, 63.0), restored(3, 0.1, 9.0), restoring(1, 100.0, later(4000))],
+            r"In 65 min to 70 min \(by \d\d:\d\d\)\. 2 restores took 0\.5 to 2\.1 times their prediction\.$",
+        ),
+        (
+            [restored(0, 20.0, 20.0), restoring(1, 20.0, later(-1000.0), eta=43.0)],
+            r"Not known: it takes longer than predicted \(20 s\) and than others took\. This stage takes about 45 s",
+        ),
+        ([LOADING], r"Not known yet: what there is to restore is looked up first\."),
+        (
+            [LOADING, restoring(2, 40.0, later(5000)), restoring(3, 40.0, later(6000))],
+            r"This is for partition 3, the last one\. Not known for 1 of 3\.",
+        ),
+    ],
+    ids=["unmeasured", "range", "late", "unknown", "several"],
+)
+async def test_the_end_is_the_prediction_with_its_error(page: Page, statuses: list[PartitionStatus], said: str) -> None:
+    """The range is by what earlier restores of a similar size took. Without any the page says so, and it gives no end
+    that is over already."""
+    async with served(FakeControl(statuses)) as url:
+        await page.goto(url)
+        card = page.get_by_role("article", name=re.compile("being restored"))
+        until = card.get_by_text("Until", exact=True).locator("xpath=following-sibling::dd")
+        await expect(until).to_have_text(re.compile(said))
+
+
+@pytest.mark.kafka
+async def test_a_real_restore_that_stands_still_is_later_than_predicted(
+    stage: Any, unique: Any, children: Any, page: Page, tmp_path: Path
+) -> None:
+    """The snapshot is loaded, and nothing goes on. When it does, the partition is live and the prediction stays."""
+    here = await stage(apps.ledger(unique("until")))
+    async with here.running() as service:
+        await here.feed(200)
+        await here.all_processed(service)
+        await snapshot(service)
+    gate = Gate(tmp_path / "gate", "Advance")
+    with gate.armed():
+        child = children.start("ledger", here.app.app_id)
+    await asyncio.to_thread(child.wait_http)
+    await asyncio.to_thread(child.until, gate.reached, "the gate")
+    await page.goto(child.url)
+    await says(page, re.compile("Partition 0 is being restored"))
+    card = page.get_by_role("article", name="Partition 0 is being restored")
+    await expect(card).to_contain_text("Not known: it takes longer than predicted (1 s).")
+    await expect(page.get_by_role("article", name="Restore of partition 0")).to_contain_text("longer than predicted")
+    await looked_at(page, "late")
+    gate.open()
+    await says(page, re.compile("Healthy"))
+    forecast = child.partitions()[0]["forecast"]
+    assert forecast["seconds"] == pytest.approx(0.2, abs=0.05)
+    assert forecast["live_at"] < child.partitions()[0]["finished_at"]
