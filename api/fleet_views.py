@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
@@ -13,7 +14,8 @@ from snapreplay.api.peers import Known
 from snapreplay.service.control.protocol import Drain, Look, StatusDocument
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.control.vocabulary import Count, Seconds, Time, one_of, said
-from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.phase import CopyState, Phase
 
 _HOLDS_NOTHING = (Phase.CLOSED, Phase.FENCED)
 
@@ -58,6 +60,7 @@ class Process(msgspec.Struct, frozen=True):
     started_at: Time | None
     age_seconds: Annotated[Seconds | None, said("Age of what is known of it; null: nothing is.")]
     drain: Annotated[Drain | None, said("Null: none was asked for, or it is not known.")] = None
+    copies: Annotated[Copies | None, said("Of its partitions; null: not known (yet).")] = None
 
     @property
     def can_be_asked(self) -> bool:
@@ -111,6 +114,7 @@ def fleet(look: Look, known: Iterable[Known], boot_seconds: float) -> list[Says]
         started_at=facts.started_at,
         age_seconds=look.age_seconds,
         drain=facts.drain,
+        copies=own.copies,
     )
     members = {each.process_id for each in own.peers}
     return [Says(this, own), *(_peer(each, members, boot_seconds) for each in known)]
@@ -138,6 +142,7 @@ def _peer(known: Known, members: set[str], boot_seconds: float) -> Says:
         started_at=facts.started_at if facts else None,
         age_seconds=max(0.0, boot_seconds - document.made_at) if document else None,
         drain=facts.drain if facts else None,
+        copies=document.copies if document else None,
     )
     return Says(process, document)
 
@@ -164,6 +169,15 @@ class Covered(NamedTuple):
         document = self.says[0].document
         assert document is not None  # noqa: S101 - the own one comes first, and `fleet` needs it
         return document
+
+    @property
+    def copies_warm(self) -> int | None:
+        """The warm copies that can be asked, of each partition as many as are wanted at most; None: not known."""
+        if self.scope is Scope.LOCAL or self.own.copies is None:
+            return None
+        told = [each for who, each in self.says if each is not None and who.can_be_asked]
+        warm = Counter(copy.partition for each in told for copy in each.standbys if copy.state == CopyState.WARM)
+        return sum(min(count, self.own.copies.wanted) for count in warm.values())
 
 
 def held(covered: Covered) -> list[Held]:

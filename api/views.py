@@ -79,6 +79,10 @@ class RestoreSummary(msgspec.Struct, frozen=True):
         Percent | None,
         said("Mean of the partitions, 0 for those that are not on the way to live; null without partitions."),
     ]
+    copies_wanted: Annotated[Count | None, said("Warm copies of all these partitions together; null: not known.")]
+    copies_warm: Annotated[
+        Count | None, said("Of those, the ones that are warm and can be asked; null: one process does not know it.")
+    ]
 
 
 class Standby(StandbyStatus, frozen=True, kw_only=True):
@@ -221,18 +225,8 @@ class Processes(msgspec.Struct, frozen=True):
 
 
 SHOWN = (
-    *(
-        ServiceFacts,
-        RestoreStatus,
-        RestorePlans,
-        Config,
-        GroupChanges,
-        Processes,
-        Partitions,
-        Snapshots,
-        Operations,
-        Probe,
-    ),
+    *(ServiceFacts, RestoreStatus, RestorePlans, Config, GroupChanges),
+    *(Processes, Partitions, Snapshots, Operations, Probe),
     *(state_views.StateValues, state_views.StateEntries, state_views.ShownChanges),
     *(PartitionHistory, SavepointList, LastHour),
 )
@@ -249,14 +243,14 @@ def restore_status(covered: Covered) -> RestoreStatus:
         instance_id=facts.instance_id,
         scope=covered.scope,
         waiting_for=facts.waiting_for,
-        summary=_summary([each for each in found if is_whole or each.phase_now != Phase.CLOSED]),
+        summary=_summary([each for each in found if is_whole or each.phase_now != Phase.CLOSED], covered),
         partitions=tuple(_restore(each) for each in found),
         standbys=tuple(sorted(standbys, key=lambda each: each.partition)),
         processes=tuple(each.process for each in covered.says),
     )
 
 
-def _summary(found: Sequence[Held]) -> RestoreSummary:
+def _summary(found: Sequence[Held], covered: Covered) -> RestoreSummary:
     phases = Counter(each.phase_now for each in found)
     percents = [
         each.status.restored_percent or 0.0 if each.status and each.phase_now != "unknown" else 0.0 for each in found
@@ -265,6 +259,8 @@ def _summary(found: Sequence[Held]) -> RestoreSummary:
         partitions_by_phase=dict(phases),
         all_live=bool(found) and phases[Phase.LIVE] == len(found),
         percent=sum(percents) / len(percents) if percents else None,
+        copies_wanted=None if covered.own.copies is None else covered.own.copies.wanted * len(found),
+        copies_warm=covered.copies_warm,
     )
 
 

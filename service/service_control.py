@@ -125,6 +125,7 @@ class ServiceControl:
             settings=self._settings,
             peers=self._peers(),
             group_changes=self._group.changes,
+            copies=self._membership.share.copied if self._membership is not None else None,
         )
 
     def perform(self, command: Command | Once) -> Operation:

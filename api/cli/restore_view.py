@@ -16,7 +16,7 @@ from rich.text import Text
 from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.output import Format, console, print_json, table
-from snapreplay.counted import counted
+from snapreplay.counted import counted, some
 from snapreplay.service.core.phase import RECOVERING, Phase
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ _COLUMNS = (
 
 
 def print_status(status: Json) -> None:
-    """Print one row per partition, then what is wrong with each, the standbys, the processes that cannot be asked, and
-    the summary."""
+    """Print one row per partition, then what is wrong with each, the standbys, which of them are missing, the processes
+    that cannot be asked, and the summary."""
     out = console()
     names = _names(status)
     rows = [_row(each) for each in status["partitions"]]
@@ -53,7 +53,7 @@ def print_status(status: Json) -> None:
     if rows:
         out.print(table(columns, rows, right="partition percent progress rate eta attempts seconds"))
     lines = [line for each in status["partitions"] for line in troubles(each)]
-    lines += [standby(each, names) for each in status.get("standbys", ())]
+    lines += [standby(each, names) for each in status.get("standbys", ())] + copies(status)
     lines += [away(each) for each in status.get("processes", ()) if each["state"] not in _ANSWERING]
     for line in (*lines, f"{status['app_id']}: {summary(status)}"):
         out.print(Text(line), soft_wrap=True)
@@ -92,6 +92,24 @@ def standby(copy: Json, names: dict[str, str]) -> str:
     if copy["batch"] is not None:
         line += f", batch {copy['batch']:,}, {counted(copy['lag_offsets'], 'offset')} behind"
     return f"{line}; {copy['error']['message']}" if copy["error"] else line
+
+
+def copies(status: Json) -> list[str]:
+    """Tell how many of the wanted copies are warm, and why some are missing or on the rack of their owner."""
+    said: dict[str, list[str]] = {}
+    for each in status.get("processes", ()):
+        found = each.get("copies")
+        if not found or not each["partitions"] or each["state"] not in _ANSWERING:
+            continue
+        if why := found["why_missing"]:
+            text = f"{found['given']} of {counted(found['wanted'], 'copy')} of each: {why}"
+            said.setdefault(text, []).append(_name(each))
+        if why := found["why_on_owners_rack"]:
+            text = f"the copies of {found['on_owners_rack']} are on the rack of their owner: {why}"
+            said.setdefault(text, []).append(_name(each))
+    lines = [f"partitions of {some(names)}: {text}" for text, names in said.items()]
+    warm, wanted = (status["summary"].get(f"copies_{each}") for each in ("warm", "wanted"))
+    return [*([f"copies: {warm:,} of {wanted:,} warm"] if wanted and warm is not None else []), *lines]
 
 
 def summary(status: Json) -> str:

@@ -29,6 +29,7 @@ function lane({ process, owned, copies }, nowMs, acts, open) {
   return html`<div class="lane"><div class="who">${named(process)} ${badge(level, word)}
       <small>${process.host}${process.version ? html` · snapreplay ${process.version}` : nothing}${process.app_version ? html` · app ${process.app_version}` : nothing}${isFresh && process.started_at && level === "good" ? html` · up ${seconds((nowMs - new Date(process.started_at)) / 1000)}` : nothing}${old}</small>
       ${process.drain ? badge("warn", process.drain.state) : nothing}
+      ${lacks(process)}
       ${ANSWERING.includes(process.state) ? html`<button type="button" title=${acts.whyOff("operator")} ?disabled=${acts.isOff("operator")} @click=${() => (process.drain ? acts.undrain : acts.drain)(process)}
         aria-label="${process.drain ? "Undrain" : "Drain"} ${process.instance_id || process.process_id}">${process.drain ? "Undrain …" : "Drain …"}</button>` : nothing}</div>
     <ul class="cells" aria-label="Partitions of ${process.instance_id || process.process_id}">
@@ -44,6 +45,14 @@ function lane({ process, owned, copies }, nowMs, acts, open) {
 function named(process) {
   const name = html`<strong>${process.instance_id || process.process_id}</strong>`;
   return process.url && process.state === "reachable" ? html`<a href=${process.url}>${name}</a>` : name;
+}
+
+// A process without partitions has nothing that could be copied.
+function lacks({ copies, partitions }) {
+  if (!copies || !partitions.length) return nothing;
+  const { given, wanted, why_missing: missing, why_on_owners_rack: rack, on_owners_rack: there } = copies;
+  return html`${missing ? html`${badge("warn", `${given} of ${counted(wanted, "copy", "copies")} of each`)} <small>${missing}</small>` : nothing}
+    ${rack ? html`${badge("warn", `${counted(there, "partition")} with all copies on its rack`)} <small>${rack}</small>` : nothing}`;
 }
 
 const copyTitle = (each) =>

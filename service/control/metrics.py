@@ -18,6 +18,7 @@ from snapreplay.service.control.counters import PARTITION
 from snapreplay.service.control.partition_gauges import SHOWN, Shown
 from snapreplay.service.control.protocol import Family, StatusDocument
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
+from snapreplay.service.core.copies import Copies
 from snapreplay.service.core.phase import CopyState, Phase
 
 
@@ -33,6 +34,7 @@ class DocumentCollector(Collector):
         partitions = [each for each in self._document.partitions if each.phase is not Phase.CLOSED]
         yield from _process_gauges(self._document, len(partitions))
         yield from _copies(facts.app_id, self._document.standbys)
+        yield from _copies_given(facts.app_id, self._document.copies, len(partitions))
         for each in SHOWN:
             yield _filled(each, facts.app_id, partitions)
         yield from shown(self._happened)
@@ -57,6 +59,17 @@ def _copies(app: str, copies: Sequence[StandbyStatus]) -> Iterator[GaugeMetricFa
     for each in copies:
         lag.add_metric((app, str(each.partition)), each.lag_offsets)
     yield from (held, lag)
+
+
+def _copies_given(app: str, copies: Copies | None, assigned: int) -> Iterator[GaugeMetricFamily]:
+    if copies is None:
+        return
+    missing, labels = copies.wanted - copies.given, {"app": app}
+    wanted = "Copies that the partitions of this process are to have, together."
+    yield _one("snapreplay_copies_wanted", wanted, labels, copies.wanted * assigned)
+    yield _one("snapreplay_copies_missing", "Of those, copies that no process holds.", labels, missing * assigned)
+    on_rack = "Partitions of this process whose copies are all on its own rack."
+    yield _one("snapreplay_copies_on_owners_rack", on_rack, labels, copies.on_owners_rack)
 
 
 def _one(name: str, says: str, labels: Mapping[str, str], value: float) -> GaugeMetricFamily:

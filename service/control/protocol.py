@@ -24,6 +24,7 @@ from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoi
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, SnapshotStatus, StandbyStatus
 from snapreplay.service.control.vocabulary import Count, Time, one_of, said
+from snapreplay.service.core.copies import Copies
 from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
@@ -194,6 +195,8 @@ class StatusDocument(msgspec.Struct, frozen=True, tag="status"):
     """The other processes of the group, as of the last assignment; ordered by process id."""
     group_changes: tuple[GroupChange, ...] = ()
     """The last 50 generations of the group that it has seen, newest first."""
+    copies: Copies | None = None
+    """Of the partitions that the group gave to it; None: nobody has said."""
 
 
 class TriggerSnapshot(msgspec.Struct, frozen=True, tag="snapshot"):

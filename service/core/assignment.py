@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from snapreplay.service.core.copies import Copies, copies_given
 from snapreplay.service.core.peers import Peer
 
 PEERS_BYTES_MAX, PEERS_BYTES_MAX_LARGE = 256 * 1024, 512 * 1024
@@ -79,6 +80,7 @@ class Share:
         peers: all processes of the group, this one included, by process id; empty: the leader's version is older.
         claimed: the partitions whose claims by this process were known when the shares were made.
         absent: the process ids of members that have not joined again.
+        copied: the copies of the partitions that this process owns; None: the leader's version is older.
     """
 
     owned: tuple[int, ...] = ()
@@ -88,6 +90,7 @@ class Share:
     peers: tuple[Peer, ...] = ()
     claimed: tuple[int, ...] = ()
     absent: tuple[str, ...] = ()
+    copied: Copies | None = None
 
 
 INTRODUCTIONS_MAX = 5
@@ -193,7 +196,8 @@ class _Plan:
     def copy(self) -> None:
         """Spread the copies: over other racks than the owner's first, then where one is warm, then evenly."""
         holders = [name for name in self.present if self._holds_copies(name)]
-        replicas = max((self.members[name].replicas for name in holders), default=0)
+        self.holders = frozenset(holders)
+        replicas = self.replicas = max((self.members[name].replicas for name in holders), default=0)
         most = -(-len(self.partitions) * min(replicas, max(len(holders) - 1, 0)) // max(len(holders), 1))
         load: Counter[str] = Counter()
         for partition in self.partitions:
@@ -229,9 +233,24 @@ class _Plan:
                 tuple(first.get(name, ())),
                 claimed=tuple(sorted(member.epochs)),
                 absent=absent,
+                copied=self._copied(name, owned.get(name, ())),
             )
             for name, member in self.members.items()
         }
+
+    def _copied(self, name: str, owned: Iterable[int]) -> Copies:
+        holders, rack = self.holders - {name}, self.members[name].rack
+        idle = Counter(self._why_idle(each) for each in self.members if each not in self.holders and each != name)
+        racks = {self.members[each].rack for each in holders} - {"", rack}
+        beside = [self.copies[each] for each in owned] if rack else ()
+        on_rack = sum(bool(each) and all(self.members[held].rack == rack for held in each) for each in beside)
+        wanted = self.replicas or max(member.replicas for member in self.members.values())
+        return copies_given(wanted, len(holders), idle, on_rack, len(racks))
+
+    def _why_idle(self, name: str) -> str:
+        if name in self.absent:
+            return "gone"
+        return "drained or stopping" if self._holds_copies(name) else "with standby.replicas=0"
 
     def _first(self, partition: int) -> str:
         """Return who has the first copy; a warm one comes before one that is still loaded."""

@@ -16,6 +16,7 @@ from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 
 from snapreplay.service.core.assignment import PEERS_BYTES_MAX, PEERS_BYTES_MAX_LARGE, Member, Share, assigned, peers_of
+from snapreplay.service.core.copies import Copies
 from snapreplay.service.core.peers import Peer
 
 T = TypeVar("T")
@@ -32,6 +33,7 @@ class _Copies(msgspec.Struct):
     peers: bytes = b""  # compressed: each member gets all of them
     claimed: tuple[int, ...] = ()
     absent: tuple[str, ...] = ()
+    copied: Copies | None = None
 
 
 class StandbyAssignor:
@@ -65,11 +67,13 @@ class StandbyAssignor:
         given = _read(assignment.user_data, _Copies) or _Copies()
         owned = tuple(sorted(each.partition for each in assignment.partitions()))
         peers = _unpacked(given.peers)
-        self.share = Share(owned, given.copies, given.next, given.first, peers, given.claimed, given.absent)
+        said = (peers, given.claimed, given.absent, given.copied)
+        self.share = Share(owned, given.copies, given.next, given.first, *said)
 
     def _encoded(self, share: Share, peers: bytes) -> ConsumerProtocolMemberAssignment:
         given = [(self._topic, list(share.owned))] if share.owned else []
-        given_too = _Copies(share.copies, share.next, share.first, peers, share.claimed, share.absent)
+        said = (peers, share.claimed, share.absent, share.copied)
+        given_too = _Copies(share.copies, share.next, share.first, *said)
         user_data = msgspec.msgpack.encode(given_too)
         return ConsumerProtocolMemberAssignment(_VERSION, given, user_data)
 

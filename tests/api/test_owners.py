@@ -22,6 +22,7 @@ from snapreplay.errors import PartitionNotLive
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.protocol import Look, StatusDocument
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
+from snapreplay.service.core.copies import Copies
 from snapreplay.service.core.phase import Phase
 from tests.support.deadlines import scaled, within
 from tests.support.fake_control import FACTS, FAILED, LIVE, NOW, FakeControl
@@ -35,16 +36,18 @@ def partition(number: int, phase: Phase = Phase.LIVE, epoch: int | None = 1) -> 
 def app(
     own: list[PartitionStatus],
     copies: StandbyStatus | None = None,
+    given: Copies | None = None,
     **others: tuple[PeerState, list[PartitionStatus] | None],
 ) -> Covered:
     """Process p1, and others by name; None: it has told nothing, and the group gave it partition 5."""
     peers = tuple(peer(name, f"http://{name}", 5) for name in others)
     held = (copies,) if copies else ()
     known = [
-        Known(each, state, NOW, "why", None if told is None else StatusDocument(FACTS, tuple(told), held))
+        Known(each, state, NOW, "why", None if told is None else StatusDocument(FACTS, tuple(told), held, copies=given))
         for each, (state, told) in zip(peers, others.values(), strict=True)
     ]
-    document = StatusDocument(msgspec.structs.replace(FACTS, process_id="p1"), tuple(own), peers=peers)
+    facts = msgspec.structs.replace(FACTS, process_id="p1")
+    document = StatusDocument(facts, tuple(own), peers=peers, copies=given)
     return Covered(fleet_views.fleet(Look(document, 0.0), known, 0.0), Scope.APP)
 
 

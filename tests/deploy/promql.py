@@ -14,6 +14,7 @@ from snapreplay.service.control.partition_gauges import SHOWN
 from snapreplay.service.control.restore_plan import DrillState
 from snapreplay.service.control.status import AUDIT_LEVELS, StandbyStatus
 from snapreplay.service.core.adoption import Reason
+from snapreplay.service.core.copies import Copies
 from snapreplay.service.core.phase import CopyState, Phase, RestoreMode
 from tests.support.fake_control import FakeControl
 
@@ -43,7 +44,7 @@ def metrics() -> dict[str, set[str]]:
     every.audit_ended(AuditState.SUCCEEDED)
     TakeoverMetrics("promql")
     found = {each.name: {"app", "partition", *filter(None, [each.label])} for each in SHOWN}
-    document = msgspec.structs.replace(FakeControl([]).document(), standbys=(StandbyStatus(0),))
+    document = msgspec.structs.replace(FakeControl([]).document(), standbys=(StandbyStatus(0),), copies=Copies())
     for family in DocumentCollector(document, counted(EVENTS)).collect():
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)

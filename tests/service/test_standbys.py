@@ -2,6 +2,9 @@
 
 import asyncio
 
+from typer.testing import CliRunner
+
+from snapreplay.api.cli.root import app
 from tests.support import apps
 from tests.support.child import Load
 from tests.support.stage import until
@@ -70,3 +73,30 @@ async def test_a_planned_stop_hands_over_to_the_copies(stage, unique, children):
     assert await in_thread(two.terminate) == 0
     async with here.running() as service:
         await here.assert_exactly_once(service)
+
+
+async def test_it_is_said_which_copies_are_missing_and_which_are_on_the_rack_of_their_owner(stage, unique, children):
+    """A process alone has no copies; a second one on the same rack has them all, and none is on another rack."""
+    here = await stage(apps.ledger(unique("few")), partitions=4)
+
+    def started(name):
+        return children.start("ledger", here.app.app_id, instance_id=name, kafka__client__rack="r1", **WARM)
+
+    def copies(child):
+        return child.get("/api/v1/processes?scope=local")["items"][0]["copies"]
+
+    one = started("one")
+    await in_thread(one.wait_live, 4)
+    told = {"wanted": 1, "given": 0, "why_missing": "it is the only process of the group"}
+    assert copies(one) == told | {"on_owners_rack": 0, "why_on_owners_rack": ""}
+    assert f'snapreplay_copies_missing{{app="{here.app.app_id}"}} 4.0' in one.raw("/metrics")
+
+    two = started("two")
+    await in_thread(two.wait_http)
+    await until(lambda: len(one.live()) == len(two.live()) == 2, "two and two")
+    await until(lambda: one.get("/restore-status")["summary"]["copies_warm"] == 4, "four warm copies")
+    shown = await in_thread(CliRunner().invoke, app, ["restore-status", "--url", one.url])
+    assert "copies: 4 of 4 warm" in shown.output
+    assert "the copies of 2 are on the rack of their owner: no process on another rack holds copies" in shown.output
+    assert "snapreplay_copies_on_owners_rack" in two.raw("/metrics")
+    assert (copies(two)["given"], copies(two)["on_owners_rack"]) == (1, 2)

@@ -20,6 +20,7 @@ from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.output import Format
 from snapreplay.api.liveness import PeerState
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
+from snapreplay.service.core.copies import Copies
 from snapreplay.service.core.phase import Phase
 from tests.api.test_owners import app
 from tests.support.fake_control import ASSIGNED, FAILED, LIVE, LOADING, FakeControl, alone
@@ -119,6 +120,22 @@ def test_the_app_is_shown_with_its_processes(capsys):
     assert lines[-1] == "ledger: 1 live, 5 unknown"
     assert restore_view.exit_code(status) is ExitCode.NOT_YET
     assert restore_view.line(status["partitions"][4]) == "partition 4 live when last heard: its process p2 is dead"
+
+
+def test_missing_copies_are_counted_with_their_reason(capsys):
+    """How many of those wanted are warm, which processes lack some, and whose copies are all on their own rack."""
+    few = Copies(2, 1, "the group has 1 other process", 1, "another rack holds none")
+    covered = app([LIVE], p2=(PeerState.REACHABLE, [msgspec.structs.replace(LIVE, partition=1)]), given=few)
+    held = msgspec.structs.replace(covered.own, standbys=(StandbyStatus(1, "warm", 60), StandbyStatus(2)))
+    covered = covered._replace(says=[covered.says[0]._replace(document=held), *covered.says[1:]])
+    restore_view.print_status(json.loads(msgspec.json.encode(views.restore_status(covered))))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-4:] == [
+        "copies: 1 of 12 warm",
+        "partitions of host-a, name-p2: 1 of 2 copies of each: the group has 1 other process",
+        "partitions of host-a, name-p2: the copies of 1 are on the rack of their owner: another rack holds none",
+        "ledger: 2 live, 4 unknown",
+    ]
 
 
 def test_unequal_proof_shows_both_digests(capsys):

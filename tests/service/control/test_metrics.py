@@ -14,6 +14,7 @@ from snapreplay.service.control.counters import EVENTS, PartitionMetrics, Result
 from snapreplay.service.control.input_status import BlockedTopic, InputStatus, OpenTransactionStatus
 from snapreplay.service.control.metrics import DocumentCollector, counted
 from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, StandbyStatus
+from snapreplay.service.core.copies import Copies
 from snapreplay.service.core.phase import CopyState, Phase
 from tests.support.fake_control import ASSIGNED, LIVE, LOADING, FakeControl
 
@@ -79,6 +80,19 @@ def test_copies_are_counted_by_state():
         ("snapreplay_standbys", "ahead"): 0,
     }
     assert found == states | {("snapreplay_standby_lag_offsets", "4"): 7, ("snapreplay_standby_lag_offsets", "5"): 0}
+
+
+def test_missing_copies_are_counted_over_the_partitions_of_a_process():
+    """Four partitions are to have two copies each, and have one. Before anybody has said so, nothing is."""
+    control = FakeControl()
+    document = msgspec.structs.replace(control.document(), copies=Copies(2, 1, "why", 3, "why"))
+    found = {
+        sample.name.removeprefix("snapreplay_copies_"): sample.value
+        for family in DocumentCollector(document, ()).collect()
+        for sample in family.samples
+    }
+    assert (found["wanted"], found["missing"], found["on_owners_rack"]) == (8, 4, 3)
+    assert not [name for name, _ in scrape(control) if "snapreplay_copies" in name]
 
 
 def test_phase_is_one_of_all():
