@@ -86,11 +86,13 @@ def away(process: Json) -> str:
 
 
 def standby(copy: Json, names: dict[str, str]) -> str:
-    """Write one line, such as "standby of partition 3: warm, batch 1,204, 0 offsets behind"."""
+    """Write one line, such as "standby of partition 3: warm, batch 1,204, 0 offsets behind, 1,204 digests equal"."""
     where = f" in {_process(copy, names)}" if names else ""
     line = f"standby of partition {copy['partition']}{where}: {copy['state']}"
     if copy["batch"] is not None:
         line += f", batch {copy['batch']:,}, {counted(copy['lag_offsets'], 'offset')} behind"
+    if compared := copy.get("digests_compared"):
+        line += f", {counted(compared, 'digest')} equal"
     return f"{line}; {copy['error']['message']}" if copy["error"] else line
 
 

@@ -109,5 +109,5 @@ function standbys(each, all) {
   const { wanted = 0, why_missing: why } = all.lanes.find((lane) => lane.process.process_id === each.process_id)?.process.copies ?? {};
   const said = wanted ? [`${counted(wanted, "copy is", "copies are")} wanted${why ? `, ${found.length} ${found.length === 1 ? "exists" : "exist"}: ${why}` : ""}. `] : [];
   if (!found.length) return [...said, "None is seen from here."];
-  return said.concat(found.map((one) => `${one.host ?? all.facts.host}: ${one.state}, batch ${count(one.batch)}, ${counted(one.lag_offsets, "offset")} behind. `));
+  return said.concat(found.map((one) => `${one.host ?? all.facts.host}: ${one.state}, batch ${count(one.batch)}, ${counted(one.lag_offsets, "offset")} behind, ${counted(one.digests_compared ?? 0, "digest")} equal to the owner's. `));
 }

@@ -56,7 +56,7 @@ function lacks({ copies, partitions }) {
 }
 
 const copyTitle = (each) =>
-  `copy of partition ${each.partition}: ${each.state}, ${counted(each.lag_offsets, "offset")} behind${each.error ? `, ${each.error.message}` : ""}`;
+  `copy of partition ${each.partition}: ${each.state}, ${counted(each.lag_offsets, "offset")} behind, ${counted(each.digests_compared ?? 0, "digest")} equal${each.error ? `, ${each.error.message}` : ""}`;
 
 function nobody(missing) {
   return html`<div class="lane"><div class="who"><strong>Nobody</strong> <small>these partitions have no owner</small></div>

@@ -51,14 +51,17 @@ def _process_gauges(document: StatusDocument, assigned: int) -> Iterator[GaugeMe
     yield _one("snapreplay_drained", "1 while it is drained or being drained, else 0.", app, is_drained)
 
 
-def _copies(app: str, copies: Sequence[StandbyStatus]) -> Iterator[GaugeMetricFamily]:
+def _copies(app: str, copies: Sequence[StandbyStatus]) -> Iterator[Metric]:
     held = GaugeMetricFamily("snapreplay_standbys", "Warm copies held here, by state.", labels=("app", "state"))
     lag = GaugeMetricFamily("snapreplay_standby_lag_offsets", "Offsets of the log behind the copy.", labels=PARTITION)
+    said = "Digests of the owner that the copy has compared, all equal."
+    compared = CounterMetricFamily("snapreplay_standby_digests_total", said, labels=PARTITION)
     for state in CopyState:
         held.add_metric((app, state), sum(each.state == state for each in copies))
     for each in copies:
         lag.add_metric((app, str(each.partition)), each.lag_offsets)
-    yield from (held, lag)
+        compared.add_metric((app, str(each.partition)), each.digests_compared)
+    yield from (held, lag, compared)
 
 
 def _copies_given(app: str, copies: Copies | None, assigned: int) -> Iterator[GaugeMetricFamily]:

@@ -347,6 +347,9 @@ class StandbyStatus(msgspec.Struct, frozen=True):
     lag_offsets: Annotated[Count, said("Offsets of the increments topic behind it, when it last looked.")] = 0
     entries: Count = 0
     digest: str | None = None
+    digests_compared: Annotated[
+        Count, said("Digests of the owner that it has compared since it was loaded, all equal: else it starts over.")
+    ] = 0
     error: Annotated[PartitionError | None, said("Why it starts over, or cannot follow.")] = None
     updated_at: Annotated[Time, said("When it last looked at the log.")] = LONG_AGO
 

@@ -58,6 +58,7 @@ class Standby:
         self._is_followed = False
         self._newest_at = 0.0
         self._lag_offsets = 0
+        self._compared = 0  # recorded digests, all equal
         self._asked = asyncio.Event()  # to hand over
         self._failures = 0  # in a row
         backoff = context.settings.restore
@@ -146,6 +147,7 @@ class Standby:
                 raise refusal
             examiner.refuse_older()
             examiner.end_load()
+            self._compared = examiner.digests_compared
             self._warm(WarmCopy(examiner.found, await examiner.is_sealed(), examiner.records_since_snapshot))
             while not self._asked.is_set():
                 await within(LOOK_SECONDS, self._asked)
@@ -187,6 +189,7 @@ class Standby:
             batch=copy.last.increment.batch,
             entries=digest.count if digest else 0,
             digest=str(digest) if digest else None,
+            digests_compared=self._compared,
             error=None,
         )
 
@@ -197,6 +200,7 @@ class Standby:
 
     def _at(self, increment: Increment | None) -> None:
         self._last = increment
+        self._compared += increment is not None and increment.digest is not None
 
     def _failed(self, error: BaseException) -> None:
         self._copy, self._last, self._is_followed = None, None, False

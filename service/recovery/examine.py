@@ -245,6 +245,11 @@ class Examiner:
         """Records applied after the snapshot that the state comes from."""
         return self._executor.records_since_snapshot
 
+    @property
+    def digests_compared(self) -> int:
+        """The number of recorded digests that `examine` has compared, all equal."""
+        return self._executor.digests_compared
+
     async def newer(self) -> FoundIncrement | None:
         """Return the increment that is the last one by now; None: it is still the one that was found.
 

@@ -77,6 +77,7 @@ class RecoveryExecutor:
 
     Attributes:
         records_since_snapshot: applied after the snapshot that the state comes from.
+        digests_compared: on the way to the state, all equal.
         topic_ids: of the inputs and both own topics, since the inputs were checked.
         position_anchors: what each input held directly below its position then.
         disregard_manifests: as an operator may decide; see `read_starts`.
@@ -90,6 +91,7 @@ class RecoveryExecutor:
         self._mode = preferred_mode(context, store)
         self.follower = Follower(context, store, reporter)
         self.records_since_snapshot = 0
+        self.digests_compared = 0
         self.topic_ids: Mapping[str, str] = {}
         self.position_anchors: Mapping[str, PositionAnchor] = {}
         self.disregard_manifests = False
@@ -274,6 +276,7 @@ class RecoveryExecutor:
         with worked.at(Work.FINISHING):
             proof = await prove(self._store, last.increment, tally)
         if proof is not None:
+            self.digests_compared = proof.batches_compared
             self._reporter.restore(proof=proof)
         await self._index()  # at the end: before, each change would have to find its place
         self.records_since_snapshot = tally.handled

@@ -45,6 +45,7 @@ async def test_the_copy_goes_on_where_a_killed_owner_was(stage, unique, children
         one, two = await shared(children, here.app.app_id, **waits)
         copied = {n for n, each in two.partitions().items() if each["warm"] == "copied"}
         assert copied == two.live(), "it took them over warm"
+        await until(lambda: all(copy["digests_compared"] > 3 for copy in warm(two).values()), "copies that are proven")
         lost = one.live()
         one.kill()
         await until(lambda: len(two.live()) == 4, "all partitions with the survivor")

@@ -98,7 +98,7 @@ def test_the_exit_code_says_whether_to_ask_again(statuses, code):
 def test_the_app_is_shown_with_its_processes(capsys):
     """Whose each partition is, the copies below, and at the end who cannot be asked, since when and why."""
     live = msgspec.structs.replace(LIVE, owner_epoch=7)
-    copy = StandbyStatus(0, "warm", 60)
+    copy = StandbyStatus(0, "warm", 60, digests_compared=1204)
     covered = app(
         [live],
         p2=(PeerState.DEAD, [msgspec.structs.replace(live, partition=4)]),
@@ -115,7 +115,7 @@ def test_the_app_is_shown_with_its_processes(capsys):
         ["4", "name-p2", "(dead)", "live"],
         ["5", "name-p3", "(no_address)", "unknown"],
     ]
-    assert "standby of partition 0 in name-p2 (dead): warm, batch 60, 0 offsets behind" in lines
+    assert "standby of partition 0 in name-p2 (dead): warm, batch 60, 0 offsets behind, 1,204 digests equal" in lines
     assert "process name-p2 on host-p2: dead since 2026-11-18 11:06:40 UTC: why" in lines
     assert lines[-1] == "ledger: 1 live, 5 unknown"
     assert restore_view.exit_code(status) is ExitCode.NOT_YET

@@ -65,8 +65,8 @@ def test_a_store_has_its_own_series():
 
 
 def test_copies_are_counted_by_state():
-    """Each state has a series; a copy shows how far it is behind."""
-    copies = (StandbyStatus(4, CopyState.WARM, lag_offsets=7), StandbyStatus(5))
+    """Each state has a series; a copy shows how far it is behind, and how often it was proven."""
+    copies = (StandbyStatus(4, CopyState.WARM, lag_offsets=7, digests_compared=12), StandbyStatus(5))
     document = msgspec.structs.replace(FakeControl().document(), standbys=copies)
     found = {
         (sample.name, sample.labels.get("state") or sample.labels.get("partition")): sample.value
@@ -79,7 +79,9 @@ def test_copies_are_counted_by_state():
         ("snapreplay_standbys", "warm"): 1,
         ("snapreplay_standbys", "ahead"): 0,
     }
-    assert found == states | {("snapreplay_standby_lag_offsets", "4"): 7, ("snapreplay_standby_lag_offsets", "5"): 0}
+    behind = {("snapreplay_standby_lag_offsets", "4"): 7, ("snapreplay_standby_lag_offsets", "5"): 0}
+    proven = {("snapreplay_standby_digests_total", "4"): 12, ("snapreplay_standby_digests_total", "5"): 0}
+    assert found == states | behind | proven
 
 
 def test_missing_copies_are_counted_over_the_partitions_of_a_process():

@@ -83,6 +83,7 @@ async def test_it_follows_every_batch_and_another_owner_goes_on_from_it(bench):
     await one.position(20)
     status = await copied.warm(one.status.batch)
     assert (status.entries, status.digest) == (one.status.state_entries, str(one.runner.store.digest))
+    assert status.digests_compared == one.status.batch + 1, "one of each batch, the genesis, too"
     await bench.feed(10)
     await one.position(30)
     two = await taken_over(bench, copied)
