@@ -16,7 +16,7 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.live import committer
-from snapreplay.service.partition.standby import Standby, replicas_of
+from snapreplay.service.partition.standby import ACCEPTABLE_LAG_OFFSETS, Standby, replicas_of
 from snapreplay.service.recovery import follower
 from snapreplay.service.recovery.examine import Examiner
 from snapreplay.service.runtime import cooperative
@@ -96,7 +96,7 @@ async def test_it_follows_every_batch_and_another_owner_goes_on_from_it(bench):
 
 @virtual
 async def test_it_leaves_no_trace(bench):
-    """No claim, no fence: the owner keeps its producer."""
+    """No claim, no fence, no output: the owner keeps its producer."""
     one = await live(bench)
     await bench.feed(10)
     await one.position(10)
@@ -104,6 +104,9 @@ async def test_it_leaves_no_trace(bench):
     copied = Copied(await bench.context("two"))
     await copied.warm(one.status.batch)
     assert await bench.read(bench.increments) == before
+    await bench.feed(10)
+    await one.position(20)
+    await copied.warm(one.status.batch)
     await copied.standby.end()
     await bench.feed(10)
     await bench.assert_exactly_once(one)
@@ -233,6 +236,19 @@ def test_who_cannot_follow_changes_wants_no_copies_and_says_so(caplog, app, tabl
     assert replicas_of(app, Settings(standby=StandbySettings(replicas=2), **tables)) == replicas
     assert bool(caplog.text) == bool(said)
     assert said in caplog.text
+
+
+@virtual
+async def test_a_copy_is_warm_up_to_the_acceptable_lag(bench):
+    """A copy that is further behind is not gone on from before the session timeout, and no partition moves to it."""
+    _, copied = await followed(bench)
+    assert ACCEPTABLE_LAG_OFFSETS == 10_000  # as docs/standbys.md says
+    is_warm = {}
+    for lag in (0, 10_000, 10_001):
+        copied.standby._lag_offsets = lag
+        is_warm[lag] = copied.standby.is_warm
+    assert is_warm == {0: True, 10_000: True, 10_001: False}
+    await copied.standby.end()
 
 
 @virtual
