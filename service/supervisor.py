@@ -24,7 +24,7 @@ from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.partition.lifecycle import tell_defect
 from snapreplay.service.partition.runner import PartitionRunner
-from snapreplay.service.partition.standby import Standby, Standbys, replicas_of
+from snapreplay.service.partition.standby import Standby, Standbys
 from snapreplay.service.partition.takeovers import Takeovers
 from snapreplay.service.ports import Cluster, ConsumerGroup, TopicPartition
 from snapreplay.service.preflight import inspect
@@ -92,7 +92,6 @@ class Supervisor:
         self._takeovers = Takeovers(
             app.app_id, self.standbys, board, patience_seconds, self._start, self._again, self._rejoin
         )
-        self._replicas = replicas_of(app, settings)
         self._retries: dict[OnDone, asyncio.Task[None]] = {}
         self._unsaved_before: list[SnapreplayError] = []
         self.unsaved: list[SnapreplayError] = []
@@ -108,7 +107,7 @@ class Supervisor:
         statuses = [status for number in tuple(self._runners) if (status := self._board.get(number)) is not None]
         owned = [status for status in statuses if status.phase is not Phase.FENCED]
         epochs = {status.partition: status.owner_epoch for status in owned if status.owner_epoch is not None}
-        return Holding(frozenset(s.partition for s in owned), self.standbys.warm, self._replicas, epochs)
+        return Holding(frozenset(s.partition for s in owned), self.standbys.warm, self._settings.standby.replicas, epochs)
 
     @property
     def taken_over(self) -> frozenset[int]:

@@ -10,10 +10,8 @@ from typing import Any
 
 import msgspec
 
-from snapreplay.app.app import App
 from snapreplay.errors import RetryableError, SnapreplayError
 from snapreplay.service.clock import wall_time
-from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.state_reads import BatchUnderWay, NotReadable, Role
 from snapreplay.service.control.status import StandbyStatus, StatusBoard
 from snapreplay.service.core.owners import Limits
@@ -42,8 +40,9 @@ OnStatus = Callable[[StandbyStatus], None]
 class Standby:
     """Restores the last committed state of a partition, and follows each batch that its owner commits.
 
-    It reads committed records only, compares every recorded digest, fences nothing and writes nothing. Whatever is
-    wrong, it starts over: the log has all that it holds. `start` it once, then `end` it, or hand over its copy.
+    It goes the way of a recovery: by the recorded changes, or by a replay whose outputs are dropped. It reads committed
+    records only, compares every recorded digest, fences nothing and writes nothing. Whatever is wrong, it starts over:
+    the log has all that it holds. `start` it once, then `end` it, or hand over its copy.
     """
 
     def __init__(self, context: Context, on_status: OnStatus, left: tuple[Store, WarmCopy] | None = None) -> None:
@@ -173,6 +172,7 @@ class Standby:
             return
         self._lag_offsets = newer.offset - copy.last.offset
         self.seen_at = asyncio.get_running_loop().time()
+        self._update(state=CopyState.WARM, error=None)
         applied = await examiner.follow(newer, self._at)
         self._newest_at = now
         pointed_anew = newer.increment.pointers[:1] != copy.last.increment.pointers[:1]
@@ -300,13 +300,3 @@ class Standbys:
         if self._next and self._next <= self.warm and now - self._rejoined_at >= REJOIN_SECONDS:
             self._rejoined_at = now
             self._rejoin()
-
-
-def replicas_of(app: App[Any], settings: Settings) -> int:
-    """Return how many copies of each partition a process wants. It can follow recorded changes only."""
-    wanted = settings.standby.replicas
-    if wanted and not (settings.changelog.enabled and app.new_store().keeps_changes):
-        why = "changelog.enabled is off" if not settings.changelog.enabled else "the state is no map"
-        log.warning("standby.replicas=%d has no effect, as a standby follows recorded changes: %s", wanted, why)
-        return 0
-    return wanted

@@ -270,17 +270,17 @@ class Examiner:
         return newer
 
     async def follow(self, newer: FoundIncrement, at: At = lambda _: None) -> int:
-        """Bring the state of the last increment to a later one, each digest compared; `at` hears of each batch that the
-        store has. Returns the records applied.
+        """Bring the state of the last increment to a later one, in the mode of the examination and each digest
+        compared; `at` hears of each batch that the store has. A replay drops the outputs. Returns the records applied.
 
-        Raises:
-            ChangesLost, DamagedError, BrokenChain: they do not lead there.
+        Raises: as `Follower.advance`.
         """
         last = self.last
         if last is None or not self._advanced:
             raise AssertionError("the state of the last increment was restored")
         base = Base.of_increment(last.increment, last.offset, is_sealed=await self.is_sealed())
-        tally = await self._executor.follower.advance(base, newer, RestoreMode.CHANGES, at=at)
+        mode, ids = self._recovery.chosen_mode, newer.increment.topic_ids
+        tally = await self._executor.follower.advance(base, newer, mode, ids, at)
         self._recovery = replace(self._recovery, last=newer)
         self._followed_ids = newer.increment.topic_ids
         return tally.handled

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 
+from snapreplay.app.batch import Feeding, Portion
+from snapreplay.app.fold import Fold
 from snapreplay.app.ways import go_on
 from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.service.control.status import DigestProof
@@ -155,9 +157,9 @@ def followed(
     chain.finish(last.increment, last.offset)
 
 
-def replay_of(context: Context, store: Store, base: Base, last: Increment) -> Replay:
+def replay_of(context: Context, store: Store, base: Base, last: Increment, feed: Feeding = feeding) -> Replay:
     """Make the replay of the batches behind `base`."""
-    return Replay(context.app, store, context.partition, base.positions, last.positions, feeding)
+    return Replay(context.app, store, context.partition, base.positions, last.positions, feed)
 
 
 def replayed(replay: Replay, step: Step) -> Reading[dict[str, int]]:
@@ -198,7 +200,7 @@ class _Way:
         self._comparison = Comparison(store, mode, context.app.version, context.partition)
         self._replay = None
         if mode is RestoreMode.REPLAY:
-            self._replay = replay_of(context, store, base, last.increment)
+            self._replay = replay_of(context, store, base, last.increment, self._feeding)
         self._tally = Tally()
         self._failure: SnapreplayError | None = None
 
@@ -229,7 +231,8 @@ class _Way:
 
     def _applied(self, step: Step) -> Reading[None]:
         tally, store = self._tally, self._store
-        self._at(None)
+        if self._replay is None or step.increment.cleared:
+            self._at(None)
         if self._replay is not None:
             sent = yield from self._replayed(self._replay, step)
             yield from self._comparison.batch(step, sent)
@@ -252,6 +255,11 @@ class _Way:
             records_replayed=tally.records if self._replay else 0,
             entries=store.digest.count if store.digest is not None else 0,
         )
+
+    def _feeding(self, fold: Fold, portion: Portion) -> Steps[None]:
+        """Feed the records of a batch, which are here: while they are read, the store still has the batch before."""
+        self._at(None)
+        return feeding(fold, portion)
 
     def _changed(self, step: Step) -> Steps[None]:
         yield from apply_changes(step, self._store)

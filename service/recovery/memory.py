@@ -73,7 +73,7 @@ class Memory:
     def leave(self) -> tuple[Store, WarmCopy] | None:
         """Give the state up as a warm copy, when the ownership is over; None if the log may not have all of it."""
         store, kept = self.store, self.kept
-        if store is None or kept is None or kept.doubtful is not None or not store.keeps_changes:
+        if store is None or kept is None or kept.doubtful is not None or not store.can_drop:
             return None
         if not self._was_proven(kept):
             return None

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app
@@ -35,14 +36,15 @@ async def shared(children, app_id, **settings):
     return one, two
 
 
-async def test_the_copy_goes_on_where_a_killed_owner_was(stage, unique, children):
-    """Long before its session ends. Nothing is loaded; the digest was compared; every record counts once. It moved to a
-    warm copy in the first place."""
+@pytest.mark.parametrize("changes", ["true", "false"], ids=["by changes", "by replay"])
+async def test_the_copy_goes_on_where_a_killed_owner_was(stage, unique, children, changes):
+    """Long before its session ends. Nothing is loaded; the digest was compared; every record counts once, so a copy
+    that replays sends nothing. It moved to a warm copy in the first place."""
     here = await stage(apps.ledger(unique("warm")), partitions=4)
     with Load(here):
         # A stop waits for the rebalance that the dead one keeps the group in.
         waits = {"group__session_timeout_ms": 120_000, "group__rebalance_timeout_ms": 3000, "timeouts__revoke_ms": 1000}
-        one, two = await shared(children, here.app.app_id, **waits)
+        one, two = await shared(children, here.app.app_id, changelog__enabled=changes, **waits)
         copied = {n for n, each in two.partitions().items() if each["warm"] == "copied"}
         assert copied == two.live(), "it took them over warm"
         await until(lambda: all(copy["digests_compared"] > 3 for copy in warm(two).values()), "copies that are proven")

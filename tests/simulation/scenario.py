@@ -204,7 +204,6 @@ def standing_by(scenario: Scenario, rng: random.Random) -> Scenario:
     return replace(
         scenario,
         processes=rng.choice((2, 2, 3)),
-        changes=True,
         replicas=rng.choice((1, 1, 2)),
         events=_in_order(*scenario.events, *drawn, *drains),
     )

@@ -9,20 +9,17 @@ import msgspec
 import pytest
 
 from snapreplay.errors import DamagedError
-from snapreplay.service.config.groups import ChangelogSettings, StandbySettings
-from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.state_reads import BatchUnderWay, NotReadable
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.live import committer
-from snapreplay.service.partition.standby import ACCEPTABLE_LAG_OFFSETS, Standby, replicas_of
+from snapreplay.service.partition.standby import ACCEPTABLE_LAG_OFFSETS, Standby
 from snapreplay.service.recovery import follower
 from snapreplay.service.recovery.examine import Examiner
 from snapreplay.service.runtime import cooperative
 from snapreplay.snapshots.format.changes import split_changes
 from snapreplay.snapshots.log import by_changes
-from tests.support import apps
 from tests.support.in_memory import virtual
 from tests.support.stage import until
 
@@ -38,6 +35,12 @@ class Copied:
     @property
     def status(self):
         return self.told[-1] if self.told else self.standby.status
+
+    async def failed(self, kind):
+        def has_failed():
+            return self.status.error is not None and (self.status.state, self.status.error.kind) == ("loading", kind)
+
+        await until(has_failed, kind)
 
     async def handed_over(self):
         """End it. The store and the copy that it gave away, if it did."""
@@ -223,21 +226,6 @@ async def test_what_an_owner_left_is_kept_although_the_log_has_lost_its_end(benc
     assert store.digest == copy.last.increment.digest
 
 
-@pytest.mark.parametrize(
-    ("app", "tables", "replicas", "said"),
-    [
-        (apps.ledger("app"), {}, 2, ""),
-        (apps.ledger("app"), {"changelog": ChangelogSettings(enabled=False)}, 0, "changelog.enabled is off"),
-        (apps.tape("app"), {}, 0, "the state is no map"),
-    ],
-)
-def test_who_cannot_follow_changes_wants_no_copies_and_says_so(caplog, app, tables, replicas, said):
-    """It would restore from the snapshot again and again."""
-    assert replicas_of(app, Settings(standby=StandbySettings(replicas=2), **tables)) == replicas
-    assert bool(caplog.text) == bool(said)
-    assert said in caplog.text
-
-
 @virtual
 async def test_a_copy_is_warm_up_to_the_acceptable_lag(bench):
     """A copy that is further behind is not gone on from before the session timeout, and no partition moves to it."""
@@ -287,9 +275,13 @@ async def test_a_copy_whose_increment_is_another_one_by_now_is_restored_in_full(
     await bench.assert_exactly_once(two)
 
 
-@pytest.mark.parametrize("part_bytes", [900_000, 200], ids=["in one record", "in several records"])
+@pytest.mark.parametrize(
+    ("part_bytes", "is_recorded"),
+    [(900_000, True), (200, True), (900_000, False)],
+    ids=["in one record", "in several records", "by replay"],
+)
 @virtual
-async def test_a_reader_sees_whole_batches_only(bench, monkeypatch, part_bytes):
+async def test_a_reader_sees_whole_batches_only(bench, monkeypatch, part_bytes, is_recorded):
     """At each pause while the copy is loaded and follows: what a batch has, or nothing. In the end it is the newest."""
     monkeypatch.setattr(cooperative, "YIELD_AFTER_SECONDS", -1.0)
     monkeypatch.setattr(committer, "split_changes", partial(split_changes, record_bytes_max=part_bytes))
@@ -311,6 +303,7 @@ async def test_a_reader_sees_whole_batches_only(bench, monkeypatch, part_bytes):
         look()
         await asyncio.sleep(0)
 
+    await bench.prepare(changelog={"enabled": is_recorded})
     one = await live(bench)
     await bench.feed(40)
     await one.position(40)
@@ -323,7 +316,7 @@ async def test_a_reader_sees_whole_batches_only(bench, monkeypatch, part_bytes):
     found = copied.standby.readable()
     assert (found.last.batch, found.role, found.age_seconds <= 1.0) == (one.status.batch, "standby", True)
     assert seen["whole"]
-    assert bool(seen["under way"]) == (part_bytes < 10_000), seen
+    assert bool(seen["under way"]) == (part_bytes < 10_000 or not is_recorded), seen
     await copied.standby.end()
 
 
