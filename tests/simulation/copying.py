@@ -64,6 +64,7 @@ class Copies:
             return
         self._known.add(key)
         network.trace(process.name, f"has a copy of partition {number} batch {status.batch}")
+        network.met(f"copy by {self._world.scenario.mode}")
         ids = network.broker.ids_of[INCREMENTS]
         written = (each for id_ in ids for each, _ in told.ever(network.broker.by_id[id_][number]))
         batches = [each for each in written if isinstance(each, Increment) and each.batch == status.batch]

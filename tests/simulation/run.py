@@ -120,6 +120,8 @@ WANTED_STANDBYS = (
     "copy warm",
     "copy ahead",
     "looked at a copy",
+    "copy by changes",
+    "copy by replay",
     "live from a copy",
     "balanced, and all copies are warm",
 )

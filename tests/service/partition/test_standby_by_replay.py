@@ -99,6 +99,28 @@ async def test_it_replays_what_an_owner_does_not_record(bench):
     await copied.standby.end()
 
 
+@pytest.mark.parametrize(("app", "is_proven"), [(apps.ledger, True), (apps.tape, False)], ids=["a map", "no map"])
+@virtual
+async def test_another_version_than_the_owners_is_judged_as_in_every_replay(bench, app, is_proven):
+    """It is warm if a digest proves it. A state that is no map waits for an owner of its own version."""
+    await bench.prepare(app("app", version="1"), changelog={"enabled": False})
+    one = await live(bench)
+    await bench.feed(10)
+    await one.position(10)
+    copied = Copied(await bench.context("two", app("app", version="2")))
+    if is_proven:
+        await copied.warm(one.status.batch)
+    else:
+        await copied.failed("CodeChanged")
+        await one.end()
+        two = await bench.owner("two", app("app", version="2"))
+        await two.phase("live")
+        await bench.feed(10)
+        await two.position(20)
+        await copied.warm(two.status.batch)
+    await copied.standby.end()
+
+
 @virtual
 async def test_it_is_read_while_it_waits_for_the_input(bench, monkeypatch):
     """The batch before it is whole until the records of this one are there."""
