@@ -142,7 +142,7 @@ def _cut(then: str, finding: str) -> Callable[[Draft], object]:
 
     def draft(draft: Draft) -> None:
         draft.increment["previous_offset"] = 5000
-        draft.owner.fault = Fault(stage=then, draft=_decided(finding), journal=_no_restores)
+        draft.owner.fault = Fault(stage=then, draft=_decided(finding), journal=_without("restore"))
 
     return draft
 
@@ -220,12 +220,18 @@ def _at_its_marker(lines: list[Body]) -> list[Body]:
     return _last_told(offset=lines[-1]["offset"] + 1)(lines)
 
 
-def _no_restores(lines: list[Body]) -> list[Body]:
-    return [line for line in lines if line["kind"] != "restore"]
+def _without(kind: str) -> Callable[[list[Body]], list[Body]]:
+    return lambda lines: [line for line in lines if line["kind"] != kind]
 
 
 def _restored(**fields: object) -> Callable[[list[Body]], list[Body]]:
     return lambda lines: [line | fields if line["kind"] == "restore" else line for line in lines]
+
+
+def _copied(**fields: object) -> Callable[[list[Body]], list[Body]]:
+    """What is told of the warm copy that had the last batch."""
+    last = {"kind": "copy", "batch": 7}.items()
+    return lambda lines: [line | fields if last <= line.items() else line for line in lines]
 
 
 # --------------------------------------------------------------------------------- trims
@@ -271,7 +277,7 @@ CASES: dict[str, Case] = {
     "records miscounted": _case("batch2", CHAIN, draft=_add("record_count", 1)),
     "pointers forgotten": _case("batch4", CHAIN, draft=_fields(pointers=[])),
     "pointers exchanged": _case("batch7", CHAIN, draft=lambda d: d.increment["pointers"].reverse()),
-    "damaged increment": _case("batch7", CHAIN, ATOMIC, values=_flip_last),
+    "damaged increment": _case("batch7", CHAIN, ATOMIC, values=_flip_last, journal=_without("copy")),
     "increment of another app": _case("batch2", FENCE, draft=_fields(origin={"app_id": "y"})),
     "changes of no batch": _case(
         "batch6", CHAIN, draft=lambda d: d.changes.append({"batch": 6, "part": 0, "stores": {}})
@@ -320,6 +326,8 @@ CASES: dict[str, Case] = {
     "restored an older increment": _case("", STATE, journal=_restored(batch=2)),
     "restored at another offset": _case("", STATE, journal=_restored(offset=1)),
     "restored another state": _case("", STATE, journal=_restored(digest="1:0:0")),
+    "copied another state": _case("", STATE, journal=_copied(digest="1:0:0")),
+    "copied what is not committed": _case("", STATE, journal=_copied(batch=8)),
     "told committed, aborted": _case("batch7", OUTCOMES, ATOMIC, aborted=frozenset({"log"}), journal=_all_committed),
     "told refused, visible": _case("", OUTCOMES, journal=_last_told(result="refused", offset=None)),
     "told committed, another record": _case("", OUTCOMES, journal=_last_told(crc32=1)),

@@ -266,13 +266,16 @@ class Forgery:
         line = {"kind": "commit", "partition": owner.number, "crc32": zlib.crc32(value)}
         line |= {"result": "committed" if commit else "doubt", "offset": offset if commit else None}
         line["written_at"] = offset
+        found = "{}:{:016x}:{:016x}".format(*digest(owner.entries))
+        if commit and not stage.startswith("claim"):
+            copied = {"kind": "copy", "partition": owner.number, "batch": owner.batch, "digest": found}
+            owner.journal.append(copied)
         owner.journal.append(line)
         if not stage.startswith("claim"):
             owner.last_offset = offset
             return
         owner.epoch = offset
         if owner.batch >= 0:
-            found = "{}:{:016x}:{:016x}".format(*digest(owner.entries))
             owner.journal.append(
                 {
                     "kind": "restore",

@@ -1,5 +1,5 @@
-"""The honesty of services: what they were told of their commits, against what is visible; what recoveries found,
-against the whole log.
+"""The honesty of services: what they were told of their commits, against what is visible; what recoveries and
+warm copies found, against the whole log.
 
 Read from the journals of `tests.checker.outcomes`; kept per partition in arrays, 16 bytes a commit.
 """
@@ -36,11 +36,13 @@ class Told:
         committed: (offset, crc32) pairs, one behind the other, by offset once `sort` was called.
         refused: crc32 of what was reported never to be committed.
         restores: owner epoch → what its recovery found.
+        copies: batch → the digests of the warm copies that had it.
     """
 
     committed: array[int] = field(default_factory=lambda: array("q"))
     refused: set[int] = field(default_factory=set)
     restores: dict[int, Restored] = field(default_factory=dict)
+    copies: dict[int, set[str]] = field(default_factory=dict)
 
     def commits(self) -> Iterator[tuple[int, int]]:
         """(offset, crc32), ascending."""
@@ -81,6 +83,9 @@ def _take(told: Told, fields: Any, verdict: Verdict) -> None:
         told.restores[epoch] = Restored(epoch, fields["offset"], fields["batch"], fields["digest"])
         verdict.counts["restores reported"] += 1
         return
+    if fields["kind"] == "copy":
+        told.copies.setdefault(fields["batch"], set()).add(fields["digest"])
+        return
     verdict.counts[f"commits reported {fields['result']}"] += 1
     if fields["result"] == "committed":
         told.committed.extend((fields["offset"], fields["crc32"]))
@@ -89,11 +94,14 @@ def _take(told: Told, fields: Any, verdict: Verdict) -> None:
 
 
 class Honesty:
-    """One partition. `visit` every record of T-ZengLiang in order, `claimed` at every committed claim, then `end`."""
+    """One partition. `visit` every record of T-ZengLiang in order, `claimed` at every committed claim, `increased` at
+    every committed increment, then `end`."""
 
     def __init__(self, told: Told, where: str, bounds: Bounds, verdict: Verdict) -> None:
         self._refused = told.refused
         self._restores = dict(told.restores)
+        self._copies = told.copies
+        self._recorded: dict[int, set[str]] = {}
         self._where = where
         self._bounds = bounds
         self._verdict = verdict
@@ -127,13 +135,32 @@ class Honesty:
         if told != scanned:
             self._state(epoch, f"a restore found {told}, the log says {scanned}")
 
-    def end(self) -> None:
+    def increased(self, found: wire.Increment) -> None:
+        """Also one that leads nowhere: a copy may have followed it before the log was made again, or cut."""
+        if found.batch in self._copies:
+            self._recorded.setdefault(found.batch, set()).add(str(found.digest))
+
+    def end(self, last: wire.Increment | None) -> None:
+        """`last`: the newest increment of all."""
         self._missing_below(self._bounds.high)
+        for batch, digests in sorted(self._copies.items()):
+            self._judge_copies(batch, digests, last)
         for epoch, told in self._restores.items():
             if epoch < self._bounds.start:
                 self._verdict.counts["restores not checked, trimmed"] += 1
             elif epoch < self._bounds.high:
                 self._state(epoch, f"{told} was restored under a claim that is not there")
+
+    def _judge_copies(self, batch: int, digests: set[str], last: wire.Increment | None) -> None:
+        recorded = self._recorded.get(batch)
+        if recorded is None and (last is None or batch < last.batch):
+            self._verdict.counts["copies not checked, trimmed"] += len(digests)
+            return
+        self._verdict.counts["copies checked"] += len(digests)
+        for digest in digests - (recorded or set()):
+            said = f"has {', '.join(sorted(recorded))}" if recorded else "has no such batch"
+            what = f"a warm copy had digest {digest} after batch {batch}, the log {said}"
+            self._verdict.add(Check.STATE, self._where, what)
 
     def _missing_below(self, end: int) -> None:
         while self._next is not None and self._next[0] < end:

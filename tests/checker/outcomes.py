@@ -1,10 +1,12 @@
-"""A journal of what a service was told about its commits, and of what its recoveries found: JSON lines.
+"""A journal of what a service was told about its commits, and of what its recoveries and its warm copies found: JSON
+lines.
 
 Runs in the process of the service under test, so this is the one module here that knows the service. A line is written
 before the service hears the answer, and is one write: lines of several processes in one file do not mix.
 
     {"kind": "commit", "partition": 0, "result": "committed", "offset": 17, "crc32": 123, "pid": 42}
     {"kind": "restore", "partition": 0, "owner_epoch": 20, "batch": 5, "offset": 17, "digest": "3:…:…", "pid": 42}
+    {"kind": "copy", "partition": 0, "batch": 5, "digest": "3:…:…", "pid": 42}
 
 `result` is "committed" (answered OK), "refused" (never committed: the broker refused a record of it), or "doubt"
 (anything else, a fence included: it may be the second answer to a commit that was done). `crc32` is that of the
@@ -21,7 +23,9 @@ from typing import Any
 from zlib import crc32
 
 from snapreplay.app.record import Output
+from snapreplay.service.control.status import StandbyStatus, StatusBoard
 from snapreplay.service.core.kafka_errors import RefusedRecord
+from snapreplay.service.core.phase import CopyState
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import LogRecord
 from snapreplay.service.recovery.driver import RecoveryDriver
@@ -68,7 +72,8 @@ class Producing:
 def install(path: Path) -> None:
     """Install the journal for all partitions of this process, before its service starts; once."""
     journal = Journal(path)
-    fence, recover = KafkaCluster.fence, RecoveryDriver.recover
+    fence, recover, publish = KafkaCluster.fence, RecoveryDriver.recover, StatusBoard.publish_standby
+    copies: dict[int, tuple[int | None, str | None]] = {}
 
     async def fence_and_watch(self: KafkaCluster, transactional_id: str) -> Any:
         return Producing(await fence(self, transactional_id), journal)
@@ -87,8 +92,17 @@ def install(path: Path) -> None:
         )
         return recovered
 
+    def publish_and_tell(self: StatusBoard, partition: int, status: StandbyStatus | None) -> None:
+        publish(self, partition, status)
+        if status is None or status.state != CopyState.WARM:
+            copies.pop(partition, None)
+        elif copies.get(partition) != (copy := (status.batch, status.digest)):
+            copies[partition] = copy
+            journal.write(kind="copy", partition=partition, batch=status.batch, digest=status.digest)
+
     setattr(KafkaCluster, "fence", fence_and_watch)  # noqa: B010 - mypy refuses to see a method replaced
     setattr(RecoveryDriver, "recover", recover_and_tell)  # noqa: B010 - the same
+    setattr(StatusBoard, "publish_standby", publish_and_tell)  # noqa: B010 - the same
 
 
 def install_from_environment() -> None:

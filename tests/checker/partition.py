@@ -79,6 +79,7 @@ class PartitionJudge:
     def _increment(self, offset: int, found: wire.Increment) -> None:
         self.verdict.counts["increments"] += 1
         where = f"{self._where}-{offset}"
+        self._honesty.increased(found)
         if self._chain.is_orphan(offset, found):
             return
         before = self._chain.last
@@ -143,8 +144,8 @@ class PartitionJudge:
 
     def _end(self) -> None:
         self._chain.end()
-        self._honesty.end()
         last = self._chain.last
+        self._honesty.end(last)
         if last is None:
             what = f"no increment, not even the genesis (log start {self._bounds.start})"
             self.verdict.add(Check.CHAIN, self._where, what)

@@ -71,6 +71,8 @@ def test_what_was_looked_at_is_counted(judged: Judged) -> None:
         "aborted records in the increments",
         "batches without changes",
         "batches without fold",
+        "copies checked",
+        "copies not checked, trimmed",
         "restores checked",
         "restores not checked, trimmed",
         "reported commits checked",

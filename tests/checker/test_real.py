@@ -17,6 +17,7 @@ from snapreplay.app.load import load_app
 from snapreplay.service.blocking import BlockingClient, BlockingReader
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.snapshots.jobs.compaction import Compaction
@@ -50,8 +51,9 @@ async def test_two_lives_with_trimmed_logs_are_found_good(
 ) -> None:
     """Everything that a healthy service writes holds, and the checker has really looked at it."""
     app_id, journal = unique("checked"), tmp_path / "outcomes.jsonl"
-    monkeypatch.setattr(KafkaCluster, "fence", KafkaCluster.fence)  # both are put back at the end
+    monkeypatch.setattr(KafkaCluster, "fence", KafkaCluster.fence)  # all are put back at the end
     monkeypatch.setattr(RecoveryDriver, "recover", RecoveryDriver.recover)
+    monkeypatch.setattr(StatusBoard, "publish_standby", StatusBoard.publish_standby)
     outcomes.install(journal)
     stage = await prepared(broker, app_id, 2, snapshot={"every_records": 150}, batch={"records_max": 50})
     for seed in range(2):

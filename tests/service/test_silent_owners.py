@@ -45,6 +45,7 @@ class Pair:
         self._place = place
         self._slots = [Slot(name, place) for name in ("one", "two")]
         self.watch = Watch(self._slots, place.timeline)
+        self.copies_wanted = 0
         self.epoch = -1
         """The owner epoch of the partition where it was LIVE last."""
 
@@ -59,6 +60,7 @@ class Pair:
     def start(self, copies: int, cables: Sequence[Cable] = ()) -> None:
         """Start both; wait until they hear each other, through the cables if there are some, and the copies are
         warm."""
+        self.copies_wanted = copies
         settings = {"standby__replicas": copies, "http__suspect_after_ms": int(scaled(3) * 1000)}
         settings |= {"group__session_timeout_ms": int(scaled(10) * 1000)}
         for slot, cable in zip_longest(self._slots, cables):
@@ -82,6 +84,8 @@ class Pair:
         )
         assert judged.good, str(judged)
         assert judged.counts["input records"] > 0
+        assert judged.counts["copies checked"] > 0 or self.copies_wanted == 0
+        self.note("judged")
         for slot in self._slots:
             slot.stop()
         assert place.timeline.problems == []
@@ -113,6 +117,20 @@ class Pair:
             times = [each.timestamp_ms / 1000 for each in logs.read(topic, 0, bounds.start, bounds.stable)]
         return max(later - earlier for earlier, later in pairwise([since, *(at for at in times if at > since)]))
 
+    def note(self, what: str) -> None:
+        """Say when it was, for whoever wants to know how long it took."""
+        self._place.timeline.note("run", what)
+
+    @contextmanager
+    def frozen(self, seconds: float) -> Iterator[None]:
+        """Stop the owner for so long, or for longer if the block takes longer."""
+        self.owner.freeze()
+        self.note("frozen")
+        with hold(seconds):
+            yield
+        self.owner.thaw()
+        self.note("thawed")
+
     def told(self) -> tuple[int, int]:
         """How many takeovers there were, and how many false alarms."""
         for process in (self.owner, self.other):
@@ -128,10 +146,12 @@ class Pair:
         """The other one has the partition, and will keep it."""
         eventually(lambda: self.live(self.other) is not None, "taken over", DEADLINE_S)
         self.epoch = self.live(self.other) or self.epoch
+        self.note("taken over")
 
     def stands_back(self, alarms: int) -> None:
         """There is no second takeover: the former owner holds a copy now."""
         eventually(lambda: len(self.copies(self.owner)) == 1, "the former owner has a warm copy", DEADLINE_S)
+        self.note("the former owner has a warm copy")
         assert (self.live(self.owner), self.live(self.other)) == (None, self.epoch)
         eventually(lambda: self.told() == (1, alarms), f"one takeover, {alarms} false alarms")
 
@@ -165,10 +185,8 @@ def test_an_owner_that_is_frozen_for_a_second_stays_the_owner(pair: Pair, load: 
     """That is shorter than anybody waits: nobody takes over, and it goes on by the same claim."""
     with load:
         pair.start(copies=1)
-        pair.owner.freeze()
-        with hold(1):
+        with pair.frozen(1):
             pass
-        pair.owner.thaw()
         pair.goes_on()
     pair.stop()
 
@@ -177,10 +195,8 @@ def test_an_owner_that_is_frozen_for_five_seconds_is_taken_over_from(pair: Pair,
     """The group still takes it for a member when it wakes up: a false alarm. What it had begun is never visible."""
     with load:
         pair.start(copies=1)
-        pair.owner.freeze()
-        with hold(5):
+        with pair.frozen(5):
             pair.is_taken_over()
-        pair.owner.thaw()
         pair.stands_back(alarms=1)
     pair.stop()
 
@@ -190,10 +206,8 @@ def test_an_owner_that_is_frozen_for_five_seconds_is_waited_for_without_a_copy(p
     """It seems to be dead, but nobody could do more than its session timeout does. It goes on by the same claim."""
     with load:
         pair.start(copies=0)
-        pair.owner.freeze()
-        with hold(5):
+        with pair.frozen(5):
             eventually(lambda: pair.hears(pair.other, "dead"), "it seems to be dead")
-        pair.owner.thaw()
         pair.goes_on()
     pair.stop()
 
@@ -204,10 +218,8 @@ def test_an_owner_that_is_frozen_for_ninety_seconds_is_none_any_more(pair: Pair,
     """Its session has ended, and the broker has aborted its transaction: the takeover was right, and no false alarm."""
     with load:
         pair.start(copies=1)
-        pair.owner.freeze()
-        with hold(90):
+        with pair.frozen(90):
             pair.is_taken_over()
-        pair.owner.thaw()
         pair.stands_back(alarms=0)
     pair.stop()
 
