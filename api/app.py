@@ -74,6 +74,7 @@ def create_app(  # noqa: PLR0913 - each keyword is one part of the process that 
     others = (events or StatusEvents(), peers, siblings or Siblings(), hour or LastHour())
     app.state.context = (source, *others, Forwarder(peers.caller), now)
     app.state.states = states
+    app.state.needs_token = tokens.are_needed
     problem_answers.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(Answers, source=source)
@@ -106,7 +107,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
             _add_example(status, response.get("content", {}).get("application/json", {}))
     problem = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     nested = problem.pop("$defs", {})
-    document["security"] = [{}, {"token": []}]  # which of the two is a setting
+    token: dict[str, list[str]] = {"token": []}
+    document["security"] = [token] if app.state.needs_token else [{}, token]
     document["components"]["securitySchemes"] = {"token": _TOKEN}
     document["components"]["schemas"].update(views.schemas() | nested | {"Problem": problem})
     return document

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from operator import attrgetter
 from typing import Annotated
@@ -20,6 +21,13 @@ from snapreplay.errors import UnknownPartition
 ROUTER = APIRouter(tags=["fleet"], generate_unique_id_function=attrgetter("name"))
 
 
+def written(value: object) -> object:
+    # pydantic also takes seconds since 1970, which the documented format does not have.
+    if isinstance(value, str) and not re.match(r"\d{4}-", value):
+        raise ValueError("a time is as in RFC 3339, such as 2026-11-03T08:00:00Z")
+    return value
+
+
 @ROUTER.get(
     last_hour_view.PATH, responses=views.answered(last_hour_view.LastHour, problems.UNKNOWN_PARTITION, problems.INVALID)
 )
@@ -29,7 +37,9 @@ async def get_last_hour(
     partition: Annotated[
         Annotated[PartitionNumber, BeforeValidator(canonical)] | None, Query(description="Without it: the whole app.")
     ] = None,
-    since: Annotated[AwareDatetime | None, Query(description="Only what came after it.")] = None,
+    since: Annotated[
+        Annotated[AwareDatetime, BeforeValidator(written)] | None, Query(description="Only what came after it.")
+    ] = None,
 ) -> Response:
     """Tell throughput, commits, sizes, predicted restores and lags of the last hour, as this process has seen them of
     all processes of the app; `scope=app` also asks the others what they have seen."""

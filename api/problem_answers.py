@@ -8,7 +8,9 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
+from snapreplay.api import events
 from snapreplay.api.problems import (
     ADOPTING,
     AUDITING,
@@ -93,7 +95,7 @@ def _as_problem(request: Request, error: Exception) -> ProblemError:
         case RequestValidationError():
             return _invalid(request, error)
         case HTTPException():
-            return _framework(error)
+            return _framework(request, error)
         case _:
             return ProblemError(INTERNAL, "the request failed; the log of the service has the reason")
 
@@ -139,7 +141,7 @@ _BUSY_WITH = {
 }
 
 
-def _framework(error: HTTPException) -> ProblemError:
+def _framework(request: Request, error: HTTPException) -> ProblemError:
     """Translate what routing and parsing refuse: unknown path, method not allowed, undecodable or endless body."""
     if error.status_code == MALFORMED.status:
         return ProblemError(MALFORMED, "the body cannot be decoded as JSON in UTF-8")
@@ -147,7 +149,20 @@ def _framework(error: HTTPException) -> ProblemError:
         return ProblemError(TOO_LARGE, str(error.detail))
     kind = ProblemKind("", error.status_code, HTTPStatus(error.status_code).phrase)
     hint = "GET /openapi.json lists the paths and methods"
-    return ProblemError(kind, str(error.detail), headers=error.headers, hint=hint)
+    headers = {"Allow": _methods(request)} if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED else error.headers
+    return ProblemError(kind, str(error.detail), headers=headers, hint=hint)
+
+
+def _methods(request: Request) -> str:
+    """List the methods of a path: the framework names those of its first route alone."""
+    scope, routes = request.scope, request.app.routes
+    found = [
+        method
+        for method in ("GET", "POST", "DELETE")
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
+    has_head = "GET" in found and scope["path"] != events.PATH
+    return ", ".join([*found, *(["HEAD"] if has_head else [])])
 
 
 def _invalid(request: Request, error: RequestValidationError) -> ProblemError:

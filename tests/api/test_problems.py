@@ -47,13 +47,15 @@ def test_unexpected_error_says_nothing_of_itself():
     [
         ("GET", "/nope", 404, "Not Found", None),
         ("GET", "/api/v1/operations/a/b", 404, "Not Found", None),
-        ("DELETE", "/healthz", 405, "Method Not Allowed", "GET"),
+        ("DELETE", "/healthz", 405, "Method Not Allowed", "GET, HEAD"),
+        ("PUT", "/api/v1/savepoints", 405, "Method Not Allowed", "GET, POST, HEAD"),
+        ("POST", "/api/v1/events", 405, "Method Not Allowed", "GET"),
         ("GET", "/trigger-snapshot", 405, "Method Not Allowed", "POST"),
     ],
 )
 def test_routing_errors_are_problems_too(client, method, path, status, title, allow):
-    """What the framework refuses has the same form, and says where the list of routes is; 405 names the allowed
-    method, as HTTP demands."""
+    """What the framework refuses has the same form, and says where the list of routes is; 405 names all the
+    methods of the path, as HTTP demands."""
     response = client.request(method, path)
     assert (response.status_code, response.headers.get("allow")) == (status, allow)
     assert response.headers["content-type"] == "application/problem+json"

@@ -1,0 +1,116 @@
+"""Requests that the description of the API allows, and such that it does not: answers are as it says."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, seed, settings
+from schemathesis.checks import not_a_server_error, positive_data_acceptance
+from schemathesis.core.parameters import ParameterLocation
+from schemathesis.generation import GenerationMode
+from schemathesis.generation.case import Case
+from schemathesis.generation.drivers import CoverageGenerator
+from schemathesis.generation.feedback import NO_FEEDBACK
+from schemathesis.generation.overrides import Override
+
+from snapreplay.api.answers import KEY
+from snapreplay.api.app import create_app
+from snapreplay.api.tokens import NO_TOKENS, Tokens, authorization
+from tests.api.test_app import DOCUMENTED, OPERATIONS
+from tests.support.fake_control import NOW, FakeControl, Local
+
+TOKEN = "first-token-0123456789"
+EXPECTED = {
+    # 503 is what a probe says when a partition is not live: the only 5xx that is no defect here.
+    "/readyz": [not_a_server_error],
+    # No schema says that `min_batch` needs a `partition`.
+    "/api/v1/state/{store}/{key}": [positive_data_acceptance],
+}
+
+
+class Asked(NamedTuple):
+    """An app as its own description says that it is asked, with a login if it demands one."""
+
+    schema: Any
+    headers: Mapping[str, str]
+
+    def operation(self, method: str, path: str) -> Any:
+        return self.schema[path][method]
+
+    def ask(self, case: Case) -> None:
+        """Ask, and judge the answer by all checks."""
+        is_wrong = case.meta is not None and case.meta.is_negative_at(ParameterLocation.HEADER)
+        if case.headers and KEY in case.headers and not is_wrong:
+            case.headers[KEY] = uuid.uuid4().hex  # no schema says that another request needs another one
+        # A login may be what the case leaves out.
+        headers = {} if is_wrong else dict(self.headers)
+        case.call_and_validate(headers=headers, excluded_checks=EXPECTED.get(case.operation.path, []))
+
+
+@pytest.fixture(scope="module")
+def apps(tmp_path_factory):
+    """One app that asks nobody for a token, and one that does."""
+    file = tmp_path_factory.mktemp("tokens") / "token"
+    file.write_text(TOKEN)
+
+    def asked(tokens: Tokens, headers: Mapping[str, str]) -> Asked:
+        source = Local(FakeControl())
+        app = create_app(source, states=source, now=lambda: NOW, tokens=tokens)
+        return Asked(schemathesis.openapi.from_asgi("/openapi.json", app, headers=dict(headers)), headers)
+
+    return {"open": asked(NO_TOKENS, {}), "guarded": asked(Tokens(str(file)), authorization(TOKEN))}
+
+
+def modes(method: str, path: str) -> list[GenerationMode]:
+    """What takes nothing cannot be given anything wrong."""
+    takes = DOCUMENTED[path][method.lower()]
+    return [*GenerationMode] if takes.get("parameters") or "requestBody" in takes else [GenerationMode.POSITIVE]
+
+
+CASES = [pytest.param(*each, mode, id=" ".join([*each, mode])) for each in OPERATIONS for mode in modes(*each)]
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "examples"),
+    [
+        *(("open", 1, 6), ("open", 2, 6), ("guarded", 3, 6)),
+        *(pytest.param(name, number, 20, marks=pytest.mark.whole) for name in ("open", "guarded") for number in (4, 5, 6)),
+    ],
+)
+@pytest.mark.parametrize(("method", "path", "mode"), CASES)
+def test_answers_are_as_documented(apps, method, path, mode, name, number, examples):
+    """No input gives a 500, an undocumented status, media type or shape; what is wrong is refused, what is right is
+    not, and nothing without the login that the description demands."""
+    app = apps[name]
+
+    @seed(number)
+    @settings(max_examples=examples, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(case=app.operation(method, path).as_strategy(generation_mode=mode))
+    def ask(case):
+        app.ask(case)
+
+    ask()
+
+
+@pytest.mark.parametrize("name", ["open", "guarded"])
+@pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=map(" ".join, OPERATIONS))
+def test_each_bound_and_each_form_of_the_description_is_judged(apps, method, path, name):
+    """Each parameter at its bounds and beyond, each example, each other method: what chance may leave out."""
+    app = apps[name]
+    operation = app.operation(method, path)
+    generator = CoverageGenerator(
+        operation=operation,
+        generation_modes=[*GenerationMode],
+        generation_config=app.schema.config.generation_for(operation=operation, phase="coverage"),
+        auth_storage=None,
+        override=Override(),
+        feedback=NO_FEEDBACK,
+    )
+    asked = 0
+    for asked, case in enumerate(generator, 1):
+        app.ask(case)
+    assert asked
