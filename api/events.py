@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 
 from snapreplay.api import event_stream
 from snapreplay.service.clock import boot_seconds
@@ -55,7 +55,7 @@ class StatusEvents:
             self._look(at_once=at_once)
             self._next_turn()
 
-    async def stream(self, document: StatusDocument, last_event_id: str = "") -> AsyncIterator[bytes]:
+    async def stream(self, document: StatusDocument, last_event_id: str = "") -> AsyncGenerator[bytes]:
         """Yield the events for one reader: first the whole status, `document` unless one was told a moment ago, or what
         has changed since the event that the reader had last on an earlier stream."""
         self.readers += 1

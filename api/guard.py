@@ -12,6 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -119,6 +120,8 @@ AT_PROBES_PORT = (*WITHOUT_TOKEN, "/metrics")
 
 ASKER = "snapreplay.asker"
 """The key of a request's scope for the name of whoever asks."""
+IS_STILL_KNOWN = "snapreplay.is_still_known"
+"""The key for a function that says whether the login of the request is still good, with the same role."""
 ASKER_HEADER = "Snapreplay-Asker"
 """The name of whoever asked the process that passes a request on. Only an admin is believed; processes are admins."""
 
@@ -176,6 +179,7 @@ class Guard:
         if isinstance(asker, Asker):
             passed_on = headers.get(ASKER_HEADER, "")[:200] if asker.role is Role.ADMIN else ""
             scope[ASKER] = passed_on or asker.name
+            scope[IS_STILL_KNOWN] = partial(self._is_still_known, scope, headers, asker.role)
 
         async def told(message: Message) -> None:
             if message["type"] == "http.response.start" and isinstance(asker, Asker):
@@ -199,6 +203,10 @@ class Guard:
         said = self._refused.met((address, why.kind.name), now)
         if said is not None:
             log.warning("refused %s from %s: %s%s", asked, address, why, said.more(now))
+
+    def _is_still_known(self, scope: Scope, headers: Headers, role: Role) -> bool:
+        asker = self._asker(scope, headers)
+        return isinstance(asker, Asker) and asker.role is role
 
     def _asker(self, scope: Scope, headers: Headers) -> Asker | problems.ProblemError | None:
         """Say who asks, or why the request is refused without that. None: the path needs no login."""

@@ -23,6 +23,7 @@ from snapreplay.api.tokens import NO_TOKENS, Tokens, authorization
 from tests.api.test_app import DOCUMENTED, OPERATIONS
 from tests.support.fake_control import NOW, FakeControl, Local
 
+REFUSALS = ["400", "401", "403", "404", "405", "409", "413", "415", "422"]
 TOKEN = "first-token-0123456789"
 EXPECTED = {
     # 503 is what a probe says when a partition is not live: the only 5xx that is no defect here.
@@ -41,7 +42,7 @@ class Asked(NamedTuple):
     def operation(self, method: str, path: str) -> Any:
         return self.schema[path][method]
 
-    def ask(self, case: Case) -> None:
+    def ask(self, case: Case[Any]) -> None:
         """Ask, and judge the answer by all checks."""
         is_wrong = case.meta is not None and case.meta.is_negative_at(ParameterLocation.HEADER)
         if case.headers and KEY in case.headers and not is_wrong:
@@ -60,7 +61,9 @@ def apps(tmp_path_factory):
     def asked(tokens: Tokens, headers: Mapping[str, str]) -> Asked:
         source = Local(FakeControl())
         app = create_app(source, states=source, now=lambda: NOW, tokens=tokens)
-        return Asked(schemathesis.openapi.from_asgi("/openapi.json", app, headers=dict(headers)), headers)
+        schema = schemathesis.openapi.from_asgi("/openapi.json", app, headers=dict(headers))
+        schema.config.checks.negative_data_rejection.expected_statuses = REFUSALS
+        return Asked(schema, headers)
 
     return {"open": asked(NO_TOKENS, {}), "guarded": asked(Tokens(str(file)), authorization(TOKEN))}
 
@@ -78,7 +81,8 @@ CASES = [pytest.param(*each, mode, id=" ".join([*each, mode])) for each in OPERA
     ("name", "number", "examples"),
     [
         *(("open", 1, 6), ("open", 2, 6), ("guarded", 3, 6)),
-        *(pytest.param(name, number, 20, marks=pytest.mark.whole) for name in ("open", "guarded") for number in (4, 5, 6)),
+        *(pytest.param("open", number, 20, marks=pytest.mark.whole) for number in (4, 5)),
+        *(pytest.param("guarded", number, 20, marks=pytest.mark.whole) for number in (6, 7)),
     ],
 )
 @pytest.mark.parametrize(("method", "path", "mode"), CASES)
@@ -110,7 +114,7 @@ def test_each_bound_and_each_form_of_the_description_is_judged(apps, method, pat
         override=Override(),
         feedback=NO_FEEDBACK,
     )
-    asked = 0
-    for asked, case in enumerate(generator, 1):
+    cases = [*generator]
+    assert cases
+    for case in cases:
         app.ask(case)
-    assert asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -23,8 +24,8 @@ from snapreplay.api import oidc
 from snapreplay.api.oidc import Verifier
 from snapreplay.api.tokens import Asker, OidcProvider, Role
 from snapreplay.service.config.groups import HttpSettings
-from tests.api.test_tokens import FIRST, bearer
-from tests.support.deadlines import eventually
+from tests.api.test_tokens import FIRST, bearer, read_to_the_end
+from tests.support.deadlines import eventually, scaled
 from tests.support.fake_control import FakeControl
 from tests.support.served import served, until
 
@@ -221,3 +222,20 @@ async def test_a_service_takes_both_and_says_who_did_what(provider, tmp_path: Pa
         assert (await client.get("/restore-status", headers=bearer(FIRST))).headers["snapreplay-role"] == "admin"
         assert (await client.get("/restore-status", headers=bearer(provider.token(aud="x")))).status_code == 401
     assert "ada (operator): POST '/trigger-snapshot'" in caplog.text
+
+
+async def test_a_stream_ends_when_its_token_expires(provider, tmp_path: Path):
+    """Who goes on to read needs a new one."""
+    file = tmp_path / "token"
+    file.write_text(FIRST)
+    settings = HttpSettings(
+        port=0, token_file=str(file), oidc_issuer=provider.issuer, oidc_audience="ledger", oidc_role_claim="realm.roles"
+    )
+    async with served(FakeControl(), settings) as url, httpx2.AsyncClient(base_url=url) as client:
+
+        async def is_known() -> bool:
+            return (await client.get("/restore-status", headers=bearer(provider.token()))).status_code == 200
+
+        await until(is_known, "the keys")
+        token = provider.token(exp=time.time() - oidc.LEEWAY_SECONDS + scaled(2))
+        assert await asyncio.wait_for(read_to_the_end(url, token, asyncio.Event()), scaled(30)) == 401

@@ -24,6 +24,7 @@ from snapreplay.api.tokens import Tokens, tokens_in
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from tests.api.test_app import OPERATIONS
+from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl, Local
 from tests.support.served import control_of, http_processes, peer, served, until
 
@@ -192,6 +193,38 @@ def test_tokens_of_a_file_are_its_lines(file):
     """Blank ones left out."""
     file.write_text(f"\n  {FIRST}  \n\n{SECOND}")
     assert [each.text for each in tokens_in(file)] == [FIRST, SECOND]
+
+
+async def read_to_the_end(url: str, token: str, read: asyncio.Event) -> int:
+    """Follow the events of a service, and return the status of the same question after their end."""
+    async with httpx2.AsyncClient(base_url=url, trust_env=False, headers=bearer(token), timeout=None) as client:
+        async with client.stream("GET", "/api/v1/events") as events:
+            async for _ in events.aiter_bytes():
+                read.set()
+        return (await client.get("/restore-status")).status_code
+
+
+@pytest.mark.parametrize(("now", "status"), [("", 401), (f"viewer:ada:{FIRST}", 200), (f"admin:eve:{FIRST}", None)])
+async def test_a_stream_ends_when_its_token_is_revoked_or_gets_another_role(file, now, status):
+    """The reader asks again, and is refused or hears its role. What others read goes on, and so does one whose role is
+    the same."""
+    async with served(FakeControl(), HttpSettings(port=0, token_file=str(file))) as url:
+        read = [asyncio.Event(), asyncio.Event()]
+        tokens = [FIRST, SECOND]
+        mine, others = (asyncio.create_task(read_to_the_end(url, *each)) for each in zip(tokens, read, strict=True))
+        for each in read:
+            await asyncio.wait_for(each.wait(), scaled(30))
+        file.write_text(f"{now}\n{SECOND}\n")
+        if status is not None:
+            assert await asyncio.wait_for(mine, scaled(30)) == status
+        for _ in range(4):  # twice a second something comes
+            read[1].clear()
+            await asyncio.wait_for(read[1].wait(), scaled(30))
+        assert not others.done()
+        assert mine.done() == (status is not None)
+        for each in (mine, others):
+            each.cancel()
+        await asyncio.wait([mine, others])
 
 
 ROLES = ("viewer", "operator", "admin")
