@@ -26,6 +26,7 @@ from snapreplay.api.fleet_views import (
 )
 from snapreplay.api.last_hour_view import LastHour
 from snapreplay.api.operation_views import Operation
+from snapreplay.api.until_live import remaining_seconds
 from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import Check, ServiceFacts
@@ -78,6 +79,10 @@ class RestoreSummary(msgspec.Struct, frozen=True):
     percent: Annotated[
         Percent | None,
         said("Mean of the partitions, 0 for those that are not on the way to live; null without partitions."),
+    ]
+    eta_seconds: Annotated[
+        Seconds | None,
+        said("Until all are live, by the pace of the restores that have ended; null: all are, or it is not known."),
     ]
     copies_wanted: Annotated[Count | None, said("Warm copies of all these partitions together; null: not known.")]
     copies_warm: Annotated[
@@ -259,6 +264,7 @@ def _summary(found: Sequence[Held], covered: Covered) -> RestoreSummary:
         partitions_by_phase=dict(phases),
         all_live=bool(found) and phases[Phase.LIVE] == len(found),
         percent=sum(percents) / len(percents) if percents else None,
+        eta_seconds=remaining_seconds(found),
         copies_wanted=None if covered.own.copies is None else covered.own.copies.wanted * len(found),
         copies_warm=covered.copies_warm,
     )

@@ -3,7 +3,8 @@
 A service owns every partition of an app that has begun, and has no records or, with `--keys`, so many entries in each
 partition, which are in a snapshot and restored at each start. Measured from the start of its process: the
 first answer of HTTP, and all partitions LIVE. Then CPU, connections, files and memory while nothing happens, and the
-stop. CPU, files and memory are the service's own; HTTP has a process of its own.
+stop. CPU, files and memory are the service's own; HTTP has a process of its own. Each life also shows what was said of
+the time until all are LIVE, beside the truth, and how evenly the partitions were served.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -90,7 +91,9 @@ def _life(servers: str, log: Path) -> Result:
     began = time.perf_counter()
     with harness.child(log, *harness.service_arguments(APP, servers, port)) as process:
         http_at = harness.wait_until(_answers(port, "/healthz"), f"HTTP ({log})")
-        live_at = harness.wait_until(_answers(port, "/readyz"), f"all partitions LIVE ({log})", 0.05)
+        progress = _Progress(port)
+        live_at = harness.wait_until(progress.is_over, f"all partitions LIVE ({log})", 0.05)
+        progress.show(live_at)
         start_cpu = _cpu_seconds(process)
         time.sleep(SETTLE_SECONDS)  # what follows LIVE is no part of being idle
         cpu, since = _cpu_seconds(process), time.perf_counter()
@@ -107,6 +110,35 @@ def _life(servers: str, log: Path) -> Result:
         stop_seconds = time.perf_counter() - stopping
     times = http_at - began, live_at - began, start_cpu, 100 * idle
     return Result(*times, connections, files, rss_mb, most_mb, stop_seconds)
+
+
+class _Progress:
+    """The restore as the service tells it, until all partitions are LIVE."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._status: Any = None
+        self._said: list[tuple[float, int, float]] = []
+
+    def is_over(self) -> bool:
+        self._status = harness.get(self._port, "/restore-status")
+        if self._status is None:
+            return False
+        summary = self._status["summary"]
+        if summary["eta_seconds"] is not None:
+            live = summary["partitions_by_phase"].get("live", 0)
+            self._said.append((time.perf_counter(), live, summary["eta_seconds"]))
+        return bool(summary["all_live"])
+
+    def show(self, live_at: float) -> None:
+        restores = self._status["partitions"]
+        for quarters in (1, 2, 3):
+            for at, live, eta in self._said:
+                if live >= len(restores) * quarters / 4:
+                    print(f"  {live} LIVE: {eta:.1f} s more were said, {live_at - at:.1f} s it took")
+                    break
+        took = [sum(map(each["seconds_per_phase"].get, ("loading", "advancing"), (0.0, 0.0))) for each in restores]
+        print(f"  loading and advancing: {harness.spread(took)} s of a partition", flush=True)
 
 
 def _has(end: harness.CommittedEnd, records: int) -> bool:

@@ -124,7 +124,8 @@ def summary(status: Json) -> str:
     listed = ", ".join(f"{count} {phase}" for phase, count in phases.items())
     if _ON_THE_WAY.isdisjoint(phases):
         return listed
-    return f"{listed}; {status['summary']['percent']:.1f} %"
+    eta = status["summary"].get("eta_seconds")
+    return f"{listed}; {status['summary']['percent']:.1f} %{'' if eta is None else f'; all live in about {eta:,.0f} s'}"
 
 
 def exit_code(status: Json) -> ExitCode:
