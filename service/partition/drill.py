@@ -22,15 +22,12 @@ from snapreplay.service.live.pipeline import Live
 from snapreplay.service.recovery.examine import Examiner
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import run_cooperatively, throttled
-from snapreplay.service.runtime.free_memory import ROOT, available_bytes
+from snapreplay.service.runtime.free_memory import ROOT, available_bytes, memory_of
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in, watched
 from snapreplay.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
-
-MEMORY_FACTOR, MEMORY_PER_ENTRY = 1.6, 100
-"""Of encoded bytes, and bytes: what a state takes in memory (docs/state.md)."""
 
 _freeing: set[asyncio.Task[None]] = set()  # a store outlives the drills of an incarnation until it is empty
 
@@ -222,7 +219,7 @@ async def _freed(store: Store, share: float) -> None:
 
 def check_memory(status: PartitionStatus) -> None:
     """Raise GivenUp if a second copy of the state would not find a place."""
-    needed = int(MEMORY_FACTOR * status.state_bytes + MEMORY_PER_ENTRY * status.state_entries)
+    needed = memory_of(status.state_bytes, status.state_entries)
     available = available_bytes(ROOT)
     if available is not None and needed > available:
         raise GivenUp(f"a second copy of the state takes about {needed:,} bytes, and {available:,} are free")

@@ -20,6 +20,7 @@ from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.partition.readable import Readable
+from snapreplay.service.partition.room import Room
 from snapreplay.service.recovery.examine import Examiner, LogEndsBefore
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import problem_of
@@ -135,7 +136,9 @@ class Standby:
             if self._store.keeps_changes:
                 self._store.clear()  # never two of them in memory
             self._store = self._context.app.new_store()
-        examiner = Examiner(self._context, self._store, copy=self._copy)
+        examiner = Examiner(
+            self._context, self._store, copy=self._copy, reporter=Room(self._context.partition, self._store)
+        )
         try:
             refusal = await examiner.examine()
             if left is not None and isinstance(refusal, IncrementsBehind):
@@ -204,6 +207,8 @@ class Standby:
 
     def _failed(self, error: BaseException) -> None:
         self._copy, self._last, self._is_followed = None, None, False
+        if self._store.keeps_changes:
+            self._store.clear()  # what is loaded of it may be why there is no room
         self._warn(f"the standby starts over: {error}")
         self._update(state=CopyState.LOADING, error=problem_of(error))
 

@@ -10,6 +10,14 @@ _CGROUP = (  # (limit, used) of version 2, then of version 1
     ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
 )
 
+MEMORY_FACTOR, MEMORY_PER_ENTRY = 1.6, 100
+"""Of encoded bytes, and bytes: what a state takes in memory (docs/state.md)."""
+
+
+def memory_of(state_bytes: int, entries: int) -> int:
+    """Return about how much memory a state takes. `state_bytes`: its encoded keys and values."""
+    return int(MEMORY_FACTOR * state_bytes + MEMORY_PER_ENTRY * entries)
+
 
 def available_bytes(root: Path) -> int | None:
     """Return the memory that may still be allocated: the kernel's estimate or the rest of the container's limit,

@@ -1,0 +1,50 @@
+"""Refuses to load a warm copy that would not find a place in memory: it would end the process, and its own partitions
+with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from snapreplay.errors import RetryableError
+from snapreplay.service.control.status import SnapshotUsed, StatusBoard
+from snapreplay.service.runtime.free_memory import ROOT, available_bytes, memory_of
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.state.contract import Store
+
+
+class NoRoom(RetryableError):
+    """A warm copy takes more memory than is free."""
+
+
+class Room(Reporter):
+    """Hears how far the load of a copy into `store` is; nobody reads its status.
+
+    A manifest says how many entries there are, but not their size. So the rest is judged by the part that is loaded.
+    """
+
+    def __init__(self, partition: int, store: Store) -> None:
+        super().__init__(StatusBoard(), partition)
+        self._store = store
+        self._entries = 0
+
+    def restore(self, **changes: Any) -> None:
+        """Learn of the snapshot."""
+        used = changes.get("snapshot")
+        if isinstance(used, SnapshotUsed):
+            self._entries = used.entries
+
+    def progress(self, unit: str, from_: int, current: int, target: int) -> None:
+        """Hear that a part of the snapshot is loaded; before the first one, that nothing is.
+
+        Raises:
+            NoRoom: what is left of the state takes more than is free.
+        """
+        available = available_bytes(ROOT) if unit == "bytes" else None
+        if available is None or target == from_:
+            return
+        # At first only the compressed size is known: the entries have at least that.
+        whole = self._store.size_bytes * target // current if current else target
+        needed = memory_of(whole, self._entries) * (target - current) // target
+        if needed > available:
+            what = f"the rest of the copy, of which {current / target:.0%} are loaded," if current else "the copy"
+            raise NoRoom(f"{what} takes about {needed:,} bytes of memory, and {available:,} are free")
