@@ -197,6 +197,8 @@ def _check_status(answer: Answer) -> None:
             raise Elsewhere(PeerState.UNREACHABLE, "it answers 403: it asks for a certificate (http.client_ca_file)")
         case 503:
             raise NoAnswer("it answers 503: its service is silent, or it has too many readers")
+        case 502 | 504:
+            raise NoAnswer(f"a proxy answers {answer.status} for it: it does not reach the process")
         case status:
             raise Elsewhere(PeerState.WRONG_ADDRESS, f"what answers there answers {status}")
 

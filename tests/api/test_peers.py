@@ -7,13 +7,19 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx2
 import pytest
 
-from snapreplay.api import event_stream
+from snapreplay.api import event_stream, fleet_views, peers
+from snapreplay.api.peers import Peers
+from snapreplay.devbroker.free_ports import free_ports
+from snapreplay.service.clock import boot_seconds, wall_time
 from snapreplay.service.config.groups import HttpSettings
+from snapreplay.service.control.protocol import Look
+from snapreplay.service.runtime.tasks import cancel_and_wait
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
 from tests.support.served import Program, control_of, http_processes, peer, program, served, until
@@ -27,7 +33,14 @@ Shown = Callable[[], Awaitable[list[Row]]]
 @asynccontextmanager
 async def following(control: FakeControl, settings: HttpSettings = SOON) -> AsyncIterator[Shown]:
     """Serve `control`, and ask it for the rows of its peers."""
-    async with served(control, settings) as url, httpx2.AsyncClient(base_url=url, trust_env=False) as client:
+    async with served(control, settings) as url, shown_at(url) as shown:
+        yield shown
+
+
+@asynccontextmanager
+async def shown_at(url: str) -> AsyncIterator[Shown]:
+    """Ask the process at this address for the rows of its peers."""
+    async with httpx2.AsyncClient(base_url=url, trust_env=False) as client:
 
         async def rows() -> list[Row]:
             answer = await client.get("/api/v1/processes", timeout=scaled(10))
@@ -204,6 +217,11 @@ async def not_found(writer: asyncio.StreamWriter) -> None:
     await writer.drain()
 
 
+async def bad_gateway(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+    await writer.drain()
+
+
 async def another_version(writer: asyncio.StreamWriter) -> None:
     writer.write(HEAD + chunk(WHOLE.replace(b'"live"', b'"dreaming"') + event_stream.ages(event_stream.Ages(0, 0))))
     await asyncio.sleep(3600)
@@ -218,6 +236,7 @@ async def another_version(writer: asyncio.StreamWriter) -> None:
         (endless, "unreachable", "an event has more than 33,554,432 bytes"),
         (another_version, "reachable", "its status cannot be read by this version"),
         (not_found, "wrong_address", "what answers there answers 404"),
+        (bad_gateway, "unreachable", "a proxy answers 502 for it"),
     ],
 )
 async def test_what_is_no_peer_is_told_and_not_suspected(answer, state, error):
@@ -256,6 +275,82 @@ async def test_a_connection_that_is_cut_means_silence(two: Program):
         assert (await suspected(one, "p2")).startswith("silent for ")
         assert (await shown())[0]["state"] == "dead"
     proxy.close()
+
+
+async def test_a_process_that_dies_behind_a_proxy_is_suspected_by_its_silence(two: Program):
+    """The proxy goes on to answer, so no connection is refused."""
+
+    async def through(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.readuntil(b"\r\n\r\n")
+        try:
+            theirs, ours = await asyncio.open_connection("127.0.0.1", two.port)
+        except OSError:
+            await bad_gateway(writer)
+        else:
+            ours.write(asked)
+            while part := await theirs.read(65536):
+                writer.write(part)
+            ours.close()
+        writer.close()
+
+    proxy = await asyncio.start_server(through, "127.0.0.1", 0)
+    one = control_of("p1", peer("p2", "http://127.0.0.1:{}".format(*proxy.sockets[0].getsockname()[1:2])))
+    async with proxy, following(one) as shown:
+        await become(shown, "reachable")
+        two.send(signal.SIGKILL)
+        assert (await suspected(one, "p2")).startswith("silent for ")
+        assert (await shown())[0]["state"] == "dead"
+
+
+async def test_an_address_that_only_one_side_reaches_is_no_death():
+    """The one that hears the other tells so. The other one has never heard it, and suspects nobody, however long."""
+    one, two = control_of("p1"), control_of("p2")
+    async with served(two, SOON) as url, shown_at(url) as by_two, following(one) as by_one:
+        one.peers = (peer("p2", url),)
+        two.peers = (peer("p1", f"http://127.0.0.1:{free_ports(1)[0]}"),)
+        await become(by_one, "reachable")
+        (row,) = await become(by_two, "unreachable")
+        assert "refuses connections" in row["last_error"]
+
+        async def is_long_ago() -> bool:
+            (row,) = await by_two()
+            return (
+                wall_time() - datetime.fromisoformat(row["since"])
+            ).total_seconds() > 1.5 * SOON.suspect_after_ms / 1000
+
+        await until(is_long_ago, "as long as one that was heard may be silent")
+        await become(by_one, "reachable")
+    assert one.suspected == two.suspected == []
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_clocks_that_differ_change_nothing(two: Program, monkeypatch: pytest.MonkeyPatch, hours: int):
+    """The one that follows is an hour off. Ages are true, a death is seen at once, and `since` is by its own clock."""
+    monkeypatch.setattr(peers, "wall_time", lambda: wall_time() + timedelta(hours=hours))
+    own, suspects = control_of("p1", two.peer).document(), list[str]()
+    followed = Peers(suspect=lambda name, why, _: suspects.append(f"{name}: {why}"))
+    running = asyncio.create_task(followed.run(lambda: own))
+
+    def row() -> fleet_views.Process:
+        return fleet_views.fleet(Look(own, 0.0), followed.known(own), boot_seconds())[1].process
+
+    async def becomes(state: str) -> fleet_views.Process:
+        async def has_become() -> bool:
+            return row().state == state
+
+        await until(has_become, state)
+        return row()
+
+    age_seconds = (await becomes("reachable")).age_seconds
+    assert age_seconds is not None
+    assert 0 <= age_seconds < scaled(3)
+    assert suspects == []
+    two.send(signal.SIGKILL)
+    found = await becomes("dead")
+    assert "refuses connections" in found.last_error
+    assert abs((found.since - wall_time()).total_seconds() - 3600 * hours) < scaled(60)
+    assert len(suspects) == 1
+    await cancel_and_wait(running)
 
 
 async def test_a_process_that_stood_still_suspects_nobody(two: Program):
