@@ -28,13 +28,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", nargs="+", choices=list(Kind), default=list(Kind), metavar="KIND", help="draw only these"
     )
+    parser.add_argument("--hold", type=float, metavar="SECONDS", help="hold each fault for so long")
     return parser.parse_args()
 
 
 def main() -> int:
     given = arguments()
     kinds = frozenset(kind for kind in Kind if kind in given.only)
-    plan = Plan(given.seed, given.seconds, kinds, given.processes, given.partitions)
+    plan = Plan(given.seed, given.seconds, kinds, given.processes, given.partitions, given.hold)
     folder = BUILD / f"seed-{plan.seed}"
     outcome = run(plan, folder, say)
     say(outcome.verdict)

@@ -35,6 +35,7 @@ SETTINGS: Mapping[str, object] = {
     "group.session_timeout_ms": 3000,
     "group.heartbeat_interval_ms": 300,
     "group.rebalance_timeout_ms": 8000,
+    "http.suspect_after_ms": 2000,
     "timeouts.revoke_ms": 4000,
     "timeouts.transaction_ms": 8000,
     "timeouts.commit_ms": 4000,
@@ -49,8 +50,8 @@ SETTINGS: Mapping[str, object] = {
     "batch.records_max": 100,
 }
 """Everything gives up in seconds: in a run of minutes each timeout is met many times. Small chunks, so that a snapshot
-is many of them and takes its time. A zombie is stalled for longer
-than group.session_timeout_ms + timeouts.transaction_ms (tests/chaos/schedule.py)."""
+is many of them and takes its time. A process that is silent is suspected before its session ends. A zombie is stalled
+for longer than group.session_timeout_ms + timeouts.transaction_ms (tests/chaos/schedule.py)."""
 
 
 def drawn_settings(seed: int) -> dict[str, object]:

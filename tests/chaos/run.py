@@ -44,13 +44,14 @@ OTHER_MODE = {"changes": "replay", "replay": "changes"}
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a run. `kinds`: those that may be drawn."""
+    """The plan of a run. `kinds`: those that may be drawn. `hold_s`: of each fault, instead of what its kind says."""
 
     seed: int
     seconds: float
     kinds: frozenset[Kind] = frozenset(Kind)
     processes: int = 3
     partitions: int = 3
+    hold_s: float | None = None
 
 
 def run(plan: Plan, folder: Path, say: Callable[[str], None]) -> report.Outcome:
@@ -65,7 +66,7 @@ def run(plan: Plan, folder: Path, say: Callable[[str], None]) -> report.Outcome:
         plan.processes,
         plan.partitions,
         settings=drawn_settings(plan.seed),
-        planned=draw(plan.seed, plan.seconds, plan.kinds),
+        planned=draw(plan.seed, plan.seconds, plan.kinds, plan.hold_s),
         injected=timeline.injected,
         entries=timeline.entries,
         problems=timeline.problems,

@@ -93,19 +93,20 @@ class Fault:
         return self.begin_s + self.hold_s
 
 
-def draw(seed: int, seconds: float, kinds: Collection[Kind] = tuple(Kind)) -> list[Fault]:
-    """All faults of a run of that many seconds, by begin; each ends before the run does."""
+def draw(seed: int, seconds: float, kinds: Collection[Kind] = tuple(Kind), hold_s: float | None = None) -> list[Fault]:
+    """All faults of a run of that many seconds, by begin; each ends before the run does. `hold_s`: each is held for so
+    long, whatever its kind says."""
     faults: list[Fault] = []
     for lane in Lane:
         mine = [kind for kind in Kind if kind.lane is lane and kind in kinds]
-        faults += _draw_lane(random.Random(f"{seed}-{lane}"), seconds, mine)
+        faults += _draw_lane(random.Random(f"{seed}-{lane}"), seconds, mine, hold_s)
     ordered = sorted(faults, key=lambda fault: (fault.begin_s, fault.kind))
     return [
         Fault(number, one.kind, one.begin_s, one.hold_s, one.pick, one.snapshot) for number, one in enumerate(ordered)
     ]
 
 
-def _draw_lane(dice: random.Random, seconds: float, kinds: Sequence[Kind]) -> list[Fault]:
+def _draw_lane(dice: random.Random, seconds: float, kinds: Sequence[Kind], held_s: float | None) -> list[Fault]:
     faults: list[Fault] = []
     deck: list[Kind] = []
     at_s = WARM_UP_S
@@ -113,7 +114,7 @@ def _draw_lane(dice: random.Random, seconds: float, kinds: Sequence[Kind]) -> li
         deck = deck or dice.sample(kinds, len(kinds))
         kind = deck.pop()
         at_s += dice.uniform(*GAP_S)
-        hold_s = dice.uniform(*kind.hold_s)
+        hold_s = dice.uniform(*(kind.hold_s if held_s is None else (held_s, held_s)))
         pick, snapshot = dice.randrange(PICK_MAX), dice.random() < 0.5
         if at_s + hold_s > seconds:
             break

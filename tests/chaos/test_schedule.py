@@ -63,6 +63,15 @@ def test_a_longer_run_begins_like_the_shorter_one(seed, shorter, more):
     assert planned(shorter) <= planned(shorter + more)
 
 
+@given(seeds)
+def test_zombies_of_ninety_seconds_come_one_after_the_other(seed):
+    """Six of them in 570 s, whatever the seed; they are drawn as the shorter ones are."""
+    faults = draw(seed, 570.0, {Kind.ZOMBIE}, hold_s=90.0)
+    assert [(fault.kind, fault.hold_s) for fault in faults] == [(Kind.ZOMBIE, 90.0)] * 6
+    shorter = draw(seed, 570.0, {Kind.ZOMBIE})
+    assert [fault.pick for fault in faults] == [fault.pick for fault in shorter[:6]]
+
+
 def test_seeds_differ():
     """Another seed is another run."""
     assert len({tuple(draw(seed, 60.0)) for seed in range(50)}) == 50
