@@ -50,8 +50,8 @@ def _tell(count: int, partitions: int, ports: SimpleQueue[list[int]]) -> None:
 
     async def tell(process_id: str) -> int:
         members = event_stream.members(busy(process_id, partitions).document())
-        first = event_stream.status(1, members)
-        change = event_stream.status(2, {"partitions": members["partitions"]})
+        first = event_stream.status("p-1", members)
+        change = event_stream.status("p-2", {"partitions": members["partitions"]})
         turns = max(2, round(count * len(first) / events.BYTES_PER_SECOND / events.TURN_SECONDS))
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

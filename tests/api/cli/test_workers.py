@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 from contextlib import suppress
@@ -19,9 +18,10 @@ from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import Settings
 from tests.api.test_tls import Authority
 from tests.support import apps
-from tests.support.child import Load, family
+from tests.support.child import Load, family, workers
 from tests.support.deadlines import eventually, is_running, scaled
 from tests.support.stage import Stage
+from tests.support.truths import agreed, all_live
 
 WORKERS = ("--processes", "2")
 
@@ -41,17 +41,6 @@ def idle(tmp_path, nobody_there):
         parent.wait_http()
         parent.until(lambda: answer(parent, "/startupz").status_code == 200, "all have started")
         yield parent
-
-
-def workers(parent):
-    """The processes of the workers by number, without their HTTP processes."""
-    found = {}
-    for each in psutil.Process(parent.pid).children():
-        with suppress(psutil.NoSuchProcess, ValueError, IndexError):
-            words = each.cmdline()
-            facts = Worker(*json.loads(words[words.index("snapreplay.api.cli.worker") + 1]))
-            found[facts.number] = each
-    return found
 
 
 def family_of(parent):
@@ -110,6 +99,41 @@ async def test_a_worker_is_killed_under_load_and_every_record_counts_once(parent
     assert parent.log.count("killed by SIGKILL; restart 1 follows in 0.5 s") == 2
     async with here.running() as service:
         await here.assert_exactly_once(service)
+
+
+def told_by_all(parent):
+    """Wait until all three workers and the one address say that all partitions are live; their addresses and that."""
+    found = []
+    parent.until(lambda: found.append(all_live(parent.url, 3, 6)) or found[-1], "all say that all are live")
+    return found[-1]
+
+
+@pytest.mark.kafka
+async def test_three_workers_are_killed_in_turn_and_all_others_tell_the_same(parents, broker, unique):
+    """Whoever is asked, at its own address or at the one of all, names the same owner, epoch and phase of each
+    partition; the one that is dead owns nothing any more, and the next claim has a higher epoch."""
+    here = await Stage(broker.bootstrap_servers, apps.ledger(unique("truth")), partitions=6).prepare()
+    parent = parents.start("ledger", here.app.app_id, options=("--processes", "3"), instance_id="ledger")
+    parent.wait_http()
+    for number in range(3):
+        urls, before = await asyncio.to_thread(told_by_all, parent)
+        names = {
+            each["instance_id"]: each["process_id"] for each in answer(parent, "/api/v1/processes").json()["items"]
+        }
+        dead = names[f"ledger-{number}"]
+        survivors = [parent.url, *(url for process_id, url in urls.items() if process_id != dead)]
+        workers(parent)[number].kill()
+
+        def agree(survivors=survivors, dead=dead):
+            told = agreed(survivors)
+            return told and dead not in {each.process_id for each in told.values()}
+
+        await asyncio.to_thread(parent.until, agree, "those that are left tell the same")
+        _, after = await asyncio.to_thread(told_by_all, parent)
+        lost = [partition for partition, each in before.items() if each.process_id == dead]
+        assert lost
+        assert all(after[partition].owner_epoch > before[partition].owner_epoch for partition in lost)
+    assert await asyncio.to_thread(parent.terminate) == 0
 
 
 @pytest.mark.kafka
