@@ -8,7 +8,7 @@ from snapreplay import App, Topic
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.snapshots.log.by_replay import Input
 from tests.service.partition.test_standby import Copied, followed, live, taken_over
-from tests.support import apps, reference
+from tests.support import apps
 from tests.support.in_memory import virtual
 
 WAYS = {
