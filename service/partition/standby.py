@@ -17,6 +17,7 @@ from snapreplay.service.control.status import StandbyStatus, StatusBoard
 from snapreplay.service.core.owners import Limits
 from snapreplay.service.core.phase import CopyState
 from snapreplay.service.core.repeats import Repeats
+from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.partition.readable import Readable
@@ -26,6 +27,7 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import problem_of
 from snapreplay.service.runtime.tasks import cancel_and_wait, within
 from snapreplay.snapshots.format.records import Increment
+from snapreplay.snapshots.log.batches import Step
 from snapreplay.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
@@ -36,6 +38,10 @@ REJOIN_SECONDS = 10.0
 ACCEPTABLE_LAG_OFFSETS = 10_000  # KIP-441's acceptable.recovery.lag
 
 OnStatus = Callable[[StandbyStatus], None]
+
+
+class _HandedOver(Exception):
+    """Ends the work of a standby."""
 
 
 class Standby:
@@ -54,7 +60,7 @@ class Standby:
         self._left = left
         self._store: Store = left[0] if left is not None else context.app.new_store()
         self._copy: WarmCopy | None = None
-        self._last: Increment | None = None  # of the batch that the copy has; None: none, or a part of one
+        self._last: Increment | None = None  # that of the copy; None: the store has none, or more than that
         self._is_followed = False
         self._newest_at = 0.0
         self._lag_offsets = 0
@@ -103,12 +109,16 @@ class Standby:
             self._store.clear()
 
     async def hand_over_to(self, take: Callable[[Store, WarmCopy], None]) -> None:
-        """End, and give the copy to the partition's new owner in this process, if it is warm."""
+        """End, and give the copy to the partition's new owner in this process, if there is one, as of a whole batch:
+        the batches that it lacks are applied after the fence."""
         self._asked.set()
+        has_ended = False
         if self._copy is not None and self._task is not None:
-            await asyncio.wait({self._task}, timeout=HAND_OVER_SECONDS)
-        ended = self._task is not None and self._task.done() and not self._task.cancelled()
-        copy = self._copy if ended else None
+            if self._last is None:
+                await asyncio.wait({self._task}, timeout=HAND_OVER_SECONDS)
+            has_ended = self._task.done()
+            await cancel_and_wait(self._task)
+        copy = self._copy if has_ended or self._last is not None else None
         if copy is None:
             await self.end()
         else:
@@ -118,6 +128,8 @@ class Standby:
         while not self._asked.is_set():
             try:
                 await self._copied()
+            except _HandedOver:
+                return
             except SnapreplayError as error:
                 self._failed(error)
             except Exception as error:  # else nobody would hear of it
@@ -176,12 +188,10 @@ class Standby:
         self._lag_offsets = newer.offset - copy.last.offset
         self.seen_at = asyncio.get_running_loop().time()
         self._update(state=CopyState.WARM, error=None)
-        applied = await examiner.follow(newer, self._at)
+        await examiner.follow(newer, self._at)
         self._newest_at = now
-        pointed_anew = newer.increment.pointers[:1] != copy.last.increment.pointers[:1]
-        since = applied if pointed_anew else copy.records_since_snapshot + applied
         self._failures = 0
-        self._warm(WarmCopy(newer, await examiner.is_sealed(), since))
+        self._warm(self._copy or copy)
 
     def _warm(self, copy: WarmCopy) -> None:
         self._copy, self._last, self._lag_offsets = copy, copy.last.increment, 0
@@ -201,9 +211,18 @@ class Standby:
         self._warn(f"the standby keeps its copy: {error}")
         self._update(state=state, error=problem_of(error))
 
-    def _at(self, increment: Increment | None) -> None:
-        self._last = increment
-        self._compared += increment is not None and increment.digest is not None
+    def _at(self, step: Step | None) -> None:
+        """Hear of a batch that the store has whole; None: of one that it has in part."""
+        copy, self._last = self._copy, step.increment if step is not None else None
+        if step is not None:
+            self._compared += step.increment.digest is not None
+        if step is None or copy is None:
+            return
+        pointed_anew = step.increment.pointers[:1] != copy.last.increment.pointers[:1]
+        since = step.increment.handled_count + (0 if pointed_anew else copy.records_since_snapshot)
+        self._copy = WarmCopy(FoundIncrement(step.increment, step.offset), step.is_sealed, since)
+        if self._asked.is_set():
+            raise _HandedOver
 
     def _failed(self, error: BaseException) -> None:
         self._copy, self._last, self._is_followed = None, None, False

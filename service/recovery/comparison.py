@@ -156,6 +156,11 @@ class Comparison:
         self.digests = 0
         self.computed: Digest | None = None
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether nothing of changed code waits for the next digest."""
+        return self._differs is None and self._unproven is None
+
     def batch(self, step: Step, outputs_xxh64: dict[str, int] | None) -> Steps[None]:
         """Compare a batch; `outputs_xxh64`: as replayed; None by changes, which say nothing about outputs.
 

@@ -269,9 +269,9 @@ class Examiner:
         self._looked_to = bounds.end_offset
         return newer
 
-    async def follow(self, newer: FoundIncrement, at: At = lambda _: None) -> int:
+    async def follow(self, newer: FoundIncrement, at: At = lambda _: None) -> None:
         """Bring the state of the last increment to a later one, in the mode of the examination and each digest
-        compared; `at` hears of each batch that the store has. A replay drops the outputs. Returns the records applied.
+        compared; `at` hears of each batch that the store has. A replay drops the outputs.
 
         Raises: as `Follower.advance`.
         """
@@ -280,10 +280,9 @@ class Examiner:
             raise AssertionError("the state of the last increment was restored")
         base = Base.of_increment(last.increment, last.offset, is_sealed=await self.is_sealed())
         mode, ids = self._recovery.chosen_mode, newer.increment.topic_ids
-        tally = await self._executor.follower.advance(base, newer, mode, ids, at)
+        await self._executor.follower.advance(base, newer, mode, ids, at)
         self._recovery = replace(self._recovery, last=newer)
         self._followed_ids = newer.increment.topic_ids
-        return tally.handled
 
     async def is_sealed(self) -> bool:
         """Say whether the last increment has a seal, which every later one must have then."""

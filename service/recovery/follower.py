@@ -35,8 +35,8 @@ from snapreplay.state.steps import Steps, all_of
 _NOT_ARRIVED = (CodeChanged, DigestMismatch, OutputsDiffer, ReplayFailed, InputDiffers)
 
 
-At = Callable[[Increment | None], None]
-"""Called with the increment whose state the store has, its digest compared; None: a batch is partly applied."""
+At = Callable[[Step | None], None]
+"""Called with the batch whose state the store has, compared; None: a batch is partly applied, or not proven yet."""
 
 
 @dataclass
@@ -240,7 +240,8 @@ class _Way:
             yield from self._changed(step)
         else:
             all_of(self._changed(step))  # without a pause: who reads the store meanwhile never finds a part of it
-        self._at(step.increment)
+        if self._comparison.is_proven:
+            self._at(step)
         tally.digests, tally.computed = self._comparison.digests, self._comparison.computed
         tally.records += step.increment.record_count
         tally.handled += step.increment.handled_count

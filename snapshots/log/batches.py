@@ -66,7 +66,8 @@ class Unread:
 
 @dataclass(frozen=True)
 class Step:
-    """One committed batch in `place`: its increment, and the values of the changes records before it, undecoded.
+    """One committed batch in `place`: its increment, which has a seal if `is_sealed`, and the values of the changes
+    records before it, undecoded.
 
     `unread` are the batches directly before it whose increments cannot be read. This increment names the last of
     them as its predecessor and counts them in its batch number; only its digest shows that their changes are whole.
@@ -77,6 +78,7 @@ class Step:
     increment: Increment
     changes: Sequence[bytes]
     unread: Sequence[Unread] = ()
+    is_sealed: bool = False
 
 
 class Pending(Generic[T]):
@@ -135,7 +137,7 @@ class Batches:
             return None
         self._is_sealed = is_sealed(value)
         unread, self._unread = tuple(self._unread), []
-        return Step(place, record.offset, increment, changes, unread)
+        return Step(place, record.offset, increment, changes, unread, self._is_sealed)
 
     def of(self, slices: Iterable[Sequence[InputRecord]]) -> Iterator[Step]:
         """Return all batches of a log that is read at once. Raises as `add` and `finish`."""

@@ -158,23 +158,50 @@ async def test_a_batch_that_is_partly_applied_is_not_shown(bench, monkeypatch):
 @virtual
 async def test_a_copy_is_handed_over_whole_or_not_at_all(bench, monkeypatch, hangs):
     """What is cut off in the middle of a batch is no state of the log; what ends in time is waited for."""
+    await bench.prepare(changelog={"enabled": False}, batch={"records_max": 5})
     one, copied = await followed(bench)
-    begun, follow = asyncio.Event(), Examiner.follow
+    before, begun = one.status.batch, asyncio.Event()
 
-    async def slow(self, *given):
-        begun.set()
-        await asyncio.sleep(1000 if hangs else 1)
-        return await follow(self, *given)
+    async def slow():
+        if copied.standby._last is None:
+            begun.set()
+            await asyncio.sleep(1000 if hangs else 0.1)
 
-    monkeypatch.setattr(Examiner, "follow", slow)
-    await bench.feed(10)
-    await one.position(20)
+    monkeypatch.setattr(cooperative, "YIELD_AFTER_SECONDS", -1.0)
+    monkeypatch.setattr(cooperative, "pause", slow)
+    await bench.feed(20)
+    await one.position(30)
     await begun.wait()
     handed = await copied.handed_over()
     assert (not handed) == hangs
     for store, copy in handed:
         assert store.digest == copy.last.increment.digest
-        assert copy.last.increment.batch == one.status.batch
+        assert before < copy.last.increment.batch < one.status.batch, "the rest comes after the fence"
+
+
+@virtual
+async def test_a_copy_between_two_batches_is_handed_over_at_once(bench, monkeypatch):
+    """The log, or an input, may not be readable, and the new owner finds that out by itself."""
+    one, copied = await followed(bench)
+    before, begun = one.status.batch, asyncio.Event()
+
+    async def never(*_):
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Examiner, "follow", never)
+    await bench.feed(10)
+    await one.position(20)
+    await begun.wait()
+    at = asyncio.get_running_loop().time()
+    ((store, copy),) = await copied.handed_over()
+    assert asyncio.get_running_loop().time() - at < 0.1
+    assert (copy.last.increment.batch, store.digest) == (before, copy.last.increment.digest)
+    monkeypatch.undo()
+    two = await bench.owner("two")
+    two.runner.take(store, copy)
+    assert (await two.phase("live")).restore.warm == "copied"
+    await bench.assert_exactly_once(two)
 
 
 @virtual

@@ -1,17 +1,19 @@
 """A warm copy by replay: the log has no changes, or the app is to replay. Its handlers run, and nothing leaves them."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from snapreplay import App, Topic
+from snapreplay.service.partition.standby import Standby
 from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.snapshots.log.by_replay import Input
 from tests.service.partition.test_standby import Copied, followed, live, taken_over
 from tests.support import apps
 from tests.support.in_memory import virtual
 
-WAYS = {
+WAYS: dict[str, Any] = {
     "no changes are recorded": (apps.ledger("app"), {"changelog": {"enabled": False}}),
     "the state is no map": (apps.tape("app"), {}),
     "it is to replay": (apps.ledger("app"), {"restore": {"mode": "replay"}}),
@@ -101,22 +103,34 @@ async def test_it_replays_what_an_owner_does_not_record(bench):
 
 @pytest.mark.parametrize(("app", "is_proven"), [(apps.ledger, True), (apps.tape, False)], ids=["a map", "no map"])
 @virtual
-async def test_another_version_than_the_owners_is_judged_as_in_every_replay(bench, app, is_proven):
+async def test_another_version_than_the_owners_is_judged_as_in_every_replay(bench, monkeypatch, app, is_proven):
     """It is warm if a digest proves it. A state that is no map waits for an owner of its own version."""
+    heard, at = [], Standby._at
+
+    def noted(standby, step):
+        heard.append(step)
+        at(standby, step)
+
+    monkeypatch.setattr(Standby, "_at", noted)
     await bench.prepare(app("app", version="1"), changelog={"enabled": False})
     one = await live(bench)
     await bench.feed(10)
     await one.position(10)
+    await one.snapshot()
     copied = Copied(await bench.context("two", app("app", version="2")))
+    await copied.warm(one.status.batch)
+    await bench.feed(10)
+    await one.position(20)
     if is_proven:
         await copied.warm(one.status.batch)
     else:
         await copied.failed("CodeChanged")
+        assert set(heard) == {None}, "no batch is handed over before it is proven"
         await one.end()
         two = await bench.owner("two", app("app", version="2"))
         await two.phase("live")
         await bench.feed(10)
-        await two.position(20)
+        await two.position(30)
         await copied.warm(two.status.batch)
     await copied.standby.end()
 

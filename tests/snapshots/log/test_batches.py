@@ -114,7 +114,9 @@ def test_while_the_seal_is_introduced_nothing_unsealed_follows_what_is_sealed(ba
     sealed = RawRecord(*LOG, first.offset, 0, None, value, first.headers)
     chain = ChainReader(LOG, base, INTRODUCE)
     if base.batch < 0:
-        chain.add(sealed)
+        step = chain.add(sealed)
+        assert step is not None
+        assert step.is_sealed
     with pytest.raises(SealRefused, match="the increment before it has one"):
         chain.add(second)
 
