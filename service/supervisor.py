@@ -107,9 +107,8 @@ class Supervisor:
         statuses = [status for number in tuple(self._runners) if (status := self._board.get(number)) is not None]
         owned = [status for status in statuses if status.phase is not Phase.FENCED]
         epochs = {status.partition: status.owner_epoch for status in owned if status.owner_epoch is not None}
-        return Holding(
-            frozenset(s.partition for s in owned), self.standbys.warm, self._settings.standby.replicas, epochs
-        )
+        numbers, replicas = frozenset(s.partition for s in owned), self._settings.standby.replicas
+        return Holding(numbers, self.standbys.warm, replicas, epochs)
 
     @property
     def taken_over(self) -> frozenset[int]:
