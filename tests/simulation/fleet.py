@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import zlib
 
 from snapreplay.service.core.assignment import Introductions, Member, Share, assigned, peers_of
 from snapreplay.service.core.peers import Peer
@@ -148,6 +149,7 @@ class Fleet(Group):
             held.owned,
             held.warm - held.owned,
             held.replicas,
+            rack=f"r{zlib.crc32(process.instance_id.encode()) % 2}",
             is_leaving=process.name in self._leaving or process.name in self._drained,
             epochs=dict(held.epochs),
             peer=Peer(me.process_id, me.instance_id, process.name, ""),

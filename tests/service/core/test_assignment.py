@@ -113,6 +113,52 @@ def test_it_becomes_balanced_and_then_nothing_moves(members, count):
     assert assigned(after(members, shares), range(count)) == shares
 
 
+def settled(members, count):
+    """Assign until nothing moves any more. Returns the members then, their shares, and how many moves that took."""
+    before = {partition: name for name, member in members.items() for partition in member.owned}
+    shares, moves = dict[str, Share](), 0
+    for _ in range(4):
+        shares = assigned(members, range(count))
+        moves += sum(before.get(partition, name) != name for partition, name in owners(shares).items())
+        members, before = after(members, shares), owners(shares)
+    return members, shares, moves
+
+
+@given(st.lists(st.sampled_from(["", "r1", "r2"]), min_size=2, max_size=6), COUNTS, st.integers(0, 2))
+def test_no_more_moves_than_need_to(racks, count, replicas):
+    """A process that joins is given its part, from those that have more. One that stops gives away what it has, and to
+    be even again as much may move once more."""
+    members = {name: Member(replicas=replicas, rack=rack) for name, rack in zip("abcdef", racks, strict=False)}
+    members, shares, _ = settled(members, count)
+    known = owners(shares)
+    _, grown, moves = settled(members | {"new": Member(replicas=replicas)}, count)
+    assert {each for each, name in owners(grown).items() if known[each] != name} == set(grown["new"].owned)
+    assert moves == len(grown["new"].owned) <= -(-count // (len(members) + 1))
+    leaving = members | {"a": replace(members["a"], is_leaving=True)}
+    _, _, moves = settled(leaving, count)
+    assert moves <= 2 * len(shares["a"].owned)
+
+
+@given(MEMBERS, COUNTS)
+@example({name: Member(replicas=1, rack=rack) for name, rack in zip("abc", ("r1", "r1", "r2"), strict=True)}, 1)
+def test_a_copy_is_on_the_rack_of_its_owner_only_if_the_others_have_their_part(members, count):
+    """A partition that moves is copied where it moves to, whatever the rack."""
+    shares = assigned(members, range(count))
+    holders = [name for name, member in present(members).items() if member.replicas]
+    replicas = max((members[name].replicas for name in holders), default=0)
+    part = -(-count * min(replicas, max(len(holders) - 1, 0)) // max(len(holders), 1))
+    for partition, owner in owners(shares).items():
+        copies = [name for name in holders if partition in shares[name].copies]
+        racks = {members[name].rack for name in copies}
+        if (
+            copies
+            and racks == {members[owner].rack} != {""}
+            and not any(partition in each.next for each in shares.values())
+        ):
+            others = [name for name in holders if members[name].rack != members[owner].rack]
+            assert all(len(shares[name].copies) >= part for name in others)
+
+
 @given(MEMBERS, COUNTS)
 def test_who_is_absent_is_given_nothing(members, count):
     """It keeps what it has, unless another process has taken it over."""
