@@ -18,7 +18,7 @@ from snapreplay.service.core.recoverability import start_of
 from snapreplay.service.core.retained import RetainedState, needs_inputs
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import changes
-from snapreplay.service.ports import TopicPartition
+from snapreplay.service.ports import Bounds, TopicPartition
 from snapreplay.service.recovery.anchors import was_cut
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.increments import last_in_log
@@ -111,6 +111,21 @@ async def last_now(context: Context) -> FoundIncrement | None:
         async with asyncio.timeout(LOOK_SECONDS_MAX):
             there = context.increments.topic in await topic_ids_now(context)
             return await last_in_log(context) if there else None
+    except (SnapreplayError, TimeoutError):
+        return None
+
+
+async def end_now(context: Context) -> tuple[str, Bounds] | None:
+    """Return the id of the increments topic and where its log begins and ends; None: nobody answers soon, or there is
+    no such topic. Partitions that ask at the same time share the requests."""
+    log = context.increments
+    try:
+        async with asyncio.timeout(LOOK_SECONDS_MAX):
+            topic_id = (await topic_ids_now(context)).get(log.topic)
+            if topic_id is None:
+                return None
+            async with reading(context.cluster) as reader:
+                return topic_id, await reader.bounds(log)
     except (SnapreplayError, TimeoutError):
         return None
 
