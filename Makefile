@@ -149,7 +149,7 @@ chaos: jars ## Break three real brokers and their clients (SECONDS=300 SEED=7); 
 MINUTES ?= 15
 .PHONY: soak
 soak: jars ## Steady load and kills; does anything grow? (MINUTES=15 SEED=7); a checker judges
-	@$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED)
+	@$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
 .PHONY: clean
 clean: ## Remove .venv, .jars and what the tools leave behind

@@ -26,7 +26,7 @@ from snapreplay.devbroker.broker import LocalBroker
 APP = "benchmarks/ledger_app.py"
 SESSION_MS = 6000
 PAUSE_SECONDS = 0.01
-WATCHED_SECONDS = 20.0
+WAYS = ("SIGTERM", "SIGKILL")
 COPIES = "/restore-status?scope=local"
 
 
@@ -34,12 +34,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--only", choices=WAYS, help="one way to end the owner; default: one after the other")
+    parser.add_argument("--replicas", type=int, choices=(0, 1), help="standbys; default: 1, then 0")
+    parser.add_argument("--watch", type=float, default=20.0, metavar="SECONDS", help="after each end")
     arguments = parser.parse_args()
     print(f"{arguments.keys:,} keys, session {SESSION_MS} ms; {harness.machine()}", flush=True)
-    for replicas in (1, 0):
+    for replicas in (1, 0) if arguments.replicas is None else (arguments.replicas,):
         with prepared(replicas, arguments.keys) as pair:
-            for way in ("SIGTERM", "SIGKILL"):
-                gaps = [pair.gap(way) for _ in range(arguments.runs)]
+            for way in (arguments.only,) if arguments.only else WAYS:
+                gaps = [pair.gap(way, arguments.watch) for _ in range(arguments.runs)]
                 print(f"{way}, {replicas} standby: {harness.spread(gaps)} s without an output", flush=True)
 
 
@@ -64,8 +67,9 @@ class Pair:
         harness.snapreplay("trigger-snapshot", "--wait", "--url", f"http://127.0.0.1:{self._ports['a']}")
         self._start("b")
 
-    def gap(self, way: str) -> float:
-        """End the owner; return the longest time without an output. Then there are two processes again."""
+    def gap(self, way: str, watched_seconds: float) -> float:
+        """End the owner, and watch for so long; return the longest time without an output. Then there are two processes
+        again."""
         owner = self.ready()
         end = harness.CommittedEnd(self.servers, "bench-out")
         block, process = self.running.pop(owner)
@@ -73,7 +77,7 @@ class Pair:
             began = last = time.perf_counter()
             longest, seen = 0.0, end()
             process.terminate() if way == "SIGTERM" else process.kill()
-            while time.perf_counter() - began < WATCHED_SECONDS:
+            while time.perf_counter() - began < watched_seconds:
                 now_at = end()
                 if now_at > seen:
                     now = time.perf_counter()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.soak.report import render
-from tests.soak.run import run
+from tests.soak.run import Plan, run
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "soak"
 
@@ -22,9 +22,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--seed", type=int, default=1, help="of the kills and the load")
+    parser.add_argument("--standbys", type=int, default=0, help="warm copies of each partition: 0 or 1")
+    parser.add_argument("--every", type=float, metavar="SECONDS", help="a kill each time, at least 10 s apart")
     given = parser.parse_args()
     folder = BUILD / f"seed-{given.seed}"
-    outcome = run(given.seed, given.minutes, folder, say)
+    outcome = run(Plan(given.seed, given.minutes, given.standbys, given.every), folder, say)
     report = render(outcome)
     sys.stdout.write(report + "\n")
     if outcome.good:

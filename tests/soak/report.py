@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.chaos.watch import Restore, restores_in_short
@@ -21,6 +21,7 @@ class Outcome:
     problems: list[str]
     samples: Sequence[Sample] = ()
     restores: Sequence[Restore] = ()
+    told: Mapping[str, int] = field(default_factory=dict)
     records: int = 0
     kills: Sequence[Kill] = ()
     trends: Sequence[Trend] = ()
@@ -40,7 +41,7 @@ def render(outcome: Outcome) -> str:
             "",
             f"{outcome.records:,} records, {len(outcome.kills)} kills,"
             f" {len(outcome.samples)} samples, {restores_in_short(outcome.restores)},"
-            f" {proven} proven by digest.",
+            f" {proven} proven by digest; {', '.join(f'{count} {what}' for what, count in outcome.told.items())}.",
             "",
             *(f"- BAD: {each}" for each in outcome.problems),
             "",

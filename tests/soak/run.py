@@ -7,6 +7,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
@@ -40,16 +41,30 @@ SETTINGS: Mapping[str, object] = {
 """A killed member is noticed in seconds, and each restore has some batches to bring forward."""
 
 
-def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> Outcome:
+@dataclass(frozen=True)
+class Plan:
+    """The plan of a run. `standbys`: each partition has a warm copy. `every_s`: between two kills; None: drawn."""
+
+    seed: int
+    minutes: float
+    standbys: int = 0
+    every_s: float | None = None
+
+    @property
+    def kills(self) -> list[Kill]:
+        return draw(self.seed, self.minutes * 60, self.every_s)
+
+
+def run(plan: Plan, folder: Path, say: Callable[[str], None]) -> Outcome:
     """`folder` is emptied; logs and journal of the services stay there when the outcome is not good."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     app_id, timeline = f"soak-{uuid.uuid4().hex[:8]}", Timeline(say)
-    outcome = Outcome(seed, minutes, timeline.problems)
+    outcome = Outcome(plan.seed, plan.minutes, timeline.problems)
     with LocalBroker() as broker, ExitStack() as stack:
         servers = broker.bootstrap_servers
         asyncio.run(Stage(servers, app.make(app_id), PARTITIONS).prepare())
-        place = Place(servers, app_id, SETTINGS, folder, timeline, PROGRAM)
+        place = Place(servers, app_id, {**SETTINGS, "standby.replicas": plan.standbys}, folder, timeline, PROGRAM)
         tasks = {name: folder / f"{name}.tasks" for name in ("p0", "p1")}
         slots = {Slot(name, place, variables={TASKS: str(path)}): path for name, path in tasks.items()}
         for slot in slots:
@@ -58,13 +73,14 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
         if not until(lambda: _live(slots) == PARTITIONS, LIVE_S):
             raise TimeoutError(f"not all partitions LIVE in {LIVE_S:.0f} s")
         timeline.start()
-        load = Load(servers, app_id, PARTITIONS, seed, rate=RATE, keys=KEYS)
+        load = Load(servers, app_id, PARTITIONS, plan.seed, rate=RATE, keys=KEYS)
         watch, sampler = Watch([*slots], timeline, EVERY_S), Sampler(slots, timeline)
-        outcome.restores, outcome.samples = watch.restores, sampler.samples
+        outcome.restores, outcome.told, outcome.samples = watch.restores, watch.told, sampler.samples
         with load, watch, sampler:
-            outcome.kills = _kill([*slots], draw(seed, minutes * 60), minutes * 60, timeline)
+            outcome.kills = _kill([*slots], plan.kills, plan.minutes * 60, timeline)
         outcome.records = load.sent
         timeline.note("run", "no input any more")
+        until(lambda: all(slot.process.get("/healthz") for slot in slots), LIVE_S)  # one may have just been started
         _judge(outcome, place, [slot.process.url for slot in slots])
         for slot in slots:
             slot.stop()

@@ -23,16 +23,21 @@ class Kill(NamedTuple):
     down_s: float
 
 
-def draw(seed: int, seconds: float) -> list[Kill]:
-    """Process 0 is killed about twice a minute; process 1 lives for five minutes, so that a slope can be seen."""
+def draw(seed: int, seconds: float, every_s: float | None = None) -> list[Kill]:
+    """Process 0 is killed about twice a minute; process 1 lives for five minutes, so that a slope can be seen.
+
+    `every_s`: there is a kill each time so many seconds have passed, and one process lives at any time.
+    """
     dice = random.Random(seed)
     kills: list[Kill] = []
     at_s, steady_until = FIRST_S, STEADY_EVERY_S
     while at_s < seconds - LAST_S:
         down_s = dice.uniform(*DOWN_S)
-        kills.append(Kill(at_s, 0, down_s))
-        if at_s > steady_until:
+        is_due = at_s > steady_until
+        if every_s is None or not is_due:
+            kills.append(Kill(at_s, 0, down_s))
+        if is_due:
             kills.append(Kill(at_s, 1, dice.uniform(*DOWN_S)))
             steady_until += STEADY_EVERY_S
-        at_s += down_s + dice.uniform(*PAUSE_S)
+        at_s += every_s or down_s + dice.uniform(*PAUSE_S)
     return kills

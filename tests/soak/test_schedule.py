@@ -27,6 +27,16 @@ def test_one_process_is_killed_often_and_one_lives_long_enough_for_a_slope() -> 
         assert max(kill.at_s for kill in kills) < SECONDS - LAST_S
 
 
+def test_a_kill_every_twenty_seconds_leaves_one_process_at_work() -> None:
+    """There is always a warm copy to go on from: nobody is killed before the other one has been back for a while."""
+    for seed in range(50):
+        kills = draw(seed, SECONDS, every_s=20.0)
+        assert [kill.at_s for kill in kills] == [FIRST_S + 20.0 * n for n in range(len(kills))]
+        assert len(kills) == (SECONDS - LAST_S - FIRST_S) // 20 + 1
+        assert 1 <= sum(kill.who for kill in kills) <= 2
+        assert max(kill.down_s for kill in kills) <= DOWN_S[1] < 10.0
+
+
 def test_nobody_is_killed_while_down() -> None:
     """Between a kill and the next one of the same process it is started, and has time to come back."""
     for seed, who in itertools.product(range(50), (0, 1)):

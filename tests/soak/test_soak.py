@@ -13,7 +13,7 @@ import pytest
 
 from tests.chaos.timeline import Timeline
 from tests.soak.report import Outcome, render
-from tests.soak.run import run
+from tests.soak.run import Plan, run
 from tests.soak.sampling import Sampler, of_process
 
 
@@ -63,7 +63,7 @@ def test_a_problem_makes_the_report_bad() -> None:
 @pytest.mark.timeout(600)
 def test_two_minutes_of_kills_are_survived(tmp_path: Path) -> None:
     """Nothing grows, nothing is lost, and the run really killed and restored."""
-    outcome = run(7, 2.0, tmp_path / "soak", lambda line: None)
+    outcome = run(Plan(7, 2.0), tmp_path / "soak", lambda line: None)
     assert outcome.good, render(outcome)
     assert len(outcome.kills) >= 2
     assert len(outcome.restores) > 4
