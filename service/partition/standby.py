@@ -152,7 +152,7 @@ class Standby:
             self._context, self._store, copy=self._copy, reporter=Room(self._context.partition, self._store)
         )
         try:
-            refusal = await examiner.examine()
+            refusal = await examiner.examine_beside_owner()
             if left is not None and isinstance(refusal, IncrementsBehind):
                 self._left = left
                 self._keep(CopyState.AHEAD, refusal)

@@ -8,10 +8,15 @@ import shlex
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from snapreplay.app.names import witness_group
+from snapreplay.service.core.witness import Witness
 from snapreplay.service.decisions.accept import Acceptance, carry_out, propose
+from snapreplay.service.ports import CommittedOffset
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.publish.state import Begun
 from snapreplay.service.topics import log_bounds
+from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.reading import reading
 from tests.support.stage import Stage
 
 REASON = "seen and decided"
@@ -63,6 +68,18 @@ def overtaken(monkeypatch: Any, times: int, go_on: Callable[[], Awaitable[None]]
 
     monkeypatch.setattr(log_bounds, "read_starts", read_starts)
     return left
+
+
+async def goes_on_by_a_witness(bench: Any, one: Any) -> None:
+    """Let the owner commit a batch of ten records, and its witness name that batch at once."""
+    await bench.feed(10)
+    await one.position(bench.sent)
+    log = one.context.increments
+    async with reading(one.context.cluster) as reader:
+        last = await last_increment(reader, log, await reader.bounds(log))
+    assert last is not None
+    committed = CommittedOffset(last.offset + 1, Witness.of(log.topic, last.increment, last.offset).metadata)
+    bench.broker.group_offsets[witness_group(bench.app.app_id), log] = committed
 
 
 def killed_before_its_increment(monkeypatch: Any) -> None:

@@ -5,22 +5,18 @@ from typing import Any
 
 import pytest
 
-from snapreplay.app.names import witness_group
 from snapreplay.service.control.restore_plan import Rates
 from snapreplay.service.core.kafka_errors import Unreachable
-from snapreplay.service.core.witness import Witness
 from snapreplay.service.partition import drill as module
-from snapreplay.service.ports import Bounds, CommittedOffset
+from snapreplay.service.ports import Bounds
 from snapreplay.service.recovery.examine import EXAMINATIONS_MAX, Examiner
 from snapreplay.service.runtime.cooperative import run_cooperatively
-from snapreplay.service.topics.increments import last_increment
-from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Paused
 from snapreplay.state.digest import Digest
 from tests.simulation.cluster import SimCluster
 from tests.simulation.reader import SimReader
-from tests.support.accepting import overtaken
+from tests.support.accepting import goes_on_by_a_witness, overtaken
 from tests.support.stage import until
 from tests.support.tampering import flip, with_fields
 
@@ -209,18 +205,6 @@ async def test_a_drill_that_its_owner_has_overtaken_proves_nothing(bench, gate, 
 async def goes_on_by_a_manifest(bench, one):
     await fed(bench, one, 10)
     await one.snapshot()
-
-
-async def goes_on_by_a_witness(bench, one):
-    await fed(bench, one, 10)
-    log = one.context.increments
-    async with reading(one.context.cluster) as reader:
-        last = await last_increment(reader, log, await reader.bounds(log))
-    assert last is not None
-    witness = Witness.of(log.topic, last.increment, last.offset)
-    bench.broker.group_offsets[witness_group(bench.app.app_id), log] = CommittedOffset(
-        last.offset + 1, witness.metadata
-    )
 
 
 @pytest.mark.parametrize("goes_on", [goes_on_by_a_manifest, goes_on_by_a_witness])

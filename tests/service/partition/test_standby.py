@@ -25,6 +25,7 @@ from snapreplay.service.runtime import cooperative
 from snapreplay.service.runtime.free_memory import memory_of
 from snapreplay.snapshots.format.changes import split_changes
 from snapreplay.snapshots.log import by_changes
+from tests.support.accepting import goes_on_by_a_witness, overtaken
 from tests.support.in_memory import virtual
 from tests.support.stage import until
 
@@ -100,6 +101,20 @@ async def test_it_follows_every_batch_and_another_owner_goes_on_from_it(bench):
     assert restore.proof.recorded == restore.proof.computed
     await bench.feed(10)
     await bench.assert_exactly_once(two)
+
+
+@virtual
+async def test_an_owner_that_goes_on_while_a_copy_is_begun_has_not_lost_the_end_of_its_log(bench, monkeypatch, caplog):
+    """Its witness names a batch that was committed after the end of the log was asked for. It is looked at again."""
+    one = await live(bench)
+    await bench.feed(10)
+    await one.position(10)
+    left = overtaken(monkeypatch, 1, partial(goes_on_by_a_witness, bench, one))
+    copied = Copied(await bench.context("two"))
+    await until(lambda: copied.status.batch == one.status.batch and not left, "a warm copy")
+    assert {each.state for each in copied.told} == {"warm"}
+    assert "lost its end" not in caplog.text
+    await copied.standby.end()
 
 
 @virtual
