@@ -136,7 +136,8 @@ class Honesty:
             self._state(epoch, f"a restore found {told}, the log says {scanned}")
 
     def increased(self, found: wire.Increment) -> None:
-        """Also one that leads nowhere: a copy may have followed it before the log was made again, or cut."""
+        """Note a batch of which copies were told, also one that leads nowhere: a copy may have followed it before the
+        log was made again, or cut."""
         if found.batch in self._copies:
             self._recorded.setdefault(found.batch, set()).add(str(found.digest))
 
