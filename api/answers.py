@@ -16,6 +16,7 @@ from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import ASKER, ASKER_HEADER
 from snapreplay.api.last_hour import LastHour
 from snapreplay.api.peers import Peers
+from snapreplay.api.problems import TOO_OFTEN
 from snapreplay.api.siblings import Siblings
 from snapreplay.service.control.protocol import Look, StatusDocument, StatusSource
 
@@ -67,7 +68,7 @@ class Answers:
     async def _kept_or_made(self, key: tuple[object, ...], scope: Scope, receive: Receive) -> _Answer:
         kept = self._kept  # while the answer is made, a newer document may come
         answer = kept.get(key) or await self._made(scope, receive)
-        if len(kept) < KEPT_MAX:
+        if len(kept) < KEPT_MAX and answer.start["status"] != TOO_OFTEN.status:
             kept[key] = answer
         return answer
 

@@ -19,6 +19,7 @@ from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import Guard, Hosts
 from snapreplay.api.last_hour import LastHour
 from snapreplay.api.peers import Peers
+from snapreplay.api.rates import UNLIMITED, Rates
 from snapreplay.api.routes import ROUTERS
 from snapreplay.api.siblings import Siblings
 from snapreplay.api.tokens import NO_TOKENS, Tokens
@@ -51,6 +52,7 @@ def create_app(  # noqa: PLR0913 - each keyword is one part of the process that 
     hosts: Hosts | None = None,
     *,
     tokens: Tokens = NO_TOKENS,
+    rates: Rates = UNLIMITED,
     events: StatusEvents | None = None,
     peers: Peers | None = None,
     states: StateSource | None = None,
@@ -75,10 +77,11 @@ def create_app(  # noqa: PLR0913 - each keyword is one part of the process that 
     app.state.context = (source, *others, Forwarder(peers.caller), now)
     app.state.states = states
     app.state.needs_token = tokens.are_needed
+    app.state.rates = rates
     problem_answers.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(Answers, source=source)
-    app.add_middleware(Guard, hosts=hosts or Hosts(), tokens=tokens)
+    app.add_middleware(Guard, hosts=hosts or Hosts(), tokens=tokens, rates=rates)
     for router in (*ROUTERS, last_hour_routes.ROUTER):
         app.include_router(router)
     page.install(app)
@@ -103,6 +106,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
             operation["security"] = []
             del operation["responses"][str(problems.NO_TOKEN.status)]
             del operation["responses"][str(problems.NO_CERTIFICATE.status)]
+            del operation["responses"][str(problems.TOO_OFTEN.status)]
         for status, response in operation["responses"].items():
             _add_example(status, response.get("content", {}).get("application/json", {}))
     problem = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")

@@ -20,6 +20,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay.api import page, problems
+from snapreplay.api.rates import ASKER_OF_RATES, FAILED_LOGINS, Rates
 from snapreplay.api.tokens import Asker, Role, Tokens, escaped
 from snapreplay.service.core.repeats import Repeats
 
@@ -150,10 +151,11 @@ PROBES_PORT = "probes_port"
 class Guard:
     """ASGI middleware that answers what `refusal` refuses, and what comes without a login where one is needed."""
 
-    def __init__(self, app: ASGIApp, hosts: Hosts, tokens: Tokens) -> None:
+    def __init__(self, app: ASGIApp, hosts: Hosts, tokens: Tokens, rates: Rates) -> None:
         self._app = app
         self._hosts = hosts
         self._tokens = tokens
+        self._rates = rates
         self._refused = Repeats()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -179,6 +181,7 @@ class Guard:
         if isinstance(asker, Asker):
             passed_on = headers.get(ASKER_HEADER, "")[:200] if asker.role is Role.ADMIN else ""
             scope[ASKER] = passed_on or asker.name
+            scope[ASKER_OF_RATES] = asker.name
             scope[IS_STILL_KNOWN] = partial(self._is_still_known, scope, headers, asker.role)
 
         async def told(message: Message) -> None:
@@ -213,11 +216,21 @@ class Guard:
         # A browser that opens the page sends no header. The page knows nothing; it asks for the token.
         if scope["path"] in WITHOUT_TOKEN or page.owns(scope["path"]):
             return None
+        address = (scope.get("client") or ("?",))[0]
         certificate = scope.get("state", {}).get(CERTIFICATE, "")
         if self._tokens.needs_certificate and not certificate:
             return problems.no_certificate()
         if self._tokens.are_needed:
             given = headers.get("authorization", "")
-            return self._tokens.asker(given) or problems.no_token(given)
-        address = (scope.get("client") or ("?",))[0]
+            return self._tokens.asker(given) or self._failed_login(given, address)
         return Asker(escaped(f"certificate of {certificate}" if certificate else f"somebody at {address}"), Role.ADMIN)
+
+    def _failed_login(self, given: str, address: str) -> problems.ProblemError:
+        """Say why a request is refused. A good token is good all the same, whatever else comes from that address: the
+        other processes of the app may be behind it, too."""
+        try:
+            if given:
+                self._rates.spend(FAILED_LOGINS, address)
+        except problems.ProblemError as too_often:
+            return too_often
+        return problems.no_token(given)

@@ -6,6 +6,7 @@ to do. The text of an unexpected exception never leaves the process, but it is l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple
@@ -63,6 +64,7 @@ FOREIGN_HOST = ProblemKind("foreign-host", 403, "Foreign host")
 FOREIGN_ORIGIN = ProblemKind("foreign-origin", 403, "Foreign origin")
 SILENT = ProblemKind("service-silent", 503, "The service process does not answer")
 BUSY_LINE = ProblemKind("too-many-requests", 503, "Too many requests wait")
+TOO_OFTEN = ProblemKind("asked-too-often", 429, "Asked too often")
 TOO_MANY_STREAMS = ProblemKind("too-many-streams", 503, "Too many streams of events")
 NOT_REACHED = ProblemKind("cluster-not-reached", 503, "The Kafka cluster has not been reached yet")
 OWNER_AWAY = ProblemKind("owner-unreachable", 503, "The owner of the partition cannot be asked")
@@ -120,12 +122,12 @@ class ProblemError(Exception):
 def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
     """Return the `responses=` of a route: its kinds, named by status."""
     responses: dict[int | str, dict[str, Any]] = {}
-    for kind in (*kinds, NO_TOKEN, NO_CERTIFICATE, SILENT, INTERNAL):
+    for kind in (*kinds, NO_TOKEN, NO_CERTIFICATE, TOO_OFTEN, SILENT, INTERNAL):
         schema = {"$ref": "#/components/schemas/Problem"}
         known = {"description": HTTPStatus(kind.status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
         found = responses.setdefault(kind.status, known)
         found["description"] += f"{', ' if ':' in found['description'] else ': '}{kind.name}"
-        if kind in (NOT_REACHED, SILENT, TOO_MANY_STREAMS, OWNER_AWAY):
+        if kind in (NOT_REACHED, SILENT, TOO_MANY_STREAMS, TOO_OFTEN, OWNER_AWAY):
             found["headers"] = RETRY_AFTER
     return responses
 
@@ -222,6 +224,16 @@ def too_many_streams(readers: int) -> ProblemError:
         f"{readers} readers of events are connected already",
         headers={"Retry-After": "10"},
         hint="GET /restore-status answers without a stream",
+    )
+
+
+def too_often(what: str, per_second: float, wait_seconds: float) -> ProblemError:
+    """Make the error for a request of which whoever makes it has made too many."""
+    seconds = max(1, math.ceil(wait_seconds))
+    return ProblemError(
+        TOO_OFTEN,
+        f"you have asked too often for {what}: go on in {seconds} s, with at most {per_second:g} a second",
+        headers={"Retry-After": str(seconds)},
     )
 
 

@@ -29,6 +29,7 @@ from snapreplay.api.fleet_views import Covered, Process, Scope, held
 from snapreplay.api.forwarding import Begun
 from snapreplay.api.operation_views import Operation, find, joined, located, operations
 from snapreplay.api.owners import find_partition
+from snapreplay.api.rates import READS_OF_LOGS, costs
 from snapreplay.api.siblings import LIVENESS
 from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.control import protocol
@@ -139,6 +140,7 @@ async def get_partition(here: Here, covered: Covers, partition: PathPartition) -
 
 @_partitions.get(
     "/api/v1/partitions/{partition}/history",
+    dependencies=[costs(READS_OF_LOGS)],
     responses=views.answered(
         PartitionHistory,
         *(problems.UNKNOWN_PARTITION, problems.INVALID, problems.NOT_REACHED, problems.BUSY_LINE),

@@ -15,6 +15,7 @@ from snapreplay.api.answers import Here, Keyed
 from snapreplay.api.fleet_routes import covered_by
 from snapreplay.api.fleet_views import Scope
 from snapreplay.api.operation_views import joined
+from snapreplay.api.rates import READS_OF_LOGS, costs
 from snapreplay.errors import RetryableError
 from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoint, SavepointList, SavepointShown
 
@@ -22,6 +23,7 @@ ROUTER = APIRouter(tags=["savepoints"], generate_unique_id_function=attrgetter("
 
 _NAME = {"pattern": r"^[A-Za-z0-9._-]+$", "max_length": 200, "description": "Of the savepoint."}
 Name = Annotated[str, Path(**_NAME)]
+_COSTS = costs(READS_OF_LOGS)
 _UNREAD = (problems.INVALID, problems.SAVEPOINTS_UNREAD, problems.BUSY_LINE, state_problems.LATE)
 _CHANGES = (problems.KEEPING, problems.INVALID, problems.NOT_REACHED)
 _WANTED = {"one": {"summary": "Before a deployment", "value": {"name": "before-42", "reason": "deploy 42"}}}
@@ -33,13 +35,17 @@ class Wanted(Pause):
     name: Annotated[str, Field(**_NAME)]
 
 
-@ROUTER.get("/api/v1/savepoints", responses=views.answered(SavepointList, *_UNREAD))
+@ROUTER.get("/api/v1/savepoints", dependencies=[_COSTS], responses=views.answered(SavepointList, *_UNREAD))
 async def list_savepoints(request: Request) -> Response:
     """Read from Kafka which savepoints the app has, also those that cannot be used, and why."""
     return views.answer(await _read(request, ""))
 
 
-@ROUTER.get("/api/v1/savepoints/{name}", responses=views.answered(SavepointShown, problems.UNKNOWN_SAVEPOINT, *_UNREAD))
+@ROUTER.get(
+    "/api/v1/savepoints/{name}",
+    dependencies=[_COSTS],
+    responses=views.answered(SavepointShown, problems.UNKNOWN_SAVEPOINT, *_UNREAD),
+)
 async def get_savepoint(request: Request, name: Name) -> Response:
     """Read one from Kafka: its increments and manifests. `snapreplay savepoint show` proves every entry, too."""
     found = (await _read(request, name)).items

@@ -29,6 +29,7 @@ from snapreplay.api.limits import connections_max
 from snapreplay.api.link import ServiceLink
 from snapreplay.api.peer_client import Caller
 from snapreplay.api.peers import Peers
+from snapreplay.api.rates import Rates
 from snapreplay.api.request_queue import RequestQueue
 from snapreplay.api.siblings import Siblings
 from snapreplay.api.state_link import StateLink
@@ -56,6 +57,7 @@ async def serve(arguments: Arguments) -> None:
         link,
         Hosts(arguments.bound, allowed_hosts(arguments.allowed)),
         tokens=tokens,
+        rates=Rates(),
         events=told,
         peers=peers,
         states=states,
