@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from snapreplay.service.config.kafka_properties import PROPERTIES
+from snapreplay.service.config.kafka_properties import PROPERTIES, TOKEN_PROVIDER, provider_shown
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.config.table import Table, fields_of
 
@@ -46,6 +46,7 @@ def _all(settings: Settings) -> Iterator[tuple[str, Any, bool]]:
         elif name == "kafka":
             for inner, given in value.items():
                 is_given = settings.was_given(name) and (f"kafka.{inner}" in settings.origins or not settings.origins)
-                yield f"kafka.{inner}", MASKED if PROPERTIES[inner].secret else given, is_given
+                shown = provider_shown(given) if inner == TOKEN_PROVIDER else given
+                yield f"kafka.{inner}", MASKED if PROPERTIES[inner].secret else shown, is_given
         else:
             yield name, value, settings.was_given(name)

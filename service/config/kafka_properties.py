@@ -10,11 +10,20 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol
 
-PropertyKind = Literal["str", "int", "bool"]
-Value = str | int | bool
+PropertyKind = Literal["str", "int", "bool", "provider"]
 ClientKind = Literal["common", "consumer", "producer", "ssl"]
+
+
+class TokenProvider(Protocol):
+    """Gives tokens for OAUTHBEARER. `token` is a function or a coroutine function; `extensions`, which need not be
+    there, returns a dict of texts that go with the token."""
+
+    def token(self) -> Any: ...
+
+
+Value = str | int | bool
 
 
 @dataclass(frozen=True)
@@ -33,7 +42,12 @@ class Property:
 
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS = ("PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_MECHANISMS = ("PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+TOKEN_PROVIDER = "sasl.oauth.token.provider"  # noqa: S105 - the name of a property
+_LOGIN = ("sasl.plain.username", "sasl.plain.password")
+_CREDENTIALS: dict[str, tuple[str, ...]] = {"GSSAPI": (), "OAUTHBEARER": (TOKEN_PROVIDER,)}
+"""What a mechanism needs; the others need `_LOGIN`."""
 
 PROPERTIES: dict[str, Property] = {
     "bootstrap.servers": Property("str", "common", "host:port, comma-separated; several are better"),
@@ -44,6 +58,11 @@ PROPERTIES: dict[str, Property] = {
     "sasl.plain.password": Property("str", "common", "password for PLAIN and SCRAM", secret=True),
     "sasl.kerberos.service.name": Property("str", "common", "Kerberos service of the brokers"),
     "sasl.kerberos.domain.name": Property("str", "common", "Kerberos domain of the brokers"),
+    TOKEN_PROVIDER: Property(
+        "provider",
+        "common",
+        "who gives the tokens for OAUTHBEARER: `module:factory`, in Python also an object ([how](tls.md#a-token))",
+    ),
     "ssl.cafile": Property("str", "ssl", "PEM file of the trusted authorities; default: the system's"),
     "ssl.certfile": Property("str", "ssl", "PEM file of the client's certificate chain"),
     "ssl.keyfile": Property("str", "ssl", "PEM file of the client's private key; default: in ssl.certfile"),
@@ -92,7 +111,6 @@ OWNED: dict[str, str] = {
     "key.deserializer": "codecs belong to the app's topics",
     "value.deserializer": "codecs belong to the app's topics",
     "partitioner": "outputs go to their key's partition by Kafka's murmur2",
-    "sasl.oauth.token.provider": "a token provider is a Python object; OAUTHBEARER is not supported yet",
 }
 
 # Names that the Java client and librdkafka have for properties with another name here.
@@ -109,6 +127,8 @@ _OTHER_NAMES = {
     "sasl.jaas.config": "sasl.plain.username",
     "sasl.username": "sasl.plain.username",
     "sasl.password": "sasl.plain.password",
+    "sasl.login.callback.handler.class": TOKEN_PROVIDER,
+    "oauth.cb": TOKEN_PROVIDER,
     "batch.size": "max.batch.size",
 }
 
@@ -129,12 +149,14 @@ def dotted(name: str) -> str:
     return name.lower().replace("_", ".")
 
 
-def parse_property(name: str, value: object) -> Value:
+def parse_property(name: str, value: object) -> Value | TokenProvider:
     """Convert the value to what aiokafka wants, or raise PropertyRefused: unknown, set by snapreplay itself, or not a
     value of its kind. `name` is dotted."""
     known = PROPERTIES.get(name)
     if known is None:
         raise PropertyRefused(_unknown(name))
+    if known.kind == "provider":
+        return _provider(value)
     parsed = _parse(known.kind, value)
     shown = "(hidden)" if known.secret else repr(value)
     if parsed is None or parsed == "":
@@ -146,6 +168,32 @@ def parse_property(name: str, value: object) -> Value:
     if known.kind == "int" and int(parsed) < known.minimum:
         raise PropertyRefused(f"{shown} is below {known.minimum}: {known.description}")
     return parsed
+
+
+def is_provider(value: object) -> bool:
+    """Say whether it is an object that gives tokens; a class is none."""
+    return not isinstance(value, type) and callable(getattr(value, "token", None))
+
+
+def provider_shown(value: object) -> str:
+    """Name a provider; how it would show itself may be a secret."""
+    kind = type(value)
+    return value if isinstance(value, str) else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _provider(value: Any) -> str | TokenProvider:
+    """Return a provider or its name. Anything else is not shown: it may be a token."""
+    text = value.strip() if isinstance(value, str) else ""
+    place, _, attribute = text.rpartition(":")
+    if place and attribute.isidentifier():
+        return text
+    if isinstance(value, str) or not is_provider(value):
+        raise PropertyRefused(
+            f"a {type(value).__name__} that is no token provider: give `module:factory`, or in Python an object with a"
+            " function token()"
+        )
+    provider: TokenProvider = value
+    return provider
 
 
 def _check_servers(value: str) -> None:
@@ -177,7 +225,7 @@ def _unknown(name: str) -> str:
     return f"unknown property; {remedy}"
 
 
-def contradictions(properties: Mapping[str, Value]) -> list[str]:
+def contradictions(properties: Mapping[str, object]) -> list[str]:
     """Find what is wrong between accepted properties: one sentence each, none when they agree."""
     found = []
     protocol = str(properties.get("security.protocol", "PLAINTEXT"))
@@ -187,10 +235,17 @@ def contradictions(properties: Mapping[str, Value]) -> list[str]:
     sasl_names = sorted(name for name in properties if name.startswith("sasl."))
     if sasl_names and not protocol.startswith("SASL"):
         found.append(f"kafka.{sasl_names[0]} has no effect with security.protocol={protocol}")
-    if protocol.startswith("SASL") and properties.get("sasl.mechanism") != "GSSAPI":
+    if protocol.startswith("SASL"):
+        mechanism = properties.get("sasl.mechanism", "PLAIN")
+        needed = _CREDENTIALS.get(str(mechanism), _LOGIN)
         found += [
-            f"kafka.{name} is missing: security.protocol={protocol} needs it"
-            for name in ("sasl.plain.username", "sasl.plain.password")
+            f"kafka.{name} is missing: security.protocol={protocol} with sasl.mechanism={mechanism} needs it"
+            for name in needed
             if name not in properties
+        ]
+        found += [
+            f"kafka.{name} has no effect with sasl.mechanism={mechanism}"
+            for name in (*_LOGIN, TOKEN_PROVIDER)
+            if name in properties and name not in needed
         ]
     return found

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 from msgspec.structs import FieldInfo
@@ -30,7 +30,7 @@ from snapreplay.service.config.groups import (
     StreamTimeSettings,
     TimeoutSettings,
 )
-from snapreplay.service.config.kafka_properties import PropertyRefused, Value, contradictions, dotted, parse_property
+from snapreplay.service.config.kafka_properties import PropertyRefused, contradictions, dotted, parse_property
 from snapreplay.service.config.sources import (
     DEFAULT_FILE,
     environment_names,
@@ -47,7 +47,7 @@ REQUEST_TIMEOUT_MS = 10_000
 """`kafka.request.timeout.ms` where it is not set: long enough for a failover, below every deadline of ours."""
 
 
-_WITHOUT_KAFKA: dict[str, Value] = {"bootstrap.servers": "127.0.0.1:9092"}
+_WITHOUT_KAFKA = {"bootstrap.servers": "127.0.0.1:9092"}
 
 
 class Settings(Table):
@@ -57,7 +57,7 @@ class Settings(Table):
         UsageError: lists every wrong setting by its name, with value, reason and remedy.
     """
 
-    kafka: dict[str, Value] = field(default_factory=lambda: dict(_WITHOUT_KAFKA))
+    kafka: dict[str, Any] = field(default_factory=lambda: dict(_WITHOUT_KAFKA))
     """Kafka's own client properties, by their dotted names; table below."""
     instance_id: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9._-]*$", max_length=249)] = ""
     """This process's own name, the same after a restart: static membership. Empty: dynamic membership. See below."""
@@ -102,13 +102,13 @@ class Settings(Table):
         return [server.strip() for server in str(self.kafka["bootstrap.servers"]).split(",")]
 
 
-def _properties(given: object) -> dict[str, Value]:
+def _properties(given: object) -> dict[str, Any]:
     """Return Kafka's properties, or raise ValueError, with a line for each problem."""
     if not isinstance(given, dict):
         raise ValueError(  # noqa: TRY004 - it is collected
             f"kafka={given!r}: not a table of Kafka's properties; write `kafka={{'bootstrap.servers': …}}`"
         )
-    parsed = dict(_WITHOUT_KAFKA)
+    parsed: dict[str, Any] = dict(_WITHOUT_KAFKA)
     problems = []
     for name, value in given.items():
         try:

@@ -1,11 +1,4 @@
-"""All our Kafka clients are made here: none of them creates a topic by asking for it.
-
-aiokafka 0.14.0 lets the brokers create each topic that it asks for, and has no option against that. On a cluster with
-Kafka's default auto.create.topics.enable=true, a topic deleted under a running service would be back at once, with the
-brokers' retention and partition count.
-
-Only our clients are changed: a program that embeds a service may have others that rely on it.
-"""
+"""All our Kafka clients are made here: their connections are those of `connection.py`."""
 
 from __future__ import annotations
 
@@ -15,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.client import AIOKafkaClient, ConnectionGroup
-from aiokafka.conn import AIOKafkaConnection
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import NodeNotReadyError
-from aiokafka.protocol.metadata import MetadataRequest
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.connection import ConnectingClient
 from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
 
 if TYPE_CHECKING:
@@ -32,24 +24,8 @@ CONTROLLER_PAUSES_S = (0.0, *[0.2] * 14)
 """Before each look for one."""
 
 
-class _Connection(AIOKafkaConnection):
-    def send(self, request: Any, **how: Any) -> Any:
-        if isinstance(request, MetadataRequest):
-            request._allow_auto_topic_creation = False
-        return super().send(request, **how)
-
-
-class BareClient(AIOKafkaClient):
+class BareClient(ConnectingClient):
     """The client inside consumers, producers and admin clients; `bootstrap` it where that is enough."""
-
-    async def _get_conn(
-        self, node_id: Any, *, group: int = ConnectionGroup.DEFAULT, no_hint: bool = False
-    ) -> AIOKafkaConnection | None:
-        connection = await super()._get_conn(node_id, group=group, no_hint=no_hint)
-        if connection is not None:
-            # The client makes its connections itself.
-            connection.__class__ = _Connection
-        return connection
 
 
 class _AdminClient(AIOKafkaAdminClient):

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from snapreplay.errors import UsageError
-from snapreplay.service.config.kafka_properties import PROPERTIES
+from snapreplay.service.config.kafka_properties import PROPERTIES, TOKEN_PROVIDER
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka.tokens import tokens_of
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +41,15 @@ def client_arguments(settings: Settings) -> dict[str, Any]:
     """Return the arguments of all clients. The addresses are shuffled anew, so that a new client tries another one.
 
     Raises:
-        UsageError: a PEM file cannot be loaded.
+        UsageError: a PEM file or the token provider cannot be loaded.
     """
     arguments = _arguments(settings, "common")
     servers = settings.bootstrap_servers
     arguments["bootstrap_servers"] = random.sample(servers, len(servers))
     arguments["request_timeout_ms"] = settings.request_timeout_ms
+    tokens = tokens_of(settings)
+    if tokens is not None:
+        arguments[TOKEN_PROVIDER.replace(".", "_")] = tokens
     if "SSL" in str(settings.kafka.get("security.protocol", "")):
         given = sorted((n, v) for n, v in settings.kafka.items() if n.startswith("ssl."))
         arguments["ssl_context"] = _ssl_context(tuple(given))

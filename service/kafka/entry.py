@@ -17,11 +17,14 @@ from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
 from aiokafka.protocol.admin import SaslHandShakeRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
+from snapreplay.service.config.kafka_properties import TOKEN_PROVIDER, provider_shown
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import NotAuthenticated
 from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.connection import connect
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, NobodyAnswers, describe
 from snapreplay.service.kafka.shutdown import finish_despite_cancel
+from snapreplay.service.kafka.tokens import TOKEN_SECONDS, TokenFailure
 
 KNOCK_S, ALL_S = 2.0, 6.0  # one address; all of them
 _PARAMETERS = frozenset(inspect.signature(create_conn).parameters)
@@ -72,6 +75,7 @@ class Door:
         self._protocol = str(settings.kafka.get("security.protocol", "PLAINTEXT"))
         self._mechanism = str(settings.kafka.get("sasl.mechanism", "PLAIN"))
         self._user = str(settings.kafka.get("sasl.plain.username", ""))
+        self._provider = provider_shown(settings.kafka.get(TOKEN_PROVIDER, ""))
         self._has_certificate = "ssl.certfile" in settings.kafka
         self.silent: dict[BrokerAddress, str] = {}
         """The addresses that were tried, with the reason, as long as none has answered."""
@@ -93,6 +97,8 @@ class Door:
             except CLIENT_ERRORS as error:
                 self.silent[place] = _why(error)
                 refused = refused or await self._judged(place, error)
+                if isinstance(error, TokenFailure):  # whatever the address is
+                    break
                 continue
             self.silent = {}
             return await self._advertised_refusal(advertised)
@@ -110,7 +116,7 @@ class Door:
 
     async def _knock(self, place: BrokerAddress) -> Sequence[BrokerAddress]:
         """Connect and ask for the cluster's brokers: some refusals come only after the first request."""
-        connection = await create_conn(*place, **self._arguments)
+        connection = await connect(*place, **self._arguments)
         try:
             answer = await connection.send(MetadataRequest([]))
         finally:
@@ -119,6 +125,8 @@ class Door:
 
     async def _judged(self, place: BrokerAddress, error: BaseException) -> NotAuthenticated | None:
         """Judge the error; None when it is no refusal: nobody listens, no such host, no answer."""
+        if isinstance(error, TokenFailure):  # its cause is the user's
+            return self._without_token(error)
         cause = error.__cause__ or error
         match cause:
             case ssl.SSLCertVerificationError():
@@ -173,6 +181,14 @@ class Door:
             " has signed, and its key",
         )
 
+    def _without_token(self, failure: TokenFailure) -> NotAuthenticated:
+        return NotAuthenticated(
+            failure.args[0],
+            hint=f"its token() must return the token as a text within {TOKEN_SECONDS:g} s, without spaces or line ends;"
+            " it is called again at the next attempt",
+            provider=self._provider,
+        )
+
     def bad_login(self, place: BrokerAddress, error: BaseException) -> NotAuthenticated:
         said = error.args[0] if error.args and error.args[0] else describe(error)
         if self._mechanism == "GSSAPI":  # there is no name or password of ours: a ticket says who we are
@@ -181,6 +197,14 @@ class Door:
                 f"it refuses the principal of our Kerberos ticket: {said}",
                 "`klist` must show a valid ticket (`kinit -kt KEYTAB PRINCIPAL`), and kafka.sasl.kerberos.service.name"
                 " must be the brokers' sasl.kerberos.service.name",
+            )
+        if self._mechanism == "OAUTHBEARER":
+            return _refused(
+                place,
+                f"it refuses the token of {self._provider}: {said}",
+                "the provider must give tokens that the brokers accept: not ended, and of the issuer, the audience and"
+                " the scope that they ask for",
+                provider=self._provider,
             )
         return _refused(
             place,
@@ -208,7 +232,7 @@ class Door:
         transport = "SSL" if "SSL" in self._protocol else "PLAINTEXT"
         try:
             bare = {**self._arguments, "security_protocol": transport}
-            connection = await create_conn(*place, **bare)
+            connection = await connect(*place, **bare)
             try:
                 answer = await connection.send(SaslHandShakeRequest(self._mechanism))
             finally:

@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
-from aiokafka.conn import AIOKafkaConnection, CloseReason
+from aiokafka.conn import CloseReason
 from aiokafka.errors import KafkaConnectionError
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.clients import BareClient
 from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.connection import Connection
 from snapreplay.service.kafka.log_ends import LogEnds
 from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_client, finish_despite_cancel
 
@@ -128,7 +129,7 @@ class Shared:
         self._metadata: Metadata | None = None
         self._freshening: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
-        self._idle: dict[BrokerNode, list[AIOKafkaConnection]] = {}
+        self._idle: dict[BrokerNode, list[Connection]] = {}
 
     @property
     def users(self) -> int:
@@ -189,10 +190,10 @@ class Shared:
         for connection in self._idle.pop(place, ()):
             connection.close(CloseReason.SHUTDOWN)
 
-    def take(self, node: Any) -> AIOKafkaConnection | None:
+    def take(self, node: Any) -> Connection | None:
         """Return a connection to this broker that nobody uses, the one that was used last."""
         idle = self._idle.get(BrokerNode(*node[:3]), []) if node is not None else []
-        for connection in [each for each in idle if not each.connected()]:
+        for connection in [each for each in idle if not each.connected() or each.is_due]:
             idle.remove(connection)
             connection.close(CloseReason.CONNECTION_BROKEN)  # it holds a socket until then
         for index in reversed(range(len(idle))):
@@ -200,7 +201,7 @@ class Shared:
                 return idle.pop(index)
         return None
 
-    def give_back(self, node_id: int, connection: AIOKafkaConnection) -> None:
+    def give_back(self, node_id: int, connection: Connection) -> None:
         connection._on_close_cb = None
         idle = self._idle.setdefault(BrokerNode(node_id, connection.host, connection.port), [])
         if self._metadata is None or not connection.connected() or len(idle) >= IDLE_MAX:
@@ -211,9 +212,7 @@ class Shared:
             asyncio.get_running_loop().call_later(DRAIN_SECONDS, _close_unanswered, connection, connection._requests[0])
 
 
-async def _end(
-    metadata: Metadata | None, freshening: asyncio.Task[None] | None, idle: Iterable[AIOKafkaConnection]
-) -> None:
+async def _end(metadata: Metadata | None, freshening: asyncio.Task[None] | None, idle: Iterable[Connection]) -> None:
     await bounded(closed(idle), CLOSE_S)
     if freshening is not None and not freshening.done():
         freshening.cancel()
@@ -222,12 +221,12 @@ async def _end(
         await close_client(metadata)
 
 
-def _close_unanswered(connection: AIOKafkaConnection, request: object) -> None:
+def _close_unanswered(connection: Connection, request: object) -> None:
     if connection._requests and connection._requests[0] is request:
         connection.close(CloseReason.CONNECTION_TIMEOUT)
 
 
-async def closed(connections: Iterable[AIOKafkaConnection]) -> None:
+async def closed(connections: Iterable[Connection]) -> None:
     """Close them, and wait until the sockets are."""
     ends = [each.close(CloseReason.SHUTDOWN) for each in connections]
     if ends:
@@ -323,7 +322,7 @@ class SharingClient(BareClient):
 
     async def _get_conn(
         self, node_id: Any, *, group: int = ConnectionGroup.DEFAULT, no_hint: bool = False
-    ) -> AIOKafkaConnection | None:
+    ) -> Connection | None:
         key = node_id, group
         held = self._conns.get(key)
         if (held is None or not held.connected()) and not self._get_conn_lock.locked():

@@ -9,13 +9,16 @@ import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
-from snapreplay.app.load import name_of
+from snapreplay.app.load import global_name, name_of
 from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.clock import wall_time
+from snapreplay.service.config.kafka_properties import TOKEN_PROVIDER, provider_shown
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.config.table import given_in
 from snapreplay.service.control.audit_run import AuditAnswer, AuditOrder, AuditRun, AuditState
 from snapreplay.service.control.operation_registry import Part
@@ -115,7 +118,7 @@ class Audits:
 
     def _order(self, level: Level) -> AuditOrder:
         app, number = self._context.app, self._context.partition
-        order = AuditOrder(app.app_id, number, level, given_in(self._context.settings))
+        order = AuditOrder(app.app_id, number, level, _given(self._context.settings))
         if level is not Level.REPLAY:
             return order
         name = name_of(app)
@@ -127,6 +130,22 @@ class Audits:
                 " `snapreplay audit FILE.py --level replay --since-last`",
             )
         return msgspec.structs.replace(order, app=name, app_version=app.version)
+
+
+def _given(settings: Settings) -> dict[str, Any]:
+    """Return the settings for another process, which imports the token provider by its name."""
+    given = given_in(settings)
+    provider = given.get("kafka", {}).get(TOKEN_PROVIDER, "")
+    if isinstance(provider, str):
+        return given
+    name = global_name(provider, {type(provider).__module__})
+    if name is None:
+        raise GivenUp(
+            f"an audit imports the token provider {provider_shown(provider)} in another process, and this one was made"
+            " where none can import it: in a function, or in the file that Python was started with",
+            hint=f"make it in a module of its own, or name what makes it: kafka.{TOKEN_PROVIDER}=module:factory",
+        )
+    return {**given, "kafka": {**given["kafka"], TOKEN_PROVIDER: name}}
 
 
 async def _talked(order: bytes) -> tuple[bytes, int]:

@@ -30,15 +30,24 @@ def load_app(name: str) -> App[Any]:
         raise UsageError(
             f"{name!r} does not name an app", hint="use module:app, path/to/file.py, or path/to/file.py:app"
         )
-    if place == "__main__":
-        raise UsageError(
-            f"app {name!r}: __main__ is another module in every process",
-            hint="name the file, path/to/file.py, or the module that it can be imported as",
-        )
-    module = _import_file(Path(place)) if place.endswith(".py") or "/" in place else _import_module(place)
-    app = _attribute(module, attribute)
+    app = _attribute(load_module(place), attribute)
     app.validate()
     return app
+
+
+def load_module(place: str, what: str = "app") -> ModuleType:
+    """Import a module, or a file ending in .py, as `load_app` does. Messages call it the module of this `what`.
+
+    Raises:
+        UsageError: it cannot be imported.
+    """
+    if place == "__main__":
+        raise UsageError(
+            f"{what} module {place!r} is another module in every process",
+            hint="name the file, path/to/file.py, or the module that it can be imported as",
+        )
+    is_file = place.endswith(".py") or "/" in place
+    return _import_file(Path(place), what) if is_file else _import_module(place, what)
 
 
 def checked_app(app: str, app_id: str) -> App[Any]:
@@ -52,14 +61,18 @@ def checked_app(app: str, app_id: str) -> App[Any]:
 def name_of(app: App[Any]) -> str | None:
     """Return a name by which another process in this directory can import the app; None if there is none (the app was
     made in a function or in __main__)."""
+    return global_name(app, {getattr(handler, "__module__", "") for handler in app.handlers.values()})
+
+
+def global_name(wanted: object, near: set[str]) -> str | None:
+    """Return the name of any object of a module, as `name_of` does; it is looked for in the modules `near` first."""
     main = sys.modules["__main__"]  # `multiprocessing` also has it as "__mp_main__"
-    near = {getattr(handler, "__module__", "") for handler in app.handlers.values()}
-    others = sorted(sys.modules.keys() - near)  # the handlers may have been made by a function
+    others = sorted(sys.modules.keys() - near)  # for example, the handlers of an app may have been made by a function
     for module_name in (*sorted(near), *others):
         module = sys.modules.get(module_name)
         if module is main or not isinstance(module, ModuleType):
             continue
-        attribute = _attribute_in(module, app)
+        attribute = _attribute_in(module, wanted)
         if attribute is not None:
             return f"{_place_of(module)}:{attribute}"
     return None
@@ -75,8 +88,8 @@ def name_in_main(app: App[Any]) -> str | None:
     return f"{os.path.relpath(file)}:{attribute}" if attribute and file else None
 
 
-def _attribute_in(module: ModuleType, app: App[Any]) -> str | None:
-    return next((name for name, value in list(vars(module).items()) if value is app), None)
+def _attribute_in(module: ModuleType, wanted: object) -> str | None:
+    return next((name for name, value in list(vars(module).items()) if value is wanted), None)
 
 
 def _place_of(module: ModuleType) -> str:
@@ -87,32 +100,32 @@ def _place_of(module: ModuleType) -> str:
     return str(os.path.relpath(file))
 
 
-def _import_module(name: str) -> ModuleType:
+def _import_module(name: str, what: str) -> ModuleType:
     _put_first(Path.cwd())
     try:
-        return _import(name, name)
+        return _import(name, name, what)
     except ModuleNotFoundError as error:
         here = sorted(path.stem for path in Path.cwd().glob("*.py"))
         raise UsageError(
-            f"app module {name!r} was not found: {error}", hint=_near(name, here, "modules here")
+            f"{what} module {name!r} was not found: {error}", hint=_near(name, here, "modules here")
         ) from error
 
 
-def _import_file(path: Path) -> ModuleType:
+def _import_file(path: Path, what: str) -> ModuleType:
     if not path.is_file():
         near = sorted(str(one) for one in path.parent.glob("*.py"))
-        raise UsageError(f"app file {path} does not exist", hint=_near(str(path), near, "files there"))
+        raise UsageError(f"{what} file {path} does not exist", hint=_near(str(path), near, "files there"))
     stem = path.stem
     if not stem.isidentifier() or stem in sys.stdlib_module_names:
         raise UsageError(
-            f"app file {path} cannot be imported as {stem!r}",
+            f"{what} file {path} cannot be imported as {stem!r}",
             hint="rename it to a Python name that is not a module of the standard library",
         )
     _put_first(path.resolve().parent)
-    module = _import(stem, str(path))
+    module = _import(stem, str(path), what)
     found = getattr(module, "__file__", None)
     if found is None or not path.samefile(found):
-        raise UsageError(f"app file {path}: the name {stem} is taken by {found or module!r}", hint="rename the file")
+        raise UsageError(f"{what} file {path}: the name {stem} is taken by {found or module!r}", hint="rename the file")
     return module
 
 
@@ -121,7 +134,7 @@ def _put_first(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-def _import(name: str, shown: str) -> ModuleType:
+def _import(name: str, shown: str, what: str) -> ModuleType:
     """Import, or raise ModuleNotFoundError: this module was not found; one that it imports is a UsageError."""
     try:
         importlib.invalidate_caches()
@@ -133,7 +146,7 @@ def _import(name: str, shown: str) -> ModuleType:
         if missing and (name == missing or name.startswith(f"{missing}.")):
             raise
         raise UsageError(
-            f"app {shown} cannot be imported: {type(error).__name__}: {error}{_line_of(error)}",
+            f"{what} {shown} cannot be imported: {type(error).__name__}: {error}{_line_of(error)}",
             hint=_import_hint(error),
         ) from error
 

@@ -188,8 +188,15 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
     only as text.
 
     Raises:
-        UsageError: a PEM file cannot be read.
+        UsageError: a PEM file cannot be read; or the login is by tokens of a provider in Python.
     """
+    if options.get("sasl.mechanism") == "OAUTHBEARER":
+        raise UsageError(
+            "kafka.sasl.mechanism=OAUTHBEARER: Spark reads with Kafka's Java client, which cannot ask a token provider"
+            " in Python",
+            hint="give the job another login: a user, by --set kafka.sasl.mechanism=SCRAM-SHA-512 with"
+            " kafka.sasl.plain.username and kafka.sasl.plain.password, or a client certificate",
+        )
     given = {name: options[name] for name in _AS_THEY_ARE if name in options}
     if "sasl.plain.username" in options:
         given["sasl.jaas.config"] = _jaas(options)

@@ -22,11 +22,12 @@ from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.properties import Node
 from tests.support import kafka_tools
 from tests.support.deadlines import scaled
+from tests.support.guarded import token
 
 pytestmark = [pytest.mark.kafka, pytest.mark.whole]
 
 PAGE = Path(__file__).parents[2] / "docs" / "tls.md"
-PORTS = ("9092", "9093", "9094", "9095")
+PORTS = ("9092", "9093", "9094", "9095", "9096")
 LEDGER = """
 from snapreplay import App, MapState, Topic
 payments = Topic("payments")
@@ -47,7 +48,8 @@ def blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tup
     for port, free in zip(PORTS, free_ports(len(PORTS)), strict=True):
         text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free}")
     yield re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    sys.modules.pop("ledger", None)
+    for name in ("ledger", "our_auth"):
+        sys.modules.pop(name, None)
 
 
 def cluster(properties: str, folder: Path) -> LocalCluster:
@@ -84,13 +86,16 @@ def state_after_a_run(config: str) -> dict[Any, Any]:
 
 
 def test_the_page_about_tls_is_true(blocks, tmp_path, monkeypatch):
-    """By a certificate with an encrypted key, then by a user and a password: one app, one state."""
+    """By a certificate with an encrypted key, by a user and a password, by a token: one app, one state."""
     languages = [language for language, _ in blocks]
-    assert languages == ["sh", "properties", "sh", "toml", "sh", "toml", "sh"]
-    certificates, broker, user, mtls, first, users, second = (text for _, text in blocks)
+    assert languages == ["sh", "properties", "sh", "toml", "sh", "toml", "sh", "python", "toml", "sh"]
+    certificates, broker, user, mtls, first, users, second, provider, by_token, third = (text for _, text in blocks)
     subprocess.run(["bash", "-euc", certificates], check=True, capture_output=True, cwd=tmp_path)
     (tmp_path / "mtls.toml").write_text(mtls)
     (tmp_path / "users.toml").write_text(users)
+    (tmp_path / "our_auth.py").write_text(provider)
+    (tmp_path / "tokens.toml").write_text(by_token)
+    (tmp_path / "token.jwt").write_text(f"{token(600, 'ledger')}\n")
     with cluster(broker, tmp_path):
         kafka_tools.run(shlex.split(user))
         typed(first, monkeypatch)
@@ -98,3 +103,6 @@ def test_the_page_about_tls_is_true(blocks, tmp_path, monkeypatch):
         monkeypatch.delenv("SNAPREPLAY_KAFKA__SSL_PASSWORD")
         typed(second, monkeypatch)
         assert state_after_a_run("users.toml") == {"ada": 12}
+        monkeypatch.delenv("SNAPREPLAY_KAFKA__SASL_PLAIN_PASSWORD")
+        typed(third, monkeypatch)
+        assert state_after_a_run("tokens.toml") == {"ada": 15}

@@ -127,6 +127,10 @@ ELSEWHERE = {
     "service/redrive.py::_check_same": "test_another_record_at_the_offset_of_a_dead_letter_is_never_sent",
     "snapshots/format/seal.py::Seals._check_sealed": "test_a_new_key_writes_and_the_old_one_is_read",
     "snapshots/format/seal.py::_unsealed": "test_the_seal_is_introduced_and_then_required",
+    "service/kafka/entry.py::Door._without_token": "test_a_provider_that_is_repaired_heals_the_service",
+    "service/kafka/tokens.py::_useless": "test_what_is_no_provider_is_refused_by_its_name",
+    "service/partition/audits.py::_given": "test_an_audit_asks_the_provider_in_its_own_process",
+    "snapshots/jobs/second_reading.py::java_options": "test_a_login_by_tokens_is_refused_with_another_way",
 }
 """Tests in other folders; those in this one say it themselves, by `carries_out`."""
 
@@ -152,7 +156,7 @@ IN_CODE = {
     "snapreplay/state/stores.py": "store_of",
     "snapreplay/state/values.py": "ValueCodec.__init__ ValueCodec.unencodable "
     "ValueCodec.reading_back ValueCodec._read_back shared_object",
-    "snapreplay/app/load.py": "load_app _import_module _import_file _import_hint _attribute",
+    "snapreplay/app/load.py": "load_app load_module _import_module _import_file _import_hint _attribute",
 }
 """By file; all are carried out by the two tables of test_in_code.py and the one of test_in_calls.py."""
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import base64
+import json
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +37,7 @@ class Guarded:
     Attributes:
         sasl: SASL_PLAINTEXT with PLAIN and SCRAM-SHA-256, for `USER`.
         tls: SSL; a client needs a certificate of the authority in `folder`.
+        tokens: SASL_PLAINTEXT with OAUTHBEARER; a JWT without a signature is enough (`token`).
         folder: ca.pem; client.pem and client.key; other.pem, an authority that nobody trusts.
     """
 
@@ -41,6 +45,7 @@ class Guarded:
     open: str
     sasl: str
     tls: str
+    tokens: str
     folder: Path
     admin: AdminClient  # on `open`
 
@@ -51,6 +56,14 @@ class Guarded:
             "sasl.mechanism": mechanism,
             "sasl.plain.username": USER,
             "sasl.plain.password": password,
+        }
+
+    def by_tokens(self, provider: object) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.tokens,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauth.token.provider": provider,
         }
 
     def by_certificate(self, **changed: str | None) -> dict[str, Any]:
@@ -89,6 +102,13 @@ class Guarded:
         return bool(self.admin.describe_acls(_filter(given)).result(scaled(20)))
 
 
+def token(seconds: float, user: str = USER) -> str:
+    """A JWT without a signature, which ends after so many seconds."""
+    claims = {"sub": user, "iat": time.time(), "exp": time.time() + seconds}
+    parts = (base64.urlsafe_b64encode(json.dumps(each).encode()).decode() for each in ({"alg": "none"}, claims))
+    return ".".join(part.rstrip("=") for part in parts) + "."
+
+
 def _filter(given: AclBinding) -> AclBindingFilter:
     return AclBindingFilter(*(getattr(given, name) for name in ACL_FIELDS))
 
@@ -123,24 +143,25 @@ def bindings(kafka_acls: str) -> list[AclBinding]:
 def guarded_broker(folder: Path) -> Iterator[Guarded]:
     """One broker with three listeners; keys and certificates are made in `folder`."""
     _make_certificates(folder)
-    plain, controller, sasl, tls = free_ports(4)
+    plain, controller, *guarded = free_ports(5)
     node = Node(1, plain, controller)
-    properties = _listeners(plain, controller, sasl, tls) | _tls(folder) | _WHO
+    properties = _listeners(plain, controller, *guarded) | _tls(folder) | _WHO
     with LocalCluster(1, nodes=[node], properties=properties) as cluster:
         admin = AdminClient({"bootstrap.servers": f"{HOST}:{plain}"})
-        open_at, sasl_at, tls_at = (f"{HOST}:{port}" for port in (plain, sasl, tls))
-        here = Guarded(cluster, open_at, sasl_at, tls_at, folder, admin)
+        open_at, sasl_at, tls_at, tokens_at = (f"{HOST}:{port}" for port in (plain, *guarded))
+        here = Guarded(cluster, open_at, sasl_at, tls_at, tokens_at, folder, admin)
         here.set_password(PASSWORD)
         yield here
 
 
-def _listeners(plain: int, controller: int, sasl: int, tls: int) -> dict[str, str]:
-    ports = {"PLAINTEXT": plain, "SASL": sasl, "TLS": tls}
+def _listeners(plain: int, controller: int, sasl: int, tls: int, tokens: int) -> dict[str, str]:
+    ports = {"PLAINTEXT": plain, "SASL": sasl, "TLS": tls, "TOKENS": tokens}
     public = ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
     return {
         "listeners": f"{public},CONTROLLER://{HOST}:{controller}",
         "advertised.listeners": public,
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL,TOKENS:SASL_PLAINTEXT,"
+        "CONTROLLER:PLAINTEXT",
     }
 
 
@@ -149,6 +170,9 @@ _WHO = {
     "super.users": "User:ANONYMOUS",
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
     "listener.name.sasl.plain.sasl.jaas.config": f'{_LOGIN}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',
+    "listener.name.tokens.sasl.enabled.mechanisms": "OAUTHBEARER",
+    "listener.name.tokens.oauthbearer.sasl.jaas.config": f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule required"
+    ' unsecuredLoginStringClaim_sub="broker";',
     "listener.name.sasl.scram-sha-256.sasl.jaas.config": f"{_LOGIN}.scram.ScramLoginModule required;",
 }
 

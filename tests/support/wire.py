@@ -19,9 +19,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Literal
 from unittest import mock
 
-import aiokafka.client
-import aiokafka.conn
-
+from snapreplay.service.kafka import connection
 from snapreplay.service.loop_thread import LoopThread
 
 HOST = "127.0.0.1"
@@ -169,12 +167,12 @@ def api_key(frame: bytes) -> int:
 
 
 def detour(ports: Mapping[str, int]) -> Any:
-    """A patch: aiokafka's new connections to a broker ("host:port") go to this port of the loopback address.
+    """A patch: our clients' new connections to a broker ("host:port") go to this port of the loopback address.
 
     Clients connect to the addresses that brokers advertise, so this is the one place where a wire can be put between
     them without changing anything else of the client.
     """
-    connect = aiokafka.conn.create_conn
+    connect = connection.connect
 
     async def by_wire(host: str, port: int, **keywords: Any) -> Any:
         wire = ports.get(f"{host}:{port}")
@@ -182,7 +180,7 @@ def detour(ports: Mapping[str, int]) -> Any:
             return await connect(host, port, **keywords)
         return await connect(HOST, wire, **keywords)
 
-    return mock.patch.object(aiokafka.client, "create_conn", by_wire)
+    return mock.patch.object(connection, "connect", by_wire)
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """Clients of one loop share some things and do not share others, on a real broker."""
 
+from typing import Any
+
 import pytest
 
 from snapreplay.service.config.settings import Settings
@@ -68,13 +70,13 @@ async def test_a_broker_that_names_no_brokers_is_asked_on_one_connection(broker,
 
 
 def test_a_connection_that_was_lost_while_nobody_used_it_is_closed():
-    """It holds a socket for as long as nobody does. The next one that is whole is taken."""
+    """It holds a socket for as long as nobody does. So is one whose login ends. The next one that is whole is taken."""
 
     class Connection:
         host, port, closed = "h", 1, False
 
-        def __init__(self, whole: bool) -> None:
-            self.whole, self._requests = whole, ()
+        def __init__(self, whole: bool, is_due: bool = False) -> None:
+            self.whole, self.is_due, self._requests = whole, is_due, ()
 
         def connected(self) -> bool:
             return self.whole
@@ -82,10 +84,11 @@ def test_a_connection_that_was_lost_while_nobody_used_it_is_closed():
         def close(self, _: object) -> None:
             self.closed = True
 
-    shared, lost, whole = Shared(Settings()), Connection(False), Connection(True)
-    shared._idle[BrokerNode(7, "h", 1)] = [whole, lost]
+    shared, lost, due, whole = Shared(Settings()), Connection(False), Connection(True, is_due=True), Connection(True)
+    idle: list[Any] = [whole, lost, due]
+    shared._idle[BrokerNode(7, "h", 1)] = idle
     assert shared.take((7, "h", 1, None)) is whole
-    assert (lost.closed, whole.closed) == (True, False)
+    assert (lost.closed, due.closed, whole.closed) == (True, True, False)
     assert shared.take((7, "h", 1, None)) is None
 
 

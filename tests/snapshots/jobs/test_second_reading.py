@@ -1,6 +1,8 @@
 """The entries of chunks as Spark sees them; topics as DataFrames over fixed offsets, on a real broker; the service's
 words for a connection as Java has them."""
 
+import re
+
 import pytest
 
 from snapreplay.errors import UsageError
@@ -99,3 +101,12 @@ def test_host_names_are_checked_unless_told_otherwise(given, expected) -> None:
     """An empty algorithm is how the Java client is told."""
     options = java_options({"ssl.check.hostname": given})
     assert options.get("ssl.endpoint.identification.algorithm") == expected
+
+
+def test_a_login_by_tokens_is_refused_with_another_way():
+    """Spark's client is Java's. A user, as the hint says, is accepted."""
+    with pytest.raises(UsageError, match=r"sasl\.mechanism=OAUTHBEARER: .* cannot ask a token provider") as refused:
+        java_options({"sasl.mechanism": "OAUTHBEARER", "sasl.oauth.token.provider": "auth:made"})
+    mechanism = re.search(r"kafka\.sasl\.mechanism=(\S+)", refused.value.hint)
+    assert mechanism is not None
+    assert java_options({"sasl.mechanism": mechanism[1], "sasl.plain.username": "u"})["sasl.mechanism"] == mechanism[1]

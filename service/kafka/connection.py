@@ -1,0 +1,125 @@
+"""Connections to brokers, as every client of ours has them. aiokafka 0.14.0
+
+- lets the brokers create each topic that it asks for, and has no option against that. On a cluster with Kafka's default
+  auto.create.topics.enable=true, a topic deleted under a running service would be back at once, with the brokers'
+  retention and partition count;
+- takes a token that a broker refuses for accepted, and fails at the next request, without a reason;
+- uses a connection until the broker closes it, and a broker closes each one whose login is over (KIP-368): after
+  connections.max.reauth.ms, or when its token ends. Whatever is under way then is lost, a commit included.
+
+Only our clients are changed: a program that embeds a service may have others that rely on it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import time
+from collections.abc import Awaitable
+from types import FunctionType
+from typing import Any
+
+from aiokafka.client import AIOKafkaClient, ConnectionGroup
+from aiokafka.conn import AIOKafkaConnection, CloseReason
+from aiokafka.errors import SaslAuthenticationFailed
+from aiokafka.protocol.admin import SaslAuthenticateRequest
+from aiokafka.protocol.api import RequestStruct
+from aiokafka.protocol.metadata import MetadataRequest
+
+LOGIN_SHARES = (0.6, 0.8)
+"""Of the time of a login, after which a new connection takes over; at random, so that not all of them do at once."""
+_AGAIN_SHARE = 0.05
+_UNDERSTOOD = b"\x01"
+"""What a client says to a refusal (RFC 7628); then the broker tells the reason."""
+
+
+def _hides_login(record: logging.LogRecord) -> bool:
+    """Leave passwords and tokens out of the client's log of requests, which is written at level debug."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(
+            "SaslAuthenticate (hidden)"
+            if isinstance(each, RequestStruct) and each.API_KEY == SaslAuthenticateRequest.API_KEY
+            else each
+            for each in record.args
+        )
+    return True
+
+
+logging.getLogger(AIOKafkaConnection.__module__).addFilter(_hides_login)
+
+
+class Connection(AIOKafkaConnection):
+    """A connection that knows when its login ends."""
+
+    _login_s = 0.0
+    _due_at = math.inf
+
+    @property
+    def is_due(self) -> bool:
+        """Whether its login ends soon, and nothing is under way."""
+        return not self._requests and time.monotonic() >= self._due_at
+
+    def put_off(self) -> None:
+        """Go on with this one: no other one could be made now."""
+        self._due_at = time.monotonic() + _AGAIN_SHARE * self._login_s
+
+    def send(self, request: Any, **how: Any) -> Any:
+        if isinstance(request, MetadataRequest):
+            request._allow_auto_topic_creation = False
+        answer = super().send(request, **how)
+        return self._logged_in(answer) if isinstance(request, SaslAuthenticateRequest) else answer
+
+    async def _logged_in(self, answer: Awaitable[Any]) -> Any:
+        said = await answer
+        if self._sasl_mechanism == "OAUTHBEARER" and said.error_code == 0 and said.sasl_auth_bytes:
+            refused = await super().send(SaslAuthenticateRequest(_UNDERSTOOD))
+            raise SaslAuthenticationFailed(refused.error_message or said.sasl_auth_bytes.decode(errors="replace"))
+        self._login_s = getattr(said, "session_lifetime_ms", 0) / 1000  # brokers before 2.2 do not say
+        if self._login_s:
+            self._due_at = time.monotonic() + random.uniform(*LOGIN_SHARES) * self._login_s
+        return said
+
+
+async def connect(host: str, port: int, **given: Any) -> Connection:
+    """Connect; arguments and errors are those of aiokafka's `create_conn`."""
+    connection = Connection(host, port, **given)
+    await connection.connect()
+    return connection
+
+
+async def _connected(*place: Any, **given: Any) -> Connection:
+    return await connect(*place, **given)  # by its name: tests put a wire in between
+
+
+def _with_ours(method: Any) -> Any:
+    """Return a method of the client, which makes connections of ours and is its own otherwise."""
+    known = {**method.__globals__, "create_conn": _connected}
+    made = FunctionType(method.__code__, known, method.__name__)
+    made.__kwdefaults__ = method.__kwdefaults__
+    return made
+
+
+class ConnectingClient(AIOKafkaClient):
+    """A client whose connections are ours. Before a login ends, another connection takes over."""
+
+    bootstrap = _with_ours(AIOKafkaClient.bootstrap)
+    _connected = _with_ours(AIOKafkaClient._get_conn)
+
+    async def _get_conn(
+        self, node_id: Any, *, group: int = ConnectionGroup.DEFAULT, no_hint: bool = False
+    ) -> Connection | None:
+        held: Connection | None = self._conns.get((node_id, group))
+        if held is None or not held.is_due:
+            return await self._connected(node_id, group=group, no_hint=no_hint)  # type: ignore[no-any-return]
+        held.put_off()  # until it is known whether another one can be made, also for whoever asks meanwhile
+        return await self._successor(held, node_id, group)
+
+    async def _successor(self, held: Connection, node_id: Any, group: int) -> Connection:
+        """Return a new connection in the place of this one, or this one if none can be made."""
+        del self._conns[node_id, group]
+        made: Connection | None = await self._connected(node_id, group=group)
+        if made is None:
+            return self._conns.setdefault((node_id, group), held)  # type: ignore[no-any-return]
+        held.close(CloseReason.SHUTDOWN)
+        return made

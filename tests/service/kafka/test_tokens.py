@@ -1,0 +1,271 @@
+"""Logins by tokens of the user's own provider (SASL OAUTHBEARER), on a real broker where each login ends soon."""
+
+import asyncio
+import logging
+import re
+import sys
+import threading
+from typing import Any
+
+import pytest
+from aiokafka.conn import AIOKafkaConnection
+
+from snapreplay.errors import UsageError
+from snapreplay.service.config.effective import effective
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import NotAuthenticated
+from snapreplay.service.kafka import tokens
+from snapreplay.service.kafka.clients import BareClient
+from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.entry import refusal
+from snapreplay.service.kafka.tokens import TokenFailure, tokens_of
+from tests.service.test_access import Restricted, here, not_ready
+from tests.support import apps
+from tests.support.guarded import USER, Guarded, token
+from tests.support.stage import until
+
+__all__ = ["here"]
+
+LIFE_SECONDS = 4.0
+RENEWALS = 4
+MODULE = f"""
+from tests.support.guarded import token
+from tests.service.kafka.test_tokens import Provider
+class ByClass:
+    async def token(self):
+        return token({LIFE_SECONDS})
+def made():
+    return ByClass()
+def raises():
+    raise RuntimeError("no such issuer")
+def nothing(): ...
+shared = Provider()
+number = 7
+"""
+
+
+class Provider:
+    """Gives a token of a short life, or what a test wants."""
+
+    def __init__(self, given: Any = None, seconds: float = LIFE_SECONDS) -> None:
+        self.given = given
+        self.seconds = seconds
+        self.told: list[str] = []
+        self.threads: set[str] = set()
+
+    async def token(self) -> Any:
+        self.threads.add(threading.current_thread().name)
+        if self.given is not None:
+            return await self.given()
+        self.told.append(token(self.seconds))
+        return self.told[-1]
+
+    def extensions(self) -> dict[str, str]:
+        return {"traceId": "7"}
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The name of a module that has providers."""
+    (tmp_path / "our_auth.py").write_text(MODULE)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    yield "our_auth"
+    sys.modules.pop("our_auth", None)
+
+
+class ByTokens(Restricted):
+    """An app whose service logs in by tokens."""
+
+    def __init__(self, broker: Guarded, app, provider: object) -> None:
+        super().__init__(broker, app)
+        self.provider = provider
+
+    def settings(self, **tables):
+        return super().settings(**{"kafka": self.broker.by_tokens(self.provider), **tables})
+
+
+async def raises():
+    """Fail as an issuer that cannot be reached."""
+    raise ConnectionError("the issuer does not answer")
+
+
+async def hangs():
+    """Never answer."""
+    await asyncio.Event().wait()
+
+
+async def nothing():
+    """Forget to return a token."""
+
+
+async def with_line_end():
+    """Return the text of a file as it is."""
+    return token(60) + "\n"
+
+
+@pytest.mark.kafka
+async def test_a_service_goes_on_while_its_logins_end(here, unique, caplog):
+    """Each connection is exchanged before its login ends, so nothing breaks: no commit, no fetch, no heartbeat. The
+    provider is called in a thread of its own. No token is logged at any level, or shown in the settings."""
+    provider = Provider()
+    stage = await ByTokens(here, apps.ledger(unique("renewed")), provider).allowed()
+    caplog.set_level(logging.INFO, logger="snapreplay.partition")
+    caplog.set_level(logging.DEBUG, logger=AIOKafkaConnection.__module__)  # the last one is for all
+    loop = asyncio.get_running_loop()
+    async with stage.running() as service:
+        began = loop.time()
+        while loop.time() < began + RENEWALS * LIFE_SECONDS:
+            await stage.feed(20)
+            await stage.assert_exactly_once(service)
+        assert service.restore_status()[0].restore.attempts == 1
+    broken = [each.getMessage() for each in caplog.records if each.levelno > logging.DEBUG]
+    # Without the exchange it is one after each life. A busy machine may miss one.
+    assert len([each for each in broken if "a connection broke" in each]) < RENEWALS - 1, broken
+    assert len(provider.told) > 3 * RENEWALS
+    assert provider.threads == {"snapreplay-tokens"}
+    logged = caplog.text + repr(effective(stage.settings()))
+    assert "SaslAuthenticate (hidden)" in logged
+    assert "test_tokens.Provider" in logged
+    assert not [each for each in provider.told if each in logged]
+
+
+@pytest.mark.kafka
+async def test_a_provider_that_is_repaired_heals_the_service(here, unique, monkeypatch):
+    """What is wrong with it is named in the readiness with the cause and what to do, and nothing is FAILED. As soon as
+    it returns tokens again, the same process goes on. At a start it is named at once."""
+    monkeypatch.setattr(tokens, "TOKEN_SECONDS", 1.0)
+    provider = Provider()
+    stage = await ByTokens(here, apps.ledger(unique("repaired")), provider).allowed()
+    async with stage.running() as service:
+        for given, said in (
+            (raises, "raised ConnectionError: the issuer does not answer"),
+            (hangs, "gave no token within 1 s"),
+            (nothing, "returned NoneType as its token, not str"),
+            (with_line_end, "returned a text with characters that no bearer token has, such as a line end"),
+        ):
+            provider.given = given
+            refused = await stage.refused()
+            assert isinstance(refused, NotAuthenticated), said
+            named = rf"the token provider tests\.service\.kafka\.test_tokens\.Provider {said}"
+            assert re.fullmatch(named, refused.message)
+            assert "its token() must return the token as a text within" in refused.hint
+            await until(lambda: re.search(named, not_ready(service)), said)  # noqa: B023 - awaited here
+            assert [s.phase for s in service.restore_status() if s.phase == "failed"] == []
+            provider.given = None
+            await until(service.control.ready, f"ready again after: {said}")
+            await stage.feed(20)
+            await stage.assert_exactly_once(service)
+
+
+@pytest.mark.kafka
+async def test_a_token_that_the_broker_refuses_is_told_with_its_reason(here):
+    """The client itself takes it for accepted. The provider is named, the token is not."""
+    provider = Provider(seconds=-60.0)
+    refused = await refusal(Settings(kafka=here.by_tokens(provider)))
+    assert refused is not None
+    said = rf"the broker at {here.tokens} denies access: it refuses the token of tests\S+\.Provider: \S+"
+    assert re.match(said, refused.message)
+    assert "not ended" in refused.hint
+    assert provider.told[-1] not in refused.message
+    provider.seconds = 60.0
+    assert await refusal(Settings(kafka=here.by_tokens(provider))) is None
+
+
+@pytest.mark.kafka
+async def test_a_connection_stays_while_no_token_can_be_had(here):
+    """Until its login ends. With a token again, another one takes over."""
+    provider = Provider(seconds=60.0)
+    client = BareClient(**client_arguments(Settings(kafka=here.by_tokens(provider))))
+    await client.bootstrap()
+    try:
+        (node,) = (each.nodeId for each in client.cluster.brokers())
+        first = await client._get_conn(node)
+        assert first is not None
+        assert await client._get_conn(node) is first
+        first._due_at = 0.0
+        provider.given = raises
+        assert await client._get_conn(node) is first
+        assert not first.is_due
+        provider.given, first._due_at = None, 0.0
+        second = await client._get_conn(node)
+        assert second is not first
+        assert not first.connected()
+        assert await client._get_conn(node) is second
+    finally:
+        await client.close()
+
+
+@pytest.mark.kafka
+async def test_an_audit_asks_the_provider_in_its_own_process(here, unique, module):
+    """By its name, or by that of the object. One that no process can import gives the audit up, with what to do."""
+    shared = tokens_of(Settings(kafka=here.by_tokens(f"{module}:shared")))
+    assert shared is not None
+    for provider in (f"{module}:made", shared._provider, Provider()):
+        stage = await ByTokens(here, apps.ledger(unique("audited")), provider).allowed()
+        for acl in (
+            f"--operation Read --group {stage.app.app_id}-audit",
+            f"--operation Read --topic {stage.increments}",
+        ):
+            await asyncio.to_thread(here.allow, f"--allow-principal User:{USER} {acl}")
+        async with stage.running() as service:
+            await service.wait_live(30)
+            ended = await service.audit(level="integrity")
+        (part,) = ended.parts
+        if isinstance(provider, str) or provider is shared._provider:
+            assert ended.state == "succeeded", part.detail
+            continue
+        assert "imports the token provider tests.service.kafka.test_tokens.Provider in another process" in part.detail
+        assert "kafka.sasl.oauth.token.provider=module:factory" in part.detail
+
+
+@pytest.mark.parametrize(
+    ("attribute", "said"),
+    [
+        ("absent", "has no attribute 'absent'"),
+        ("number", "a int is no provider, and makes none"),
+        ("raises", "it raised RuntimeError: no such issuer"),
+        ("nothing", r"it returned NoneType, which has no function token\(\)"),
+    ],
+)
+def test_what_is_no_provider_is_refused_by_its_name(module, attribute, said):
+    """With the reason. An object, a class and a function that returns one are accepted, as the hint says."""
+    with pytest.raises(UsageError, match=f"kafka.sasl.oauth.token.provider={module}:{attribute}: .*{said}") as refused:
+        tokens_of(named(f"{module}:{attribute}"))
+    assert "an object with a function token()" in refused.value.hint
+    for right in ("shared", "ByClass", "made"):
+        assert tokens_of(named(f"{module}:{right}")) is tokens_of(named(f"{module}:{right}"))
+
+
+def named(provider: object) -> Settings:
+    """Make settings with this provider."""
+    access = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+    return Settings(kafka={**access, "sasl.oauth.token.provider": provider})
+
+
+@pytest.mark.parametrize("given", ["eyJhbGciOiJub25lIn0.e30.", "our_auth", ":made", 7, Provider])
+def test_what_names_no_provider_is_refused_and_not_shown(given):
+    """It may be a token."""
+    with pytest.raises(UsageError, match="give `module:factory`") as refused:
+        named(given)
+    assert str(given) not in str(refused.value)
+
+
+async def test_a_provider_that_blocks_delays_nobody_else(monkeypatch):
+    """Functions that are no coroutines are called in that thread, too."""
+    monkeypatch.setattr(tokens, "TOKEN_SECONDS", 0.2)
+    blocked = threading.Event()
+
+    class Blocking:
+        def token(self) -> str:
+            blocked.wait()
+            return "a-token"
+
+    asked = tokens_of(named(Blocking()))
+    assert asked is not None
+    with pytest.raises(TokenFailure, match=r"gave no token within 0\.2 s"):
+        await asked.token()
+    blocked.set()
+    monkeypatch.setattr(tokens, "TOKEN_SECONDS", 30.0)
+    assert await asked.token() == "a-token"
+    assert asked.extensions() == {}
