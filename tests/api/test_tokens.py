@@ -222,8 +222,8 @@ async def test_a_stream_ends_when_its_token_is_revoked_or_gets_another_role(file
             await asyncio.wait_for(read[1].wait(), scaled(30))
         assert not others.done()
         assert mine.done() == (status is not None)
-        for each in (mine, others):
-            each.cancel()
+        for reader in (mine, others):
+            reader.cancel()
         await asyncio.wait([mine, others])
 
 

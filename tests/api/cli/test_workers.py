@@ -7,6 +7,7 @@ import os
 import signal
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import httpx2
 import psutil
@@ -103,9 +104,14 @@ async def test_a_worker_is_killed_under_load_and_every_record_counts_once(parent
 
 def told_by_all(parent):
     """Wait until all three workers and the one address say that all partitions are live; their addresses and that."""
-    found = []
-    parent.until(lambda: found.append(all_live(parent.url, 3, 6)) or found[-1], "all say that all are live")
-    return found[-1]
+    found: list[Any] = []
+
+    def are_live() -> Any:
+        found[:] = [all_live(parent.url, 3, 6)]
+        return found[0]
+
+    parent.until(are_live, "all say that all are live")
+    return found[0]
 
 
 @pytest.mark.kafka

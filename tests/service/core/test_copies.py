@@ -53,6 +53,7 @@ def test_copies_on_the_rack_of_their_owner_are_counted(racks, on_rack, why):
     """The last case has a rack with one process, which takes no more than its part of the copies."""
     members = {name: held(2 * n, 2 * n + 1, rack=rack) for n, (name, rack) in enumerate(zip("abc", racks, strict=True))}
     told = assigned(members, range(6))["b"].copied
+    assert told is not None
     assert (told.on_owners_rack, told.why_on_owners_rack) == (on_rack, why)
 
 
@@ -64,5 +65,6 @@ def test_what_is_told_is_what_is_given(members, count):
         copies = sum(partition in share.copies for share in shares.values())
         moving = sum(partition in share.next for share in shares.values())
         told = shares[owner].copied
+        assert told is not None
         assert told.given in (copies, copies - moving)
         assert bool(told.why_missing) == (told.given < told.wanted)
