@@ -46,10 +46,15 @@ async def test_fifty_that_wait_for_another_process_ask_as_one(stage, unique, mon
 
         await until(lambda: len(failed()) == PARTITIONS, "all FAILED", 60)
         assert {*failed()} == {"NoUsableSnapshot"}
+
+        async def some_looks() -> None:
+            asked = proxy.seen[LIST_OFFSETS]
+            await until(lambda: proxy.seen[LIST_OFFSETS] > asked + 2 * LOOKS)
+
         for _ in range(2):  # at first each reads its log once
-            await until(lambda begun=proxy.seen[LIST_OFFSETS]: proxy.seen[LIST_OFFSETS] > begun + 2 * LOOKS)
-        fetched, asked = proxy.seen[FETCH], proxy.seen[LIST_OFFSETS]
-        await until(lambda: proxy.seen[LIST_OFFSETS] > asked + 2 * LOOKS)
+            await some_looks()
+        fetched = proxy.seen[FETCH]
+        await some_looks()
         assert proxy.seen[FETCH] - fetched < LOOKS
         assert len(sockets_to(f"{HOST}:{proxy._wire.port}")) <= IDLE_MAX + 8, (
             "those that a recovery has left, and a few"
