@@ -108,7 +108,7 @@ class Supervisor:
         owned = [status for status in statuses if status.phase is not Phase.FENCED]
         epochs = {status.partition: status.owner_epoch for status in owned if status.owner_epoch is not None}
         numbers, replicas = frozenset(s.partition for s in owned), self._settings.standby.replicas
-        return Holding(numbers, self.standbys.warm, replicas, epochs)
+        return Holding(numbers, self.standbys.warm, replicas, epochs)._replace(lags=self.standbys.lags)
 
     @property
     def taken_over(self) -> frozenset[int]:

@@ -21,6 +21,8 @@ from snapreplay.service.core.peers import Peer
 PEERS_BYTES_MAX, PEERS_BYTES_MAX_LARGE = 256 * 1024, 512 * 1024
 """Of all assignments of a group, which its coordinator writes as one record of a megabyte at most: room for what
 processes are told of each other. Beyond the first it is not everything, beyond the second nothing."""
+LAG_STEP_OFFSETS = 1_000
+"""Copies whose lags differ by less are equally fresh: racks and loads decide."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -34,12 +36,14 @@ class Holding(NamedTuple):
         warm: those that it has a warm copy of.
         replicas: how many copies of each partition it wants; 0: it holds none.
         epochs: the owner epochs of `owned`, as far as it has claimed them.
+        lags: how many offsets of the increments topic those of `warm` are behind that are not close.
     """
 
     owned: frozenset[int] = frozenset()
     warm: frozenset[int] = frozenset()
     replicas: int = 0
     epochs: Mapping[int, int] = MappingProxyType({})
+    lags: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Member:
         asks: how often it has asked for a new assignment. A coordinator that hears nothing new makes none.
         generation: of the group, when it said this; -1: it is new. What a dead static member said is older than the
             last generation of the others: the coordinator keeps it until its session is over.
+        lags: the offsets that those of `warm` are behind that are not close; what is left out is close.
     """
 
     owned: frozenset[int] = frozenset()
@@ -68,6 +73,7 @@ class Member:
     peer: Peer | None = None
     asks: int = 0
     generation: int = -1
+    lags: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -174,7 +180,7 @@ class _Plan:
         left = [partition for partition in self.partitions if partition not in self.target]
         for partition in sorted(left, key=lambda each: (len(self.warm.get(each, ())), each)):
             free = [name for name in self.present if room[name] > 0]
-            best = min(free, key=lambda name: (partition not in self.members[name].warm, -room[name], name))
+            best = min(free, key=lambda name: (*self._coldness(name, partition), -room[name], name))
             self._aim(partition, best, room)
 
     def own(self) -> None:
@@ -187,7 +193,7 @@ class _Plan:
             if before is not None and before != target and waits_for_copy and before in self.staying:
                 owner = before
             elif before not in self.staying and waits_for_copy and (warm := self.warm.get(partition)):
-                owner = min(warm, key=lambda name: (load[name], name))
+                owner = min(warm, key=lambda name: (self._coldness(name, partition), load[name], name))
             if owner != target:
                 self.next[partition] = target
             self.owner[partition] = owner
@@ -253,8 +259,12 @@ class _Plan:
         return "drained or stopping" if self._holds_copies(name) else "with standby.replicas=0"
 
     def _first(self, partition: int) -> str:
-        """Return who has the first copy; a warm one comes before one that is still loaded."""
-        return min(self.copies[partition], key=lambda name: partition not in self.members[name].warm)
+        """Return who has the first copy; a warm one comes before one that is still loaded, then a fresher one."""
+        return min(self.copies[partition], key=partial(self._coldness, partition=partition))
+
+    def _coldness(self, name: str, partition: int) -> tuple[bool, int]:
+        member = self.members[name]
+        return partition not in member.warm, member.lags.get(partition, 0) // LAG_STEP_OFFSETS
 
     def _rank(self, name: str, partition: int) -> tuple[bool, int]:
         # Whoever has taken it over from an absent one does not give it back there because it leaves.

@@ -246,6 +246,7 @@ class Membership:
             peer=self._me,
             asks=self._asks,
             generation=self.generation,
+            lags=dict(held.lags),
         )
 
     @property

@@ -14,6 +14,7 @@ from snapreplay.errors import RetryableError, SnapreplayError
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.state_reads import BatchUnderWay, NotReadable, Role
 from snapreplay.service.control.status import StandbyStatus, StatusBoard
+from snapreplay.service.core.assignment import LAG_STEP_OFFSETS
 from snapreplay.service.core.owners import Limits
 from snapreplay.service.core.phase import CopyState
 from snapreplay.service.core.repeats import Repeats
@@ -80,6 +81,12 @@ class Standby:
         """Whether a takeover would have little left to apply."""
         is_following = self._task is not None and not self._task.done()
         return is_following and self._copy is not None and self._lag_offsets <= ACCEPTABLE_LAG_OFFSETS
+
+    @property
+    def known_lag(self) -> int:
+        """The offsets that it is behind; as many as are acceptable, while it cannot look."""
+        cannot_look = self.status.error is not None and self.status.state == CopyState.WARM
+        return ACCEPTABLE_LAG_OFFSETS if cannot_look else self._lag_offsets
 
     def readable(self) -> Readable:
         """Return the copy as of a whole batch.
@@ -264,6 +271,12 @@ class Standbys:
     def warm(self) -> frozenset[int]:
         """The partitions whose copies are warm. Any thread."""
         return frozenset(number for number, standby in tuple(self._held.items()) if standby.is_warm)
+
+    @property
+    def lags(self) -> dict[int, int]:
+        """The offsets that copies are behind that are not close. Any thread."""
+        found = {number: standby.known_lag for number, standby in tuple(self._held.items())}
+        return {number: lag for number, lag in found.items() if lag >= LAG_STEP_OFFSETS}
 
     def seen_at(self, partitions: Iterable[int]) -> float:
         """Return when the copies of these last saw a commit, by the loop's clock."""

@@ -155,6 +155,7 @@ class Fleet(Group):
             peer=Peer(me.process_id, me.instance_id, process.name, ""),
             asks=asks,
             generation=self._known_generation(process),
+            lags=dict(held.lags),
         )
         self._complete()
 

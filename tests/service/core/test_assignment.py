@@ -8,7 +8,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace as replace_peer
 
-from snapreplay.service.core.assignment import INTRODUCTIONS_MAX, Introductions, Member, Share, assigned, peers_of
+from snapreplay.service.core.assignment import (
+    INTRODUCTIONS_MAX,
+    LAG_STEP_OFFSETS,
+    Introductions,
+    Member,
+    Share,
+    assigned,
+    peers_of,
+)
 from snapreplay.service.core.peers import Peer
 
 MEMBERS = st.dictionaries(
@@ -252,6 +260,25 @@ def test_each_copied_partition_has_one_first_successor_a_warm_one_if_there_is_an
             holders = [each for each, other in shares.items() if partition in other.copies]
             is_warm = partition in members[name].warm
             assert is_warm or not any(partition in members[each].warm for each in holders)
+
+
+def test_of_two_warm_copies_the_fresher_one_takes_over():
+    """At a suspicion, and when the group has given up the owner. Where both are close, the one on another rack does."""
+
+    def members(lag):
+        return {
+            "a": Member(frozenset({0, 3}), replicas=2, rack="r1"),
+            "b": Member(frozenset({1}), frozenset({0, 3}), replicas=2, rack="r2", lags={0: lag}),
+            "c": Member(frozenset({2}), frozenset({0, 3}), replicas=2, rack="r1"),
+        }
+
+    def successors(lag):
+        left = {name: each for name, each in members(lag).items() if name != "a"}
+        first = {name for name, share in assigned(members(lag), range(4)).items() if 0 in share.first}
+        return first, owners(assigned(left, range(4)))[0]
+
+    assert successors(LAG_STEP_OFFSETS - 1) == ({"b"}, "b")
+    assert successors(LAG_STEP_OFFSETS) == ({"c"}, "c")
 
 
 def test_peers_are_who_they_say_and_own_what_they_are_given():

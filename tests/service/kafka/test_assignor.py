@@ -60,24 +60,28 @@ def test_everybody_hears_who_is_there_and_what_they_own():
     assert (one.first, two.first) == ((2, 3), (0, 1))
 
 
-def fleet(processes, each=100):
-    """Return so many processes, each with its partitions and warm copies of those of its neighbour."""
+def fleet(processes, each=100, lag=0):
+    """Return so many processes, each with its partitions and warm copies of those of its neighbour, all behind by
+    `lag`."""
     count = processes * each
     return {
         f"m{number}": Member(
             owned := frozenset(range(number * each, (number + 1) * each)),
-            frozenset((partition + each) % count for partition in owned),
+            copied := frozenset((partition + each) % count for partition in owned),
             replicas=1,
             peer=peer(number),
             epochs={partition: 2**31 + partition for partition in owned},
+            lags=dict.fromkeys(copied, lag) if lag else {},
         )
         for number in range(processes)
     }
 
 
-def test_a_hundred_processes_with_ten_thousand_partitions_fit_into_one_record():
-    """There each hears of the owners of its copies only. A group whose record is too large assigns nothing at all."""
-    assignors, size_bytes = group(fleet(100), 10_000)
+@pytest.mark.parametrize("lag", [0, 10_000])
+def test_a_hundred_processes_with_ten_thousand_partitions_fit_into_one_record(lag):
+    """There each hears of the owners of its copies only. A group whose record is too large assigns nothing at all. That
+    every copy is behind takes more room."""
+    assignors, size_bytes = group(fleet(100, lag=lag), 10_000)
     assert size_bytes < RECORD_BYTES_MAX
     for assignor in assignors.values():
         share = assignor.share

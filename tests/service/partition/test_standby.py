@@ -14,6 +14,7 @@ from snapreplay.service.control.state_reads import BatchUnderWay, NotReadable
 from snapreplay.service.control.status import SnapshotUsed
 from snapreplay.service.control.vocabulary import LONG_AGO
 from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.core.phase import CopyState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.warm_copy import WarmCopy
 from snapreplay.service.live import committer
@@ -304,6 +305,18 @@ async def test_what_cannot_be_read_for_a_moment_costs_no_copy(bench, monkeypatch
     assert (await copied.warm(one.status.batch)).error is None
     assert [each.state for each in copied.told if each.error is not None] == ["warm"]
     assert refused
+    await copied.standby.end()
+
+
+@virtual
+async def test_a_copy_that_cannot_look_is_not_taken_for_a_fresh_one(bench):
+    """Another warm copy takes over first, if there is one. A copy that is ahead of the log is as fresh as can be."""
+    _, copied = await followed(bench)
+    for state, lag in ((CopyState.WARM, ACCEPTABLE_LAG_OFFSETS), (CopyState.AHEAD, 0)):
+        assert copied.standby.known_lag == 0
+        copied.standby._keep(state, Unreachable("no broker"))
+        assert copied.standby.known_lag == lag
+        copied.standby._update(state=CopyState.WARM, error=None)
     await copied.standby.end()
 
 
