@@ -70,7 +70,7 @@ def _copies_given(app: str, copies: Copies | None, assigned: int) -> Iterator[Ga
     missing, labels = copies.wanted - copies.given, {"app": app}
     wanted = "Copies that the partitions of this process are to have, together."
     yield _one("snapreplay_copies_wanted", wanted, labels, copies.wanted * assigned)
-    yield _one("snapreplay_copies_missing", "Of those, copies that no process holds.", labels, missing * assigned)
+    yield _one("snapreplay_copies_missing", "Of those, copies that no process is given.", labels, missing * assigned)
     on_rack = "Partitions of this process whose copies are all on its own rack."
     yield _one("snapreplay_copies_on_owners_rack", on_rack, labels, copies.on_owners_rack)
 

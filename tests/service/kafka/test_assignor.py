@@ -142,4 +142,5 @@ def test_what_a_leader_of_the_first_release_assigns_is_read_whole():
     new = StandbyAssignor(TOPIC, Member)
     new.on_assignment(ConsumerProtocolMemberAssignment.decode((FIRST_RELEASE / "assignment.bin").read_bytes()))
     assert (new.share.owned, new.share.copies, new.share.first) == ((2, 3), (0, 1), (0, 1))
+    assert new.share.copied is None, "not known, and not none"
     assert {(each.process_id[0], each.owned) for each in new.share.peers} == {("a", (0, 1)), ("b", (2, 3))}
