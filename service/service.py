@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from snapreplay.app import names
 from snapreplay.app.app import App, check_app
@@ -15,8 +15,7 @@ from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings, used_settings
 from snapreplay.service.control.address import Address
-from snapreplay.service.control.audit_run import StartAudit
-from snapreplay.service.control.protocol import Http, Operation, SetDrained, TriggerSnapshot
+from snapreplay.service.control.protocol import Http
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.custody import StateUnsaved
@@ -24,11 +23,12 @@ from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.refusals import DuplicateInstance, WrongLog
 from snapreplay.service.decisions.first_start import FirstStart, begun, check_first_start
 from snapreplay.service.decisions.savepoint_service import Savepoints
-from snapreplay.service.embedding import CatchingUp, FailureNews, OnFailed, Readiness, Views, ended, reached
+from snapreplay.service.embedding import CatchingUp, FailureNews, OnFailed, Readiness, Views, reached
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.local_host import advertised_url
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.loop_thread import LoopThread
+from snapreplay.service.operating import Operating
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.preflight import tell_misfits
 from snapreplay.service.runtime.context import Identity
@@ -53,7 +53,7 @@ HTTP_WAITS_SECONDS = 0.3
 LEAVE_SECONDS_MIN = 1.0  # all the same, when cutting off took longer
 
 
-class Service(Generic[S]):
+class Service(Operating, Generic[S]):
     """One app in this process. `running` makes, starts and stops one.
 
     Without `running`: `start` once, then `stop` once, both in the loop that is to run the handlers.
@@ -231,50 +231,6 @@ class Service(Generic[S]):
                 await catching_up.wait()
         except TimeoutError:
             raise self._readiness.not_caught_up(timeout_seconds, catching_up.missing()) from None
-
-    async def trigger_snapshot(self, partitions: Sequence[int] | None = None, reason: str = "") -> Operation:
-        """Write full snapshots of these partitions (None: of all that are LIVE) and wait until they are pointed to.
-
-        Returns:
-            The ended operation; its state is "succeeded" or "failed".
-
-        Raises:
-            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
-        """
-        self._views.check_open()
-        return await ended(self._control, TriggerSnapshot(None if partitions is None else tuple(partitions), reason))
-
-    async def audit(
-        self, partitions: Sequence[int] | None = None, level: Literal["integrity", "changes", "replay"] = "changes"
-    ) -> Operation:
-        """Prove in another process that the logs of these partitions (None: of all that are LIVE) are whole.
-
-        Returns:
-            The ended operation; "failed" with the `findings` of its parts, or with why an audit was given up.
-
-        Raises:
-            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
-        """
-        self._views.check_open()
-        return await ended(self._control, StartAudit(None if partitions is None else tuple(partitions), level))
-
-    async def drain(self, reason: str = "") -> Operation:
-        """Give all partitions to other processes before maintenance, and wait until they are gone. This one takes none
-        until `undrain` or a restart, unless no other process is left.
-
-        Returns:
-            The ended operation; "cancelled" if it was undrained meanwhile.
-
-        Raises:
-            NoSuccessor, Busy, ServiceClosed: nothing was started.
-        """
-        self._views.check_open()
-        return await ended(self._control, SetDrained(drained=True, by="the program", reason=reason))
-
-    async def undrain(self) -> None:
-        """Take partitions again, when the group assigns them."""
-        self._views.check_open()
-        await ended(self._control, SetDrained(drained=False, by="the program"))
 
     async def stop(self) -> None:
         """Finish the batch under way, write a last snapshot, leave the group. Bounded by timeouts.shutdown_ms.

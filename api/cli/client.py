@@ -96,6 +96,15 @@ class Client:
     def cancel(self, operation_id: str) -> Json:
         return self._ask("DELETE", f"/api/v1/operations/{_segment(operation_id)}", "parts")
 
+    def operations(self) -> Json:
+        return self._ask("GET", "/api/v1/operations", "items")
+
+    def group_changes(self) -> Json:
+        return self._ask("GET", "/api/v1/group-changes", "items")
+
+    def partition_history(self, partition: int) -> Json:
+        return self._ask("GET", f"/api/v1/partitions/{partition}/history", "ownerships", timeout_s=LOG_TIMEOUT_S)
+
     def operation(self, operation_id: str) -> Json:
         return self._ask("GET", f"/api/v1/operations/{operation_id}", "parts")
 

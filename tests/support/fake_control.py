@@ -59,6 +59,7 @@ from snapreplay.service.control.status import (
     StoreStatus,
 )
 from snapreplay.service.core.assignment import Share
+from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
 
@@ -169,6 +170,7 @@ class FakeControl:
         self.key_histories_asked: list[ReadKeyHistory] = []
         self.ended_peers: list[str] = []
         self.peers: tuple[Peer, ...] = ()
+        self.group_changes: tuple[GroupChange, ...] = ()
         self.reading: Callable[[StateRead], StateAnswer] | None = None
         self.reads: list[StateRead] = []
         self.kept: list[SavepointShown] = []
@@ -188,6 +190,7 @@ class FakeControl:
             made_at=boot_seconds(),
             settings=SETTINGS,
             peers=self.peers,
+            group_changes=self.group_changes,
         )
 
     def perform(self, command: Command | Once) -> Operation:

@@ -1,0 +1,97 @@
+"""Commands that list what has happened: the operations, the changes of the group, and the history of a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snapreplay.api.cli.options import Output, Running
+from snapreplay.api.cli.output import Format, note, print_json
+
+if TYPE_CHECKING:
+    from snapreplay.api.cli.client import Json
+
+Lines = Annotated[int, typer.Option("-n", "--lines", min=1, max=1000, help="How many to print, the newest ones.")]
+
+
+def operations(*, count: Lines = 20, client: Running, output: Output = Format.TABLE) -> None:
+    """List the last operations of all processes of the app, newest first, with the ids that `cancel` takes."""
+    with client:
+        found = client.operations()["items"][:count]
+    if output is Format.JSON:
+        print_json({"items": found})
+        return
+    columns = ("begun at", "operation", "kind", "state", "partitions", "by", "reason or result")
+    _print_table(columns, map(_row, found))
+
+
+def group_changes(*, count: Lines = 20, client: Running, output: Output = Format.TABLE) -> None:
+    """List who joined the group of the app, left it or was expelled, as each process has seen it, newest first."""
+    with client:
+        items = client.group_changes()["items"]
+    found = [{**each, "changes": each["changes"][:count]} for each in items]
+    if output is Format.JSON:
+        print_json({"items": found})
+        return
+    columns = ("heard at", "by", "generation", "members", "its partitions", "change")
+    rows = (
+        (each["at"], who["host"], each["generation"], each["members"], _listed(each["partitions"]), _change(each))
+        for who in found
+        for each in who["changes"]
+    )
+    _print_table(columns, rows, right="generation members")
+
+
+def history(
+    partition: Annotated[int, typer.Argument(min=0, metavar="PARTITION", help="State partition.")],
+    *,
+    client: Running,
+    output: Output = Format.TABLE,
+) -> None:
+    """List who has owned a partition, and which snapshots its increments pointed to, from its log, newest first."""
+    with client:
+        found = client.partition_history(partition)
+    if output is Format.JSON:
+        print_json(found)
+        return
+    owners = ("claimed_at", "instance_id", "host", "owner_epoch", "last_batch", "last_commit_at")
+    snapshots = ("snapshot_id", "batch", "batch_at", "manifest_offset", "is_kept")
+    for columns, rows in ((owners, found["ownerships"]), (snapshots, found["snapshots"])):
+        shown = [name.replace("_", " ") for name in columns]
+        _print_table(shown, ([each[name] for name in columns] for each in rows))
+    if not found["is_whole"]:
+        note("the log has more: this is what could be read in 5 s, at most 100 owners")
+
+
+def _print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], right: str = "") -> None:
+    from snapreplay.api.cli.output import console, table
+
+    console().print(table(columns, rows, right=right), soft_wrap=True)
+
+
+def _row(operation: Json) -> list[object]:
+    numbers = _listed(part["partition"] for part in operation["parts"])
+    names = ("created_at", "id", "kind", "state")
+    return [*(operation[name] for name in names), numbers, operation["host"], _said(operation)]
+
+
+def _listed(values: Iterable[Any]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _said(operation: Json) -> str:
+    """Return the reason, and what has become of the parts."""
+    details = dict.fromkeys(part["detail"] for part in operation["parts"] if part["detail"])
+    return "; ".join(filter(None, [operation["reason"], *details]))
+
+
+def _change(change: Json) -> str:
+    """Return who has come or gone, and how."""
+    told = [
+        f"{_listed(each['instance_id'] for each in change[kind])} {kind}"
+        for kind in ("joined", "left", "expelled", "gone", "absent")
+        if change[kind]
+    ]
+    return "; ".join([*told, *(["this process came back"] if change["is_anew"] else [])]) or "-"

@@ -1,0 +1,182 @@
+"""What a program asks of its service as an operator does over HTTP: operations, and what has happened before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from snapreplay.service.control.audit_run import StartAudit
+from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
+from snapreplay.service.control.partition_history import PartitionHistory
+from snapreplay.service.control.protocol import (
+    Adopt,
+    Cancel,
+    Command,
+    Operation,
+    Retry,
+    SetDrained,
+    SetPaused,
+    StartDrill,
+    TriggerSnapshot,
+)
+from snapreplay.service.core.group_changes import GroupChange
+from snapreplay.service.embedding import Views, ended
+from snapreplay.service.service_control import ServiceControl
+from snapreplay.state.key_text import text_of
+
+THE_PROGRAM = "the program"
+
+
+class Operating:
+    """The part of a `Service` that an operator has over HTTP, too. For the service's loop only, while it runs.
+
+    Each method that begins an operation waits for its end, and returns it: its state is "succeeded", "failed" or
+    "cancelled", and each of its parts says why. All are about this process and its partitions.
+    """
+
+    _control: ServiceControl
+    _views: Views
+
+    async def trigger_snapshot(self, partitions: Sequence[int] | None = None, reason: str = "") -> Operation:
+        """Write full snapshots of these partitions (None: of all that are LIVE) and wait until they are pointed to.
+
+        Returns:
+            The ended operation; its state is "succeeded" or "failed".
+
+        Raises:
+            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
+        """
+        return await self._ended(TriggerSnapshot(None if partitions is None else tuple(partitions), reason))
+
+    async def audit(
+        self, partitions: Sequence[int] | None = None, level: Literal["integrity", "changes", "replay"] = "changes"
+    ) -> Operation:
+        """Prove in another process that the logs of these partitions (None: of all that are LIVE) are whole.
+
+        Returns:
+            The ended operation; "failed" with the `findings` of its parts, or with why an audit was given up.
+
+        Raises:
+            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
+        """
+        return await self._ended(StartAudit(None if partitions is None else tuple(partitions), level))
+
+    async def pause(self, partition: int, reason: str = "") -> Operation:
+        """Process nothing more of a LIVE partition until `resume`, whatever is restarted meanwhile. The batch under
+        way is committed.
+
+        Raises:
+            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
+        """
+        return await self._ended(SetPaused(partition, paused=True, reason=reason))
+
+    async def resume(self, partition: int) -> Operation:
+        """Process a paused partition again, from the next record on.
+
+        Raises:
+            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
+        """
+        return await self._ended(SetPaused(partition, paused=False))
+
+    async def retry(self, partition: int) -> Operation:
+        """Let a FAILED partition recover again, after the cause was repaired or accepted, and wait until it is LIVE.
+
+        Raises:
+            UnknownPartition, PartitionNotLive, NotFailed, Busy, ServiceClosed: nothing was started.
+        """
+        return await self._ended(Retry(partition))
+
+    async def adopt(self, partition: int, manifest_offset: int) -> Operation:
+        """Judge a snapshot that a job proposes, by the offset of its manifest, and wait until it is pointed to or
+        rejected.
+
+        Raises:
+            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
+        """
+        return await self._ended(Adopt(partition, manifest_offset))
+
+    async def drill(self, partition: int) -> Operation:
+        """Restore a LIVE partition into a store that is thrown away, and compare the digests.
+
+        Raises:
+            UnknownPartition, PartitionNotLive, Busy, ServiceClosed: nothing was started.
+        """
+        return await self._ended(StartDrill(partition))
+
+    async def drain(self, reason: str = "") -> Operation:
+        """Give all partitions to other processes before maintenance, and wait until they are gone. This one takes none
+        until `undrain` or a restart, unless no other process is left.
+
+        Returns:
+            The ended operation; "cancelled" if it was undrained meanwhile.
+
+        Raises:
+            NoSuccessor, Busy, ServiceClosed: nothing was started.
+        """
+        return await self._ended(SetDrained(drained=True, by=THE_PROGRAM, reason=reason))
+
+    async def undrain(self) -> None:
+        """Take partitions again, when the group assigns them."""
+        await self._ended(SetDrained(drained=False, by=THE_PROGRAM))
+
+    def operations(self) -> tuple[Operation, ...]:
+        """List the last 1,000 operations of this process, newest first, whoever has begun them.
+
+        Raises:
+            ServiceClosed: not started yet, or stopped.
+        """
+        self._views.check_open()
+        return self._control.document().operations
+
+    def cancel(self, operation_id: str) -> Operation:
+        """Cancel what has not begun of an operation of this process.
+
+        Raises:
+            NotCancellable: it has ended, or nothing of it can be cancelled any more.
+            ServiceClosed: not started yet, or stopped.
+        """
+        self._views.check_open()
+        return self._control.perform(Cancel(operation_id, THE_PROGRAM))
+
+    def group_changes(self) -> tuple[GroupChange, ...]:
+        """List the last 50 generations of the group that this process was given, newest first.
+
+        Raises:
+            ServiceClosed: not started yet, or stopped.
+        """
+        self._views.check_open()
+        return self._control.document().group_changes
+
+    async def history(self, partition: int) -> PartitionHistory:
+        """Read from its log who has owned a partition, whichever process does now, and which snapshots were pointed to.
+
+        Raises:
+            UnknownPartition: the app has no such partition.
+            NotReadable: its log cannot be read now.
+            ServiceClosed: not started yet, or stopped.
+        """
+        self._views.check_open()
+        return await self._control.history(partition)
+
+    async def key_history(
+        self, partition: int, key: object, *, store: str = "default", limit: int = 20, before: int | None = None
+    ) -> KeyHistory:
+        """Read from the log of a partition which batches changed a key, newest first, with the value after each as it
+        is stored.
+
+        Args:
+            store: of the key; "default" where the state is one map.
+            limit: how many changes to return at most.
+            before: `from_offset` of what was returned before, for what is older.
+
+        Raises:
+            UnknownPartition, UsageError: there is no such partition, store or key.
+            NotReadable: its log cannot be read now.
+            ServiceClosed: not started yet, or stopped.
+        """
+        self._views.check_open()
+        return await self._control.key_history(ReadKeyHistory(store, text_of(key), partition, limit, before))
+
+    async def _ended(self, command: Command) -> Operation:
+        self._views.check_open()
+        return await ended(self._control, command)
