@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from snapreplay.api import fleet_views, last_hour_view, state_views, views
+from snapreplay.api import fleet_views, last_hour_view, operation_views, state_views, views
 from snapreplay.api.last_hour import EVERY_SECONDS, Row
 from snapreplay.api.liveness import PeerState
 from snapreplay.api.operation_views import joined
@@ -236,7 +236,7 @@ _SHOWN = (
     *(SavepointList((_SAVEPOINT,)), _SAVEPOINT),
     _FACTS,
     _SHOWN_OPERATION,
-    views.Operations((_SHOWN_OPERATION,)),
+    operation_views.Operations((_SHOWN_OPERATION,)),
     _PARTITION,
     views.Partitions((_PARTITION,)),
     views.restore_status(_COVERED),

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
+import msgspec
+
 from snapreplay.api.fleet_views import Age, Host, Process, ProcessId, Says
 from snapreplay.api.liveness import PeerState
+from snapreplay.api.pages import NEXT, cut
 from snapreplay.service.control import protocol
 from snapreplay.service.control.operation_registry import ENDED, whole
 from snapreplay.service.control.protocol import OperationState
@@ -37,12 +40,20 @@ class Operation(protocol.Operation, frozen=True, kw_only=True):
     age_seconds: Age
 
 
-def operations(says: Sequence[Says]) -> tuple[Operation, ...]:
-    """List the operations of these processes, newest first."""
-    found = [joined([(who, each)]) for who, told in says if told for each in told.operations]
+class Operations(msgspec.Struct, frozen=True):
+    """The last 1,000 operations at most, newest first."""
+
+    items: tuple[Operation, ...]
+    next_after: Annotated[str | None, said(NEXT)] = None
+
+
+def operations(says: Sequence[Says], after: str | None = None, limit: int = OPERATIONS_MAX) -> Operations:
+    """List a page of the operations of these processes, newest first."""
+    found = [(who, each) for who, told in says if told for each in told.operations]
     if len(says) > 1:
-        found.sort(key=lambda each: each.id, reverse=True)
-    return tuple(found[:OPERATIONS_MAX])
+        found.sort(key=lambda each: each[1].id, reverse=True)
+    page, next_after = cut(found[:OPERATIONS_MAX], lambda each: each[1].id, after, limit)
+    return Operations(tuple(joined([each]) for each in page), next_after)
 
 
 def find(

@@ -46,6 +46,7 @@ NOT_CANCELLABLE = ProblemKind("operation-not-cancellable", 409, "The operation c
 KEEPING = ProblemKind("savepoint-running", 409, "A savepoint is already being kept or dropped")
 UNKNOWN_SAVEPOINT = ProblemKind("unknown-savepoint", 404, "No such savepoint")
 SAVEPOINTS_UNREAD = ProblemKind("savepoints-not-readable", 503, "The savepoints cannot be read now")
+UNKNOWN_AFTER = ProblemKind("unknown-after", 404, "No such row to go on behind")
 UNKNOWN_PROCESS = ProblemKind("unknown-process", 404, "No such process")
 DRILLING = ProblemKind("drill-running", 409, "A drill is already running")
 AUDITING = ProblemKind("audit-running", 409, "An audit is already running")
@@ -209,6 +210,11 @@ def unknown_savepoint(name: str) -> ProblemError:
     """Make the error for a savepoint that the app does not have."""
     hint = "GET /api/v1/savepoints lists them"
     return ProblemError(UNKNOWN_SAVEPOINT, f"the app has no savepoint {name}", hint=hint)
+
+
+def unknown_after() -> ProblemError:
+    """Make the error for a page behind a row that is not listed (any more)."""
+    return ProblemError(UNKNOWN_AFTER, "no row of that name (after) is listed any more: begin with the first page")
 
 
 def unknown_process(process_id: str) -> ProblemError:

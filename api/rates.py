@@ -1,4 +1,4 @@
-"""How often somebody may ask for what costs: a token bucket for each, so that one who asks takes no more than a share.
+"""Limits how often somebody may ask for what costs. Each has a token bucket, so that one takes no more than a share.
 
 Processes of the app ask each other for themselves alone (`scope=local`), which none of these rates is about.
 """

@@ -13,8 +13,18 @@ from fastapi import APIRouter, Body, Path, Query, Request, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 from pydantic import BeforeValidator, Field
 
-from snapreplay.api import action_routes, audit_routes, problems, savepoint_routes, state_problems, state_routes, views
+from snapreplay.api import (
+    action_routes,
+    audit_routes,
+    operation_routes,
+    problems,
+    savepoint_routes,
+    state_problems,
+    state_routes,
+    views,
+)
 from snapreplay.api.action_routes import (
+    PARTITION_MAX,
     PartitionNumber,
     PathPartition,
     Pause,
@@ -25,20 +35,17 @@ from snapreplay.api.action_routes import (
 )
 from snapreplay.api.answers import ApiContext, Here, Keyed
 from snapreplay.api.fleet_routes import ROUTER, Covers, covered_by
-from snapreplay.api.fleet_views import Covered, Process, Scope, held
-from snapreplay.api.forwarding import Begun
-from snapreplay.api.operation_views import Operation, find, joined, located, operations
+from snapreplay.api.fleet_views import Covered, Scope, held
+from snapreplay.api.operation_views import joined
 from snapreplay.api.owners import find_partition
+from snapreplay.api.pages import AFTER, cut
 from snapreplay.api.rates import READS_OF_LOGS, costs
 from snapreplay.api.siblings import LIVENESS
 from snapreplay.errors import RetryableError, UsageError
-from snapreplay.service.control import protocol
 from snapreplay.service.control.metrics import DocumentCollector
-from snapreplay.service.control.operation_registry import NotCancellable
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import (
     UNREADY_SECONDS,
-    Cancel,
     Check,
     ServiceFacts,
     SetDrained,
@@ -57,6 +64,7 @@ ROUTERS = (
         audit_routes.ROUTER,
         state_routes.ROUTER,
         _snapshots,
+        operation_routes.ROUTER,
         savepoint_routes.ROUTER,
         ROUTER,
         _process,
@@ -65,9 +73,7 @@ ROUTERS = (
 
 # ---- what is taken
 
-OPERATION_ID_MAX = 37 * 128
-"""Of one that joins those of as many processes as are followed."""
-OperationId = Annotated[str, Path(max_length=OPERATION_ID_MAX)]
+PARTITIONS_MAX = 10_000
 
 
 class SnapshotRequest(problems.Model):
@@ -117,11 +123,20 @@ async def restore_plan(covered: Covers) -> Response:
     return views.answer(views.restore_plans(covered))
 
 
-@_partitions.get("/api/v1/partitions", responses=views.answered(views.Partitions, problems.INVALID))
-async def list_partitions(here: Here, covered: Covers) -> Response:
+@_partitions.get(
+    "/api/v1/partitions", responses=views.answered(views.Partitions, problems.UNKNOWN_AFTER, problems.INVALID)
+)
+async def list_partitions(
+    here: Here,
+    covered: Covers,
+    limit: Annotated[int, Query(ge=1, le=PARTITIONS_MAX, description="Partitions of this answer, at most.")] = (
+        PARTITIONS_MAX
+    ),
+    after: Annotated[int | None, Query(ge=0, le=PARTITION_MAX, description=AFTER)] = None,
+) -> Response:
     """List all partitions, or those that this process owns or recently owned, ordered by number."""
-    now = here.now()
-    return views.answer(views.Partitions(tuple(views.partition(each, now) for each in held(covered))))
+    page, next_after = cut(held(covered), attrgetter("partition"), after, limit)
+    return views.answer(views.Partitions(tuple(views.partition(each, here.now()) for each in page), next_after))
 
 
 @_partitions.get(
@@ -193,58 +208,18 @@ async def trigger_snapshot(
     )
 
 
-@_snapshots.get("/api/v1/snapshots", responses=views.answered(views.Snapshots, problems.INVALID))
-async def list_snapshots(covered: Covers) -> Response:
-    """List the full snapshots that this process, or any one, wrote or used, newest first, at most 500."""
-    return views.answer(views.snapshots(covered.says))
-
-
-@_snapshots.get("/api/v1/operations", responses=views.answered(views.Operations, problems.INVALID))
-async def list_operations(covered: Covers) -> Response:
-    """List the last 1,000 operations at most, newest first."""
-    return views.answer(views.Operations(operations(covered.says)))
-
-
 @_snapshots.get(
-    "/api/v1/operations/{operation_id}",
-    responses=views.answered(Operation, problems.UNKNOWN_OPERATION, problems.INVALID),
+    "/api/v1/snapshots", responses=views.answered(views.Snapshots, problems.UNKNOWN_AFTER, problems.INVALID)
 )
-async def get_operation(here: Here, covered: Covers, operation_id: OperationId) -> Response:
-    """Tell what became of an operation: ask again while `state` is `running`. Any process may be asked."""
-    found = find(operation_id, covered.says, here.forwarder.begun)
-    if found is not None:
-        return views.answer(found)
-    raise problems.unknown_operation(operation_id)
-
-
-@_snapshots.delete(
-    "/api/v1/operations/{operation_id}",
-    status_code=202,
-    dependencies=[Keyed],
-    responses=views.begun(problems.UNKNOWN_OPERATION, problems.NOT_CANCELLABLE, problems.INVALID, problems.OWNER_AWAY),
-)
-async def cancel_operation(here: Here, covered: Covers, operation_id: OperationId) -> Response:
-    """Cancel what has not begun of an operation: a waiting snapshot or retry, a drill, an audit, a drain, a savepoint.
-    What has begun to change something goes on. Any process may be asked."""
-    parts = located(operation_id, covered.says, here.forwarder.begun)
-    if not parts:
-        raise problems.unknown_operation(operation_id)
-    refused: list[Exception] = []
-    for place, (who, each) in enumerate(parts):
-        try:
-            parts[place] = await _cancelled(here, covered, who, each)
-        except (problems.ProblemError, NotCancellable) as error:
-            refused.append(error)
-    if len(refused) == len(parts):
-        raise refused[0]
-    return views.accepted(joined(parts))
-
-
-async def _cancelled(here: ApiContext, covered: Covered, who: Process, operation: protocol.Operation) -> Begun:
-    if who == covered.says[0].process:
-        return await begun_here(here, covered, Cancel(operation.id, here.asker))
-    path = f"/api/v1/operations/{operation.id}"
-    return await here.forwarder.ask(who, path, passed_on=here.passed_on, method="DELETE")
+async def list_snapshots(
+    covered: Covers,
+    limit: Annotated[int, Query(ge=1, le=views.SNAPSHOTS_MAX, description="Snapshots of this answer, at most.")] = (
+        views.SNAPSHOTS_MAX
+    ),
+    after: Annotated[str | None, Query(max_length=200, description=AFTER)] = None,
+) -> Response:
+    """List the full snapshots that this process, or any one, wrote or used, newest first, at most 500."""
+    return views.answer(views.snapshots(covered.says, after, limit))
 
 
 # ---- process

@@ -25,7 +25,8 @@ from snapreplay.api.fleet_views import (
     origin,
 )
 from snapreplay.api.last_hour_view import LastHour
-from snapreplay.api.operation_views import Operation
+from snapreplay.api.operation_views import Operation, Operations
+from snapreplay.api.pages import NEXT, cut
 from snapreplay.api.until_live import remaining_seconds
 from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.control.partition_history import PartitionHistory
@@ -139,6 +140,7 @@ class Partitions(msgspec.Struct, frozen=True):
     """The partitions of this process or of the app, by number."""
 
     items: tuple[Partition, ...]
+    next_after: Annotated[Count | None, said(NEXT)] = None
 
 
 class PartitionPlan(msgspec.Struct, frozen=True):
@@ -208,12 +210,7 @@ class Snapshots(msgspec.Struct, frozen=True):
     """The full snapshots that this process wrote or used, or those of the app, newest first, at most 500."""
 
     items: tuple[Snapshot, ...]
-
-
-class Operations(msgspec.Struct, frozen=True):
-    """The last 1,000 operations at most, newest first."""
-
-    items: tuple[Operation, ...]
+    next_after: Annotated[str | None, said(NEXT)] = None
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -338,15 +335,18 @@ def restore_plans(covered: Covered) -> RestorePlans:
 SNAPSHOTS_MAX = 500
 
 
-def snapshots(says: Sequence[Says]) -> Snapshots:
+def snapshots(says: Sequence[Says], after: str | None = None, limit: int = SNAPSHOTS_MAX) -> Snapshots:
     """Return each snapshot once: as the process that wrote it says, which knows why it did."""
-    found: dict[str, Snapshot] = {}
+    found: dict[str, tuple[SnapshotStatus, Process]] = {}
     for who, told in says:
         for each in told.snapshots if told else ():
             if each.snapshot_id not in found or each.reason != "restored":
-                found[each.snapshot_id] = _with(each, Snapshot, **origin(who))
-    newest = sorted(found.values(), key=lambda each: each.started_at, reverse=True) if len(says) > 1 else found.values()
-    return Snapshots(tuple(newest)[:SNAPSHOTS_MAX])
+                found[each.snapshot_id] = (each, who)
+    newest = [*found.values()]
+    if len(says) > 1:
+        newest.sort(key=lambda each: each[0].started_at, reverse=True)
+    page, next_after = cut(newest[:SNAPSHOTS_MAX], lambda each: each[0].snapshot_id, after, limit)
+    return Snapshots(tuple(_with(each, Snapshot, **origin(who)) for each, who in page), next_after)
 
 
 def _with(base: msgspec.Struct, shown: type[_Shown], **more: object) -> _Shown:

@@ -1,4 +1,4 @@
-"""What a program asks of its service as an operator does over HTTP: operations, and what has happened before."""
+"""Lets a program ask its service as an operator does over HTTP: for operations, and for what has happened before."""
 
 from __future__ import annotations
 

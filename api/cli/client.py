@@ -96,8 +96,8 @@ class Client:
     def cancel(self, operation_id: str) -> Json:
         return self._ask("DELETE", f"/api/v1/operations/{_segment(operation_id)}", "parts")
 
-    def operations(self) -> Json:
-        return self._ask("GET", "/api/v1/operations", "items")
+    def operations(self, limit: int) -> Json:
+        return self._ask("GET", f"/api/v1/operations?limit={limit}", "items")
 
     def group_changes(self) -> Json:
         return self._ask("GET", "/api/v1/group-changes", "items")

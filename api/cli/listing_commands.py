@@ -19,7 +19,7 @@ Lines = Annotated[int, typer.Option("-n", "--lines", min=1, max=1000, help="How 
 def operations(*, count: Lines = 20, client: Running, output: Output = Format.TABLE) -> None:
     """List the last operations of all processes of the app, newest first, with the ids that `cancel` takes."""
     with client:
-        found = client.operations()["items"][:count]
+        found = client.operations(count)["items"]
     if output is Format.JSON:
         print_json({"items": found})
         return

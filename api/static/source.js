@@ -10,8 +10,8 @@ const QUESTIONS = {
   facts: "api/v1",
   restores: "restore-status?scope=app",
   partitions: "api/v1/partitions?scope=app",
-  snapshots: "api/v1/snapshots?scope=app",
-  operations: "api/v1/operations?scope=app",
+  snapshots: "api/v1/snapshots?scope=app&limit=100",
+  operations: "api/v1/operations?scope=app&limit=100",
   group: "api/v1/group-changes?scope=local",
   ready: "readyz",
 };

@@ -69,7 +69,7 @@ def apps(tmp_path_factory):
 
 
 def modes(method: str, path: str) -> list[GenerationMode]:
-    """What takes nothing cannot be given anything wrong."""
+    """Name the kinds of data that a request may have: nothing wrong where it takes nothing."""
     takes = DOCUMENTED[path][method.lower()]
     return [*GenerationMode] if takes.get("parameters") or "requestBody" in takes else [GenerationMode.POSITIVE]
 

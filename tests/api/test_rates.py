@@ -1,4 +1,4 @@
-"""How often somebody may ask for what costs: the bucket, who has which, and who is never limited."""
+"""Rates: the bucket, who has which, and who is never limited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program asks of its service as an operator does over HTTP, on a real broker."""
+"""Operations and histories that a program asks its service for, as an operator does over HTTP, on a real broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the processes of an app say of its partitions, and whether all say the same."""
+"""Asks the processes of an app who owns its partitions, and compares what they say."""
 
 from __future__ import annotations
 
