@@ -3,8 +3,9 @@
 #
 #   PYTHON=python3 requirements/sbom.sh FOLDER
 #
-# service.cdx.json has what the image holds, development.cdx.json what .venv does, both as CycloneDX. It ends with 1 for
-# a licence that is not allowed below, for a known vulnerability, and for a package that could not be asked about.
+# service.cdx.json has what the image holds, development.cdx.json what .venv does, both as CycloneDX and both with what
+# is served with the page. It ends with 1 for a licence that is not allowed below, for a known vulnerability, and for a
+# package that could not be asked about.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -51,4 +52,5 @@ bill service "$aside/service/bin/python"
 bill development .venv/bin/python
 look service .venv/bin/python
 look spark .venv/bin/python
+"$PYTHON" requirements/vendored.py --ask "$folder/page.vulnerabilities.json" "$folder"/*.cdx.json || failed=1
 exit $failed

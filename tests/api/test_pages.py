@@ -36,12 +36,12 @@ def test_pages_are_the_list(client, path, name, limit):
     """In the same order; the last page says that it is."""
     everything = client.get(path).json()
     assert (len(everything["items"]), everything["next_after"]) == (7, None)
-    rows, after = [], {}
-    while after is not None:
-        page = client.get(path, params={"limit": limit, **after}).json()
+    rows, asked = [], {"limit": limit}
+    while "after" not in asked or asked["after"] is not None:
+        page = client.get(path, params=asked).json()
         assert len(page["items"]) <= limit
         rows += page["items"]
-        after = None if page["next_after"] is None else {"after": page["next_after"]}
+        asked["after"] = page["next_after"]
     assert [each[name] for each in rows] == [each[name] for each in everything["items"]]
 
 
