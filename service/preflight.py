@@ -9,6 +9,7 @@ from snapreplay.app.app import App
 from snapreplay.app.ways import app_name, new_app
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings, seals_of
+from snapreplay.service.core.headroom import retention_of
 from snapreplay.service.ports import Cluster, ClusterFacts, TopicFacts
 from snapreplay.service.runtime.context import ClusterView
 from snapreplay.service.topics.requirements import (
@@ -91,7 +92,7 @@ async def inspect(
         count,
         limits_of({*outputs, *own} - own_pair, facts),
         _transaction_timeout_max_ms(settings, cluster_facts),
-        _input_retention_ms([facts[name] for name in inputs]),
+        {name: retention_of(facts[name].config) for name in inputs},
         _topic_ids([facts[name] for name in (*inputs, *own) if name in {*inputs, *own_pair}]),
         seals,
         matched,
@@ -126,15 +127,6 @@ def _check_present(app: App[Any], own: tuple[str, ...], facts: dict[str, TopicFa
             partition_count=count,
             pair_is_missing=bool(pair),
         )
-
-
-def _input_retention_ms(inputs: list[TopicFacts]) -> int | None:
-    kept = [
-        int(facts.config.get("retention.ms", -1))
-        for facts in inputs
-        if "delete" in facts.config.get("cleanup.policy", "delete")
-    ]
-    return min((retention_ms for retention_ms in kept if retention_ms >= 0), default=None)
 
 
 def _transaction_timeout_max_ms(settings: Settings, facts: ClusterFacts) -> int:

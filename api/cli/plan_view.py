@@ -54,9 +54,10 @@ def _start(way: Json) -> str:
 
 
 def _headroom(left: Json) -> str:
-    seconds = left["headroom_seconds"]
-    time_left = "" if seconds is None else f", {seconds:,.0f} s"
-    return f"{left['topic']}: {left['headroom_offsets']:,} offsets{time_left}"
+    known = [each for each in (left["headroom_seconds"], left["size_headroom_seconds"]) if each is not None]
+    time_left = f", {min(known):,.0f} s" if known else ""
+    unknown = f" (by size: {left['size_unknown']})" if left["size_unknown"] else ""
+    return f"{left['topic']}: {left['headroom_offsets']:,} offsets{time_left}{unknown}"
 
 
 def _troubles(partition: Json) -> list[str]:

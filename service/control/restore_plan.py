@@ -62,10 +62,19 @@ class InputHeadroom(msgspec.Struct, frozen=True):
     headroom_seconds: Annotated[
         Seconds | None,
         said(
-            "Until the first needed record is as old as the shortest `retention.ms` of the inputs; brokers delete whole"
+            "Until the first needed record is as old as the topic's `retention.ms`; brokers delete whole"
             " segments, so it stays at least that long. Null: none is there, or none is deleted by time."
         ),
     ]
+    size_headroom_seconds: Annotated[
+        Seconds | None,
+        said(
+            "Until `retention.bytes` of the topic lie behind the first needed offset, if the partition grows as in the"
+            " last minutes; compression is left out, so it stays at least that long. Null: not known, nothing is"
+            " deleted by size, or the partition does not grow."
+        ),
+    ] = None
+    size_unknown: Annotated[str, said("Why `size_headroom_seconds` is not known; else empty.")] = ""
 
 
 class RestorePlan(msgspec.Struct, frozen=True):

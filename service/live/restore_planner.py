@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
+from snapreplay.app.record import InputRecord
 from snapreplay.errors import StopError
 from snapreplay.service.clock import wall_ms, wall_time
 from snapreplay.service.control.restore_plan import Facts, InputHeadroom, PlannedRestore, RestorePlan, way
+from snapreplay.service.core.headroom import Growth, Retention
 from snapreplay.service.core.recoverability import Seen, start_of
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
@@ -24,6 +27,7 @@ class RestorePlanner:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._known: dict[str, Facts] = {}
+        self._growth: dict[str, Growth] = {}
 
     async def plan(self, reader: Reader, seen: Seen, inputs: Mapping[str, Bounds]) -> RestorePlan:
         """Plan by what was just seen of the logs.
@@ -93,12 +97,32 @@ class RestorePlanner:
         return known
 
     async def _headroom(self, reader: Reader, topic: str, needed_from: int, bounds: Bounds) -> InputHeadroom:
-        retention_ms, left_seconds = self._context.view.input_retention_ms, None
-        if retention_ms is not None and bounds.start_offset <= needed_from:
-            log, end_offset = TopicPartition(topic, self._context.partition), needed_from + LOOKED_AT_OFFSETS
-            async for records in reader.read(log, needed_from, min(end_offset, bounds.end_offset)):
-                if left_seconds is None:
-                    left_seconds = max(0.0, (records[0].timestamp + retention_ms - wall_ms()) / 1000)
+        kept = self._context.view.input_retention.get(topic, Retention())
+        growth = self._growth.setdefault(topic, Growth())
+        growth.look(asyncio.get_running_loop().time(), bounds.end_offset)
+        by_time: float | None = None
+        by_size: float | str | None = None
+        if kept != Retention() and bounds.start_offset <= needed_from:
+            sampled = await self._sampled(reader, topic, needed_from, bounds)
+            growth.sample(sampled)
+            first = next((each for each in sampled if each.offset >= needed_from), None)
+            if kept.ms is not None and first is not None:
+                by_time = max(0.0, (first.timestamp + kept.ms - wall_ms()) / 1000)
+            if kept.size_bytes is not None:
+                by_size = growth.seconds_left(kept.size_bytes, bounds.end_offset - needed_from)
         return InputHeadroom(
-            topic, needed_from, bounds.start_offset, max(0, needed_from - bounds.start_offset), left_seconds
+            topic,
+            needed_from,
+            bounds.start_offset,
+            max(0, needed_from - bounds.start_offset),
+            by_time,
+            None if isinstance(by_size, str) else by_size,
+            by_size if isinstance(by_size, str) else "",
         )
+
+    async def _sampled(self, reader: Reader, topic: str, needed_from: int, bounds: Bounds) -> list[InputRecord]:
+        """Return some records from the first needed one on; from before, if there are few."""
+        start = max(bounds.start_offset, min(needed_from, bounds.end_offset - LOOKED_AT_OFFSETS))
+        end = min(start + LOOKED_AT_OFFSETS, bounds.end_offset)
+        log = TopicPartition(topic, self._context.partition)
+        return [each async for records in reader.read(log, start, end) for each in records]

@@ -17,6 +17,7 @@ from snapreplay.app.ways import app_name
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.counters import PartitionMetrics
+from snapreplay.service.core.headroom import Retention
 from snapreplay.service.core.refusals import Expected, fields_in
 from snapreplay.service.ports import Cluster, ConsumerGroup, SealedLog, TopicPartition
 from snapreplay.service.runtime.pulse import Pulse
@@ -53,8 +54,8 @@ class Identity:
 @dataclass(frozen=True)
 class ClusterView:
     """The findings of preflight: `output_limits` maps output topics to the largest record they take, in bytes;
-    `transaction_timeout_max_ms` is the longest any transaction of this cluster may stay open; `input_retention_ms`
-    is the shortest of the inputs, None when none is deleted by time; `topic_ids` are those of the inputs and of
+    `transaction_timeout_max_ms` is the longest any transaction of this cluster may stay open; `input_retention`
+    is what each input keeps; `topic_ids` are those of the inputs and of
     both own topics, without those that the cluster has no id for; `seals` are the keys of this process; `matched` are
     the topics that match a pattern of the app's inputs, sorted, and can be inputs; `misfits` says of each other one why
     it is not read."""
@@ -63,11 +64,16 @@ class ClusterView:
     partition_count: int
     output_limits: Mapping[str, int]
     transaction_timeout_max_ms: int
-    input_retention_ms: int | None = None
+    input_retention: Mapping[str, Retention] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     seals: Seals = OFF
     matched: tuple[str, ...] = ()
     misfits: tuple[str, ...] = ()
+
+    @property
+    def input_retention_ms(self) -> int | None:
+        """The shortest of the inputs; None: none is deleted by time."""
+        return min((each.ms for each in self.input_retention.values() if each.ms is not None), default=None)
 
 
 @dataclass(frozen=True)

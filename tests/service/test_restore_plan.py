@@ -13,6 +13,7 @@ from snapreplay.service.control.restore_plan import Rates
 from snapreplay.service.live import recoverability_monitor
 from tests.support import apps
 from tests.support.stage import processed, snapshot, until
+from tests.support.tampering import configure
 
 pytestmark = pytest.mark.kafka
 
@@ -58,6 +59,36 @@ async def test_an_objective_that_cannot_be_met_is_told_beside_the_plan(stage, un
         await until(lambda: service.restore_status()[0].objective, "the objective")
         shown = await asyncio.to_thread(CliRunner().invoke, app, ["plan", "--url", url(service)])
     assert "partition 0 does not meet restore.objective_seconds: a restore from a snapshot of now" in shown.output
+
+
+async def test_each_input_has_the_headroom_of_its_own_retention(stage, unique, monkeypatch):
+    """One is deleted by time, the other by size; what is not measured yet is said to be unknown. The command shows what
+    comes first."""
+    monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.5)
+    here = await stage(apps.pair(unique("headroom")), changelog={"enabled": False})
+    left, right = (each.name for each in here.app.inputs)
+    configure(here.bootstrap_servers, left, "retention.ms", "3600000")
+    configure(here.bootstrap_servers, right, "retention.ms", "-1")
+    configure(here.bootstrap_servers, right, "retention.bytes", "1000000")
+    for topic in (left, right):
+        await here.send([(f"k{n}", {"amount": n}) for n in range(100)], topic)
+    async with here.running(http=HttpServer()) as service:
+        await processed(service, {0: 100}, right)
+        await until(lambda: planned(service), "a first plan")
+        by_time, by_size = planned(service).inputs
+        assert 3400 < by_time.headroom_seconds <= 3600
+        assert (by_time.size_headroom_seconds, by_time.size_unknown) == (None, "")
+        assert (by_size.headroom_seconds, by_size.size_headroom_seconds) == (None, None)
+        assert by_size.size_unknown in ("its growth is not measured yet", "")  # the second look found none
+        await here.send([(f"k{n}", {"amount": n}) for n in range(1000)], right)
+        await until(lambda: planned(service).inputs[1].size_headroom_seconds, "a measured growth")
+        shown = await asyncio.to_thread(CliRunner().invoke, app, ["plan", "--url", url(service)])
+        assert left in shown.output
+
+
+def planned(service):
+    """Return the newest plan of partition 0."""
+    return service.restore_status()[0].restore_plan
 
 
 def ratios(here):
