@@ -1,0 +1,231 @@
+"""The pages of the reference that are made from the code: `python -m tests.docs.reference` makes them anew."""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from snapreplay.api.cli.root import app
+from snapreplay.service.config.table import Table
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+MODULES = ["snapreplay", "snapreplay.errors", "snapreplay.testing", "snapreplay.spark", "snapreplay.windows"]
+_MADE = "It is made from the code by `python -m tests.docs.reference`; a test compares."
+_SECTION = re.compile(r"(Args|Attributes|Raises(?: \(when made\))?):")
+
+Lines = Iterator[str]
+
+
+# ----------------------------------------------------------------------- the command line
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Yield each command of the tree with its whole name."""
+    tree: Any = get_command(app)
+    for name, command in tree.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from ((f"{name} {inner}", each) for inner, each in command.commands.items())
+        else:
+            yield name, command
+
+
+def cli_page() -> str:
+    """Make docs/cli-options.md."""
+    lines = [
+        "# The options of every command\n",
+        "This page is for authors and operators of apps: it lists the arguments and options of every command, with"
+        f" their defaults. {_MADE}\n",
+        "[cli.md](cli.md) explains the commands, their outcomes and exit codes. Every command has `--help`, and"
+        " `--debug` before its name shows the traceback of an error.\n",
+    ]
+    for name, command in commands():
+        lines.append(f"## `snapreplay {name}`\n")
+        lines.append(f"{_prose(command.help)}\n")
+        shown = [_option(each) for each in command.params if not each.hidden and each.name != "help"]
+        if shown:
+            lines += ["| argument or option | value | default | meaning |", "| --- | --- | --- | --- |", *shown, ""]
+    return "\n".join(lines)
+
+
+def _option(given: Any) -> str:
+    is_argument = not given.opts[0].startswith("-")
+    names = [given.metavar or given.name.upper()] if is_argument else [*given.opts, *given.secondary_opts]
+    default = "required" if given.required else _default(given)
+    cells = (", ".join(f"`{name}`" for name in names), _value(given), default, _prose(given.help or ""))
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+
+
+def _value(given: Any) -> str:
+    kind = given.type_descriptor.annotation
+    if get_origin(kind) is list:
+        (kind,) = get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return ", ".join(f"`{each.value}`" for each in kind)
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{each}`" for each in get_args(kind))
+    if getattr(given, "is_flag", False):
+        return ""
+    bounds = [f"{sign} {limit:,}" for sign, limit in (("≥", given.min), ("≤", given.max)) if limit is not None]
+    return ", ".join([given.metavar or kind.__name__, *bounds])
+
+
+def _default(given: Any) -> str:
+    value = given.default
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if value is None or value is False or value == "" or callable(value):
+        return ""
+    return f"`{given.opts[0]}`" if value is True else f"{value:,}" if isinstance(value, int) else f"{value}"
+
+
+# --------------------------------------------------------------------------------- Python
+
+
+def python_page() -> str:
+    """Make docs/python.md."""
+    lines = [
+        "# The Python API in detail\n",
+        "This page is for authors of apps: it has the signature and the description of every public name of the Python"
+        f" package. {_MADE}\n",
+        "[api.md](api.md) lists the names on one page; [settings.md](settings.md) has every setting.\n",
+    ]
+    for module in MODULES:
+        lines.append(f"## `{module}`\n")
+        found = importlib.import_module(module)
+        for name in sorted(found.__all__, key=str.lower):
+            lines += _described(module, name, getattr(found, name))
+    return "\n".join(lines)
+
+
+def _described(module: str, name: str, value: Any) -> Lines:
+    if name.startswith("__") or (
+        module == "snapreplay" and name in importlib.import_module("snapreplay.errors").__all__
+    ):
+        return
+    yield f"### `{name}`\n"
+    if isinstance(value, type) and issubclass(value, Table):
+        yield f"{_first_sentence(value)} Its names are those of [settings.md](settings.md).\n"
+    elif inspect.isclass(value):
+        yield from _of_class(name, value)
+    elif callable(value):
+        yield f"`{_signature(name, value)}`\n"
+        yield from _docstring(value)
+    else:
+        yield f"A `{type(value).__name__}`.\n"
+
+
+def _of_class(name: str, kind: type) -> Lines:
+    if issubclass(kind, enum.Enum):
+        yield from _docstring(kind)
+        yield f"Its values are {', '.join(f'`{each.name}`' for each in kind)}.\n"
+        return
+    if not getattr(kind, "_is_protocol", False):
+        yield f"`{_signature(name, kind)}`\n"
+    yield from _docstring(kind)
+    for member, value in _members(kind):
+        if isinstance(value, property):
+            yield f"**`{member}`**: `{_annotation(value.fget)}`\n"
+        else:
+            yield f"**`{_signature(member, value)}`**\n"
+        yield from _docstring(value)
+
+
+def _members(kind: type) -> Iterator[tuple[str, Any]]:
+    """Yield the public functions and properties that the package defines, in their order; static ones as functions."""
+    seen: dict[str, Any] = {}
+    for base in (each for each in reversed(kind.__mro__) if each.__module__.partition(".")[0] == "snapreplay"):
+        for name, value in vars(base).items():
+            plain = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+            if not name.startswith("_") and (inspect.isfunction(plain) or isinstance(plain, property)):
+                seen[name] = plain
+    yield from seen.items()
+
+
+def _annotation(function: Any) -> str:
+    return _text(inspect.signature(function).return_annotation)
+
+
+def _text(annotation: Any) -> str:
+    if annotation is inspect.Signature.empty:
+        return ""
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+
+
+def _signature(name: str, function: Any) -> str:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return name
+    words, is_keyword = list[str](), False
+    for each in signature.parameters.values():
+        if each.name in ("self", "cls"):
+            continue
+        if each.kind is each.KEYWORD_ONLY and not is_keyword:
+            words.append("*")
+        is_keyword = is_keyword or each.kind in (each.KEYWORD_ONLY, each.VAR_POSITIONAL)
+        words.append(_parameter(each))
+    asynchronous = "await " if inspect.iscoroutinefunction(function) else ""
+    returned = "" if inspect.isclass(function) else _text(signature.return_annotation)
+    return f"{asynchronous}{name}({', '.join(words)})" + (f" -> {returned}" if returned else "")
+
+
+def _parameter(each: inspect.Parameter) -> str:
+    stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+    kind = _text(each.annotation)
+    typed = f"{stars}{each.name}" + (f": {kind}" if kind else "")
+    if each.default is each.empty:
+        return typed
+    default = each.default.value if isinstance(each.default, enum.Enum) else each.default
+    shown = "Any" if default is Any else repr(default)
+    return f"{typed} = {'…' if ' at 0x' in shown or '(' in shown.replace('()', '') else shown}"
+
+
+def _first_sentence(value: Any) -> str:
+    return _prose((inspect.getdoc(value) or "").split("\n\n")[0])
+
+
+def _docstring(value: Any) -> Lines:
+    """Yield the paragraphs of a docstring; each section becomes a list of its names."""
+    for paragraph in (inspect.getdoc(value) or "").split("\n\n"):
+        head, *rest = paragraph.splitlines() or [""]
+        section = _SECTION.fullmatch(head)
+        if section is None:
+            yield f"{_prose(paragraph)}\n"
+            continue
+        yield f"{section[1]}:\n"
+        yield "\n".join(f"- {each}" for each in _items(rest)) + "\n"
+
+
+def _items(lines: Sequence[str]) -> Lines:
+    items: list[list[str]] = []
+    for line in textwrap.dedent("\n".join(lines)).splitlines():
+        if line.startswith(" "):
+            items[-1].append(line)
+        else:
+            items.append([line])
+    for item in items:
+        names, colon, text = " ".join("\n".join(item).split()).partition(": ")
+        yield f"`{names}`: {_prose(text)}" if colon else _prose(names)
+
+
+def _prose(text: str) -> str:
+    """Return it as one line, with nothing that Markdown would take for a tag or for emphasis."""
+    joined = " ".join(text.split())
+    parts = re.split(r"(`[^`]*`)", joined)
+    return "".join(part if part.startswith("`") else re.sub(r"([<>*_\[\]])", r"\\\1", part) for part in parts)
+
+
+PAGES = {DOCS / "cli-options.md": cli_page, DOCS / "python.md": python_page}
+
+if __name__ == "__main__":
+    for path, page in PAGES.items():
+        path.write_text(page(), encoding="utf-8")
