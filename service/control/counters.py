@@ -40,49 +40,68 @@ def _histogram(name: str, says: str, buckets: Sequence[float]) -> Histogram:
     return Histogram(name, says, PARTITION, registry=EVENTS, buckets=buckets)
 
 
-BATCHES = _counter("snapreplay_batches_total", "Batches committed, empty ones that only carry a pointer included.")
+BATCHES = _counter(
+    "snapreplay_batches_total", "Committed batches, including empty ones that only carry a pointer to a snapshot."
+)
 COMMIT_SECONDS = _histogram(
     "snapreplay_commit_seconds",
-    "From the first send of a batch's transaction to the broker's answer to its commit.",
+    "Time from a transaction's first send to the broker's answer to its commit.",
     _FAST_SECONDS,
 )
-SNAPSHOTS = _counter("snapreplay_snapshots_total", "Full snapshots that ended, by result.", "result")
+SNAPSHOTS = _counter(
+    "snapreplay_snapshots_total", "Full snapshots that ended: `succeeded`, `failed`, `abandoned`.", "result"
+)
 SNAPSHOT_SECONDS = _histogram(
     "snapreplay_snapshot_seconds",
-    "From the mark to the acknowledged manifest, successful full snapshots only.",
+    "Time from the mark to the acknowledged manifest, for successful full snapshots.",
     _SLOW_SECONDS,
 )
 SNAPSHOT_BYTES = _histogram(
-    "snapreplay_snapshot_bytes", "Size in Kafka of a successful full snapshot, chunks and manifest.", _SIZE_BYTES
+    "snapreplay_snapshot_bytes", "Size in Kafka of chunks and manifest, for successful full snapshots.", _SIZE_BYTES
 )
 PROPOSALS = _counter(
     "snapreplay_proposals_total",
-    "Snapshots proposed by jobs: adopted, the reason of the rejection, or missed when none came in time.",
+    "Snapshots proposed by jobs: `adopted`, or the reason why the owner rejected it. `missed`: with"
+    " `snapshot.by = jobs` none was adopted in time, and the owner took a snapshot itself.",
     "result",
 )
 RESTORES = _counter(
     "snapreplay_restores_total",
-    "Recoveries that ended, by result and mode (changes, replay, warm, none).",
+    "Recoveries that ended: `succeeded`, `failed`, `abandoned`. Mode `changes`, `replay`, `warm` (the"
+    " state was still in memory) or `none` (there was nothing to advance).",
     "result",
     "mode",
 )
 RESTORE_SECONDS = _histogram(
-    "snapreplay_restore_seconds", "From FENCING to LIVE, successful recoveries only.", _SLOW_SECONDS
+    "snapreplay_restore_seconds", "Time from FENCING to LIVE, for successful recoveries.", _SLOW_SECONDS
 )
 RESTORE_PREDICTION_RATIO = _histogram(
     "snapreplay_restore_prediction_ratio",
-    "Predicted by true seconds of a successful recovery that was not from memory and had one attempt.",
+    "Predicted by true seconds of a successful recovery: above 1, it was quicker than predicted. By the"
+    " rates that the process knew before, constants in its first recovery. A recovery from memory, or of"
+    " several attempts, is not counted.",
     _RATIOS,
 )
-DRILLS = _counter("snapreplay_drills_total", "Drills that ended: succeeded, failed or given_up.", "result")
-DRILL_SECONDS = _histogram(
-    "snapreplay_drill_seconds", "Seconds that a restore takes, as a successful drill has shown.", _SLOW_SECONDS
+DRILLS = _counter(
+    "snapreplay_drills_total",
+    "Drills that ended: `succeeded`, `failed` (a recovery would fail or fall back), `given_up` (they prove nothing).",
+    "result",
 )
-AUDITS = _counter("snapreplay_audits_total", "Audits that this process ran: succeeded, failed or given_up.", "result")
-FENCES = _counter("snapreplay_fences_total", "Times this process found that a newer owner had fenced it.")
+DRILL_SECONDS = _histogram(
+    "snapreplay_drill_seconds",
+    "The seconds that a restore takes, as a successful drill has shown: without its rests.",
+    _SLOW_SECONDS,
+)
+AUDITS = _counter(
+    "snapreplay_audits_total",
+    "Audits that this process has run: `succeeded`, `failed` (they have findings), `given_up` (they could"
+    " not run, or the proof could not be recorded).",
+    "result",
+)
+FENCES = _counter("snapreplay_fences_total", "Number of times that this process found a newer owner.")
 FAILURES = _counter(
     "snapreplay_failures_total",
-    "Errors that ended an attempt of a partition, by class and reaction.",
+    "Errors that ended an attempt, by error class (`kind`) and by what was done about it (`reaction`).",
     "kind",
     "reaction",
 )
@@ -93,13 +112,15 @@ def _of_process(name: str, says: str) -> Counter:
 
 
 TAKEOVERS = _of_process(
-    "snapreplay_takeovers_total", "Partitions taken over by a warm copy from a process that seemed to be dead."
+    "snapreplay_takeovers_total", "Partitions that this process has taken over from another one that seemed to be dead."
 )
 FALSE_ALARMS = _of_process(
-    "snapreplay_false_alarms_total", "Processes that were taken over from, and were members of the group still."
+    "snapreplay_false_alarms_total",
+    "Processes that seemed to be dead, were taken over from, and were members of the group still.",
 )
 WORKER_RESTARTS = _of_process(
-    "snapreplay_worker_restarts_total", "Times that this worker of `run --processes` was started again."
+    "snapreplay_worker_restarts_total",
+    "Times that this one of several workers was started again since its parent began.",
 )
 
 

@@ -45,16 +45,27 @@ def _process_gauges(document: StatusDocument, assigned: int) -> Iterator[GaugeMe
     labels = {"app": facts.app_id, "version": facts.version, "app_version": facts.app_version}
     yield _one("snapreplay_build_info", "Always 1: which versions run here.", labels, 1)
     app, ready = {"app": facts.app_id}, all(check.ok for check in document.ready_checks)
-    yield _one("snapreplay_partitions_assigned", "Partitions this process owns.", app, assigned)
-    yield _one("snapreplay_ready", "1 when /readyz would answer 200, else 0.", app, float(ready))
+    yield _one("snapreplay_partitions_assigned", "Partitions that this process owns.", app, assigned)
+    yield _one("snapreplay_ready", "1 when `/readyz` answers 200, else 0.", app, float(ready))
     is_drained = float(facts.drain is not None)
-    yield _one("snapreplay_drained", "1 while it is drained or being drained, else 0.", app, is_drained)
+    yield _one("snapreplay_drained", "1 while the process is drained or being drained, else 0.", app, is_drained)
 
 
 def _copies(app: str, copies: Sequence[StandbyStatus]) -> Iterator[Metric]:
-    held = GaugeMetricFamily("snapreplay_standbys", "Warm copies held here, by state.", labels=("app", "state"))
-    lag = GaugeMetricFamily("snapreplay_standby_lag_offsets", "Offsets of the log behind the copy.", labels=PARTITION)
-    said = "Digests of the owner that the copy has compared, all equal."
+    held = GaugeMetricFamily(
+        "snapreplay_standbys",
+        "Warm copies that this process holds, by state: `loading`, `warm`, `ahead`.",
+        labels=("app", "state"),
+    )
+    lag = GaugeMetricFamily(
+        "snapreplay_standby_lag_offsets",
+        "Offsets of the increments topic between the copy and the last increment, when the copy last looked.",
+        labels=PARTITION,
+    )
+    said = (
+        "Digests of the owner that the copy has compared, all equal. It grows with each batch of a map, and begins anew"
+        " when the copy starts over."
+    )
     compared = CounterMetricFamily("snapreplay_standby_digests_total", said, labels=PARTITION)
     for state in CopyState:
         held.add_metric((app, state), sum(each.state == state for each in copies))
@@ -68,10 +79,14 @@ def _copies_given(app: str, copies: Copies | None, assigned: int) -> Iterator[Ga
     if copies is None:
         return
     missing, labels = copies.wanted - copies.given, {"app": app}
-    wanted = "Copies that the partitions of this process are to have, together."
+    wanted = (
+        "Copies that the partitions of this process are to have, together. This one and the next two are absent while"
+        " the leader of the group has not said."
+    )
+    too_few = "Of the wanted copies, those that are given to no process: there are too few."
     yield _one("snapreplay_copies_wanted", wanted, labels, copies.wanted * assigned)
-    yield _one("snapreplay_copies_missing", "Of those, copies that no process is given.", labels, missing * assigned)
-    on_rack = "Partitions of this process whose copies are all on its own rack."
+    yield _one("snapreplay_copies_missing", too_few, labels, missing * assigned)
+    on_rack = "Partitions of this process whose copies are all on its own rack, `kafka.client.rack`."
     yield _one("snapreplay_copies_on_owners_rack", on_rack, labels, copies.on_owners_rack)
 
 

@@ -69,122 +69,139 @@ def _proofs(value: Callable[[AuditProof], float]) -> Callable[[PartitionStatus],
 SHOWN: Sequence[Shown] = (
     Shown(
         "snapreplay_partition_phase",
-        "1 for the phase the partition is in, 0 for every other.",
+        "1 for the present phase, 0 for every other phase.",
         lambda status: {phase.value: float(status.phase is phase) for phase in Phase},
         "phase",
     ),
     Shown(
         "snapreplay_paused",
-        "1 when the partition is live and paused, else 0.",
+        "1 when the partition is live and paused, else 0; absent unless live.",
         lambda status: float(status.paused_since is not None) if status.phase is Phase.LIVE else None,
     ),
-    Shown("snapreplay_state_entries", "Entries in the store.", _stores(lambda store: store.entries), "store"),
+    Shown(
+        "snapreplay_state_entries",
+        "Entries of each store; `default` if the state has no named stores, `_timers` and `_periods` for"
+        " pending timers. The sum is the state's.",
+        _stores(lambda store: store.entries),
+        "store",
+    ),
     Shown(
         "snapreplay_state_bytes",
-        "Encoded key and value bytes; memory is about 1.6 times this plus 100 per entry.",
+        "Bytes of encoded keys and values; memory is about 1.6 times this plus 100 per entry.",
         _stores(lambda store: store.size_bytes),
         "store",
     ),
     Shown(
         "snapreplay_state_largest_entry_bytes",
-        "Encoded key and value of the largest entry that was loaded from a snapshot or committed.",
+        "Encoded key and value of the largest entry that this process has loaded from a snapshot or"
+        " committed, in bytes; it has a limit. Entries that a recovery has taken from changes after the"
+        " snapshot are not looked at.",
         _stores(lambda store: store.largest_entry_bytes),
         "store",
     ),
     Shown(
         "snapreplay_next_due_timestamp_seconds",
-        "Unix time, compared with stream time, at which the store's next timer or expiry is due.",
+        "Unix time at which the next one of the store's timers or expiries is due, by stream time:"
+        " `snapreplay_next_due_timestamp_seconds - on (app, partition) group_left"
+        " snapreplay_stream_time_timestamp_seconds` is how far stream time has to go. Absent if nothing is."
+        " Where more than 512 are due within a second, it may be up to a second too early.",
         _stores(lambda store: None if store.next_due_ms is None else store.next_due_ms / 1000),
         "store",
     ),
     Shown(
         "snapreplay_audited_batch",
-        "Last batch that an audit has proven at this level, or a higher one.",
+        "Last batch that `snapreplay audit --since-last` has proven at this level or a higher one; looked up"
+        " once a minute, absent without a proof.",
         _proofs(lambda proof: proof.batch),
         "level",
     ),
     Shown(
         "snapreplay_audit_timestamp_seconds",
-        "Unix time of that audit.",
+        "Unix time of the audit that has proven `snapreplay_audited_batch`.",
         _proofs(lambda proof: proof.at.timestamp()),
         "level",
     ),
     Shown(
         "snapreplay_input_lag_records",
-        "Input offsets left to process, up to the last stable offset, all inputs: an upper bound of the records.",
+        "Input offsets left to process up to the last stable offset, all inputs together. An upper bound of"
+        " the records, because markers count too. Absent until known.",
         lag_records,
     ),
     Shown(
         "snapreplay_input_high_watermark_lag_records",
-        "Input offsets up to the high watermark, all inputs: also those behind transactions that are open.",
+        "Input offsets left to process up to the high watermark, all inputs together: also what lies behind open"
+        " transactions. Absent until known.",
         lambda status: _sum([each.lag_to_high_watermark for each in status.inputs]),
     ),
     Shown(
         "snapreplay_stream_time_timestamp_seconds",
-        "Unix time that stream time has reached.",
+        "Unix time that stream time has reached: the newest record timestamp so far. Absent before the first record.",
         lambda status: None if status.stream_time_ms is None else status.stream_time_ms / 1000,
     ),
     Shown("snapreplay_timers_pending", "Timers of keys that are set.", lambda status: status.timers_pending),
     Shown("snapreplay_batch", "Number of the last committed batch.", lambda status: status.batch),
     Shown(
         "snapreplay_owner_epoch",
-        "Offset of this owner's claim; it only grows from owner to owner.",
+        "Offset of this owner's claim; grows with every owner.",
         lambda status: status.owner_epoch,
     ),
     Shown(
         "snapreplay_restore_attempt",
-        "Number of the running or last recovery's attempt, from 1.",
+        "Number of the attempt in the running or last recovery, from 1.",
         lambda status: status.restore.attempts if status.restore else None,
     ),
     Shown(
         "snapreplay_restore_progress_ratio",
-        "How far towards live: loading is one half, advancing the other; none when failed.",
+        "Progress towards live, 0 to 1; loading is one half, advancing the other; absent when failed.",
         _restore_ratio,
     ),
     Shown(
         "snapreplay_snapshot_last_timestamp_seconds",
-        "Unix time of the newest full snapshot that a committed increment points to.",
+        "Unix time of the newest full snapshot that a committed increment points to; absent before the first.",
         lambda status: _timestamp(status.last_pointed_snapshot_at),
     ),
     Shown(
         "snapreplay_recoverable",
-        "1 when the topics still hold what a recovery now would need, else 0; looked at once a minute.",
+        "1 when the topics hold what a recovery would need now, else 0; checked once a minute, absent unless live.",
         lambda status: None if status.recoverable is None else float(status.recoverable),
     ),
     Shown(
         "snapreplay_restore_objective_seconds",
-        "restore.objective_seconds, where it is set.",
+        "`restore.objective_seconds`; absent if it is not set.",
         lambda status: status.objective.seconds if status.objective else None,
     ),
     Shown(
         "snapreplay_restore_predicted_seconds",
-        "Predicted seconds of a restore now, from fencing to live; without an objective looked up once a minute.",
+        "Predicted seconds of a restore now, from fencing to live. Twice a second with an objective, else"
+        " once a minute.",
         predicted_seconds,
     ),
     Shown(
         "snapreplay_unaudited_batches",
-        "Batches committed after the last recorded proof of an audit, whatever its level.",
+        "Batches committed after the last proof of any level; absent unless live and known.",
         lambda status: status.unaudited_batches,
     ),
     Shown(
         "snapreplay_blocked_records",
-        "Offsets of inputs and increments held back by a transaction that somebody left open.",
+        "Offsets of the inputs and of the increments topic behind a transaction that has stayed open for"
+        " longer than a minute.",
         lambda status: float(sum(each.offsets for each in status.blocked_by_open_transaction)),
     ),
     Shown(
         "snapreplay_blocking_transaction_timestamp_seconds",
-        "Unix time at which the transaction began that holds back the topic; of a hanging one, of its last record.",
+        "Unix time at which the transaction began that holds back the topic; of a hanging one, of its last record."
+        " Absent if nothing is held back, or the brokers could not say.",
         lambda status: {each.topic: _since(each) for each in status.blocked_by_open_transaction},
         "topic",
     ),
     Shown(
         "snapreplay_partition_updated_timestamp_seconds",
-        "Unix time of the partition's last progress, whatever its phase.",
+        "Unix time of the last progress; `time() -` it is the age.",
         lambda status: _timestamp(status.updated_at) or None,
     ),
     Shown(
         "snapreplay_records_total",
-        "Input records applied since this process owns the partition, replayed ones not counted.",
+        "Input records applied since this process owns the partition; replay is not counted.",
         lambda status: status.records_total,
     ),
     Shown(
@@ -194,12 +211,12 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_timers_total",
-        "Timers fired since this process owns the partition, replayed ones not counted.",
+        "Timers fired since this process owns the partition; replay is not counted.",
         lambda status: status.timers_total,
     ),
     Shown(
         "snapreplay_expired_total",
-        "Entries expired since this process owns the partition, replayed ones not counted.",
+        "Entries expired since this process owns the partition; replay is not counted.",
         lambda status: status.expired_total,
     ),
 )

@@ -11,11 +11,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from prometheus_client.metrics import MetricWrapperBase
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from snapreplay.api.cli.root import app
 from snapreplay.service.config.table import Table
+from snapreplay.service.control.counters import EVENTS
+from snapreplay.service.control.metrics import DocumentCollector
+from snapreplay.service.control.protocol import StatusDocument
+from snapreplay.service.core.copies import Copies
+from tests.support.fake_control import FACTS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MODULES = ["snapreplay", "snapreplay.errors", "snapreplay.testing", "snapreplay.spark", "snapreplay.windows"]
@@ -179,7 +185,7 @@ def _signature(name: str, function: Any) -> str:
 
 
 def _parameter(each: inspect.Parameter) -> str:
-    stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+    stars = "*" * (2 if each.kind is each.VAR_KEYWORD else each.kind is each.VAR_POSITIONAL)
     kind = _text(each.annotation)
     typed = f"{stars}{each.name}" + (f": {kind}" if kind else "")
     if each.default is each.empty:
@@ -224,7 +230,57 @@ def _prose(text: str) -> str:
     return "".join(part if part.startswith("`") else re.sub(r"([<>*_\[\]])", r"\\\1", part) for part in parts)
 
 
-PAGES = {DOCS / "cli-options.md": cli_page, DOCS / "python.md": python_page}
+# -------------------------------------------------------------------------------- metrics
+
+LINKS = {
+    "snapreplay_drained": ("drained", "operators.md#drain-a-process-before-maintenance"),
+    "snapreplay_paused": ("paused", "operators.md#pause-a-partition"),
+    "snapreplay_input_high_watermark_lag_records": ("open transactions", "http.md#lags"),
+    "snapreplay_state_bytes": ("memory", "state.md#memory"),
+    "snapreplay_state_largest_entry_bytes": ("has a limit", "state.md#the-size-of-an-entry"),
+    "snapreplay_restore_predicted_seconds": ("objective", "operators.md#hold-a-recovery-time-objective"),
+    "snapreplay_copies_missing": ("too few", "operators.md#there-are-fewer-copies-than-wanted"),
+    "snapreplay_standbys": ("Warm copies", "standbys.md"),
+    "snapreplay_proposals_total": ("reason", "http.md#adopting-a-proposed-snapshot"),
+    "snapreplay_drills_total": ("Drills", "operators.md#drill-a-restore"),
+    "snapreplay_audits_total": ("Audits that this process has run", "spark.md#audit-from-the-running-service"),
+    "snapreplay_takeovers_total": ("taken over", "standbys.md#before-the-session-timeout"),
+    "snapreplay_worker_restarts_total": ("several workers", "cli.md#several-workers"),
+}
+"""The words in the text of a metric that lead to a page."""
+
+
+def metrics_page() -> str:
+    """Make docs/metrics.md: its sentences are its own, its tables are the code's."""
+    page = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    present = [(each.name, each.type, each._labelnames, each.documentation) for each in _present()]
+    wrappers = [each for each in EVENTS._collector_to_names if isinstance(each, MetricWrapperBase)]
+    events = [(each._name, each._type, each._labelnames, each._documentation) for each in wrappers]
+    for name, metrics in (("present", present), ("events", events)):
+        begin, end = f"<!-- drawn: {name} -->\n", f"<!-- end: {name} -->\n"
+        before, _, rest = page.partition(begin)
+        rows = [
+            "| name | type | labels | meaning |",
+            "| --- | --- | --- | --- |",
+            *(_metric(*each) for each in metrics),
+        ]
+        page = before + begin + "\n".join(rows) + f"\n{end}" + rest.partition(end)[2]
+    return page
+
+
+def _present() -> Iterator[Any]:
+    return DocumentCollector(StatusDocument(FACTS, copies=Copies()), ()).collect()
+
+
+def _metric(name: str, kind: str, labels: Sequence[str], text: str) -> str:
+    name = f"{name}_total" if kind == "counter" else name
+    words, target = LINKS.get(name, ("", ""))
+    assert words in text, f"{name}: {words}"
+    linked = text.replace(words, f"[{words}]({target})", 1) if words else text
+    return f"| `{name}` | {kind} | {', '.join(labels)} | {linked} |"
+
+
+PAGES = {DOCS / "cli-options.md": cli_page, DOCS / "python.md": python_page, DOCS / "metrics.md": metrics_page}
 
 if __name__ == "__main__":
     for path, page in PAGES.items():
