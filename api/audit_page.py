@@ -42,7 +42,8 @@ def page(report: AuditReport) -> str:
     """Write a whole HTML document."""
     style = (files(__package__) / "audit_page.css").read_text(encoding="utf-8")
     title = escape(f"Audit of {report.app_id}: {verdict(report)}")
-    body = "\n".join((_head(report), _findings(report), _chains(report), _counts(report), _decisions(report)))
+    parts = "\n".join((_findings(report), _chains(report), _counts(report), _decisions(report)))
+    body = f"{_head(report)}\n<main>{parts}</main>"
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">'
@@ -87,7 +88,7 @@ def _findings(report: AuditReport) -> str:
         for each in report.findings
     )
     heads = ("check", "topic", "partition", "offset", "what is wrong")
-    return f'<section id="findings"><h2>Findings</h2>{_table(heads, rows)}</section>'
+    return f'<section id="findings"><h2>Findings</h2>{_table("Findings", heads, rows)}</section>'
 
 
 def _chains(report: AuditReport) -> str:
@@ -110,9 +111,10 @@ def _chains(report: AuditReport) -> str:
     )
     legend = "".join(f"<li>{sign(kind)} {escape(says)}</li>" for kind, says in LEGEND)
     head = "".join(f"<th>{each}</th>" for each in heads)
+    table = f'<table class="chains"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
     return (
         f'<section id="partitions"><h2>Partitions</h2><ul class="legend">{legend}</ul>'
-        f'<table class="chains"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></section>'
+        f"{_scrolled('Partitions', table)}</section>"
     )
 
 
@@ -146,9 +148,9 @@ def _proof(proof: Proof) -> str:
 
 
 def _counts(report: AuditReport) -> str:
-    checked = _table(("checked", "count"), _numbers(report.checked.items()))
+    checked = _table("Checked", ("checked", "count"), _numbers(report.checked.items()))
     notes = [(name, count) for name, count in report.notes.items() if count]
-    noted = _table(("note", "count"), _numbers(notes)) if notes else "<p>No notes.</p>"
+    noted = _table("Notes", ("note", "count"), _numbers(notes)) if notes else "<p>No notes.</p>"
     return f'<section class="counts"><h2>What was looked at</h2>{checked}{noted}</section>'
 
 
@@ -161,13 +163,18 @@ def _decisions(report: AuditReport) -> str:
         return ""
     heads = ("partition", "offset", "finding", "by", "reason", "decided")
     rows = ([getattr(each, name) for name in heads] for each in report.decisions)
-    return f'<section id="decisions"><h2>Decisions</h2>{_table(heads, rows)}</section>'
+    return f'<section id="decisions"><h2>Decisions</h2>{_table("Decisions", heads, rows)}</section>'
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def _scrolled(label: str, table: str) -> str:
+    """Let a table be wider than a phone: it scrolls within the page, by keyboard, too."""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{label}: table">{table}</div>'
+
+
+def _table(label: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     head = "".join(f"<th>{escape(each)}</th>" for each in heads)
     body = "".join(_row(*(escape(str(cell)) for cell in row)) for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return _scrolled(label, f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
 
 
 def _time(at_ms: int) -> str:

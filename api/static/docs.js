@@ -14,13 +14,23 @@ function withToken(request) {
   return request;
 }
 
+// Each part in a landmark, headings without a gap, and no link in a button; one server is no choice.
+function accessible({ React: { createElement: element } }) {
+  const named = (label) => (Original) => (props) => element("section", { "aria-label": label }, element(Original, props));
+  const headed = (Original) => (props) => [element("h2", { key: "head", className: "unseen" }, "Operations"), element(Original, { key: "all", ...props })];
+  return {
+    components: { ServersContainer: () => null, DeepLink: ({ text }) => element("span", null, text) },
+    wrapComponents: { InfoContainer: named("About the API"), AuthorizeBtnContainer: named("Login"), operations: headed },
+  };
+}
+
 function show(spec) {
   said.textContent = "";
   // Below the path of this page: a proxy may serve it there.
   const servers = [{ url: new URL(".", location.href).pathname.replace(/\/$/, "") || "/" }];
   SwaggerUIBundle({
     spec: { ...spec, servers }, dom_id: "#viewer", deepLinking: true, docExpansion: "list", defaultModelsExpandDepth: 0,
-    requestInterceptor: withToken,
+    requestInterceptor: withToken, plugins: [accessible],
     validatorUrl: null, // it would send the address of this process to a foreign host
   });
 }

@@ -25,7 +25,7 @@ export function seconds(s) {
 export function roughly(s) {
   const step = s < 10 ? 1 : s < 90 ? 5 : s < 600 ? 60 : 300;
   const rounded = Math.max(1, Math.round(s / step) * step);
-  return rounded <= 90 ? `${rounded} s` : seconds(rounded);
+  return (rounded <= 90 ? `${rounded} s` : seconds(rounded)).replace(" ", "\u00a0");
 }
 
 // Of something that takes milliseconds.

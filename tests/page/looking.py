@@ -1,4 +1,4 @@
-"""Looks at the page in each of its states: its verdict, its accessibility, its width, its picture."""
+"""Looks at a page in each of its states: its verdict, its accessibility, its widths, its picture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, ViewportSize, expect
 
 Theme = Literal["light", "dark"]
-WIDE: ViewportSize = {"width": 1440, "height": 900}
+WIDTHS = (360, 768, 1440)
+WIDE: ViewportSize = {"width": WIDTHS[-1], "height": 900}
 PICTURES = os.environ.get("SNAPREPLAY_TEST_PICTURES")
 """A folder for the pictures of the page that the documents show: docs/pictures. Without it none is taken."""
 SHOWN: dict[str, list[tuple[Theme, int, int]]] = {
@@ -19,6 +20,11 @@ SHOWN: dict[str, list[tuple[Theme, int, int]]] = {
     "fleet": [("dark", 1280, 840)],
     "history": [("light", 1280, 680)],
     "last-hour": [("light", 1280, 270)],
+    "state": [("light", 1280, 620)],
+    "restores": [("dark", 768, 900)],
+    "savepoints": [("light", 768, 420)],
+    "docs": [("light", 1280, 840)],
+    "audit": [("light", 1280, 840)],
 }
 """Name of a state → theme, width and height of its pictures."""
 
@@ -29,23 +35,19 @@ async def says(page: Page, headline: str | re.Pattern[str]) -> None:
 
 
 async def looked_at(page: Page, name: str, at: str = "body") -> None:
-    """Let axe look at the page, in both themes where colours matter, and take the pictures of this state if somebody
-    wants them: from the element `at` on."""
-    await fits(page)
-    for theme in get_args(Theme):
-        await page.emulate_media(color_scheme=theme)
-        found = await Axe().run(page, options={} if theme == "light" else {"runOnly": ["color-contrast"]})
-        assert not found.violations_count, found.generate_report()
+    """Let axe look at the page at each width, in both themes where colours matter; nothing is wider than the screen.
+    Take the pictures of this state if somebody wants them: from the element `at` on."""
+    for width in WIDTHS:
+        await page.set_viewport_size({"width": width, "height": 900})
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        for theme in get_args(Theme):
+            await page.emulate_media(color_scheme=theme)
+            found = await Axe().run(page, options={} if theme == "light" else {"runOnly": ["color-contrast"]})
+            assert not found.violations_count, (width, theme, found.generate_report())
     for theme, width, height in SHOWN.get(name, []) if PICTURES else []:
         await page.emulate_media(color_scheme=theme)
         await page.set_viewport_size({"width": width, "height": height})
+        await page.mouse.move(0, 0)
         await page.locator(at).first.evaluate("it => it.scrollIntoView({ behavior: 'instant' })")
         await page.screenshot(path=Path(PICTURES or "") / f"page-{name}-{theme}-{width}.png")
-    await page.set_viewport_size(WIDE)
-
-
-async def fits(page: Page) -> None:
-    """Nothing is wider than the narrowest screen."""
-    await page.set_viewport_size({"width": 360, "height": 900})
-    assert await page.evaluate("document.documentElement.scrollWidth") <= 360
     await page.set_viewport_size(WIDE)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from playwright.async_api import Page, expect
 
 from snapreplay.service.config.groups import HttpSettings
-from tests.page.looking import fits
+from tests.page.looking import looked_at
 from tests.support.fake_control import FakeControl
 from tests.support.served import served
 
@@ -35,7 +35,7 @@ async def test_an_operation_is_shown_and_tried(page: Page, tmp_path: Path) -> No
         await facts.get_by_role("button").first.click()
         await expect(facts).to_contain_text("Name app, versions, instance and cluster.")
         await expect(facts).to_contain_text("service-silent")
-        await fits(page)
+        await looked_at(page, "docs")
         await facts.get_by_role("button", name="Try it out").click()
         await facts.get_by_role("button", name="Execute").click()
         await expect(facts.locator(".live-responses-table")).to_contain_text('"app_id": "ledger"')

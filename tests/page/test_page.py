@@ -40,13 +40,12 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     await expect(page.get_by_role("region", name="Snapshots", exact=True).get_by_text("pointed")).to_have_count(3)
     await page.get_by_role("button", name="Details of partition 1").press("Enter")
     await expect(page.locator("#partition-1-detail")).to_contain_text(here.input)
-    await looked_at(page, "healthy")
-
     await page.get_by_role("button", name="Close this message").click()
+    await looked_at(page, "healthy")
 
     await here.send([(f"2:paged{number}", {"amount": 1}) for number in range(PAGED)])
     await reads(page)
-    await looked_at(page, "state")
+    await looked_at(page, "state", "#state")
 
     await pauses(page)
 

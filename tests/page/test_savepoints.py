@@ -46,7 +46,7 @@ async def test_a_savepoint_is_kept_and_dropped(shown: Page) -> None:
     await region.get_by_role("button", name="Read them again").click()
     await expect(region.get_by_role("row").nth(1)).to_contain_text("deploy <b>42</b>")
     await expect(region.get_by_role("row").nth(1)).to_contain_text("usable")
-    await looked_at(shown, "savepoints")
+    await looked_at(shown, "savepoints", "#savepoints")
     await region.get_by_role("button", name="Drop before-42").click()
     await dialog.get_by_label("Type its name").fill("before-41")
     await dialog.get_by_role("button", name="Drop it").click()

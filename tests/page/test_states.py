@@ -1,0 +1,144 @@
+"""The page while its process says nothing, refuses, tells no events or has nothing to show, in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+import msgspec
+import pytest
+from playwright.async_api import Page, Route, expect
+
+from tests.page.looking import looked_at, says
+from tests.support.fake_control import FAILED, LIVE, FakeControl
+from tests.support.served import served
+
+ANSWERS = re.compile(r"/(api/v1|restore-status|readyz)(?!/events)")
+"""What the page asks every two seconds, without the stream."""
+
+
+def healthy() -> FakeControl:
+    """Make a process whose only partition is live."""
+    control = FakeControl([msgspec.structs.replace(LIVE, recoverable=True)])
+    control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=1)
+    return control
+
+
+class Held:
+    """Answers that are on their way until `release`."""
+
+    def __init__(self) -> None:
+        self._released = asyncio.Event()
+
+    async def hold(self, route: Route) -> None:
+        await self._released.wait()
+        await route.continue_()
+
+    def release(self) -> None:
+        self._released.set()
+
+
+async def test_it_says_that_it_is_loading(page: Page) -> None:
+    """Before the first answer nothing is claimed, neither good nor bad."""
+    held = Held()
+    async with served(healthy()) as url:
+        await page.route(ANSWERS, held.hold)
+        await page.goto(url)
+        await says(page, re.compile("Loading"))
+        await expect(page.locator("main")).to_contain_text("Asking the process.")
+        await expect(page.get_by_role("region", name="Partitions", exact=True)).to_have_count(0)
+        await looked_at(page, "loading")
+        held.release()
+        await says(page, re.compile("Healthy"))
+
+
+async def test_an_answer_that_does_not_come_is_told_and_its_last_one_greyed(page: Page) -> None:
+    """It says how old its knowledge is, and its buttons are off until an answer comes."""
+    held = Held()
+    await page.clock.install()
+    async with served(healthy()) as url:
+        await page.goto(url)
+        await says(page, re.compile("Healthy"))
+        await page.route(ANSWERS, held.hold)
+        await page.clock.run_for(7_000)
+        await says(page, re.compile("No new answer"))
+        await expect(page.locator(".band")).to_contain_text(re.compile(r"The last one is \d+(\.\d)? s old"))
+        await expect(page.locator(".band")).to_contain_text("Not known from here. What was committed is in Kafka.")
+        await expect(page.get_by_role("button", name="Write snapshots")).to_be_disabled()
+        await looked_at(page, "stale")
+        held.release()
+        await page.clock.run_for(2_000)
+        await says(page, re.compile("Healthy"))
+        await expect(page.get_by_role("button", name="Write snapshots")).to_be_enabled()
+
+
+async def test_a_refusal_is_shown_with_its_reason(page: Page) -> None:
+    """An error of the process, with what to do about it. The page asks on, and is as new as ever afterwards."""
+    problem = {"type": "about:blank", "title": "Internal Server Error", "status": 500, "detail": "it broke"}
+    problem["hint"] = "read the log, then `snapreplay doctor`"
+
+    async def refuse(route: Route) -> None:
+        await route.fulfill(status=500, body=json.dumps(problem), content_type="application/problem+json")
+
+    async with served(healthy()) as url:
+        await page.goto(url)
+        await says(page, re.compile("Healthy"))
+        await page.route("**/restore-status*", refuse)
+        await says(page, re.compile("The process refuses to answer"))
+        await expect(page.locator(".band")).to_contain_text("It broke.")
+        await expect(page.locator(".band").get_by_role("button", name="Copy: snapreplay doctor")).to_be_visible()
+        await expect(page.get_by_role("button", name="Write snapshots")).to_be_disabled()
+        await looked_at(page, "refused")
+        await page.unroute("**/restore-status*")
+        await says(page, re.compile("Healthy"))
+
+
+async def test_a_network_that_is_down_is_told(page: Page) -> None:
+    """No answer at all, before and after the first one."""
+    async with served(healthy()) as url:
+        await page.route(ANSWERS, lambda route: route.abort())
+        await page.goto(url)
+        await says(page, re.compile("The process cannot be reached"))
+        await looked_at(page, "unreachable")
+        await page.unroute(ANSWERS)
+        await says(page, re.compile("Healthy"))
+
+
+@pytest.mark.parametrize("status", [None, 503], ids=["blocked", "refused"])
+async def test_without_the_stream_of_events_it_asks_on(page: Page, status: int | None) -> None:
+    """A proxy may let no stream through. What changes is seen all the same, by the question every two seconds."""
+    tried: list[str] = []
+
+    async def cut(route: Route) -> None:
+        tried.append(route.request.url)
+        await (route.abort() if status is None else route.fulfill(status=status))
+
+    control = healthy()
+    async with served(control) as url:
+        await page.route("**/api/v1/events", cut)
+        await page.goto(url)
+        await says(page, re.compile("Healthy"))
+        control.statuses[0] = msgspec.structs.replace(FAILED, partition=0)
+        await says(page, re.compile("Partition 0 is down"))
+        control.statuses[0] = msgspec.structs.replace(LIVE, recoverable=True)
+        await says(page, re.compile("Healthy"))
+    assert tried
+
+
+async def test_where_there_is_nothing_it_says_so(page: Page) -> None:
+    """A process without partitions, snapshots, operations and peers has no empty tables."""
+    control = FakeControl([])
+    control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=None)
+    async with served(control) as url:
+        await page.goto(url)
+        await expect(page.locator(".band")).to_contain_text("The app's topics have not been seen yet.")
+        for name, said in {
+            "Partitions": "No process has a partition.",
+            "State": "No partition has stores that can be read.",
+            "Snapshots": "None was written or used since host-a started.",
+            "Operations": "Nobody has asked for anything since the process started.",
+        }.items():
+            await expect(page.get_by_role("region", name=name, exact=True).locator(".empty")).to_have_text(said)
+        await expect(page.locator("table")).to_have_count(0)
+        await looked_at(page, "empty")
