@@ -20,7 +20,7 @@ function form(stores, all, isFresh, draw) {
   const submit = (event) => {
     event.preventDefault();
     const given = new FormData(event.target, event.submitter);
-    const ask = { store: given.get("store"), key: given.get("key"), partition: given.get("partition"), isStale: given.has("stale") };
+    const ask = { ...Object.fromEntries(given), isStale: given.has("stale") };
     (given.get("what") === "key" ? lookUp : browse)(ask, draw);
   };
   const off = !isFresh || asked.isBusy;
@@ -29,9 +29,11 @@ function form(stores, all, isFresh, draw) {
     <label class="key">Key <input name="key" autocomplete="off" spellcheck="false" placeholder='ada, 7, or ["tea",7]'></label>
     <button name="what" value="key" class="act" ?disabled=${off}>Look up</button>
     <label>Partition <select name="partition">${options([...Array(all.facts.partition_count ?? 0).keys()])}</select></label>
+    <label class="bound">Before <input name="to" autocomplete="off" spellcheck="false" placeholder="a key"></label>
+    <label class="bound">Prefix <input name="prefix" autocomplete="off" spellcheck="false"></label>
     <button name="what" value="browse" ?disabled=${off}>Browse</button>
     <label class="check"><input type="checkbox" name="stale"> also from warm copies</label></form>
-    <p class="empty">A key is looked up in all partitions. Browsing an ordered store begins at the key, if one is given.</p>`;
+    <p class="empty">A key is looked up in all partitions. Browsing an ordered store begins at the key, ends before the other one, and has only keys with the prefix: what is given of these.</p>`;
 }
 
 // Keyed, so that no choice changes while it is looked at.
@@ -51,13 +53,14 @@ function lookUp({ store, key, partition, isStale }, draw) {
   });
 }
 
-function browse({ store, key, partition, isStale }, draw, after = null) {
+function browse(ask, draw, after = null) {
+  const { store, key, to, prefix, partition, isStale } = ask;
   const query = new URLSearchParams({ partition, stale: isStale, limit: PAGE });
-  if (key) query.set("from", key);
+  for (const [name, value] of Object.entries({ from: key, to, prefix })) if (value) query.set(name, value);
   if (after !== null) query.set("after", after);
   return answered(draw, null, async () => {
     const { items, next_after: next, ...at } = await get(`${path(store)}?${query}`);
-    const more = next === null ? null : () => browse({ store, key, partition, isStale }, draw, next);
+    const more = next === null ? null : () => browse(ask, draw, next);
     return { store, rows: items.map((each) => ({ ...at, ...each })), missing: [], next: more };
   });
 }

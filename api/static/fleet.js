@@ -80,12 +80,14 @@ function restore(partition, nowMs) {
     ${stages(partition.phase, run.seconds_per_phase)}
     ${bar(partition.percent ?? 0, `Restore of partition ${partition.partition}`)}
     <p class="figures">${progress ? progressText(progress) : html`${Math.round(partition.percent ?? 0)} %`}</p>
-    ${partition.ending ? html`<p>Until live: ${inWords(partition.ending)}</p>` : nothing}
+    ${partition.ending ? html`<p>Until live: ${lowered(inWords(partition.ending))}</p>` : nothing}
     ${run.waiting_for ? html`<p>Waits: ${run.waiting_for}</p>` : nothing}
     ${run.snapshot ? html`<p><small>From snapshot ${run.snapshot.snapshot_id}: ${counted(run.snapshot.entries, "entry", "entries")}, ${bytes(run.snapshot.size_bytes)}, of ${moment(run.snapshot.created_at, nowMs)}${run.mode ? html`, then by ${run.mode}` : nothing}</small></p>` : nothing}
     ${run.fallback_reason ? html`<p class="message">${run.fallback_from ? `Snapshot ${run.fallback_from} could not be used: ` : ""}${run.fallback_reason}</p>` : nothing}
   </article>`;
 }
+
+const lowered = (text) => text.charAt(0).toLowerCase() + text.slice(1);
 
 function progressText(progress) {
   const write = progress.unit === "bytes" ? bytes : count;

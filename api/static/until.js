@@ -29,7 +29,7 @@ export function ending({ restore }, past, nowMs) {
 
 export function inWords({ forecast, stage, ratios, low, high, isLate, nowMs }) {
   if (isLate) {
-    return `Not known: it takes longer than predicted (${roughly(forecast.seconds)})${ratios.length ? ` and than others took` : ""}.${stage ? ` This stage takes about ${roughly(stage)} more.` : ""}`;
+    return `Not known, as it takes longer than predicted (${roughly(forecast.seconds)})${ratios.length ? ` and than others took` : ""}.${stage ? ` This stage takes about ${roughly(stage)} more.` : ""}`;
   }
   if (!ratios.length) return `In about ${roughly(high)}${at(high, nowMs)}, if the prediction holds. Its error is not known: no restore of this size has been measured yet.`;
   const [first, last] = [roughly(low), roughly(high)];

@@ -37,7 +37,7 @@ def restoring(partition: int, predicted: float, live_at: datetime, eta: float | 
     recovery = Recovery(
         attempts=1,
         started_at=wall_time() - timedelta(seconds=1),
-        progress=Progress("bytes", 0, 1024, 4096, 512.0 if eta else None, eta),
+        progress=Progress("bytes", 0, 1_200_000_000, 4_800_000_000, 31_000_000.0 if eta else None, eta),
         forecast=Forecast(predicted, live_at),
     )
     return msgspec.structs.replace(LOADING, partition=partition, restore=recovery)
@@ -66,7 +66,7 @@ def later(seconds: float) -> datetime:
         ),
         (
             lambda: [restored(0, 20.0, 20.0), restoring(1, 20.0, later(-1000.0), eta=43.0)],
-            r"Not known: it takes longer than predicted \(20\ss\) and than others took\. This stage takes about 45\ss",
+            r"Not known, as it takes longer than predicted \(20\ss\) and than others took\. This stage takes about",
         ),
         (lambda: [LOADING], r"Not known yet: what there is to restore is looked up first\."),
     ],
@@ -92,7 +92,7 @@ async def test_of_several_restores_the_last_one_counts(page: Page) -> None:
             restored(1, 40.0, 66.0),
             restoring(2, 45.0, later(60.0), eta=12.0),
             restoring(3, 90.0, later(600.0), eta=200.0),
-            msgspec.structs.replace(LOADING, partition=4),
+            msgspec.structs.replace(LOADING, partition=4, restore=Recovery(attempts=1, started_at=wall_time())),
         ]
     )
     control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=5)
@@ -104,7 +104,7 @@ async def test_of_several_restores_the_last_one_counts(page: Page) -> None:
         )
         one = page.get_by_role("article", name="Restore of partition 2")
         await expect(one).to_contain_text(
-            re.compile(r"Until live: In \d+\ss to .*2 restores took 0\.7 to 1\.\d times their prediction\.")
+            re.compile(r"Until live: in \d+\ss to .*2 restores took 0\.7 to 1\.\d times their prediction\.")
         )
         await expect(one).to_contain_text("about 10\u00a0s left in this stage")
         await looked_at(page, "restores")
@@ -128,7 +128,7 @@ async def test_a_real_restore_that_stands_still_is_later_than_predicted(
     await page.goto(child.url)
     await says(page, re.compile("Partition 0 is being restored"))
     card = page.get_by_role("article", name="Partition 0 is being restored")
-    await expect(card).to_contain_text("Not known: it takes longer than predicted (1\u00a0s).")
+    await expect(card).to_contain_text("Not known, as it takes longer than predicted (1\u00a0s).")
     await expect(page.get_by_role("article", name="Restore of partition 0")).to_contain_text("longer than predicted")
     await looked_at(page, "late")
     gate.open()
