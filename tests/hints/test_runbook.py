@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.docs.snippets import blocks
 from tests.support.stage import until
+from tests.support.symptoms import RUNBOOK, rules, written
 
 ELSEWHERE = {
     "snapreplay audit APP --level changes --since-last": (
@@ -31,6 +33,15 @@ def test_what_is_carried_out_elsewhere_is() -> None:
     assert ELSEWHERE.keys() <= set(commands())
     for file, words in ELSEWHERE.values():
         assert words in (Path(__file__).parents[1] / file).read_text(encoding="utf-8")
+
+
+def test_each_section_begins_with_what_its_alert_says() -> None:
+    """With severity and delay, one section for each alert: `python -m tests.support.symptoms` writes them."""
+    text = RUNBOOK.read_text(encoding="utf-8")
+    assert written(text) == text
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == [rule["alert"] for rule in rules()]
+    for section in text.split("\n## ")[1:]:
+        assert re.findall(r"^\*\*(\w+)\.\*\*", section, re.MULTILINE) == ["Symptom", "Meaning", "Safe", "Do"], section
 
 
 @pytest.mark.kafka
