@@ -26,14 +26,14 @@ function form(stores, all, isFresh, draw) {
   const off = !isFresh || asked.isBusy;
   return html`<form class="reading" @submit=${submit}>
     <label>Store <select name="store">${options(stores)}</select></label>
-    <label class="key">Key <input name="key" autocomplete="off" spellcheck="false" placeholder='ada, 7, or ["tea",7]'></label>
+    <label class="long">Key <input name="key" autocomplete="off" spellcheck="false" placeholder='ada, 7, or ["tea",7]'></label>
     <button name="what" value="key" class="act" ?disabled=${off}>Look up</button>
     <label>Partition <select name="partition">${options([...Array(all.facts.partition_count ?? 0).keys()])}</select></label>
     <label class="bound">Before <input name="to" autocomplete="off" spellcheck="false" placeholder="a key"></label>
     <label class="bound">Prefix <input name="prefix" autocomplete="off" spellcheck="false"></label>
     <button name="what" value="browse" ?disabled=${off}>Browse</button>
     <label class="check"><input type="checkbox" name="stale"> also from warm copies</label></form>
-    <p class="empty">A key is looked up in all partitions. Browsing an ordered store begins at the key, ends before the other one, and has only keys with the prefix: what is given of these.</p>`;
+    <p class="empty">A key is looked up in all partitions. Of an ordered store the key is where browsing begins; it ends before another key, and may be of keys with a prefix.</p>`;
 }
 
 // Keyed, so that no choice changes while it is looked at.

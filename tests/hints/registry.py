@@ -185,16 +185,16 @@ def carries_out(*places: str) -> Callable[[T], T]:
     return lambda test: test
 
 
-def carried_out() -> set[str]:
-    """All places for which there is a test."""
-    found = {f"{file}::{name}" for file, names in IN_CODE.items() for name in names.split()}
-    found |= ELSEWHERE.keys()
+def carried_out() -> dict[str, str]:
+    """Return each place for which there is a test, with the name of that test, or the file of the tables."""
+    found = {f"{file}::{name}": "test_in_code.py" for file, names in IN_CODE.items() for name in names.split()}
+    found |= ELSEWHERE
     for path in HERE.glob("test_*.py"):
         for name, test in functions_in(path).items():
             calls = [each for each in test.decorator_list if isinstance(each, ast.Call)]
             said = [each for each in calls if getattr(each.func, "id", "") == carries_out.__name__]
             assert name.startswith("test_") or not said, f"{path}: {name} is no test"
-            found |= {ast.literal_eval(place) for each in said for place in each.args}
+            found |= {ast.literal_eval(place): name for each in said for place in each.args}
     return found
 
 

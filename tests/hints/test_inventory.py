@@ -38,11 +38,12 @@ def _in(node: ast.AST, where: str) -> Iterator[str]:
                 yield f"{where}.{child.name}".lstrip(".")
             yield from _in(child, f"{where}.{child.name}".lstrip("."))
             continue
-        yield from [where or "module"] * _count(child)
+        yield from [where or "module"] * count_of(child)
         yield from _in(child, where)
 
 
-def _count(node: ast.AST) -> int:
+def count_of(node: ast.AST) -> int:
+    """Count the hints of this call or assignment."""
     match node:
         case ast.Call(func=function, args=arguments, keywords=keywords):
             given = [word.value for word in keywords if word.arg == "hint"]
@@ -90,7 +91,7 @@ OPEN_AT_MOST = 6
 
 def test_every_hint_names_the_test_that_carries_it_out() -> None:
     """A new hint has one, what is gone is not named any more, and what is open is not claimed as well."""
-    places, done = set(hints()), carried_out()
+    places, done = set(hints()), set(carried_out())
     known = done | STILL_OPEN
     assert not places - known, f"carried out by no test in tests/hints: {sorted(places - known)}"
     assert not known - places, f"gone: {sorted(known - places)}"
