@@ -51,12 +51,12 @@ def commands() -> list[tuple[str, list[str]]]:
     """The commands of all blocks: their place, and their words without what they are piped into."""
     found = []
     for block in blocks("sh", "console"):
-        for line in _typed(block):
+        for line in typed(block):
             found += [(block.place, words) for words in words_of(line)]
     return found
 
 
-def _typed(block: Snippet) -> Iterator[str]:
+def typed(block: Snippet) -> Iterator[str]:
     """Yield what is typed: every line of sh, those behind a prompt of a console; continued lines as one."""
     text = block.text.replace("\\\n", " ")
     prompt = "$ " if block.language == "console" else ""
