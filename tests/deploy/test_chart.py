@@ -20,7 +20,7 @@ from tests.deploy.dockerfile import ROOT
 
 RENDERED: list[dict[str, Any]] = list(yaml.safe_load_all(chart.RENDERED.read_text(encoding="utf-8")))
 NAMED = {(each["kind"], each["metadata"]["name"]): each for each in RENDERED}
-OF_KUBERNETES = [each for each in RENDERED if "monitoring" not in each["apiVersion"]]
+OF_KUBERNETES = [each for each in RENDERED if "monitoring" not in each["apiVersion"]]  # test_custom_resources.py
 REPLICA = NAMED["StatefulSet", "ledger"]["spec"]["template"]["spec"]
 
 with_helm = pytest.mark.skipif(not chart.HELM, reason="needs helm: make helm")

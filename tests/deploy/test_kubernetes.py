@@ -43,10 +43,11 @@ ENTRYPOINT = ROOT / "deploy/spark-entrypoint.sh"
 def test_these_are_all() -> None:
     """A file that is added is looked at here."""
     assert set(FILES) == {"audit-cronjob", "audit-spark-application", "compact-cronjob"}
-    assert set(RESOURCES) == {*FILES, "service"}
+    assert set(RESOURCES) == {*FILES, "service", "strimzi"}
 
 
-STANDARD = [one for name, each in RESOURCES.items() if name != "audit-spark-application" for one in each]
+CUSTOM = {"audit-spark-application", "strimzi"}  # test_custom_resources.py
+STANDARD = [one for name, each in RESOURCES.items() if name not in CUSTOM for one in each]
 
 
 @pytest.mark.parametrize("version", ["1.31", "1.37"])
