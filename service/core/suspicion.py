@@ -1,5 +1,5 @@
 """Decides whether a suspicion that another process is dead is acted on, and what ends a takeover that the group has
-not heard of. Pure.
+not heard of: one pure function, `step(watch, event, now) -> (watch, effects)`.
 
 The fence makes every mistake safe: a process that lives is fenced and stands back. So mistakes are counted and become
 rare, and nothing else is done about them.
@@ -8,7 +8,12 @@ rare, and nothing else is done about them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, assert_never
+
+from snapreplay.service.core.assignment import Share
+from snapreplay.service.core.peers import Peer
 
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 10.0, 600.0
 QUIET_SECONDS = 1.5
@@ -50,12 +55,12 @@ class Takeover:
     Attributes:
         process_id: of the owner that seemed to be dead.
         began_at: by the loop's clock, in seconds.
-        has_claimed: the log has our claim.
+        epoch: the offset of our last claim; None: the log has none.
     """
 
     process_id: str
     began_at: float
-    has_claimed: bool = False
+    epoch: int | None = None
 
     def is_ended(self, *, is_given: bool, is_known: bool, is_fenced: bool) -> bool:
         """Say whether an assignment ends it.
@@ -66,3 +71,161 @@ class Takeover:
             is_fenced: another process has claimed the partition after us.
         """
         return is_given or is_known or is_fenced
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a process knows of the others, and what it has taken over.
+
+    Attributes:
+        share: that of the last assignment.
+        under_way: partition → its takeover.
+        alarms: process id → the false alarms about it.
+    """
+
+    share: Share = field(default_factory=Share)
+    under_way: Mapping[int, Takeover] = field(default_factory=dict)
+    alarms: Mapping[str, FalseAlarms] = field(default_factory=dict)
+
+
+class Suspected(NamedTuple):
+    """A process seems to be dead. `is_silent`: nothing is heard of it, but nothing says that it is dead either. `warm`:
+    the partitions with a warm copy here."""
+
+    process_id: str
+    warm: frozenset[int]
+    is_silent: bool = False
+
+
+class Claimed(NamedTuple):
+    """The log has our claim of a partition, at this offset."""
+
+    partition: int
+    epoch: int
+
+
+class Assigned(NamedTuple):
+    """An assignment gives us these partitions; of `fenced` another process has the later claim."""
+
+    partitions: frozenset[int]
+    share: Share
+    fenced: frozenset[int] = frozenset()
+
+
+class Expired(NamedTuple):
+    """The session timeout is over since the takeover began."""
+
+    partition: int
+    takeover: Takeover
+
+
+Event = Suspected | Claimed | Assigned | Expired
+
+
+class Ignore(NamedTuple):
+    """Ignore the suspicion: it was false before, and counts again in so many seconds."""
+
+    peer: Peer
+    seconds: float
+
+
+class Listen(NamedTuple):
+    """Look whether the process commits. If not, suspect it again, and not for its silence."""
+
+    peer: Peer
+
+
+class Begin(NamedTuple):
+    """Take these partitions over."""
+
+    peer: Peer
+    partitions: tuple[int, ...]
+
+
+class Tell(NamedTuple):
+    """Ask the group for a new assignment; `at_once`: no more claims are to come."""
+
+    at_once: bool
+
+
+class GiveUp(NamedTuple):
+    """Take the last assignment once more: the partition was not taken over in time."""
+
+    partition: int
+
+
+class Alarm(NamedTuple):
+    """Count a false alarm: the process is a member still. Suspicions of it are ignored for so many seconds."""
+
+    peer: Peer
+    seconds: float
+
+
+Effect = Ignore | Listen | Begin | Tell | GiveUp | Alarm
+Stepped = tuple[Watch, tuple[Effect, ...]]
+
+
+def step(watch: Watch, event: Event, now: float) -> Stepped:
+    """Return what is known next, and what to do. Same input, same output; `now` is the loop's clock, in seconds."""
+    match event:
+        case Suspected():
+            return _suspected(watch, event, now)
+        case Claimed():
+            return _claimed(watch, event)
+        case Assigned():
+            return _assigned(watch, event, now)
+        case Expired(partition, takeover) if watch.under_way.get(partition) == takeover:  # it has no claim
+            under_way = {number: each for number, each in watch.under_way.items() if number != partition}
+            return replace(watch, under_way=under_way), (GiveUp(partition),)
+        case Expired():
+            return watch, ()
+        case _:
+            assert_never(event)
+
+
+def _suspected(watch: Watch, event: Suspected, now: float) -> Stepped:
+    """Take over what the process owned, and what this one is the first to take over, if the copies are warm."""
+    peer = next((each for each in watch.share.peers if each.process_id == event.process_id), None)
+    if peer is None:
+        return watch, ()
+    until = watch.alarms.get(peer.process_id, FalseAlarms()).until
+    if now < until:
+        return watch, (Ignore(peer, until - now),)
+    if event.is_silent:
+        return watch, (Listen(peer),)
+    wanted = sorted(set(peer.owned) & set(watch.share.first) & event.warm)
+    if not wanted:
+        return watch, ()
+    begun = dict.fromkeys(wanted, Takeover(peer.process_id, now))
+    return replace(watch, under_way={**watch.under_way, **begun}), (Begin(peer, tuple(wanted)),)
+
+
+def _claimed(watch: Watch, event: Claimed) -> Stepped:
+    """Tell of each claim: a second one comes after the owner, who lives, has fenced in return."""
+    takeover = watch.under_way.get(event.partition)
+    if takeover is None or takeover.epoch == event.epoch:
+        return watch, ()
+    under_way = {**watch.under_way, event.partition: replace(takeover, epoch=event.epoch)}
+    at_once = all(each.epoch is not None for each in under_way.values())
+    return replace(watch, under_way=under_way), (Tell(at_once),)
+
+
+def _assigned(watch: Watch, event: Assigned, now: float) -> Stepped:
+    """End the takeovers that the assignment decides. A process that it names although our claim was known lives."""
+    share, under_way, judged = event.share, dict(watch.under_way), set[str]()
+    for number, takeover in watch.under_way.items():
+        is_known = number in share.claimed
+        is_given, is_fenced = number in event.partitions, number in event.fenced
+        if takeover.is_ended(is_given=is_given, is_known=is_known, is_fenced=is_fenced):
+            del under_way[number]
+            if is_known:
+                judged.add(takeover.process_id)
+    alive = [peer for peer in share.peers if peer.process_id in judged.difference(share.absent)]
+    known = {**watch.alarms, **{p.process_id: _another(watch, p, now) for p in alive}}
+    alarms = {name: each for name, each in known.items() if not each.is_over(now)}
+    effects = tuple(Alarm(peer, alarms[peer.process_id].until - now) for peer in alive)
+    return Watch(share, under_way, alarms), effects
+
+
+def _another(watch: Watch, peer: Peer, now: float) -> FalseAlarms:
+    return watch.alarms.get(peer.process_id, FalseAlarms()).another(now)

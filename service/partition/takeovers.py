@@ -13,7 +13,23 @@ from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.core.suspicion import QUIET_SECONDS, FalseAlarms, Takeover
+from snapreplay.service.core.suspicion import (
+    QUIET_SECONDS,
+    Alarm,
+    Assigned,
+    Begin,
+    Claimed,
+    Effect,
+    Event,
+    Expired,
+    Ignore,
+    Listen,
+    Suspected,
+    Takeover,
+    Tell,
+    Watch,
+    step,
+)
 from snapreplay.service.partition.standby import Standbys
 from snapreplay.service.runtime.tasks import watched
 
@@ -49,9 +65,7 @@ class Takeovers:
         self._given_up = given_up
         self._rejoin = rejoin
         self._metrics = TakeoverMetrics(app_id)
-        self._share = Share()
-        self._under_way: dict[int, Takeover] = {}
-        self._alarms: dict[str, FalseAlarms] = {}
+        self._watch = Watch()
         self._listening: dict[str, asyncio.Task[None]] = {}
         self._telling: asyncio.TimerHandle | None = None
         board.subscribe(self._seen)
@@ -59,55 +73,51 @@ class Takeovers:
     @property
     def partitions(self) -> frozenset[int]:
         """Those that are processed here although the group has not given them to us yet. Any thread."""
-        return frozenset(tuple(self._under_way))
+        return frozenset(self._watch.under_way)
 
     def suspect(self, process_id: str, why: str, *, is_silent: bool) -> None:
         """Take over what this process owned, and what this one is the first to take over, if the copies are warm.
 
         `is_silent`: nothing is heard of it, but nothing says that it is dead either. It lives as long as it commits.
         """
-        now = asyncio.get_running_loop().time()
-        peer = next((each for each in self._share.peers if each.process_id == process_id), None)
-        if peer is None:
-            return
         if (listening := self._listening.pop(process_id, None)) is not None:
             listening.cancel()
-        until = self._alarms.get(process_id, FalseAlarms()).until
-        if now < until:
-            log.warning("%s; that is ignored for %.0f s, as it was false before", _said(peer, why), until - now)
-        elif is_silent:
-            listening = asyncio.get_running_loop().create_task(self._when_quiet(peer, why, now))
-            self._listening[process_id] = watched(listening, "the wait for a sign of life")
-        else:
-            self._begin(peer, why, now)
+        for effect in self._step(Suspected(process_id, self._standbys.warm, is_silent)):
+            match effect:
+                case Ignore(peer, seconds):
+                    log.warning("%s; that is ignored for %.0f s, as it was false before", _said(peer, why), seconds)
+                case Listen(peer):
+                    quiet = self._when_quiet(peer, why, asyncio.get_running_loop().time())
+                    listening = asyncio.get_running_loop().create_task(quiet)
+                    self._listening[process_id] = watched(listening, "the wait for a sign of life")
+                case Begin(peer, partitions):
+                    taken = counted(len(partitions), "partition")
+                    log.warning("%s; %s taken over: %s", _said(peer, why), taken, list(partitions))
+                    self._begin(partitions)
+                case _:  # follows something else
+                    pass
 
     def assigned(self, partitions: set[int], share: Share) -> frozenset[int]:
         """Learn from an assignment; return the partitions that go on although it does not hold them."""
-        self._share = share
-        now = asyncio.get_running_loop().time()
-        known, judged = frozenset(share.claimed), set[str]()
-        for number, takeover in tuple(self._under_way.items()):
-            status = self._board.get(number)
-            is_fenced = status is not None and status.phase is Phase.FENCED
-            is_known = number in known
-            if takeover.is_ended(is_given=number in partitions, is_known=is_known, is_fenced=is_fenced):
-                del self._under_way[number]
-                if is_known:
-                    judged.add(takeover.process_id)
-        for peer in share.peers:
-            if peer.process_id in judged.difference(share.absent):
-                self._false_alarm(peer, now)
-        self._alarms = {name: each for name, each in self._alarms.items() if not each.is_over(now)}
+        statuses = [self._board.get(number) for number in self._watch.under_way]
+        fenced = frozenset(each.partition for each in statuses if each is not None and each.phase is Phase.FENCED)
+        for effect in self._step(Assigned(frozenset(partitions), share, fenced)):
+            if isinstance(effect, Alarm):
+                self._false_alarm(effect)
         self._listening = {name: each for name, each in self._listening.items() if not each.done()}
         return self.partitions
 
     def end(self) -> None:
         """Take nothing over any more."""
-        self._share = Share()
+        self._watch = replace(self._watch, share=Share())
         for task in self._listening.values():
             task.cancel()
         if self._telling is not None:
             self._telling.cancel()
+
+    def _step(self, event: Event) -> tuple[Effect, ...]:
+        self._watch, effects = step(self._watch, event, asyncio.get_running_loop().time())
+        return effects
 
     async def _when_quiet(self, peer: Peer, why: str, since: float) -> None:
         """Take over unless a copy sees a commit of this owner."""
@@ -118,27 +128,23 @@ class Takeovers:
         del self._listening[peer.process_id]
         self.suspect(peer.process_id, why, is_silent=False)  # an assignment may have come meanwhile
 
-    def _begin(self, peer: Peer, why: str, now: float) -> None:
-        wanted = sorted(set(peer.owned) & set(self._share.first) & self._standbys.warm)
-        if not wanted:
-            return
-        log.warning("%s; %s taken over: %s", _said(peer, why), counted(len(wanted), "partition"), wanted)
-        for number in wanted:
-            takeover = self._under_way[number] = Takeover(peer.process_id, now)
+    def _begin(self, partitions: tuple[int, ...]) -> None:
+        for number in partitions:
+            takeover = self._watch.under_way[number]
             self._metrics.begun()
             asyncio.get_running_loop().call_later(self._patience_seconds, self._expire, number, takeover)
             self._start(number)
 
     def _seen(self, status: PartitionStatus) -> None:
         """Tell the group of a claim, at once if it is the last one: of two owners the later claim counts there."""
-        takeover = self._under_way.get(status.partition)
-        if takeover is None or takeover.has_claimed or status.owner_epoch is None:
+        number, epoch = status.partition, status.owner_epoch
+        if epoch is None or number not in self._watch.under_way:
             return
-        self._under_way[status.partition] = replace(takeover, has_claimed=True)
-        if all(each.has_claimed for each in self._under_way.values()):
-            self._tell()
-        elif self._telling is None:
-            self._telling = asyncio.get_running_loop().call_later(CLAIMS_SECONDS, self._tell)
+        for effect in self._step(Claimed(number, epoch)):
+            if effect == Tell(at_once=True):
+                self._tell()
+            elif self._telling is None:
+                self._telling = asyncio.get_running_loop().call_later(CLAIMS_SECONDS, self._tell)
 
     def _tell(self) -> None:
         if self._telling is not None:
@@ -148,19 +154,17 @@ class Takeovers:
 
     def _expire(self, number: int, takeover: Takeover) -> None:
         """Give up a takeover that has not come to its claim."""
-        if self._under_way.get(number) == takeover:
+        for _ in self._step(Expired(number, takeover)):
             log.warning("partition %d: it was not taken over within %.1f s", number, self._patience_seconds)
-            del self._under_way[number]
             self._given_up()
 
-    def _false_alarm(self, peer: Peer, now: float) -> None:
-        alarms = self._alarms[peer.process_id] = self._alarms.get(peer.process_id, FalseAlarms()).another(now)
+    def _false_alarm(self, alarm: Alarm) -> None:
         self._metrics.false_alarm()
         log.warning(
             "process %s is a member of the group still: it seemed to be dead, and was fenced without need;"
             " for %.0f s this is not done again",
-            peer.process_id,
-            alarms.until - now,
+            alarm.peer.process_id,
+            alarm.seconds,
         )
 
 

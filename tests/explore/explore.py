@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,7 +35,20 @@ def key_of(world: World) -> Key:
     return hashlib.blake2b(_encoded((replace(world, owners=(one, two)), doing)), digest_size=16).digest()
 
 
-def explore(beginning: World, states_max: int) -> Explored:
+class Walk(NamedTuple):
+    """The worlds to walk: what may happen, what must never be, and what tells one from another."""
+
+    moves: Callable[[Any], Iterable[tuple[str, Any]]]
+    problems: Callable[[Any], Iterator[str]]
+    key_of: Callable[[Any], Key]
+
+
+OWNERS = Walk(moves, problems, key_of)
+"""Two owners of one partition."""
+
+
+def explore(beginning: Any, states_max: int, walk: Walk = OWNERS) -> Explored:
+    moves, problems, key_of = walk
     start = key_of(beginning)
     came: dict[Key, tuple[Key, str] | None] = {start: None}
     waiting = deque([(start, beginning)])

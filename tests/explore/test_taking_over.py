@@ -1,0 +1,54 @@
+"""A group of two or three: every interleaving of suspicions with claims, joins and assignments, within bounds."""
+
+import pytest
+
+from snapreplay.service.core import suspicion
+from snapreplay.service.core.suspicion import Takeover
+from tests.explore.explore import Walk, explore
+from tests.explore.taking_over import beginning, key_of, moves, problems
+
+GROUPS = Walk(moves, problems, key_of)
+STATES_MAX = 60_000
+
+
+@pytest.mark.parametrize(
+    ("count", "bounds"),
+    [
+        (2, {"kills": 1}),
+        (2, {"suspicions": 2, "misses": 1}),
+        (3, {"misses": 1}),
+        pytest.param(3, {"kills": 1}, marks=pytest.mark.whole),
+        pytest.param(2, {"suspicions": 2, "kills": 1}, marks=pytest.mark.whole),
+    ],
+    ids=str,
+)
+def test_after_every_suspicion_one_process_has_the_partition(count, bounds):
+    """Right or wrong, and wherever a process dies: one owner, the last to claim, as the group says, too; no takeover
+    without an end, and warm copies."""
+    explored = explore(beginning(count, **bounds), STATES_MAX, GROUPS)
+    assert explored.problem == "", "\n".join(explored.story)
+    assert explored.is_whole
+
+
+def always(*_, **__):
+    return True
+
+
+def says_nothing(watch, *_):
+    return watch, ()
+
+
+def says_the_first(watch, event, claimed=suspicion._claimed):
+    takeover = watch.under_way.get(event.partition)
+    return claimed(watch, event) if takeover is None or takeover.epoch is None else (watch, ())
+
+
+@pytest.mark.parametrize(
+    ("where", "rule", "broken"),
+    [(Takeover, "is_ended", always), (suspicion, "_claimed", says_nothing), (suspicion, "_claimed", says_the_first)],
+    ids=["an old assignment ends it", "no claim is told", "only the first claim is told"],
+)
+def test_a_takeover_without_one_of_its_rules_is_found_out(monkeypatch, where, rule, broken):
+    """By the shortest history that shows it."""
+    monkeypatch.setattr(where, rule, broken)
+    assert explore(beginning(2, suspicions=2, misses=1), STATES_MAX, GROUPS).problem
