@@ -169,7 +169,7 @@ def test_run_begins_a_new_app_in_one_command(on_broker, invoke, process):
 
 
 FOR_OTHERS = {"fastapi", "httpx2", "pydantic", "pyspark", "rich", "starlette", "typer", "uvicorn"}
-MODULES_MAX = 599
+MODULES_MAX = 604
 """Each takes about half a millisecond."""
 
 
