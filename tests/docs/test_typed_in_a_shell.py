@@ -1,4 +1,4 @@
-"""What only reads is typed into a shell as it stands on the pages: curl, jq and our command, at a served process."""
+"""Lines that only read are typed into a shell as they stand on the pages: curl, jq and our command."""
 
 from __future__ import annotations
 
