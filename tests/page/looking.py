@@ -35,8 +35,14 @@ async def says(page: Page, headline: str | re.Pattern[str]) -> None:
 
 
 async def looked_at(page: Page, name: str, at: str = "body") -> None:
-    """Let axe look at the page at each width, in both themes where colours matter; nothing is wider than the screen.
-    Take the pictures of this state if somebody wants them: from the element `at` on."""
+    """Take the pictures of this state if somebody wants them: from the element `at` on. Then let axe look at the page
+    at each width, in both themes where colours matter; nothing is wider than the screen."""
+    for theme, width, height in SHOWN.get(name, []) if PICTURES else []:
+        await page.emulate_media(color_scheme=theme)
+        await page.set_viewport_size({"width": width, "height": height})
+        await page.mouse.move(0, 0)
+        await page.locator(at).first.evaluate("it => it.scrollIntoView({ behavior: 'instant' })")
+        await page.screenshot(path=Path(PICTURES or "") / f"page-{name}-{theme}-{width}.png")
     for width in WIDTHS:
         await page.set_viewport_size({"width": width, "height": 900})
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
@@ -44,10 +50,4 @@ async def looked_at(page: Page, name: str, at: str = "body") -> None:
             await page.emulate_media(color_scheme=theme)
             found = await Axe().run(page, options={} if theme == "light" else {"runOnly": ["color-contrast"]})
             assert not found.violations_count, (width, theme, found.generate_report())
-    for theme, width, height in SHOWN.get(name, []) if PICTURES else []:
-        await page.emulate_media(color_scheme=theme)
-        await page.set_viewport_size({"width": width, "height": height})
-        await page.mouse.move(0, 0)
-        await page.locator(at).first.evaluate("it => it.scrollIntoView({ behavior: 'instant' })")
-        await page.screenshot(path=Path(PICTURES or "") / f"page-{name}-{theme}-{width}.png")
     await page.set_viewport_size(WIDE)
