@@ -106,6 +106,15 @@ VERSIONS ?= 3.9.1 4.0.1 4.1.1
 brokers: setup jars ## Made, run, killed, recovered on other versions of Kafka (VERSIONS="3.9.1 4.0.1")
 	@SNAPREPLAY_TEST_KAFKA_VERSIONS="$(VERSIONS)" $(BIN)/python -m pytest -v tests/service/test_older_brokers.py
 
+# Known to work beside the version of the lock files. It is installed aside, and in front of the other one.
+PYSPARK ?= 4.3.0
+ASIDE = build/pyspark-$(PYSPARK)
+.PHONY: pyspark
+pyspark: jars ## Run the tests of the Spark jobs on another PySpark (PYSPARK=4.3.0)
+	@test -e $(ASIDE)/.whole || { $(BIN)/pip install --quiet --upgrade --target $(ASIDE) pyspark==$(PYSPARK) && touch $(ASIDE)/.whole; }
+	@PYTHONPATH='$(abspath $(ASIDE))' $(BIN)/python -c 'import pyspark; assert pyspark.__version__ == "$(PYSPARK)", pyspark'
+	PYTHONPATH='$(abspath $(ASIDE))' $(TESTED) -m "spark and not slow"
+
 .PHONY: operators
 operators: jars ## Kafka's own tools against a running, a frozen and a stopped app (ARGS="--some 30 --seed 7")
 	@$(BIN)/python -m tests.operators $(ARGS)
