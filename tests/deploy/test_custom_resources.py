@@ -1,4 +1,4 @@
-"""Tests of what is not Kubernetes' own: the resources of Strimzi, of the Prometheus operator and of the Spark operator."""
+"""Tests of resources that are not of Kubernetes itself: of Strimzi, of the Prometheus and of the Spark operator."""
 
 from __future__ import annotations
 
