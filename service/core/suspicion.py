@@ -75,7 +75,7 @@ class Takeover:
 
 @dataclass(frozen=True)
 class Watch:
-    """What a process knows of the others, and what it has taken over.
+    """The knowledge of a process about the others, and what it has taken over.
 
     Attributes:
         share: that of the last assignment.
