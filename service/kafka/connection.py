@@ -3,7 +3,7 @@
 - lets the brokers create each topic that it asks for, and has no option against that. On a cluster with Kafka's default
   auto.create.topics.enable=true, a topic deleted under a running service would be back at once, with the brokers'
   retention and partition count;
-- takes a token that a broker refuses for accepted, and fails at the next request, without a reason;
+- takes a token that a broker refuses for accepted, gets an answer without content to its next request, and no reason;
 - uses a connection until the broker closes it, and a broker closes each one whose login is over (KIP-368): after
   connections.max.reauth.ms, or when its token ends. Whatever is under way then is lost, a commit included.
 
