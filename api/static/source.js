@@ -38,8 +38,9 @@ async function ask(path, options = {}) {
   return fetch(path, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
 }
 
+// An answer that was cut on its way is none, whatever its head says.
 async function parsed(response) {
-  const body = await response.json().catch(() => ({}));
+  const body = await response.json().catch((cut) => { if (response.ok) throw cut; return {}; });
   if (!response.ok && !Array.isArray(body.checks)) throw new Refused(response.status, body);
   return body;
 }
@@ -64,6 +65,7 @@ async function all() {
     try {
       told[name] = await parsed(answers[index].value);
     } catch (error) {
+      if (!(error instanceof Refused)) throw error;
       refused ??= error;
     }
   }

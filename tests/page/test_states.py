@@ -105,6 +105,22 @@ async def test_a_network_that_is_down_is_told(page: Page) -> None:
         await says(page, re.compile("Healthy"))
 
 
+async def test_half_an_answer_is_none(page: Page) -> None:
+    """One that was cut on its way, with a success in its head, is not taken for a process without partitions."""
+
+    async def cut(route: Route) -> None:
+        await route.fulfill(status=200, body='{"partitions": [', content_type="application/json")
+
+    async with served(healthy()) as url:
+        await page.goto(url)
+        await says(page, re.compile("Healthy"))
+        await page.route("**/restore-status*", cut)
+        await says(page, re.compile("The process cannot be reached"))
+        await expect(page.locator(".band")).to_contain_text("All below is as of then")
+        await page.unroute("**/restore-status*")
+        await says(page, re.compile("Healthy"))
+
+
 @pytest.mark.parametrize("status", [None, 503], ids=["blocked", "refused"])
 async def test_without_the_stream_of_events_it_asks_on(page: Page, status: int | None) -> None:
     """A proxy may let no stream through. What changes is seen all the same, by the question every two seconds."""
