@@ -65,7 +65,14 @@ class Pair:
 async def pair(stage, unique, children, partitions=1, owner="one", **timeouts):
     """Start both under a load; at the end everything was exactly once."""
     here = await stage(apps.ledger(unique("take")), partitions=partitions)
-    group = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 200, **timeouts}
+    # A rebalance that ends before the session of a dead member would assign beside it.
+    rebalance_ms = max(30_000, 2 * SESSION_MS)
+    group = {
+        "session_timeout_ms": SESSION_MS,
+        "rebalance_timeout_ms": rebalance_ms,
+        "heartbeat_interval_ms": 200,
+        **timeouts,
+    }
     revoke_ms = 1000
     # The other one holds no copies before it owns something: all partitions stay with the first.
     in_words = {f"group__{name}": value for name, value in group.items()} | {"timeouts__revoke_ms": revoke_ms}
