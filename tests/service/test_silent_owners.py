@@ -62,8 +62,8 @@ class Pair:
         warm."""
         self.copies_wanted = copies
         settings = {"standby__replicas": copies}
-        # The defaults, and longer on a busy machine; always shorter than the longest time that an owner is frozen for.
-        settings["http__suspect_after_ms"] = int(min(scaled(3), 20) * 1000)
+        # The defaults, and longer on a busy machine: but shorter than a commit may take, and than 90 s.
+        settings["http__suspect_after_ms"] = int(min(scaled(3), 8) * 1000)
         settings["group__session_timeout_ms"] = int(min(scaled(10), 45) * 1000)
         for slot, cable in zip_longest(self._slots, cables):
             url = f"http://{HOST}:{cable.port}" if cable else ""
