@@ -206,7 +206,8 @@ async def carry_out(patch: Patch) -> Begun:
     Raises:
         NotCorrected: an entry has changed meanwhile.
         OwnerTookItBack: `ATTEMPTS_MAX` times in a row.
-        LogWentOn: what the owner has committed meanwhile cannot be followed by recorded changes, or the log is another.
+        LogWentOn: what the owner has committed meanwhile cannot be followed, or the log is another.
+        OutputsDiffer, CodeChanged, InputDiffers, ReplayFailed: without recorded changes it is replayed, in vain.
         CommitInDoubt, Unreachable: only the log shows what happened. A second call with the same lines is refused if
             the first one was committed.
     """

@@ -195,18 +195,23 @@ async def test_an_entry_that_changes_after_the_look_is_not_corrected(bench):
     await bench.restored()
 
 
-async def test_without_recorded_changes_the_owner_must_be_stopped(bench):
-    """Nothing is decided about batches that cannot be followed; without a running owner the same patch is done."""
-    lean = {"changelog": {"enabled": False}}
-    await past(bench, **lean)
+async def test_without_recorded_changes_an_owner_that_goes_on_is_followed_by_replay(bench):
+    """If its records are gone, nothing is decided; once the owner was stopped, the same patch is done."""
+    await past(bench, changelog={"enabled": False})
     async with bench.live() as one:
         (patch,) = await proposed(bench, LINE)
         await bench.feed(20)
         await one.position(160)
+        with pytest.raises(NotCorrected, match=r'is {"n":8,"sum":560}, but was expected'):
+            await carry_out(patch)
+        (patch,) = await proposed(bench, {"key": "k0", "expected": {"n": 8, "sum": 560}, "value": RIGHT})
+        await bench.feed(20)
+        await one.position(180)
+        bench.trim(bench.input, 180)
         with pytest.raises(LogWentOn, match="went on to batch") as refused:
             await carry_out(patch)
         assert "stop the app, run the command again" in refused.value.hint
-    await patched(bench, {"key": "k0", "expected": {"n": 8, "sum": 560}, "value": RIGHT})
+    await patched(bench, {"key": "k0", "expected": {"n": 9, "sum": 720}, "value": RIGHT})
     async with bench.live() as one:
         assert one.view()["k0"] == RIGHT
 
