@@ -2,7 +2,7 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
-import { ago, bytes, count, counted, rate, roughly, seconds } from "./format.js";
+import { ago, bytes, count, counted, rate, roughly, seconds, lowered } from "./format.js";
 import { badge, bar, moment, phaseOf, sign } from "./parts.js";
 import { ANSWERING, STAGES } from "./model.js";
 import { inWords } from "./until.js";
@@ -87,7 +87,6 @@ function restore(partition, nowMs) {
   </article>`;
 }
 
-const lowered = (text) => text.charAt(0).toLowerCase() + text.slice(1);
 
 function progressText(progress) {
   const write = progress.unit === "bytes" ? bytes : count;

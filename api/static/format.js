@@ -53,3 +53,5 @@ export const ago = (text, nowMs) => {
   const age = ageSeconds(text, nowMs);
   return age < 1 ? "now" : `${age < 10 ? `${Math.round(age)} s` : seconds(age)} ago`;
 };
+
+export const lowered = (text) => text.charAt(0).toLowerCase() + text.slice(1);

@@ -1,6 +1,6 @@
 // What the answers of a process mean: who has what, what is wrong, what it is worth. Pure.
 
-import { ageSeconds, count, counted, seconds } from "./format.js";
+import { ageSeconds, count, counted, seconds, lowered } from "./format.js";
 import { ending, inWords, measured } from "./until.js";
 
 const ON_THE_WAY = ["assigned", "fencing", "claiming", "locating", "loading", "advancing"];
@@ -224,9 +224,9 @@ function until(busy) {
   const known = busy.filter((each) => each.ending);
   if (!known.length) return "Not known yet: what there is to restore is looked up first.";
   const last = known.reduce((a, b) => (b.ending.high > a.ending.high ? b : a));
-  const which = busy.length > 1 ? ` This is for partition ${last.partition}, the last one.` : "";
-  const unknown = known.length < busy.length ? ` Not known for ${busy.length - known.length} of ${busy.length}.` : "";
-  return `${inWords(last.ending)}${which}${unknown}`;
+  const unknown = busy.filter((each) => !each.ending);
+  if (unknown.length) return `${named(numbers(unknown))}: not known yet. Partition ${last.partition} is the last of the others: ${lowered(inWords(last.ending))}`;
+  return `${inWords(last.ending)}${busy.length > 1 ? ` This is for partition ${last.partition}, the last one.` : ""}`;
 }
 
 function atRisk({ partitions }) {

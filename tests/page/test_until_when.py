@@ -37,7 +37,7 @@ def restoring(partition: int, predicted: float, live_at: datetime, eta: float | 
     recovery = Recovery(
         attempts=1,
         started_at=wall_time() - timedelta(seconds=1),
-        progress=Progress("bytes", 0, 1_200_000_000, 4_800_000_000, 31_000_000.0 if eta else None, eta),
+        progress=Progress("bytes", 0, 1_200_000_000, 4_800_000_000, 3_600_000_000 / eta if eta else None, eta),
         forecast=Forecast(predicted, live_at),
     )
     return msgspec.structs.replace(LOADING, partition=partition, restore=recovery)
@@ -100,7 +100,7 @@ async def test_of_several_restores_the_last_one_counts(page: Page) -> None:
         await page.goto(url)
         card = page.get_by_role("article", name="Partitions 2–4 are being restored")
         await expect(card).to_contain_text(
-            re.compile(r"This is for partition 3, the last one\. Not known for 1 of 3\.")
+            re.compile(r"Partition 4: not known yet\. Partition 3 is the last of the others: in \d+\smin")
         )
         one = page.get_by_role("article", name="Restore of partition 2")
         await expect(one).to_contain_text(
