@@ -336,15 +336,6 @@ async def test_an_entry_stands_in_one_line_also_if_only_one_names_the_partition(
         await proposed(bench, LINE, {"key": "k0", "expected": WRONG, "delete": True, "partition": 0})
 
 
-async def test_a_log_that_was_made_again_since_the_look_is_not_decided_about(bench):
-    """What was examined may be another state, even if all of it is there again."""
-    await past(bench)
-    (patch,) = await proposed(bench, LINE)
-    bench.copy_again(bench.increments, len((await bench.read(bench.increments))[0]))
-    with pytest.raises(LogWentOn, match="its log was cut, or made again, since it was examined"):
-        await carry_out(patch)
-
-
 async def test_an_input_that_was_copied_since_the_look_is_the_one_that_was_gone_on_with(bench):
     """The owner has gone on with a faithful copy: the decision names the topic that its positions are in."""
     await past(bench)

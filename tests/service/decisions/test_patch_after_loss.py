@@ -24,3 +24,12 @@ async def test_batches_that_a_witness_knows_are_not_decided_away(bench):
     with pytest.raises(LogWentOn, match="its log lost its end since it was examined"):
         await carry_out(patch)
     assert bench.batches() == before
+
+
+async def test_a_log_that_was_made_again_since_the_look_is_not_decided_about(bench):
+    """What was examined may be another state, even if all of it is there again."""
+    await past(bench)
+    (patch,) = await proposed(bench, LINE)
+    bench.copy_again(bench.increments, len((await bench.read(bench.increments))[0]))
+    with pytest.raises(LogWentOn, match="its log was cut, or made again, since it was examined"):
+        await carry_out(patch)
