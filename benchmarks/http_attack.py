@@ -4,10 +4,7 @@ Two processes of one app share four partitions under a steady load. The first on
 400 connections that pipeline `GET /openapi.json` and never read, 300 half-open ones against a process that may have 150
 files, 300 that send a body byte by byte, 500 that follow the events, and 1,000 that read `/metrics` again and again.
 For each the table shows the rate of the outputs, the time from
-record to committed output, rebalances, partitions that were taken over, and what the probes answered. The attacker
-takes a core. So one more row, `busy`, has a program that takes a core and asks nothing.
-
-`--backlog`: the processes work off a backlog instead, as fast as they can. What an attack takes from them shows there.
+record to committed output, rebalances, partitions that were taken over, and what the probes answered.
 """
 
 from __future__ import annotations
@@ -41,16 +38,8 @@ EVENTS = b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
 BODY = b"POST /trigger-snapshot HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n"
 METRICS = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 FILES = {"half-open": 150}
-ANSWERS: list[None] = []
-"""One for each whole answer that the attacker has got."""
-BACKLOG_PER_SECOND = 130_000
 PROBES_PORT: dict[int, int] = {}
 """Of each process, by its `http.port`."""
-
-
-async def _busy(_: int) -> None:
-    while True:  # noqa: ASYNC110 - it takes a core, and lets the others of its loop run
-        await asyncio.sleep(0)
 
 
 async def _never_read(port: int) -> None:
@@ -94,12 +83,10 @@ async def _read_metrics(port: int) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
         await reader.readexactly(int(lengths[0].partition(b":")[2]))
-        ANSWERS.append(None)
 
 
 ATTACKS: dict[str, tuple[int, Callable[[int], object]]] = {
     "none": (0, _half_open),
-    "busy": (1, _busy),
     "never-read": (400, _never_read),
     "half-open": (300, _half_open),
     "slow-body": (300, _slow_body),
@@ -118,12 +105,7 @@ async def _attack(name: str, port: int) -> None:
                 await one(port)  # type: ignore[misc]
             await asyncio.sleep(0.05)  # a client's own pause
 
-    async def told() -> None:
-        while True:
-            print(len(ANSWERS), flush=True)
-            await asyncio.sleep(0.1)
-
-    await asyncio.gather(told(), *(again() for _ in range(count)))
+    await asyncio.gather(*(again() for _ in range(count)))
 
 
 class _Load(threading.Thread):
@@ -225,7 +207,7 @@ def _count(folder: Path, what: str) -> int:
     return sum(log.read_text(errors="replace").count(what) for log in folder.glob("*.log"))
 
 
-def _measure(servers: str, attack: str, seconds: float, *, backlog: bool) -> None:
+def _measure(servers: str, attack: str, seconds: float) -> None:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder, ports = Path(name), (harness.free_port(), harness.free_port())
         began = time.perf_counter()
@@ -239,7 +221,8 @@ def _measure(servers: str, attack: str, seconds: float, *, backlog: bool) -> Non
         outputs = _Outputs(servers)
         load = _Load(servers)
         outputs.start()
-        _begin(load, servers, int(seconds * BACKLOG_PER_SECOND) if backlog else 0)
+        load.start()
+        time.sleep(8)  # the load becomes steady
         asked = [(port, path) for port in (ports[0], PROBES_PORT[ports[0]]) for path in ("healthz", "readyz")]
         probes = [_Probe(f"http://127.0.0.1:{port}/{path}") for port, path in asked]
         before = [_count(folder, what) for what in _COUNTED]
@@ -260,13 +243,11 @@ def _measure(servers: str, attack: str, seconds: float, *, backlog: bool) -> Non
         threads: list[_Load | _Outputs | _Probe] = [*probes, load, outputs]
         for thread in threads:
             thread.ends.set()
-            if thread.is_alive():
-                thread.join()
+            thread.join()
         print(
             f"{attack:>10}: {len(ages) / seconds:6.0f} outputs/s, age {_at(ages, 0.5):5.0f} /"
             f" {_at(ages, 0.99):6.0f} ms (median, 99 %), {rebalances} rebalances, {taken} taken over,"
             f" {tracebacks} tracebacks, {logged / 1000:.0f} kB of log;"
-            f" {_answers(folder / 'attacker.txt') / seconds:.0f} answers/s;"
             f" healthz {probes[0].told()}; readyz {probes[1].told()};"
             f" at the port of probes {probes[2].told()}; {probes[3].told()};"
             f" {(_cpu_seconds(attacked) - cpu) / seconds:.2f} cores,"
@@ -276,18 +257,6 @@ def _measure(servers: str, attack: str, seconds: float, *, backlog: bool) -> Non
 
 
 _COUNTED = ("rebalance: partitions", " LIVE at batch", "Traceback")
-
-
-def _answers(told: Path) -> int:
-    return int((told.read_text().split() or ["0"])[-1])
-
-
-def _begin(load: _Load, servers: str, backlog_records: int) -> None:
-    if backlog_records:
-        harness.load(servers, "bench-in", backlog_records, 1000, partitions=PARTITIONS)
-    else:
-        load.start()
-        time.sleep(8)  # the load becomes steady
 
 
 def _at(ages: list[float], share: float) -> float:
@@ -311,7 +280,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--only", choices=ATTACKS)
-    parser.add_argument("--backlog", action="store_true", help="work off a backlog instead of a steady load")
     parser.add_argument("--attack", help=argparse.SUPPRESS)  # a child process
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -326,7 +294,7 @@ def main() -> None:
         harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)
         harness.snapreplay("init", APP, "--bootstrap-servers", servers)
         for attack in [arguments.only] if arguments.only else ATTACKS:
-            _measure(servers, attack, arguments.seconds, backlog=arguments.backlog)
+            _measure(servers, attack, arguments.seconds)
 
 
 if __name__ == "__main__":
