@@ -1,9 +1,10 @@
 """Adds what lies in api/static/vendor/ to bills of materials, and asks whether it is known to be vulnerable.
 
-    python requirements/vendored.py [--ask ANSWER-FILE] [--osv URL] BILL…
+    python requirements/vendored.py [--ask ANSWER-FILE --osv URL] BILL…
 
-The packages are those of the table "In the page" of docs/dependencies.md, as npm names them. With `--ask` the database
-of OSV is asked, and its answer is written. Ends with 1 for a known vulnerability, and if nobody answers.
+The packages are those of the table "In the page" of docs/dependencies.md, as npm names them. With `--ask` a database
+that speaks as OSV does is asked, and its answer is written. Ends with 1 for a known vulnerability, and if nobody
+answers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 VENDOR = ROOT / "api" / "static" / "vendor"
-OSV = "https://api.osv.dev/v1/querybatch"
 ANSWER_SECONDS = 30
 _NAMED = r"^\| (?P<title>[\w -]+?)(?: \((?P<name>[\w-]+)\))? "
 _ROW = re.compile(_NAMED + r"\| (?P<version>[\d.]+) \| (?P<licence>[\w.-]+) \|", re.MULTILINE)
@@ -85,7 +85,7 @@ def ask(osv: str, packages: list[Vendored]) -> dict[str, list[str]]:
         OSError, ValueError: nobody answers, or it is no answer.
     """
     body = json.dumps({"queries": [{"package": {"purl": each.purl}} for each in packages]}).encode()
-    request = urllib.request.Request(osv, body, {"Content-Type": "application/json"})  # noqa: S310 - a constant, or a test's
+    request = urllib.request.Request(osv, body, {"Content-Type": "application/json"})  # noqa: S310 - whoever calls names it
     with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:  # noqa: S310 - the same
         results = json.load(answer)["results"]
     return {
@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bills", nargs="*", type=Path, metavar="BILL")
     parser.add_argument("--ask", type=Path, metavar="ANSWER-FILE")
-    parser.add_argument("--osv", default=OSV, metavar="URL")
+    parser.add_argument("--osv", default="", metavar="URL")
     given = parser.parse_args(arguments)
     packages = vendored()
     for bill in given.bills:
