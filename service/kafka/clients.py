@@ -13,7 +13,7 @@ from aiokafka.errors import NodeNotReadyError
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.config import client_arguments
-from snapreplay.service.kafka.connection import ConnectingClient
+from snapreplay.service.kafka.connection import BareClient
 from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
 
 if TYPE_CHECKING:
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
 CONTROLLER_PAUSES_S = (0.0, *[0.2] * 14)
 """Before each look for one."""
-
-
-class BareClient(ConnectingClient):
-    """The client inside consumers, producers and admin clients; `bootstrap` it where that is enough."""
 
 
 class _AdminClient(AIOKafkaAdminClient):

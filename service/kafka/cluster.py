@@ -20,8 +20,8 @@ from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.core.kafka_errors import RefusedTopic, Unreachable
 from snapreplay.service.core.lineage import LastFence, Lineage
 from snapreplay.service.kafka.admin import KafkaAdmin
-from snapreplay.service.kafka.clients import BareClient
 from snapreplay.service.kafka.config import MIB, c_extension_loaded, client_arguments
+from snapreplay.service.kafka.connection import BareClient
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.errors import CLIENT_ERRORS
 from snapreplay.service.kafka.feeding import KafkaAppender

@@ -100,8 +100,9 @@ def _with_ours(method: Any) -> Any:
     return made
 
 
-class ConnectingClient(AIOKafkaClient):
-    """A client whose connections are ours. Before a login ends, another connection takes over."""
+class BareClient(AIOKafkaClient):
+    """The client inside consumers, producers and admin clients; `bootstrap` it where that is enough. Its connections
+    are ours. Before a login ends, another connection takes over."""
 
     bootstrap = _with_ours(AIOKafkaClient.bootstrap)
     _connected = _with_ours(AIOKafkaClient._get_conn)

@@ -20,9 +20,8 @@ from aiokafka.conn import CloseReason
 from aiokafka.errors import KafkaConnectionError
 
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.kafka.clients import BareClient
 from snapreplay.service.kafka.config import client_arguments
-from snapreplay.service.kafka.connection import Connection
+from snapreplay.service.kafka.connection import BareClient, Connection
 from snapreplay.service.kafka.log_ends import LogEnds
 from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_client, finish_despite_cancel
 

@@ -9,7 +9,8 @@ import hmac
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -201,11 +202,11 @@ def test_a_provider_that_is_away_or_is_another_one_lets_nobody_in(provider, why,
     assert verifier.asker(provider.token()) is None
 
 
-async def test_a_service_takes_both_and_says_who_did_what(provider, tmp_path: Path, caplog):
-    """A token of the file, and one of the provider, whose role decides."""
-    file = tmp_path / "token"
+@asynccontextmanager
+async def of_both(provider, folder: Path) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of a service that takes the token `FIRST` of a file and, by now, the tokens of the provider."""
+    file = folder / "token"
     file.write_text(FIRST)
-    caplog.set_level("INFO")
     settings = HttpSettings(
         port=0, token_file=str(file), oidc_issuer=provider.issuer, oidc_audience="ledger", oidc_role_claim="realm.roles"
     )
@@ -215,6 +216,13 @@ async def test_a_service_takes_both_and_says_who_did_what(provider, tmp_path: Pa
             return (await client.get("/restore-status", headers=bearer(provider.token()))).status_code == 200
 
         await until(is_known, "the keys")
+        yield client
+
+
+async def test_a_service_takes_both_and_says_who_did_what(provider, tmp_path: Path, caplog):
+    """A token of the file, and one of the provider, whose role decides."""
+    caplog.set_level("INFO")
+    async with of_both(provider, tmp_path) as client:
         viewer = bearer(provider.token(roles=["snapreplay-viewer"]))
         assert (await client.get("/restore-status", headers=viewer)).headers["snapreplay-role"] == "viewer"
         assert (await client.post("/trigger-snapshot", headers=viewer)).status_code == 403
@@ -226,16 +234,6 @@ async def test_a_service_takes_both_and_says_who_did_what(provider, tmp_path: Pa
 
 async def test_a_stream_ends_when_its_token_expires(provider, tmp_path: Path):
     """Who goes on to read needs a new one."""
-    file = tmp_path / "token"
-    file.write_text(FIRST)
-    settings = HttpSettings(
-        port=0, token_file=str(file), oidc_issuer=provider.issuer, oidc_audience="ledger", oidc_role_claim="realm.roles"
-    )
-    async with served(FakeControl(), settings) as url, httpx2.AsyncClient(base_url=url) as client:
-
-        async def is_known() -> bool:
-            return (await client.get("/restore-status", headers=bearer(provider.token()))).status_code == 200
-
-        await until(is_known, "the keys")
+    async with of_both(provider, tmp_path) as client:
         token = provider.token(exp=time.time() - oidc.LEEWAY_SECONDS + scaled(2))
-        assert await asyncio.wait_for(read_to_the_end(url, token, asyncio.Event()), scaled(30)) == 401
+        assert await asyncio.wait_for(read_to_the_end(str(client.base_url), token, asyncio.Event()), scaled(30)) == 401

@@ -17,8 +17,8 @@ from snapreplay.service.config.effective import effective
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import NotAuthenticated
 from snapreplay.service.kafka import tokens
-from snapreplay.service.kafka.clients import BareClient
 from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.connection import BareClient
 from snapreplay.service.kafka.entry import refusal
 from snapreplay.service.kafka.tokens import TokenFailure, tokens_of
 from tests.service.test_access import Restricted, here, not_ready
