@@ -31,18 +31,18 @@ __all__ = ["here"]
 
 LIFE_SECONDS = 4.0
 RENEWALS = 4
-MODULE = f"""
+MODULE = """
 from tests.support.guarded import token
 from tests.service.kafka.test_tokens import Provider
 class ByClass:
     async def token(self):
-        return token({LIFE_SECONDS})
+        return token(60)
 def made():
     return ByClass()
 def raises():
     raise RuntimeError("no such issuer")
 def nothing(): ...
-shared = Provider()
+shared = Provider(seconds=60)
 number = 7
 """
 
