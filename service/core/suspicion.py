@@ -62,15 +62,17 @@ class Takeover:
     began_at: float
     epoch: int | None = None
 
-    def is_ended(self, *, is_given: bool, is_known: bool, is_fenced: bool) -> bool:
+    def is_ended(self, *, is_given: bool, is_known: bool, is_fenced: bool, is_elsewhere: bool) -> bool:
         """Say whether an assignment ends it.
 
         Args:
             is_given: the assignment gives us the partition.
             is_known: it was made by a leader that knew our claim. Else it is from before, and decides nothing.
             is_fenced: another process has claimed the partition after us.
+            is_elsewhere: it gives the partition to a third process, which lives and fences us. Two that fence each
+                other would take longer.
         """
-        return is_given or is_known or is_fenced
+        return is_given or is_known or is_fenced or is_elsewhere
 
 
 @dataclass(frozen=True)
@@ -213,10 +215,12 @@ def _claimed(watch: Watch, event: Claimed) -> Stepped:
 def _assigned(watch: Watch, event: Assigned, now: float) -> Stepped:
     """End the takeovers that the assignment decides. A process that it names although our claim was known lives."""
     share, under_way, judged = event.share, dict(watch.under_way), set[str]()
+    present = {number: p.process_id for p in share.peers if p.process_id not in share.absent for number in p.owned}
     for number, takeover in watch.under_way.items():
         is_known = number in share.claimed
         is_given, is_fenced = number in event.partitions, number in event.fenced
-        if takeover.is_ended(is_given=is_given, is_known=is_known, is_fenced=is_fenced):
+        is_elsewhere = present.get(number, takeover.process_id) != takeover.process_id
+        if takeover.is_ended(is_given=is_given, is_known=is_known, is_fenced=is_fenced, is_elsewhere=is_elsewhere):
             del under_way[number]
             if is_known:
                 judged.add(takeover.process_id)

@@ -314,7 +314,9 @@ def _hears(fleet: Fleet, process: Process) -> Iterator[Move]:
 def _applied(fleet: Fleet, process: Process, share: Share, generation: int) -> Fleet:
     """Start and release the runner, and hold a copy or not, as `Supervisor.assigned` does."""
     event = Assigned(frozenset(share.owned), share, OURS if process.runs == "fenced" else NONE)
-    had_claimed = process.runs == "live" and fleet.last == process.name and 0 in process.watch.under_way
+    suspected = {each.process_id for each in process.watch.under_way.values()}
+    others = {each.process_id for each in share.peers if each.owned} - suspected - set(share.absent)
+    had_claimed = process.runs == "live" and fleet.last == process.name and suspected and not others
     watch, _ = step(process.watch, event, 0.0)
     runs, is_warm = process.runs, process.is_warm
     if share.owned or watch.under_way:

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapreplay.service.core.suspicion import PAUSE_SECONDS_MAX, FalseAlarms, Takeover
+from snapreplay.service.core.assignment import Share
+from snapreplay.service.core.peers import Peer
+from snapreplay.service.core.suspicion import PAUSE_SECONDS_MAX, Assigned, FalseAlarms, Takeover, Watch, step
 
 
 def test_after_each_false_alarm_the_process_is_left_alone_for_twice_as_long():
@@ -37,10 +39,18 @@ def test_suspicions_that_are_always_false_act_ever_more_rarely(gaps):
 
 @pytest.mark.parametrize(
     ("given_", "ended"),
-    [({}, False), ({"is_given": True}, True), ({"is_known": True}, True), ({"is_fenced": True}, True)],
-    ids=["from before", "confirmed", "decided", "fenced"],
+    [({}, False), *(({fact: True}, True) for fact in ("is_given", "is_known", "is_fenced", "is_elsewhere"))],
+    ids=["from before", "confirmed", "decided", "fenced", "a third process has it"],
 )
 def test_what_ends_a_takeover(given_, ended):
     """An assignment from before our claim was known says nothing about it."""
-    facts = {"is_given": False, "is_known": False, "is_fenced": False} | given_
+    facts = {"is_given": False, "is_known": False, "is_fenced": False, "is_elsewhere": False} | given_
     assert Takeover("p1", 0.0).is_ended(**facts) is ended
+
+
+@pytest.mark.parametrize(("owner", "absent", "ended"), [("third", (), True), ("third", ("third",), False), ("p1", (), False)])
+def test_a_takeover_yields_to_a_third_process_that_lives(owner, absent, ended):
+    """The assignment is from before our claim. An absent process, or the suspected one, does not end it."""
+    share = Share(peers=(Peer(owner, "", "", "", owned=(7,)),), absent=absent)
+    watch, _ = step(Watch(under_way={7: Takeover("p1", 0.0, epoch=3)}), Assigned(frozenset(), share), 0.0)
+    assert (not watch.under_way) is ended
