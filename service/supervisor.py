@@ -103,12 +103,15 @@ class Supervisor:
 
     @property
     def holding(self) -> Holding:
-        """The partitions that are processed or copied here. Any thread."""
-        statuses = [status for number in tuple(self._runners) if (status := self._board.get(number)) is not None]
+        """The partitions that are processed or copied here. One that the group has given to another process is not:
+        its runner only ends, and the group would give it back. Any thread."""
+        given_away = self._given[1].owned_besides(self._common.identity.process_id) - self.taken_over
+        numbers = set(self._runners) - given_away
+        statuses = [status for number in numbers if (status := self._board.get(number)) is not None]
         owned = [status for status in statuses if status.phase is not Phase.FENCED]
         epochs = {status.partition: status.owner_epoch for status in owned if status.owner_epoch is not None}
-        numbers, replicas = frozenset(s.partition for s in owned), self._settings.standby.replicas
-        return Holding(numbers, self.standbys.warm, replicas, epochs)._replace(lags=self.standbys.lags)
+        holding = Holding(frozenset(s.partition for s in owned), self.standbys.warm, self._settings.standby.replicas)
+        return holding._replace(epochs=epochs, lags=self.standbys.lags)
 
     @property
     def taken_over(self) -> frozenset[int]:

@@ -98,6 +98,11 @@ class Share:
     absent: tuple[str, ...] = ()
     copied: Copies | None = None
 
+    def owned_besides(self, process_id: str) -> frozenset[int]:
+        """Return the partitions of the other processes that have joined."""
+        others = (peer for peer in self.peers if peer.process_id not in (process_id, *self.absent))
+        return frozenset(number for peer in others for number in peer.owned)
+
 
 INTRODUCTIONS_MAX = 5
 """The most requests of one process in a row: no process may keep the group rebalancing."""

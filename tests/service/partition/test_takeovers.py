@@ -198,6 +198,21 @@ async def test_an_assignment_from_before_the_claim_does_not_end_a_takeover(bench
 
 
 @virtual
+async def test_a_takeover_yields_to_a_third_process_and_says_so_at_once(bench):
+    """The assignment is from before the claim, and the third process fences. A join before the runner has ended does
+    not name the partition any more: the group would give it back, and the two would fence each other."""
+    async with two(bench) as (one, other):
+        other.suspects(one)
+        await other.phase("live")
+        assert other.supervisor.holding.owned == {0}
+        third = Peer("third", "third", "host", "", owned=(0,))
+        other.supervisor.assigned(set(), Share((), (0,), (), (0,), (one.me, other.me, third)))
+        assert other.status.phase == "live"
+        assert other.supervisor.holding.owned == set()
+        await until(lambda: other.status is None, "the release")
+
+
+@virtual
 async def test_a_takeover_that_does_not_come_to_its_claim_is_given_up(bench, monkeypatch):
     """By then the group has decided. The copy is loaded anew."""
     async with two(bench) as (one, other):
