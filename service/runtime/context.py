@@ -118,16 +118,13 @@ class Context:
         """The seals of both own topics."""
         return self.view.seals
 
-    @property
+    @cached_property
     def increments(self) -> TopicPartition:
-        return self._own(names.increments_topic(self.app.app_id))
+        return SealedLog.of(names.increments_topic(self.app.app_id), self.partition, self.seals)
 
-    @property
+    @cached_property
     def snapshots(self) -> TopicPartition:
-        return self._own(names.snapshots_topic(self.app.app_id))
-
-    def _own(self, topic: str) -> TopicPartition:
-        return SealedLog.of(topic, self.partition, self.seals)
+        return SealedLog.of(names.snapshots_topic(self.app.app_id), self.partition, self.seals)
 
     @property
     def transactional_id(self) -> str:

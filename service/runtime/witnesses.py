@@ -26,13 +26,13 @@ class Witnesses:
     """One per process. What was committed is noted at once, and what has changed is written every few seconds."""
 
     def __init__(self) -> None:
-        self._reached: dict[TopicPartition, Witness] = {}
+        self._reached: dict[TopicPartition, tuple[Increment, int]] = {}
         self._written: dict[TopicPartition, Witness] = {}
         self._said = ""
 
     def reached(self, source: TopicPartition, last: Increment, offset: int) -> None:
         """Note that the commit of this increment was answered OK, or that a recovery has found it."""
-        self._reached[source] = Witness.of(source.topic, last, offset)
+        self._reached[source] = last, offset
 
     def forget(self, source: TopicPartition) -> None:
         """Forget it, because another process may own it by now: what it writes is newer."""
@@ -65,7 +65,8 @@ class Witnesses:
             await committer.close()
 
     async def _write(self, committer: OffsetCommitter) -> None:
-        new = {source: witness for source, witness in self._reached.items() if self._written.get(source) != witness}
+        now = {source: Witness.of(source.topic, *found) for source, found in self._reached.items()}
+        new = {source: witness for source, witness in now.items() if self._written.get(source) != witness}
         if not new:
             return
         try:
