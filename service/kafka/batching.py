@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from aiokafka.partitioner import murmur2
 from aiokafka.producer.message_accumulator import BatchBuilder
@@ -38,37 +37,18 @@ class TopicShape:
     record_bytes_max: int
 
 
-class OpenBatch(BatchBuilder):
-    """The client's, with `add` for `append`: no serializers and a call less save 0.1 µs of 0.6 a record (measured)."""
-
-    _relative_offset: int  # the client's: records so far
-
-    def add(
-        self, timestamp_ms: int | None, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]
-    ) -> Any:
-        """Add a record; return what the client says of it, None if the batch is full."""
-        place = self._relative_offset
-        added = self._builder.append(place, timestamp_ms, key, value, headers)
-        if added is not None:
-            self._relative_offset = place + 1
-        return added
-
-
 class _Lane:
     """The batches of one partition; the last one is still open."""
 
-    __slots__ = ("_append", "batches", "compression", "shape", "target")
+    __slots__ = ("batches", "compression", "shape", "target")
 
     def __init__(self, target: TopicPartition, shape: TopicShape, compression: int) -> None:
         self.target, self.shape, self.compression = target, shape, compression
-        self.batches: list[OpenBatch] = []
-        self.start()
+        self.batches = [self._begun()]
 
-    def start(self) -> None:
+    def _begun(self) -> BatchBuilder:
         size = self.shape.batch_bytes - BATCH_OVERHEAD_BYTES
-        batch = OpenBatch(size, self.compression, is_transactional=True)
-        self.batches.append(batch)
-        self._append = batch.add
+        return BatchBuilder(size, self.compression, is_transactional=True)
 
     def add(self, record: Output | LogRecord, timestamp_ms: int | None) -> None:
         """Add a record, or raise RefusedRecord if it is too large for its topic."""
@@ -77,10 +57,14 @@ class _Lane:
         listed = list(headers) if headers else _NO_HEADERS
         if type(record) is Carried:
             listed = [*headers, *record.carried]
-        added = self._append(timestamp_ms, key, value, listed)
+        # The client's `append` without serializers, and two calls less: saves 0.1 µs of 0.6 a record (measured).
+        batch = self.batches[-1]
+        added = batch._builder.append(batch._relative_offset, timestamp_ms, key, value, listed)
         if added is None:
-            self.start()
-            added = self._append(timestamp_ms, key, value, listed)
+            batch = self._begun()
+            self.batches.append(batch)
+            added = batch._builder.append(0, timestamp_ms, key, value, listed)
+        batch._relative_offset += 1
         # Only the first record of a batch may pass the batch's size, so only there can one be too large.
         if added.offset == 0 and added.size + BATCH_OVERHEAD_BYTES > self.shape.record_bytes_max:
             least = _OWN_LIMIT_BYTES if isinstance(record, LogRecord) else 0
@@ -130,14 +114,9 @@ class TransactionBatches:
         return places
 
     @property
-    def runs(self) -> dict[TopicPartition, list[OpenBatch]]:
+    def runs(self) -> dict[TopicPartition, list[BatchBuilder]]:
         """The batches to send, by partition; never empty lists."""
         return {lane.target: lane.batches for lanes in self._lanes.values() for lane in lanes.values()}
-
-    @property
-    def record_count(self) -> int:
-        """The number of records in all batches together."""
-        return sum(batch.record_count() for run in self.runs.values() for batch in run)
 
     def _lane(self, topic: str, partition: int) -> _Lane:
         lanes = self._lanes.setdefault(topic, {})

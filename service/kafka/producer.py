@@ -153,7 +153,7 @@ class KafkaProducer:
                 await asyncio.sleep(0)
             batches.add_outputs(outputs[start : start + BATCHED_OUTPUTS], state_topic, partition)
         places = batches.add_records(records, partition)
-        self._records_sent += batches.record_count
+        self._records_sent += len(outputs) + len(records)
         self._began_ms = wall_ms()
         await self._producer.begin_transaction()
         bases = await self._send(batches)
