@@ -16,7 +16,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from snapreplay.app.ranges import PositionAnchor, by_input, interleave
+from snapreplay.app.ranges import PositionAnchor, interleave
 from snapreplay.app.record import InputRecord
 from snapreplay.service.control.input_status import InputStatus
 from snapreplay.service.core.chain import Chain, ReadPosition, committed_positions
@@ -184,7 +184,7 @@ class Fetcher:
         if fetched and self._linger_ms and self._caught_up():
             room = records_max - sum(map(len, fetched))
             fetched += await self._fetch(room, self._linger_ms)
-        return interleave(by_input(fetched))
+        return interleave(fetched)
 
     async def _begun(self, timeout_ms: int) -> Sequence[InputRecord]:
         """Return the record in whose turn the last owner ended a batch. Another record first would meet timers that

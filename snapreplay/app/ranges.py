@@ -157,22 +157,18 @@ def out_of_order(record: InputRecord, position: int) -> OutOfOrder:
 _timestamp = attrgetter("timestamp")
 
 
-def interleave(inputs: Sequence[Sequence[InputRecord]]) -> Sequence[InputRecord]:
-    """Merge what was fetched together: the oldest next record comes first; on a tie, the first input's.
+def interleave(runs: Sequence[Sequence[InputRecord]]) -> Sequence[InputRecord]:
+    """Merge runs that were fetched together, each of one input and none empty: the oldest next record comes first; on a
+    tie, that of the input which came first.
 
     Each input keeps its own order, even where its timestamps fall back. It does not wait for an input
     without fetched records, so the order depends on what had arrived. Therefore increments record the
     order (as ranges), and a replay follows them, not this function.
     """
-    filled = [records for records in inputs if records]
-    if len(filled) <= 1:
-        return filled[0] if filled else ()
-    return list(heapq.merge(*filled, key=_timestamp))
-
-
-def by_input(runs: Sequence[Sequence[InputRecord]]) -> list[Sequence[InputRecord]]:
-    """Join the runs of each input, in the order in which they were fetched."""
-    inputs: dict[str, list[InputRecord]] = {}
+    if len(runs) <= 1:
+        return runs[0] if runs else ()
+    by_input: dict[str, list[InputRecord]] = {}
     for run in runs:
-        inputs.setdefault(run[0].topic, []).extend(run)
-    return list(inputs.values())
+        by_input.setdefault(run[0].topic, []).extend(run)
+    inputs = list(by_input.values())
+    return inputs[0] if len(inputs) == 1 else list(heapq.merge(*inputs, key=_timestamp))
