@@ -8,8 +8,6 @@ import msgspec
 
 from snapreplay.service.control.vocabulary import Count, Seconds, said
 
-WINDOW_SECONDS = 10.0
-
 
 class CommitTimes(msgspec.Struct, frozen=True):
     """The commits since this process owns the partition, each from its first send to the broker's answer."""
@@ -20,26 +18,3 @@ class CommitTimes(msgspec.Struct, frozen=True):
 
 
 NO_COMMITS = CommitTimes()
-
-
-class CommitClock:
-    """Adds up the commits of one ownership."""
-
-    def __init__(self, before: CommitTimes = NO_COMMITS) -> None:
-        """Take what was committed `before`, in other ownerships of this process: totals do not fall."""
-        self._total, self._seconds = before.total, before.seconds_total
-        self._since = 0.0
-        self._longest = self._longest_before = 0.0
-
-    def committed(self, seconds: float, now: float) -> None:
-        """Add one that has ended at `now`."""
-        if (age := now - self._since) >= WINDOW_SECONDS:
-            self._longest_before = self._longest if age < 2 * WINDOW_SECONDS else 0.0
-            self._since, self._longest = now, 0.0
-        self._total += 1
-        self._seconds += seconds
-        self._longest = max(self._longest, seconds)
-
-    @property
-    def times(self) -> CommitTimes:
-        return CommitTimes(self._total, self._seconds, max(self._longest, self._longest_before))

@@ -12,7 +12,7 @@ from snapreplay.app.ways import go_on
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, StopError
 from snapreplay.service.clock import time_of, wall_ms
-from snapreplay.service.control.commit_times import CommitClock
+from snapreplay.service.control.commit_times import NO_COMMITS, CommitTimes
 from snapreplay.service.core.batch_failures import DeadLetterGauge, DeadLetterLimits
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.live.committer import Committed
@@ -20,7 +20,7 @@ from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.state.contract import Store, largest_entries
+from snapreplay.state.contract import Store, largest_entry_bytes
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -36,7 +36,7 @@ class LiveReport:
         self._dead_letters = DeadLetterLog(context.partition)
         self._stream_time = StreamTimeLog(context.partition, store)
 
-    def committed(self, committed: Committed, owner_epoch: int) -> None:
+    def committed(self, committed: Committed) -> None:
         """Report a batch, or an increment without one."""
         self._metrics.batch_committed(committed.seconds)
         self._commits.committed(committed.seconds, asyncio.get_running_loop().time())
@@ -49,8 +49,9 @@ class LiveReport:
             self._reporter.count(applied.record_count, skipped, applied.timers_count, applied.expired_count)
             self._dead_letters.committed(applied.errors)
             self._stream_time.committed(applied, committed.increment.batch)
-            self._reporter.entries(largest_entries(applied.sealed.changes))
-        self.show(committed.increment, owner_epoch)
+            changes = applied.sealed.changes
+            self._reporter.entries({name: largest_entry_bytes(entries) for name, entries in changes.items()})
+        self.show(committed.increment, committed.increment.owner_epoch)
 
     def show(self, last: Increment, owner_epoch: int) -> None:
         """Show where the chain and the state are."""
@@ -70,6 +71,32 @@ class LiveReport:
     def ends(self, positions: Mapping[str, int]) -> None:
         """Show where the inputs end, as far as the reader has heard. Without records no commit would show it."""
         self._reporter.note(inputs=self._fetcher.status(positions))
+
+
+WINDOW_SECONDS = 10.0
+
+
+class CommitClock:
+    """Adds up the commits of one ownership."""
+
+    def __init__(self, before: CommitTimes = NO_COMMITS) -> None:
+        """Take what was committed `before`, in other ownerships of this process: totals do not fall."""
+        self._total, self._seconds = before.total, before.seconds_total
+        self._since = 0.0
+        self._longest = self._longest_before = 0.0
+
+    def committed(self, seconds: float, now: float) -> None:
+        """Add one that has ended at `now`."""
+        if (age := now - self._since) >= WINDOW_SECONDS:
+            self._longest_before = self._longest if age < 2 * WINDOW_SECONDS else 0.0
+            self._since, self._longest = now, 0.0
+        self._total += 1
+        self._seconds += seconds
+        self._longest = max(self._longest, seconds)
+
+    @property
+    def times(self) -> CommitTimes:
+        return CommitTimes(self._total, self._seconds, max(self._longest, self._longest_before))
 
 
 class DeadLetterLog:

@@ -62,6 +62,8 @@ class Live:
         self._committer = Committer(context, store, recovered.producer, recovered.chain)
         self.snapshots = SnapshotScheduler(context, store, self._committer, reporter, recovered, self._wake)
         self.audits = AuditWatch(context, reporter)
+        # A state that is no map is changed in place, so nothing may be under way or marked meanwhile.
+        self._in_place = not store.keeps_changes
         self._digests = StateDigests(store, context.settings.snapshot.digest_every_batches)
         self._positions = dict(recovered.chain.last.positions)
         self._passed: dict[str, int] = {}  # inputs that hold no record up to there
@@ -285,11 +287,6 @@ class Live:
             self._fold.pass_over(ends)
             await self._commit(self._fold.finish())
 
-    @property
-    def _in_place(self) -> bool:
-        """A state that is no map is changed in place, so nothing may be under way or marked meanwhile."""
-        return not self._store.keeps_changes
-
     async def _settle_and_mark(self, *, wait: bool) -> None:
         if wait:
             self._settled(await self._committer.settle())
@@ -355,7 +352,7 @@ class Live:
         self._note_reached()
         self.pausing.look()
         self.snapshots.committed(committed.increment)
-        self._report.committed(committed, self.owner_epoch)
+        self._report.committed(committed)
         if applied is not None:
             self._pace.committed(self._positions, committed.increment.batch + 1)
             self._flood.check(applied)

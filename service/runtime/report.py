@@ -26,7 +26,7 @@ from snapreplay.service.core.phase import RECOVERING, Phase, may_follow
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.retained import Warm
 from snapreplay.service.runtime.rates import Worked
-from snapreplay.state.contract import Store, StoreSize, larger_of
+from snapreplay.state.contract import Store, StoreSize
 from snapreplay.state.digest import DEFAULT_STORE, Digest
 
 log = logging.getLogger("snapreplay.partition")
@@ -160,7 +160,8 @@ class Reporter:
 
     def entries(self, largest: Mapping[str, int]) -> None:
         """Note the bytes of the largest entry of each store, loaded or committed; published with the next change."""
-        self._largest = larger_of(self._largest, largest)
+        for name, size_bytes in largest.items():
+            self._largest[name] = max(size_bytes, self._largest.get(name, 0))
 
     def state(self, store: Store, digest: Digest | None) -> None:
         """Note how large the state is, and what is due in it; published with the next change."""
@@ -172,7 +173,7 @@ class Reporter:
         self.status = msgspec.structs.replace(
             self.status,
             state_entries=count,
-            state_bytes=store.size_bytes,
+            state_bytes=sum(one.size_bytes for one in sizes),
             state_largest_entry_bytes=max(largest.values(), default=0),
             stores=tuple(
                 StoreStatus(one.name, one.entries, one.size_bytes, largest.get(one.name, 0), due.get(one.name))

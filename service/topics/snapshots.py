@@ -18,7 +18,7 @@ from snapreplay.snapshots.format.seal import SealRefused
 from snapreplay.snapshots.log.loading import Sink, SnapshotMissing, loading, named_manifest
 from snapreplay.snapshots.log.place import decode_as, is_ours
 from snapreplay.snapshots.log.reading import Slice, Source
-from snapreplay.state.contract import ShardSlice, UnknownStore, larger_of, largest_entry_bytes
+from snapreplay.state.contract import ShardSlice, UnknownStore, largest_entry_bytes
 
 TAIL_OFFSETS_MAX = 16_384
 """How far back the newest manifest of an owner is looked for. Snapshots that were never finished may lie behind it: a
@@ -138,8 +138,7 @@ async def load_state(
     loaded, total = 0, sum(ref.size_bytes for ref in manifest.chunks)
 
     def seen(store_name: str, part: ShardSlice) -> None:
-        nonlocal largest
-        largest = larger_of(largest, {store_name: largest_entry_bytes(part.entries)})
+        largest[store_name] = max(largest.get(store_name, 0), largest_entry_bytes(part.entries))
 
     def opened(size_bytes: int) -> None:
         nonlocal loaded

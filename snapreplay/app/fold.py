@@ -166,9 +166,28 @@ class Fold:
         yield from self._store.staging()
         self._outputs_xxh64 = yield from hashing(self._out.staged)
 
-    def sealing(self) -> Steps[Applied]:
-        """Return the staged batch, ready for its transaction. The batch before it must be merged."""
-        return self._applied(None)
+    def sealing(self, failure: RecordError | None = None) -> Steps[Applied]:
+        """Return the staged batch, ready for its transaction. The batch before it must be merged. `failure`: what it
+        ends before."""
+        sealed = yield from self._store.sealing()
+        coverage, out = self._coverage, self._out
+        outputs, out.staged = out.staged, []
+        return Applied(
+            ranges=coverage.ranges,
+            positions=coverage.positions,
+            record_count=coverage.record_count,
+            skipped=coverage.skipped,
+            anchors=coverage.anchors,
+            outputs=outputs,
+            outputs_xxh64=self._outputs_xxh64,
+            dead_letters=self._dead_letters,
+            errors=self._errors,
+            sealed=sealed,
+            stream_time_ms=self._store.stream_time_ms,
+            failure=failure,
+            contexts=self._contexts,
+            **({} if self._turns is None else self._turns.counted(coverage.positions)),
+        )
 
     def finishing(self) -> Steps[Applied]:
         """Stage, then seal. Raises as `staging`."""
@@ -202,7 +221,7 @@ class Fold:
         self._start(positions, portion)
         failure = yield from self._isolating(portion)
         self._outputs_xxh64 = yield from hashing(self._out.staged)
-        return (yield from self._applied(failure))
+        return (yield from self.sealing(failure))
 
     def replaying(self, positions: Mapping[str, int], portion: Portion, feeding: Feeding = applying) -> Steps[Applied]:
         """Apply a recorded batch again: as a whole, or, if that fails, one by one, as it went the first time. Raises
@@ -343,27 +362,6 @@ class Fold:
         except RecordError as error:
             topic, handler, _, _ = self._ways[record.topic]
             raise record_error(record, topic, handler, error) from error.__cause__
-
-    def _applied(self, failure: RecordError | None) -> Steps[Applied]:
-        sealed = yield from self._store.sealing()
-        coverage, out = self._coverage, self._out
-        outputs, out.staged = out.staged, []
-        return Applied(
-            ranges=coverage.ranges,
-            positions=coverage.positions,
-            record_count=coverage.record_count,
-            skipped=coverage.skipped,
-            anchors=coverage.anchors,
-            outputs=outputs,
-            outputs_xxh64=self._outputs_xxh64,
-            dead_letters=self._dead_letters,
-            errors=self._errors,
-            sealed=sealed,
-            stream_time_ms=self._store.stream_time_ms,
-            failure=failure,
-            contexts=self._contexts,
-            **({} if self._turns is None else self._turns.counted(coverage.positions)),
-        )
 
 
 _Way = tuple[Topic[Any, Any], Callable[..., Any], Callable[[bytes | None], Any], Callable[[bytes | None], Any]]

@@ -286,14 +286,6 @@ def largest_entry_bytes(entries: Mapping[bytes, bytes | None]) -> int:
     return max((len(key) + len(value or b"") for key, value in entries.items()), default=0)
 
 
-def largest_entries(changes: StateChanges) -> dict[str, int]:
-    return {name: largest_entry_bytes(entries) for name, entries in changes.items()}
-
-
-def larger_of(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
-
-
 TIMERS_STORE = "_timers"
 """The timers of keys."""
 PERIODS_STORE = "_periods"
