@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from snapreplay.counted import counted
 from snapreplay.service.control.restore_plan import PlannedRestore, RestoreObjective
 from snapreplay.service.control.status import PartitionStatus, SnapshotState, SnapshotStatus, SnapshotUsed
+from snapreplay.service.core.adoption import records_between
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.snapshot_policy import Objective
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
+from snapreplay.snapshots.format.records import Increment
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -21,22 +24,36 @@ WRITING_FACTOR = 4.0
 
 
 class ObjectiveWatch:
-    """Lives and dies with one LIVE incarnation."""
+    """Lives and dies with one LIVE incarnation of a partition that has an objective."""
 
-    def __init__(self, context: Context, reporter: Reporter, *, by_replay: bool) -> None:
+    def __init__(self, context: Context, reporter: Reporter, positions: Mapping[str, int], *, by_replay: bool) -> None:
+        """Take `positions`, up to which the inputs are committed."""
         self._context = context
         self._reporter = reporter
+        self._positions = positions
+        self._records = self._offsets = 0  # since the newest snapshot; the offsets are those that the records took
+        self._offsets_per_record = 1.0
         self._mode = "replay" if by_replay else context.settings.restore.mode
         self._newest = (-1, 0)  # batch and bytes of the newest snapshot that is pointed to, as far as known
         self._write_seconds: float | None = None
         self._told_at = 0.0
         self._said = Repeats()
 
-    def now(self, offsets_per_record: float, *, from_genesis: bool) -> Objective | None:
-        """Return what the policy judges; None: there is no objective. `from_genesis`: no snapshot is pointed to."""
+    def committed(self, increment: Increment) -> None:
+        """Count what was committed."""
+        self._records += increment.handled_count
+        self._offsets += records_between(self._positions, increment.positions)
+        self._positions = increment.positions
+        if self._records:
+            self._offsets_per_record = max(1.0, self._offsets / self._records)
+
+    def marked(self) -> None:
+        """Count anew: there is a newer snapshot."""
+        self._records = self._offsets = 0
+
+    def now(self, *, from_genesis: bool) -> Objective:
+        """Return what the policy judges. `from_genesis`: no snapshot is pointed to."""
         seconds = self._context.settings.restore.objective_seconds
-        if not seconds:
-            return None
         status, speed = self._reporter.status, self._context.rates.known.speed(self._mode)
         self._learn(status)
         batch, size_bytes = self._newest
@@ -47,7 +64,7 @@ class ObjectiveWatch:
         writing = self._write_seconds
         if writing is None:
             writing = WRITING_FACTOR * status.state_bytes / speed.load_bytes_per_second
-        return Objective(seconds, speed, size_bytes, writing, offsets_per_record)
+        return Objective(seconds, speed, size_bytes, writing, self._offsets_per_record)
 
     def tell(self, objective: Objective, records: int) -> None:
         """Show what a restore would take now, with so many records behind the newest snapshot that is pointed to."""

@@ -65,7 +65,9 @@ class SnapshotScheduler:
         self._reporter = reporter
         by_replay = not (context.settings.changelog.enabled and store.keeps_changes)
         self._policy = _policy(context, by_replay=by_replay)
-        self._objective = ObjectiveWatch(context, reporter, by_replay=by_replay)
+        self._objective: ObjectiveWatch | None = None
+        if context.settings.restore.objective_seconds:
+            self._objective = ObjectiveWatch(context, reporter, recovered.chain.last.positions, by_replay=by_replay)
         self._adopter = Adopter(context, reporter, self._standing, self._adopt, self._outdate)
         self._watch = RecoverabilityMonitor(
             context, committer, reporter, self._want, self._adopter.seen, by_replay=by_replay
@@ -74,9 +76,6 @@ class SnapshotScheduler:
         self.unpointed = recovered.unpointed.shifted(asyncio.get_running_loop().time())
         self._brought_forward: int | None = recovered.unpointed.records  # None: a snapshot was marked since
         self._batch_records = 0  # of the last one
-        self._positions = recovered.chain.last.positions
-        self._applied = self._passed = 0  # records since the newest snapshot, and the offsets that they took
-        self._offsets_per_record = 1.0
         self._requests = SnapshotRequests()
         self._not_before = 0.0
         self._missing = ""  # why there is no snapshots topic
@@ -127,9 +126,9 @@ class SnapshotScheduler:
         Raises:
             ImageDiffers: the last image was not the committed state.
         """
-        from_genesis = not self._committer.chain.last.pointers
-        objective = self._objective.now(self._offsets_per_record, from_genesis=from_genesis)
-        if objective is not None:
+        objective = None
+        if self._objective is not None:
+            objective = self._objective.now(from_genesis=not self._committer.chain.last.pointers)
             self._objective.tell(objective, self.unpointed.records + self.unpointed.marked)
         if self.writing or self._committer.chain.new_pointer is not None:
             return
@@ -195,11 +194,8 @@ class SnapshotScheduler:
         handled = increment.handled_count
         self.unpointed = self.unpointed.applied(handled)
         self._batch_records = handled or self._batch_records
-        self._applied += handled
-        self._passed += records_between(self._positions, increment.positions)
-        if self._applied:
-            self._offsets_per_record = max(1.0, self._passed / self._applied)
-        self._positions = increment.positions
+        if self._objective is not None:
+            self._objective.committed(increment)
         for pointer, waiting in self._requests.pointed(increment.pointers):
             self._now_pointed(pointer)
             self._trimmer.pointed(increment, self._committer.chain.last_offset)
@@ -208,7 +204,8 @@ class SnapshotScheduler:
 
     async def close(self) -> None:
         """Abandon what is being written, and tell everybody who waits."""
-        self._objective.close()
+        if self._objective is not None:
+            self._objective.close()
         await self._watch.close()
         await self._adopter.close()
         await self._trimmer.close()
@@ -280,7 +277,8 @@ class SnapshotScheduler:
     def _mark(self, reason: str) -> snapshot_writer.SnapshotMark:
         self._requests.reason, self._requests.is_needed = None, False
         self._brought_forward = None
-        self._applied = self._passed = 0
+        if self._objective is not None:
+            self._objective.marked()
         self.unpointed = self.unpointed.mark(asyncio.get_running_loop().time())
         return snapshot_writer.mark(self._store, self._committer.chain, reason)
 
@@ -319,7 +317,8 @@ class SnapshotScheduler:
         at = asyncio.get_running_loop().time() - age_seconds
         since = records_between(increment.positions, positions)
         self.unpointed = self.unpointed.adopted(since, at)
-        self._applied = self._passed = 0
+        if self._objective is not None:
+            self._objective.marked()
         self._reporter.update(snapshot=_adopted(self._context.partition, found))
         self._pointer_ready(pointer_to(found.manifest, found.offset), [done])
 
