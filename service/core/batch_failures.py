@@ -94,13 +94,16 @@ class HandlerFailed(StopError):
     """A record cannot be applied and the policy is `fail`."""
 
 
-def handler_failed(failure: RecordError, partition: int) -> HandlerFailed:
-    """Make the error, with the way on, if the failure names none."""
+def handler_failed(failure: RecordError, partition: int, app: str) -> HandlerFailed:
+    """Make the error, with the ways on, the safest first, if the failure names none. `app`: as a command takes it."""
+    letters = f"{app} --set errors.policy=dead_letter`"
     return HandlerFailed(
         failure.message,
         hint=failure.hint
-        or f"deploy a fixed handler, then {go_on(partition)}: it goes on at exactly this record; or"
-        " `--set errors.policy=dead_letter`",
+        or f"first, deploy a fixed handler, then {go_on(partition)}: it goes on at exactly this record, and nothing is"
+        f" left out; or only if the cause was outside of the handler and is gone, {look_again(partition)}: the same"
+        " handler gets the record again; or as the last way, send the record to the dead letters:"
+        f" `snapreplay topics ensure {letters}, then `snapreplay run {letters}: it has no effect on state and outputs",
         record_id=failure.record_id,
     )
 

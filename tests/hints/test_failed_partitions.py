@@ -16,7 +16,7 @@ from snapreplay.state.digest import Digest
 from tests.hints.following import all_of, way_with, ways
 from tests.hints.registry import carries_out
 from tests.support import apps
-from tests.support.stage import Stage
+from tests.support.stage import Stage, phase
 from tests.support.tampering import bring_back, flip, recreate, tamper, trim, with_fields
 
 pytestmark = [pytest.mark.kafka, pytest.mark.whole]
@@ -224,24 +224,34 @@ async def test_topics_are_brought_back_from_a_backup(operator, make):
 
 @carries_out("service/core/batch_failures.py::handler_failed")
 @pytest.mark.parametrize(
-    "way", [pytest.param(0, id="a fixed handler", marks=pytest.mark.slow), pytest.param(1, id="dead letters")]
+    "way",
+    [
+        pytest.param(0, id="a fixed handler", marks=pytest.mark.slow),
+        pytest.param(1, id="a cause outside", marks=pytest.mark.slow),
+        pytest.param(2, id="dead letters"),
+    ],
 )
 async def test_a_record_that_cannot_be_processed_gets_another_handler_or_policy(newcomer, monkeypatch, way):
-    """HandlerFailed: both ways of the hint go on behind the record."""
+    """HandlerFailed: each way of the hint goes on behind the record."""
     who = newcomer()
     await who.here.prepare()
     name = who.here.app.app_id
-    who.change(f"apps.ledger({name!r}, apps.refuse_poison)")
+    who.change(f"apps.ledger({name!r}, lambda value, account: apps.refuse_poison(value, account))")
     await who.here.send([("k0", {"amount": 1}), ("k0", {"amount": 2, "poison": True})])
     hint = ways(await who.failure())[way]
     if way == 0:
-        assert hint.startswith("deploy a fixed handler, then ")
+        assert hint.startswith("first, deploy a fixed handler, then ")
         who.change(f"apps.ledger({name!r}, apps.take_poison)")
+    elif way == 1:
+        async with who.served() as service:
+            await phase(service, "failed")
+            monkeypatch.setattr(apps, "refuse_poison", apps.take_poison)
+            await who.follow(hint)
+            await phase(service, "live")
     else:
         await who.follow(hint)
-        await who.type("topics", "ensure", "hinted:app", "--set", "errors.policy=dead_letter")
     async with who.running() as service:
-        assert service.view(0)["k0"] == {"n": 2 - way, "sum": 1}
+        assert service.view(0)["k0"] == {"n": 1 if way == 2 else 2, "sum": 1}
 
 
 @carries_out("service/decisions/accept.py::propose", "service/decisions/accept.py::_acceptance")
