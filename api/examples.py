@@ -213,6 +213,7 @@ _HISTORY = PartitionHistory(
     ),
     (PointedSnapshot(_ID, 4012, 77, 9004, _ago(300), is_kept=True),),
     is_whole=True,
+    decisions=_LIVE.decisions,
 )
 _KEY_HISTORY = KeyHistory(
     *(4012, 9004, 0, False),

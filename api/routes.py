@@ -163,7 +163,8 @@ async def get_partition(here: Here, covered: Covers, partition: PathPartition) -
     ),
 )
 async def get_history(request: Request, partition: PathPartition) -> Response:
-    """Read from its log who has owned a partition, and which snapshots were pointed to. Any process may be asked."""
+    """Read from its log who has owned a partition, which snapshots were pointed to, and what was decided about its
+    state. Any process may be asked."""
     try:
         return views.answer(await request.app.state.states.history(partition))
     except (UsageError, RetryableError) as error:

@@ -19,6 +19,7 @@ from snapreplay.service.control.protocol import (
     StartDrill,
     TriggerSnapshot,
 )
+from snapreplay.service.control.status import SnapshotStatus
 from snapreplay.service.core.group_changes import GroupChange
 from snapreplay.service.embedding import Views, ended
 from snapreplay.service.service_control import ServiceControl
@@ -138,6 +139,15 @@ class Operating:
         self._views.check_open()
         return self._control.perform(Cancel(operation_id, THE_PROGRAM))
 
+    def snapshots(self) -> tuple[SnapshotStatus, ...]:
+        """List the last 500 full snapshots that this process wrote or used, newest first.
+
+        Raises:
+            ServiceClosed: not started yet, or stopped.
+        """
+        self._views.check_open()
+        return self._control.document().snapshots
+
     def group_changes(self) -> tuple[GroupChange, ...]:
         """List the last 50 generations of the group that this process was given, newest first.
 
@@ -148,7 +158,8 @@ class Operating:
         return self._control.document().group_changes
 
     async def history(self, partition: int) -> PartitionHistory:
-        """Read from its log who has owned a partition, whichever process does now, and which snapshots were pointed to.
+        """Read from its log who has owned a partition, whichever process does now, which snapshots were pointed to, and
+        what was decided about its state.
 
         Raises:
             UnknownPartition: the app has no such partition.

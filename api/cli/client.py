@@ -99,6 +99,9 @@ class Client:
     def operations(self, limit: int) -> Json:
         return self._ask("GET", f"/api/v1/operations?limit={limit}", "items")
 
+    def snapshots(self, limit: int) -> Json:
+        return self._ask("GET", f"/api/v1/snapshots?limit={limit}", "items")
+
     def group_changes(self) -> Json:
         return self._ask("GET", "/api/v1/group-changes", "items")
 

@@ -1,8 +1,9 @@
-"""Commands that list what has happened: the operations, the changes of the group, and the history of a partition."""
+"""Commands that list what has happened: the operations, the snapshots, the changes of the group, and the
+history of a partition."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
     from snapreplay.api.cli.client import Json
 
 Lines = Annotated[int, typer.Option("-n", "--lines", min=1, max=1000, help="How many to print, the newest ones.")]
+SnapshotLines = Annotated[
+    int, typer.Option("-n", "--lines", min=1, max=500, help="How many to print, the newest ones.")
+]
+SNAPSHOT_FIELDS = (
+    *("started_at", "partition", "snapshot_id", "state", "reason", "batch", "entries", "size_bytes"),
+    *("manifest_offset", "host", "error"),
+)
 
 
 def operations(*, count: Lines = 20, client: Running, output: Output = Format.TABLE) -> None:
@@ -25,6 +33,17 @@ def operations(*, count: Lines = 20, client: Running, output: Output = Format.TA
         return
     columns = ("begun at", "operation", "kind", "state", "partitions", "by", "reason or result")
     _print_table(columns, map(_row, found))
+
+
+def snapshots(*, count: SnapshotLines = 20, client: Running, output: Output = Format.TABLE) -> None:
+    """List the last full snapshots of all processes of the app, newest first. One is used by a recovery if it is
+    pointed."""
+    with client:
+        found = client.snapshots(count)["items"]
+    if output is Format.JSON:
+        print_json({"items": found})
+        return
+    _print_fields(SNAPSHOT_FIELDS, found, right="batch entries")
 
 
 def group_changes(*, count: Lines = 20, client: Running, output: Output = Format.TABLE) -> None:
@@ -50,7 +69,8 @@ def history(
     client: Running,
     output: Output = Format.TABLE,
 ) -> None:
-    """List who has owned a partition, and which snapshots its increments pointed to, from its log, newest first."""
+    """List who has owned a partition, which snapshots its increments pointed to, and what was decided about its state,
+    from its log, newest first."""
     with client:
         found = client.partition_history(partition)
     if output is Format.JSON:
@@ -58,11 +78,19 @@ def history(
         return
     owners = ("claimed_at", "instance_id", "host", "owner_epoch", "last_batch", "last_commit_at")
     snapshots = ("snapshot_id", "batch", "batch_at", "manifest_offset", "is_kept")
-    for columns, rows in ((owners, found["ownerships"]), (snapshots, found["snapshots"])):
-        shown = [name.replace("_", " ") for name in columns]
-        _print_table(shown, ([each[name] for name in columns] for each in rows))
+    decisions = ("at", "batch", "finding", "problem", "decided", "by", "reason")
+    _print_fields(owners, found["ownerships"])
+    _print_fields(snapshots, found["snapshots"])
+    if found["decisions"]:
+        _print_fields(decisions, found["decisions"])
     if not found["is_whole"]:
         note("the log has more: this is what could be read in 5 s, at most 100 owners")
+
+
+def _print_fields(names: Sequence[str], items: Iterable[Json], right: str = "") -> None:
+    """Print these members of each item."""
+    shown = [name.replace("_", " ") for name in names]
+    _print_table(shown, ([each[name] for name in names] for each in items), right)
 
 
 def _print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], right: str = "") -> None:

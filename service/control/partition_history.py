@@ -1,4 +1,5 @@
-"""The history of a partition, as its increments topic has it: who owned it, and which snapshots were pointed to."""
+"""The history of a partition, as its increments topic has it: who owned it, which snapshots were pointed to, and what
+was decided about its state."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from snapreplay.service.control.status import Decision
 from snapreplay.service.control.vocabulary import Count, Time, said
 
 HISTORY_SECONDS = 5.0
@@ -44,7 +46,7 @@ class PointedSnapshot(msgspec.Struct, frozen=True):
 
 
 class PartitionHistory(msgspec.Struct, frozen=True, tag="partition-history"):
-    """The last 100 ownerships and snapshots of a partition, newest first, as far as its log reaches back."""
+    """The last 100 ownerships, snapshots and decisions of a partition, newest first, as far as its log reaches back."""
 
     partition: Count
     ownerships: tuple[Ownership, ...]
@@ -52,3 +54,4 @@ class PartitionHistory(msgspec.Struct, frozen=True, tag="partition-history"):
     is_whole: Annotated[
         bool, said("Whether this is all that the log has: neither the time nor the number of ownerships ended it.")
     ]
+    decisions: tuple[Decision, ...] = ()

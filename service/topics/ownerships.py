@@ -1,4 +1,4 @@
-"""The ownerships and the pointed snapshots of a partition, read backwards from the end of its log."""
+"""The ownerships, the pointed snapshots and the decisions of a partition, read backwards from the end of its log."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from snapreplay.service.control.partition_history import (
     PointedSnapshot,
 )
 from snapreplay.service.control.state_reads import NotReadable
-from snapreplay.service.core.search import windows
+from snapreplay.service.core.search import FoundIncrement, windows
 from snapreplay.service.ports import Bounds, Cluster, Reader, TopicPartition
-from snapreplay.service.topics.increments import increment_at
+from snapreplay.service.topics.increments import decisions_of, increment_at
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Claim, Increment, Pointer
@@ -43,7 +43,7 @@ async def history_of(cluster: Cluster, log: TopicPartition) -> PartitionHistory:
 class _Tail(NamedTuple):
     """The last increment below an offset, and the claims behind it, newest first."""
 
-    increment: Increment | None
+    last: FoundIncrement | None
     claims: list[InputRecord]
 
 
@@ -60,21 +60,22 @@ class _History:
         return len(self._ownerships) >= OWNERSHIPS_MAX or asyncio.get_running_loop().time() > self._until
 
     async def read(self, bounds: Bounds) -> PartitionHistory:
-        end_offset, is_first = bounds.end_offset, True
+        end_offset, newest = bounds.end_offset, None
         while end_offset > bounds.start_offset and not self._is_enough:
             tail = await self._tail(Bounds(bounds.start_offset, end_offset))
             self._ownerships += [self._ownership(each) for each in tail.claims]
-            if tail.increment is None:
+            if tail.last is None:
                 end_offset = bounds.start_offset
                 break
-            self._kept |= {each.snapshot_id for each in tail.increment.pointers} if is_first else set()
-            self._pointers = {**{each.snapshot_id: each for each in tail.increment.pointers}, **self._pointers}
-            is_first, end_offset = False, min(tail.increment.owner_epoch, end_offset - 1)
-            self._ownerships.append(await self._owner(end_offset, bounds, tail.increment))
+            last, newest = tail.last.increment, newest or tail.last
+            self._pointers = {**{each.snapshot_id: each for each in last.pointers}, **self._pointers}
+            end_offset = min(last.owner_epoch, end_offset - 1)
+            self._ownerships.append(await self._owner(end_offset, bounds, last))
+        self._kept = {each.snapshot_id for each in newest.increment.pointers} if newest else set()
         is_whole = end_offset <= bounds.start_offset and len(self._ownerships) <= OWNERSHIPS_MAX
-        return PartitionHistory(
-            self._log.partition, tuple(self._ownerships[:OWNERSHIPS_MAX]), await self._snapshots(), is_whole
-        )
+        decisions = await decisions_of(self._reader, self._log, newest) if newest else ()
+        owners = tuple(self._ownerships[:OWNERSHIPS_MAX])
+        return PartitionHistory(self._log.partition, owners, await self._snapshots(), is_whole, decisions)
 
     async def _tail(self, within: Bounds) -> _Tail:
         claims: list[InputRecord] = []
@@ -89,7 +90,8 @@ class _History:
                         behind.append(record)
             claims += reversed(behind)
             if found is not None:
-                return _Tail(decode_as(Increment, found.value or b"", self._log, found.offset), claims)
+                last = decode_as(Increment, found.value or b"", self._log, found.offset)
+                return _Tail(FoundIncrement(last, found.offset), claims)
         return _Tail(None, claims)
 
     async def _owner(self, owner_epoch: int, bounds: Bounds, last: Increment) -> Ownership:

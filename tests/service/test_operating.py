@@ -39,6 +39,8 @@ async def test_a_program_has_what_an_operator_has(stage, unique):
         with pytest.raises(NotCancellable):
             service.cancel(paused.id)
         assert [each.members for each in service.group_changes()] == [1]
+        written = await service.trigger_snapshot([0])
+        assert [each.snapshot_id for each in service.snapshots()] == [each.snapshot_id for each in written.parts]
         found = await service.history(0)
         assert found.ownerships[0].process_id == service.control.facts().process_id
         assert found.ownerships[0].last_batch == service.restore_status()[0].batch
@@ -54,7 +56,7 @@ async def test_a_program_has_what_an_operator_has(stage, unique):
     for asked in (service.pause(0), service.history(0), service.key_history(0, name)):
         with pytest.raises(ServiceClosed):
             await asked
-    for ask in (service.operations, service.group_changes):
+    for ask in (service.operations, service.snapshots, service.group_changes):
         with pytest.raises(ServiceClosed):
             ask()
 

@@ -1,4 +1,4 @@
-"""operations, history and group-changes against a service on a real port."""
+"""operations, snapshots, history and group-changes against a service on a real port."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from snapreplay.service.control.partition_history import Ownership, PartitionHistory, PointedSnapshot
 from snapreplay.service.control.protocol import Retry, TriggerSnapshot
+from snapreplay.service.control.status import Decision
 from snapreplay.service.core.group_changes import GroupChange, GroupMember
 from tests.support.fake_control import NOW, FakeControl, ago
 
@@ -23,7 +24,8 @@ def control() -> FakeControl:
     )
     owner = Ownership(130, "p1", "host-a", "host-a", ago(100), 60, ago(1))
     snapshot = PointedSnapshot("5c1d", 41, 90, 88, ago(99), is_kept=True)
-    made.histories = PartitionHistory(0, (owner,), (snapshot,), is_whole=False)
+    decision = Decision(77, 50, "state-patched-7", "one key", "1 entry", "a typo", "ada@host-a", ago(50))
+    made.histories = PartitionHistory(0, (owner,), (snapshot,), is_whole=False, decisions=(decision,))
     return made
 
 
@@ -43,16 +45,27 @@ def test_operations_are_listed_newest_first_with_what_became_of_them(invoke, url
     assert invoke("cancel", second.id, "--url", url).exit_code == 0
 
 
-def test_a_history_has_owners_and_snapshots(invoke, url):
+def test_a_history_has_owners_snapshots_and_decisions(invoke, url):
     """What the log says, and that it has more."""
     shown = invoke("history", "0", "--url", url)
     assert shown.exit_code == 0, shown.output
-    for text in ("130", "host-a", "60", "5c1d", "41", "True"):
+    for text in ("130", "host-a", "60", "5c1d", "41", "True", "state-patched-7", "a typo", "ada@host-a"):
         assert text in shown.stdout
     assert "the log has more" in shown.stderr
     assert json.loads(invoke("history", "0", "--url", url, "-o", "json").stdout)["is_whole"] is False
     missing = invoke("history", "99", "--url", url)
     assert (missing.exit_code, "partition 99 does not exist" in missing.stderr) == (2, True)
+
+
+def test_snapshots_are_listed_with_what_points_to_them(invoke, url, control):
+    """As the API has them: each with its state, its reason, its batch and its manifest."""
+    shown = invoke("snapshots", "--url", url)
+    assert shown.exit_code == 0, shown.output
+    items = json.loads(invoke("snapshots", "-o", "json", "--url", url).stdout)["items"]
+    assert [each["snapshot_id"] for each in items] == [each.snapshot_id for each in control.document().snapshots]
+    for name in ("snapshot_id", "state", "reason", "batch", "manifest_offset", "host"):
+        assert all(str(each[name]) in shown.stdout for each in items if each[name] is not None), name
+    assert len(json.loads(invoke("snapshots", "-n", "1", "-o", "json", "--url", url).stdout)["items"]) == 1
 
 
 def test_changes_of_the_group_say_who_came_and_went(invoke, url):
