@@ -47,7 +47,8 @@ class LiveReport:
         if applied is not None:
             skipped = len(applied.dead_letters)
             self._reporter.count(applied.record_count, skipped, applied.timers_count, applied.expired_count)
-            self._dead_letters.committed(applied.errors)
+            if applied.errors:
+                self._dead_letters.committed(applied.errors)
             self._stream_time.committed(applied, committed.increment.batch)
             changes = applied.sealed.changes
             self._reporter.entries({name: largest_entry_bytes(entries) for name, entries in changes.items()})

@@ -26,7 +26,7 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.witnesses import give_up_later
 from snapreplay.service.topics.increments import last_increment, newer_claim
 from snapreplay.service.topics.reading import reading
-from snapreplay.snapshots.format.envelope import RecordKind, encode, headers_of, kind_of
+from snapreplay.snapshots.format.envelope import RecordKind, encode, headers_for, headers_of, kind_of
 from snapreplay.snapshots.format.records import Claim, Increment
 from snapreplay.snapshots.log.place import decode_as
 
@@ -187,7 +187,7 @@ class Owned:
 def increment_record(context: Context, increment: Increment) -> LogRecord:
     """Return the record of an increment, with its seal if the app has one."""
     value = context.seals.put_on(encode(increment), context.partition)
-    return LogRecord(context.increments.topic, value, headers=headers_of(increment))
+    return LogRecord(context.increments.topic, value, headers=headers_for(RecordKind.INCREMENT))
 
 
 async def commit_increment(

@@ -43,7 +43,11 @@ _HEADERS = attrgetter("headers")
 
 
 class Fold:
-    """Applies batches of one partition to one store. `store.stream_time_ms` lasts across batches."""
+    """Applies batches of one partition to one store. `store.stream_time_ms` lasts across batches.
+
+    Attributes:
+        is_timed: something may be due before a record: use `applying`.
+    """
 
     def __init__(
         self,
@@ -65,7 +69,7 @@ class Fold:
             )
         self.partition = partition
         self._app = app
-        self._store = store
+        self._store, self._clock = store, store.clock
         self._policy = policy
         self._limits = output_limits or {}
         self._gate = Gate()
@@ -77,15 +81,11 @@ class Fold:
         self._turns: Turns | None = None
         if store.timetable is not None:
             self._turns = Turns(app, store, store.timetable, partition, self._out, self._gate)
+        self.is_timed = self._turns is not None
         self._coverage = InputRanges({})
         self._began_at_ms = -1
         self._outputs_xxh64: dict[str, int] = {}
         self._carries = carries
-
-    @property
-    def is_timed(self) -> bool:
-        """Something may be due before a record: use `applying`."""
-        return self._turns is not None
 
     def learn_limits(self, limits: Mapping[str, int]) -> None:
         self._limits = limits
@@ -183,7 +183,7 @@ class Fold:
             dead_letters=self._dead_letters,
             errors=self._errors,
             sealed=sealed,
-            stream_time_ms=self._store.stream_time_ms,
+            stream_time_ms=self._clock.stream_time_ms,
             failure=failure,
             contexts=self._contexts,
             **({} if self._turns is None else self._turns.counted(coverage.positions)),
@@ -203,7 +203,7 @@ class Fold:
 
         A store that cannot roll back is unusable afterwards: clear and restore it.
         """
-        self._store.stream_time_ms = self._began_at_ms
+        self._clock.stream_time_ms = self._began_at_ms
         self._out.staged.clear()
         if self._store.can_roll_back:
             self._store.rollback()
@@ -284,11 +284,11 @@ class Fold:
             self._turns.fired_count = 0
 
     def _move_time(self, to_ms: int) -> None:
-        self._store.stream_time_ms = max(self._store.stream_time_ms, to_ms)
+        self._clock.stream_time_ms = max(self._clock.stream_time_ms, to_ms)
 
     def _start(self, positions: Mapping[str, int], portion: Portion | None) -> None:
         self._coverage = InputRanges(positions)
-        self._began_at_ms = self._store.stream_time_ms
+        self._began_at_ms = self._clock.stream_time_ms
         self._out.staged.clear()
         self._outputs_xxh64 = {}
         self._dead_letters: list[Output] = []
@@ -299,8 +299,9 @@ class Fold:
 
     def _apply_run(self, run: Sequence[InputRecord]) -> None:
         """Apply records in the hot loop: at least one record, all of one input."""
-        app_id, partition, store, out = self._app.app_id, self.partition, self._store, self._out
-        view, clock, stream_time_ms = store.view, store.clock, store.stream_time_ms
+        app_id, partition, out = self._app.app_id, self.partition, self._out
+        view, clock = self._store.view, self._clock
+        stream_time_ms = clock.stream_time_ms
         record = run[0]
         name = record.topic
         position = self._coverage.positions[name]
@@ -332,7 +333,7 @@ class Fold:
     def _trying(self, refused: RecordError | None, together: Sequence[InputRecord]) -> Steps[Tried]:
         """Apply the records as one batch, staged after those before it; or, after an error, none of them."""
         store, staged = self._store, self._out.staged
-        outputs_before, stream_time_before_ms = len(staged), store.stream_time_ms
+        outputs_before, stream_time_before_ms = len(staged), self._clock.stream_time_ms
         applied_count, positions = 0, dict(self._coverage.positions)
         store.begin()
         try:
@@ -348,7 +349,7 @@ class Fold:
             yield from self._staging_for(together[-1])
         except RecordError as error:
             store.rollback()
-            store.stream_time_ms = stream_time_before_ms
+            self._clock.stream_time_ms = stream_time_before_ms
             del staged[outputs_before:]
             return error, applied_count
         for record in together:
