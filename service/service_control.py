@@ -108,7 +108,8 @@ class ServiceControl:
         self.changes, self._wake = self._waking.changes, self._waking.wake
         self.unreachable_reason: str | None = None
         self.awaited: SnapreplayError | None = None
-        board.subscribe(self._remember)
+        board.subscribe(self._snapshots.add)
+        board.subscribe(self._wake)
 
     # ---- what HTTP asks ----
 
@@ -394,7 +395,3 @@ class ServiceControl:
         held = {s.partition for s in self._board.all() if s.error and s.phase not in ends}
         taken_over = self._supervisor.taken_over if self._supervisor is not None else ()
         return sorted(held.union(self._assigned or (), taken_over))
-
-    def _remember(self, status: PartitionStatus) -> None:
-        self._snapshots.add(status)
-        self._wake()

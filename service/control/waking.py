@@ -23,6 +23,7 @@ class Waking:
         finally:
             self._waiting.remove(waiting)
 
-    def wake(self) -> None:
+    def wake(self, *_: object) -> None:
+        """Wake them, whatever has changed."""
         for loop, event in tuple(self._waiting):
             loop.call_soon_threadsafe(event.set)

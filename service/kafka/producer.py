@@ -146,7 +146,8 @@ class KafkaProducer:
         self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]
     ) -> tuple[int, ...]:
         state_topic = records[-1].topic
-        await self._learn(({o.topic for o in outputs} | {r.topic for r in records}) - self._shapes.keys())
+        if unknown := ({o.topic for o in outputs} | {r.topic for r in records}) - self._shapes.keys():
+            await self._learn(unknown)
         batches = TransactionBatches(self._shapes, self._producer._message_accumulator._compression_type)
         for start in range(0, len(outputs), BATCHED_OUTPUTS):
             if start:
@@ -203,8 +204,6 @@ class KafkaProducer:
 
     async def _learn(self, topics: Collection[str]) -> None:
         """Ask for limits and partition counts before the first record for a topic is batched."""
-        if not topics:
-            return
         for topic, limit in (await self._limits_of(topics)).items():
             partitions = await self._producer.client._wait_on_metadata(topic)
             self._shapes[topic] = TopicShape(len(partitions), min(limit, self._batch_bytes), limit)

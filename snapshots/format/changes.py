@@ -10,7 +10,9 @@ from snapreplay.errors import DamagedError, StopError
 from snapreplay.snapshots.format.envelope import HEADER_BYTES, RECORD_BYTES_MAX, decode, encode
 from snapreplay.snapshots.format.records import ChangesRecord, ChangesRef, LogEntry
 from snapreplay.snapshots.format.seal import sha256_of
-from snapreplay.state.contract import StateChanges
+
+Entries = dict[bytes, bytes | None]
+"""Encoded key → encoded value, None for a tombstone."""
 
 _FRAME_BYTES = HEADER_BYTES + 64  # envelope, field names, batch, part, number of stores
 _STORE_BYTES = 10  # headers of a store's name and of its map
@@ -22,7 +24,7 @@ class EntryTooLarge(StopError):
 
 
 def split_changes(
-    batch: int, changes: StateChanges, record_bytes_max: int = RECORD_BYTES_MAX
+    batch: int, changes: Mapping[str, Entries], record_bytes_max: int = RECORD_BYTES_MAX
 ) -> tuple[list[bytes], ChangesRef]:
     """Return the encoded changes records of a batch, in the order to write them, and their reference
     for the increment.
@@ -42,7 +44,7 @@ def split_changes(
 
 def check_changes(
     ref: ChangesRef, values: Sequence[bytes], decoded: Sequence[LogEntry | None] | None = None
-) -> Iterator[dict[str, dict[bytes, bytes | None]]]:
+) -> Iterator[dict[str, Entries]]:
     """Return store name → changes for each record, in the order to apply, after all of them proved intact.
 
     Args:
@@ -75,16 +77,16 @@ def joined_crc32(values: Sequence[bytes]) -> int:
     return checksum
 
 
-def _stores_of(records: Iterable[LogEntry | None]) -> Iterator[dict[str, dict[bytes, bytes | None]]]:
+def _stores_of(records: Iterable[LogEntry | None]) -> Iterator[dict[str, Entries]]:
     for part, record in enumerate(records):
         if not isinstance(record, ChangesRecord) or record.part != part:
             raise DamagedError(f"record {part} before the increment is not part {part} of its changes")
         yield record.stores
 
 
-def _parts(changes: StateChanges, room_bytes: int) -> Iterator[dict[str, dict[bytes, bytes | None]]]:
+def _parts(changes: Mapping[str, Entries], room_bytes: int) -> Iterator[dict[str, Entries]]:
     """Put all stores into one record if they fit; otherwise each store into as few records as possible."""
-    stores = {store: dict(entries) for store, entries in changes.items() if entries}
+    stores = {store: entries for store, entries in changes.items() if entries}
     frames = {store: len(store.encode()) + _STORE_BYTES for store in stores}
     # Every batch passes here: no Python code per entry.
     if sum(map(_size_bytes, stores.values())) + sum(frames.values()) <= room_bytes:
@@ -96,17 +98,17 @@ def _parts(changes: StateChanges, room_bytes: int) -> Iterator[dict[str, dict[by
             yield {store: group}
 
 
-def _size_bytes(entries: Mapping[bytes, bytes | None]) -> int:
+def _size_bytes(entries: Entries) -> int:
     values = sum(map(len, filter(None, entries.values())))
     return sum(map(len, entries)) + values + _ENTRY_BYTES * len(entries)
 
 
-def _groups(changes: Mapping[bytes, bytes | None], room_bytes: int) -> Iterator[dict[bytes, bytes | None]]:
+def _groups(changes: Entries, room_bytes: int) -> Iterator[Entries]:
     """Make as few groups as possible, by size before compression."""
     if _size_bytes(changes) <= room_bytes:
-        yield dict(changes)
+        yield changes
         return
-    group: dict[bytes, bytes | None] = {}
+    group: Entries = {}
     left_bytes = room_bytes
     for key, value in changes.items():
         size_bytes = len(key) + len(value or b"") + _ENTRY_BYTES

@@ -45,9 +45,10 @@ def test_split_changes_are_read_back_in_their_order(changes, record_bytes_max) -
 def test_what_fits_is_one_record() -> None:
     """900,000 bytes before compression are the border, to within the framing."""
     value = os.urandom(8_990)
-    few = {b"%04d" % n: value for n in range(99)}
-    assert len(split_changes(7, {"default": few})[0]) == 1
-    values, _ = split_changes(7, {"default": few | {b"%04d" % n: os.urandom(9_000) for n in range(99, 300)}})
+    entries: dict[bytes, bytes | None] = {b"%04d" % n: value for n in range(99)}
+    assert len(split_changes(7, {"default": entries})[0]) == 1
+    entries |= {b"%04d" % n: os.urandom(9_000) for n in range(99, 300)}
+    values, _ = split_changes(7, {"default": entries})
     assert len(values) == 4
     assert all(800_000 < len(v) <= RECORD_BYTES_MAX for v in values[1:3])
 
