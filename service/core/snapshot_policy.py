@@ -12,13 +12,22 @@ from snapreplay.service.core.restore_time import Speed
 class SnapshotPolicy:
     """The rules for a snapshot, whichever comes first. None switches a rule off.
 
-    `jitter_ratio` spreads partitions: partition p's interval is up to that share shorter, always by the same
-    amount, so that partitions of one process do not all write at once.
+    `jitter_ratio` spreads partitions, see `of`.
     """
 
-    every_records: int | None
-    every_ms: int | None
+    every_records: float | None
+    every_ms: float | None
     jitter_ratio: float
+
+    def of(self, app_id: str, partition: int) -> SnapshotPolicy:
+        """Return the policy of one partition. Its intervals are up to `jitter_ratio` shorter, always by the same
+        amount, so that partitions of one process do not all write at once."""
+        kept_share = 1.0 - self.jitter_ratio * spread(app_id, partition)
+        return replace(
+            self,
+            every_records=self.every_records and kept_share * self.every_records,
+            every_ms=self.every_ms and kept_share * self.every_ms,
+        )
 
 
 MISSED_MAX = 3  # intervals without a snapshot of a job
@@ -152,16 +161,14 @@ class Unpointed:
         return replace(self, fell_back=True, mended_from_batch=batch)
 
 
-def snapshot_due(
-    policy: SnapshotPolicy, since: SinceSnapshot, app_id: str, partition: int, objective: Objective | None = None
-) -> str | None:
-    """Return the reason ("records", "interval" or "objective"), or None. Never due when nothing was applied since."""
+def snapshot_due(policy: SnapshotPolicy, since: SinceSnapshot, objective: Objective | None = None) -> str | None:
+    """Return the reason ("records", "interval" or "objective"), or None. Never due when nothing was applied since.
+    `policy`: of this partition."""
     if since.records == 0:
         return None
-    kept_share = 1.0 - policy.jitter_ratio * spread(app_id, partition)
-    if policy.every_records is not None and since.records >= kept_share * policy.every_records:
+    if policy.every_records is not None and since.records >= policy.every_records:
         return "records"
-    if policy.every_ms is not None and since.elapsed_ms >= kept_share * policy.every_ms:
+    if policy.every_ms is not None and since.elapsed_ms >= policy.every_ms:
         return "interval"
     return "objective" if objective is not None and objective.is_due(since) else None
 

@@ -64,7 +64,7 @@ class SnapshotScheduler:
         self._committer = committer
         self._reporter = reporter
         by_replay = not (context.settings.changelog.enabled and store.keeps_changes)
-        self._policy = _policy(context, by_replay=by_replay)
+        self._policy = _policy(context, by_replay=by_replay).of(context.app.app_id, context.partition)
         self._objective: ObjectiveWatch | None = None
         if context.settings.restore.objective_seconds:
             self._objective = ObjectiveWatch(context, reporter, recovered.chain.last.positions, by_replay=by_replay)
@@ -249,7 +249,7 @@ class SnapshotScheduler:
             return "fallback"
         since = self._since(now - unpointed.marked_at)
         context = self._context
-        reason = snapshot_due(self._policy, since, context.app.app_id, context.partition, objective)
+        reason = snapshot_due(self._policy, since, objective)
         if reason in (None, "objective") or context.settings.snapshot.by != "jobs":
             return reason
         log.warning(

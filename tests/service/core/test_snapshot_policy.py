@@ -17,7 +17,7 @@ from snapreplay.service.core.snapshot_policy import (
 
 
 def due(policy, records, elapsed_ms, partition=0):
-    return snapshot_due(policy, SinceSnapshot(records, elapsed_ms), "app", partition)
+    return snapshot_due(policy.of("app", partition), SinceSnapshot(records, elapsed_ms))
 
 
 def test_whichever_comes_first_is_the_reason():
@@ -94,7 +94,7 @@ def objective(seconds=3.0, size_bytes=1_000_000, write_seconds=0.5, speed=FAST):
 
 
 def asked(since, of):
-    return snapshot_due(SnapshotPolicy(None, None, 0.0), since, "app", 0, of)
+    return snapshot_due(SnapshotPolicy(None, None, 0.0), since, of)
 
 
 def at(records, elapsed_ms, batch_records=0, **more):
