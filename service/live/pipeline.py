@@ -83,7 +83,6 @@ class Live:
         self._pace = Pace(context.settings.batch.records_max)
         self._stop_at = stop_at
         self._stopping = False
-        self._began = 0.0
         self._left: Sequence[InputRecord] = ()
         """Fetched, but a batch had no room for what is due before them."""
         self._refused: _Refused | None = None
@@ -260,6 +259,7 @@ class Live:
         return Portion(records, to_ms, events_max=room, refused=self._refused.error if self._refused else None)
 
     async def _apply_and_commit(self, portion: Portion) -> None:
+        began = asyncio.get_running_loop().time()
         failure = await self._apply(portion)
         if not self._in_place:
             await self._settle_and_mark(wait=True)
@@ -269,7 +269,7 @@ class Live:
         if applied.is_full:
             positions = applied.positions
             self._left = [each for each in portion.records if each.offset >= positions[each.topic]]
-        await self._commit(applied)
+        await self._commit(applied, began)
 
     async def _pass_time(self) -> None:
         """Let stream time go on without a record, on quiet input."""
@@ -286,7 +286,7 @@ class Live:
         if ends:
             self._fold.begin(self._positions)
             self._fold.pass_over(ends)
-            await self._commit(self._fold.finish())
+            await self._commit(self._fold.finish(), asyncio.get_running_loop().time())
 
     async def _settle_and_mark(self, *, wait: bool) -> None:
         if wait:
@@ -300,7 +300,7 @@ class Live:
         if self._refused is not None and records and id_of(records[0]) == self._refused.error.record_id:
             return self._refused.error
         loop = asyncio.get_running_loop()
-        self._began = began = loop.time()
+        began = loop.time()
         self._fold.begin(self._positions, portion)
         try:
             await run_cooperatively(feeding(self._fold, portion))
@@ -322,7 +322,8 @@ class Live:
             raise HalfApplied(self._failed(failure), failure.record_id)
         return await run_cooperatively(self._fold.isolating(self._positions, portion))
 
-    async def _commit(self, applied: Applied) -> None:
+    async def _commit(self, applied: Applied, began: float) -> None:
+        """Begin its transaction. `began`: when its records began to be applied, by the loop's clock."""
         if not applied.is_empty:
             try:  # a digest takes long for a large state: the check comes last
                 digest = await self._digests.after_batch()
@@ -332,7 +333,7 @@ class Live:
                     self._committer.not_sent(applied)
                 raise
             self._positions.update(applied.positions)
-            self._committer.start(applied, digest, below, self._began)
+            self._committer.start(applied, digest, below, began)
             await pause()  # it gets ahead before the next ones are unpacked: less to wait for later
         else:
             self._store.merge()  # nothing was applied: there is nothing to write, and nothing to undo

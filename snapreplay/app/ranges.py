@@ -81,25 +81,17 @@ class InputRanges:
     began with). Neighbouring runs of one input are one range, however the records were fed.
     """
 
-    __slots__ = ("_last", "_ranges", "_skipped", "positions", "record_count")
+    __slots__ = ("_last", "positions", "ranges", "record_count", "skipped")
 
     def __init__(self, positions: Mapping[str, int]) -> None:
         """Begin at `positions`: next offset of each input."""
         self.positions = dict(positions)
         self.record_count = 0
         """Applied records, the skipped ones not counted."""
-        self._ranges: list[InputRange] = []
-        self._skipped: list[SkippedRange] = []
-        self._last: dict[str, InputRecord] = {}
-
-    @property
-    def ranges(self) -> list[InputRange]:
-        return list(self._ranges)
-
-    @property
-    def skipped(self) -> list[SkippedRange]:
+        self.ranges: list[InputRange] = []
+        self.skipped: list[SkippedRange] = []
         """Neighbours are one range when nothing was applied between them."""
-        return list(self._skipped)
+        self._last: dict[str, InputRecord] = {}
 
     @property
     def anchors(self) -> dict[str, Anchor]:
@@ -116,16 +108,16 @@ class InputRanges:
         """Note that this record was not applied, and that a replay must not apply it."""
         topic, start, end = record.topic, record.offset, record.offset + 1
         position = self.positions[topic]
-        for index in range(len(self._skipped) - 1, -1, -1):
-            before = self._skipped[index]
+        for index in range(len(self.skipped) - 1, -1, -1):
+            before = self.skipped[index]
             if before.topic == topic:
                 if before.end_offset == position:
                     start = before.start_offset
-                    del self._skipped[index]
+                    del self.skipped[index]
                 break
         self._extend(topic, end, 1)
         self._last[topic] = record
-        self._skipped.append(SkippedRange(topic, start, end))
+        self.skipped.append(SkippedRange(topic, start, end))
 
     def pass_over(self, topic: str, end_offset: int) -> None:
         """Note that there are no records before `end_offset`, only markers, aborted records or gaps."""
@@ -134,10 +126,10 @@ class InputRanges:
     def _extend(self, topic: str, end_offset: int, count: int) -> None:
         start_offset = self.positions[topic]
         self.positions[topic] = end_offset
-        if self._ranges and self._ranges[-1].topic == topic:
-            before = self._ranges.pop()
+        if self.ranges and self.ranges[-1].topic == topic:
+            before = self.ranges.pop()
             start_offset, count = before.start_offset, before.record_count + count
-        self._ranges.append(InputRange(topic, start_offset, end_offset, count))
+        self.ranges.append(InputRange(topic, start_offset, end_offset, count))
 
 
 def offsets_of(ranges: Iterable[SkippedRange]) -> set[tuple[str, int]]:
