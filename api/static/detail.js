@@ -2,8 +2,8 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
-import { bytes, count, counted, seconds, sentence } from "./format.js";
-import { badge, instructions, moment, phaseOf, table } from "./parts.js";
+import { bytes, count, counted, seconds } from "./format.js";
+import { badge, moment, phaseOf, table, ways } from "./parts.js";
 import { stages } from "./fleet.js";
 import { history } from "./history.js";
 import { plots } from "./plots.js";
@@ -38,7 +38,7 @@ function detail(each, nowMs, page, all) {
   return html`<div class="facts">
     ${buttons(each, page.acts)}
     ${restored(each, nowMs)}
-    ${each.error ? html`<div class="wide"><h3>Error</h3><p class="message">${each.error.kind}: ${each.error.message}</p><p>${instructions(sentence(each.error.hint))}</p></div>` : nothing}
+    ${each.error ? html`<div class="wide"><h3>Error</h3><p class="message">${each.error.kind}: ${each.error.message}</p>${ways(each.error.hint)}</div>` : nothing}
     <div class="wide"><h3>The last hour</h3>${plots(page.hours.of(each.partition), nowMs, { of: 1, goal: each.objective?.seconds ?? null })}</div>
     <div><h3>Inputs</h3>${table(`Inputs of partition ${each.partition}`, ["Topic", "Position", "Last stable offset", "Lag", "High watermark", "Lag to it"], each.inputs.map((input) => [input.topic, ...[input.position, input.end_offset, input.lag, input.high_watermark, input.lag_to_high_watermark].map(count)]), "Not known yet.")}</div>
     <div><h3>Stores</h3>${table(`Stores of partition ${each.partition}`, ["Store", "Entries", "Size", "Largest entry"], each.stores.map((store) => [store.name, count(store.entries), bytes(store.size_bytes), bytes(store.largest_entry_bytes)]), "None yet.")}</div>

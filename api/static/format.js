@@ -47,6 +47,15 @@ export function clock(text, nowMs) {
 
 export const utc = (text) => `${new Date(text).toISOString().slice(0, 19).replace("T", " ")} UTC`;
 
+// The zone of the browser, in which all times are shown: "UTC+1 (Europe/Berlin)".
+export function zone(nowMs) {
+  const minutes = -new Date(nowMs).getTimezoneOffset();
+  const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const [hours, rest] = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
+  const offset = minutes ? `UTC${minutes < 0 ? "−" : "+"}${hours}${rest ? `:${String(rest).padStart(2, "0")}` : ""}` : "UTC";
+  return name === "UTC" ? offset : `${offset} (${name})`;
+}
+
 export const ageSeconds = (text, nowMs) => Math.max(0, (nowMs - new Date(text).getTime()) / 1000);
 
 export const ago = (text, nowMs) => {

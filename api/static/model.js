@@ -152,7 +152,7 @@ function down({ partitions }) {
       message: error ? among + error.message : "",
       since: group.map((each) => each.since).filter(Boolean).sort()[0] ?? null,
       until: first.phase === "fenced" ? "A newer owner has it, or this process comes back by itself." : "You act. It does not go on by itself.",
-      lost: lostBy(first), todo: todoOf(group),
+      lost: lostBy(first), ...todoOf(group),
       retry: first.phase === "failed" ? numbers(group) : [],
     };
   });
@@ -160,8 +160,8 @@ function down({ partitions }) {
 
 function todoOf(group) {
   const hints = new Set(group.map((each) => each.error?.hint || "Look into the log of the process."));
-  const [first] = hints;
-  return hints.size === 1 ? first : `${first}\nThis is for partition ${group[0].partition}. Each other one has its own way on, below at its number.`;
+  const [todo] = hints;
+  return { todo, note: hints.size === 1 ? "" : `This is for partition ${group[0].partition}. Each other one has its own way on, below at its number.` };
 }
 
 function lostBy({ error, phase }) {
@@ -343,6 +343,16 @@ function checks({ told, facts, partitions }, nowMs) {
     todo: starts ? "Nothing. It goes on by itself." : todo, retry: [],
     until: "It tries on by itself, and goes on when that is over.", lost: { level: "good", text: "No. It commits nothing meanwhile." },
   }];
+}
+
+// Which partitions the lag of the app leaves out, and why: "without partition 3, which is down".
+export function withoutLag({ partitions, missing }) {
+  const out = partitions.filter((each) => each.level === "unknown" || each.lag === null);
+  const all = [...numbers(out), ...missing];
+  if (!all.length) return "";
+  const [level, ...others] = new Set([...out.map((each) => each.level), ...missing.map(() => "bad")]);
+  const isKnown = !others.length && ["bad", "busy"].includes(level);
+  return `without ${lowered(named(all))}, which ${is(all)} ${isKnown ? LEVELS[level] : "not known"}`;
 }
 
 // ---- in one sentence

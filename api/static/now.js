@@ -3,7 +3,7 @@
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { counted, seconds, sentence } from "./format.js";
-import { badge, instructions, moment, sign } from "./parts.js";
+import { badge, moment, sign, ways } from "./parts.js";
 import { LEVELS, safety, verdict } from "./model.js";
 
 const QUIET = {
@@ -35,7 +35,7 @@ export function band(line, all, heardAtText, nowMs) {
     ${line.age === null ? nothing : html`<dl class="answers">
       <div><dt>Since</dt><dd>${moment(heardAtText, nowMs)}, the last answer</dd></div>
       <div><dt>Is anything lost?</dt><dd>Not known from here. What was committed is in Kafka.</dd></div>
-      ${todo ? html`<div class="wide"><dt>What to do</dt><dd>${instructions(sentence(todo))}</dd></div>` : nothing}</dl>
+      ${todo ? html`<div class="wide"><dt>What to do</dt><dd>${ways(todo)}</dd></div>` : nothing}</dl>
       <p class="asof">All below is as of then, and may be wrong by now.</p>`}
   </header>`;
 }
@@ -59,11 +59,20 @@ export function problemCards(all, nowMs, { seenAt, ...acts }) {
       <div><dt>Until</dt><dd>${each.until}</dd></div>
       <div><dt>Is anything lost?</dt><dd class="lost ${each.lost.level}">${each.lost.text}</dd></div>
       ${each.where ? html`<div><dt>Where</dt><dd>${each.where}</dd></div>` : nothing}
-      <div class="wide"><dt>What to do</dt><dd><span class="lines">${instructions(sentence(each.todo))}</span>${each.retry.length ? then(each.retry, acts) : nothing}</dd></div>
+      <div class="wide"><dt>What to do</dt><dd>${todo(each, acts)}</dd></div>
     </dl></article>`);
 }
 
-function then(numbers, { retry, isOff, whyOff }) {
-  return html`<p class="then"><button type="button" class="act" title=${whyOff("operator")} ?disabled=${isOff("operator")} @click=${() => retry(numbers)}>Retry
-    ${numbers.length === 1 ? `partition ${numbers[0]}` : counted(numbers.length, "partition")} …</button> when the cause is gone.</p>`;
+// The button of a retry stands at the only way that has its command.
+function todo({ todo: hint, note, retry: numbers }, acts) {
+  const button = numbers.length ? again(numbers, acts) : nothing;
+  const [its, ...others] = hint.split("; or ").filter((way) => way.includes("`snapreplay retry"));
+  const isThere = its && !others.length;
+  return html`${ways(hint, (way) => (isThere && way === its && numbers.length ? html`<br>${button}` : nothing))}
+    ${note ? html`<p>${note}</p>` : nothing}${numbers.length && !isThere ? html`<p class="then">${button} when the cause is gone.</p>` : nothing}`;
+}
+
+function again(numbers, { retry, isOff, whyOff }) {
+  return html`<button type="button" class="act" title=${whyOff("operator")} ?disabled=${isOff("operator")} @click=${() => retry(numbers)}>Retry
+    ${numbers.length === 1 ? `partition ${numbers[0]}` : counted(numbers.length, "partition")} …</button>`;
 }

@@ -1,7 +1,7 @@
 // The state of the page, and what the user does.
 
 import { html, nothing, render } from "./vendor/lit-html/lit-html.js";
-import { seconds } from "./format.js";
+import { zone } from "./format.js";
 import { partitions as rows } from "./detail.js";
 import { confirmation } from "./dialogs.js";
 import { entries } from "./entries.js";
@@ -9,9 +9,9 @@ import { map, restores } from "./fleet.js";
 import { Histories } from "./history.js";
 import { Hours } from "./hour.js";
 import { lists } from "./lists.js";
-import { connection, named, picture } from "./model.js";
+import { connection, named, picture, withoutLag } from "./model.js";
 import { band, problemCards, spoken } from "./now.js";
-import { badge } from "./parts.js";
+import { badge, moment } from "./parts.js";
 import { plots } from "./plots.js";
 import { Savepoints, savepoints } from "./savepoints.js";
 import { Refused, act, follow, token } from "./source.js";
@@ -209,7 +209,7 @@ function followLink() {
 function whole(line, all, nowMs) {
   const heardAt = state.heardAt === null ? null : new Date(state.heardAt + state.offsetMs).toISOString();
   const isFresh = line.kind === "fresh";
-  return html`${top(line, all)}
+  return html`${top(line, all, heardAt, nowMs)}
     <main id="main" tabindex="-1"><p class="hidden" role="status">${spoken(line, all)}</p>
       ${band(line, all, heardAt, nowMs)}
       ${line.kind === "token" ? login() : nothing}
@@ -219,23 +219,25 @@ function whole(line, all, nowMs) {
         ${restores(all, nowMs)}${map(all, nowMs, acts, open)}${plotted(all, nowMs)}${rows(all, nowMs, page)}${entries(all, nowMs, isFresh, draw)}${lists(all, nowMs, page)}${savepoints(kept, nowMs, acts)}</div>` : nothing}
     </main>
     ${all ? html`<footer><p>snapreplay ${all.facts.version} · app ${all.facts.app_id} ${all.facts.app_version} · cluster ${all.facts.cluster_id ?? "not reached"} · process ${all.facts.process_id} on ${all.facts.host}</p>
-      <p>Times are local (${Intl.DateTimeFormat().resolvedOptions().timeZone}); point at one for UTC. <a href="docs">HTTP API</a> · <a href="openapi.json">openapi.json</a> · <a href="metrics">metrics</a></p></footer>` : nothing}`;
+      <p>Point at a time to see it in UTC. <a href="docs">HTTP API</a> · <a href="openapi.json">openapi.json</a> · <a href="metrics">metrics</a></p></footer>` : nothing}`;
 }
 
-function top(line, all) {
-  const words = { fresh: ["good", "up to date"], loading: ["unknown", "asking"], stale: ["unknown", "old"], token: ["unknown", "no token"], silent: ["bad", "frozen"], unreachable: ["bad", "no connection"], refused: ["bad", "refused"] };
-  const [level, word] = words[line.kind];
+// The line about the page itself, which says nothing of the app.
+function top(line, all, heardAt, nowMs) {
+  const words = { loading: ["unknown", "asking"], stale: ["unknown", "old"], token: ["unknown", "no token"], silent: ["bad", "frozen"], unreachable: ["bad", "no connection"], refused: ["bad", "refused"] };
   const links = [["map", "Who has what"], ["partitions", "Partitions"], ["state", "State"], ["snapshots", "Snapshots"], ["savepoints", "Savepoints"], ["operations", "Operations"], ["decisions", "Decisions"], ["audits", "Audits"], ["group", "Group"]];
   return html`<header class="top"><strong class="brand">snapreplay</strong>
     ${all ? html`<nav aria-label="Sections">${links.map(([id, name]) => html`<a href="#${id}">${name}</a>`)}</nav>` : nothing}
-    <span class="line">${badge(level, word)}${line.age === null ? nothing : html` <small>${line.age < 5 ? "now" : `${seconds(line.age)} old`}</small>`}
+    <span class="line">This page: ${line.kind === "fresh" ? "live" : badge(...words[line.kind])}${heardAt === null ? nothing : html`, as of ${moment(heardAt, nowMs, false)}`}
+    <span class="zone">· times in ${zone(nowMs)}</span>
     ${token.get() ? html`${state.role ?? nothing} <button type="button" @click=${() => { token.forget(); location.reload(); }}>Forget the token</button>` : nothing}</span></header>`;
 }
 
-function plotted({ facts, partitions }, nowMs) {
+function plotted(all, nowMs) {
+  const { facts, partitions } = all;
   const goals = partitions.map((each) => each.objective?.seconds).filter(Boolean);
   return html`<section aria-labelledby="plots-title"><h2 id="plots-title">The last hour</h2>
-    ${plots(hours.app, nowMs, { of: facts.partition_count ?? 0, goal: goals.length ? Math.min(...goals) : null })}</section>`;
+    ${plots(hours.app, nowMs, { of: facts.partition_count ?? 0, without: withoutLag(all), goal: goals.length ? Math.min(...goals) : null })}</section>`;
 }
 
 function notice(all) {

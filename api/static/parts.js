@@ -1,7 +1,7 @@
 // Small parts of the picture, which several sections use.
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
-import { ago, clock, utc } from "./format.js";
+import { ago, clock, sentence, utc } from "./format.js";
 
 const GLYPHS = { good: "✓", busy: "↻", warn: "!", bad: "✕", unknown: "?" };
 
@@ -15,13 +15,32 @@ export function moment(text, nowMs, withAge = true) {
   return html`<time datetime=${text} title=${utc(text)}>${clock(text, nowMs)}</time>${withAge ? html` <small>${ago(text, nowMs)}</small>` : nothing}`;
 }
 
-// The text of a hint, with its commands as code and a button that copies each.
+// Commands that ask a process which runs: they are shown and copied with the address of this page.
+const ASKING = ["restore-status", "plan", "lag", "get", "scan", "trigger-snapshot", "adopt", "retry", "pause", "resume", "drill", "audit-now",
+  "operations", "history", "group-changes", "cancel", "drain", "undrain", "health", "config", "log-level"];
+const HERE = new URL(".", location.href).href.replace(/\/$/, "");
+
+function whole(command) {
+  const [program, name] = command.split(" ");
+  if (program !== "snapreplay" || !ASKING.includes(name)) return command;
+  return command.includes(" --url ") ? command.replace("--url URL", `--url ${HERE}`) : `${command} --url ${HERE}`;
+}
+
+// The text of a hint, with its commands as code and a button that copies each. A setting alone is no command.
 export function instructions(text) {
   return text.split(/(`[^`]+`)/).map((part) => {
     if (!part.startsWith("`")) return part;
-    const command = part.slice(1, -1);
-    return html`<code>${command}</code>${command.includes(" ") ? html`<button class="copy" type="button" data-copy=${command} aria-label="Copy: ${command}">copy</button>` : nothing}`;
+    const command = whole(part.slice(1, -1));
+    if (command.startsWith("--")) return html`<code>${command}</code> <small>(added to the command that starts the process, or without --set in its settings file)</small>`;
+    // A word of it is not divided at its hyphens.
+    return html`<code>${command.split(" ").map((each, at) => html`${at ? " " : ""}<span>${each}</span>`)}</code>${command.includes(" ") ? html`<button class="copy" type="button" data-copy=${command} aria-label="Copy: ${command}">copy</button>` : nothing}`;
   });
+}
+
+// A hint, each of its ways by itself. `below(way)`: what belongs to it.
+export function ways(hint, below = () => nothing) {
+  const found = hint.split("; or ").map((way) => html`${instructions(sentence(way))} ${below(way)}`);
+  return found.length === 1 ? html`<p>${found}</p>` : html`<ul class="ways">${found.map((way) => html`<li>${way}</li>`)}</ul>`;
 }
 
 // A head is a word, or a word and how wide a screen must be to show its column.

@@ -8,18 +8,19 @@ const records = (n) => count(n < 10 ? Math.round(n * 10) / 10 : Math.round(n));
 const MEASURES = [
   { title: "Records per second", columns: ["records_per_second"], write: records },
   { title: "Commit", columns: ["commit_seconds", "longest_commit_seconds"], write: latency, isLog: true },
-  { title: "Lag, in records", columns: ["lag"], write: records },
+  { title: "Lag, in records", columns: ["lag"], write: records, leavesOut: true },
   { title: "Size of the state", columns: ["state_bytes"], write: bytes },
   { title: "Longest restore, predicted", one: "Restore, predicted", columns: ["restore_seconds"], write: seconds, hasGoal: true },
 ];
 const SHADE_SECONDS = 15;
 const NO_ROW = { partitions: 0, live: 0 };
 
-// `of`: how many partitions there are of what is drawn; `goal`: the objective in seconds, or null.
-export function plots(hour, nowMs, { of, goal }) {
+// `of`: how many partitions there are of what is drawn; `without`: those of which no lag is known, in words; `goal`: the
+// objective in seconds, or null.
+export function plots(hour, nowMs, { of, goal, without = "" }) {
   const { rows } = hour;
   const isShaded = rows.some((row) => isDown(row, of));
-  return html`<div class="plots">${MEASURES.map((measure) => plot(measure, hour, of, measure.hasGoal ? goal : null))}</div>
+  return html`<div class="plots">${MEASURES.map((measure) => plot(measure, hour, { of, goal: measure.hasGoal ? goal : null, without: measure.leavesOut ? without : "" }))}</div>
     <p class="key">${known(hour, nowMs)}${isShaded ? html` <span><i class="shade"></i> ${hour.partition === null ? "not all partitions were known to be live" : "it was not live"}</span>` : nothing}
     ${goal === null ? nothing : html` <span><i class="goal"></i> the objective, ${seconds(goal)}</span>`}</p>`;
 }
@@ -32,11 +33,11 @@ function known({ rows, isAsked, error }, nowMs) {
   return nowMs / 1000 - first.at > 3580 ? nothing : html`<span>Known since ${moment(new Date(first.at * 1000).toISOString(), nowMs, false)}: no process remembers what was before.</span>`;
 }
 
-function plot({ title, one, columns, write, isLog = false }, hour, of, goal) {
+function plot({ title, one, columns, write, isLog = false }, hour, { of, goal, without }) {
   const { rows, partition } = hour;
   const name = partition === null ? title : (one ?? title);
   const latest = written(rows.at(-1), columns, write) || "–";
-  const part = partition === null && isDown(rows.at(-1) ?? NO_ROW, of) ? `${rows.at(-1).live} of ${of} live` : "";
+  const part = (latest !== "–" && without) || (partition === null && isDown(rows.at(-1) ?? NO_ROW, of) ? `${rows.at(-1).live} of ${of} live` : "");
   const most = Math.max(...rows.map((row) => row[columns.at(-1)] ?? -Infinity));
   const label = `${name}: now ${latest === "–" ? "not known" : latest}${part && ` (${part})`}${Number.isFinite(most) ? `, at most ${write(most)} in the last hour` : ""}${goal === null ? "" : `, the objective is ${write(goal)}`}`;
   return html`<figure><figcaption>${name} <strong>${latest}</strong>${part ? html` <small>${part}</small>` : nothing}</figcaption>

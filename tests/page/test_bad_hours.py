@@ -42,7 +42,7 @@ async def test_a_browser_that_slept_for_a_day_does_not_take_yesterday_for_now(pa
         held.release()
         await page.clock.run_for(2_000)
         await says(page, re.compile("Healthy"))
-        await expect(page.locator(".top")).to_contain_text("up to date")
+        await expect(page.locator(".top")).to_contain_text("This page: live, as of")
 
 
 @pytest.mark.parametrize("apart", [-DAY, timedelta(hours=3)], ids=["behind", "ahead"])
@@ -60,7 +60,7 @@ async def test_ages_are_by_the_clock_of_the_process(page: Page, apart: timedelta
         await expect(card.locator("time").first).to_have_attribute(
             "datetime", re.compile(f"^{error.at:%Y-%m-%dT%H:%M}")
         )
-        await expect(page.locator(".top")).to_contain_text("up to date")
+        await expect(page.locator(".top")).to_contain_text("This page: live, as of")
 
 
 @pytest.fixture

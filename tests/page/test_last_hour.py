@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from math import sin
 from typing import Any
 
@@ -21,7 +22,7 @@ from snapreplay.service.control.status import PartitionStatus
 from tests.page.looking import looked_at, says
 from tests.support import apps
 from tests.support.child import Child
-from tests.support.fake_control import LIVE, FakeControl
+from tests.support.fake_control import FAILED, LIVE, LOADING, FakeControl
 from tests.support.served import served
 
 pytestmark = pytest.mark.kafka
@@ -99,16 +100,21 @@ def made_up(age: int) -> Row | None:
     return Row(1, 1, rate, 0.010 + noise / 10_000, 0.03 + noise**3 / 1e6, size, restore, lag)
 
 
-async def test_a_gap_and_a_plot_are_read_by_keyboard(page: Page) -> None:
-    """Each row is at its time. One that nobody has seen is not known, and no line goes over it."""
+async def remembers(page: Page, made: Callable[[int], Row | None]) -> None:
+    """Let the process remember these rows, by how many slots old they are."""
     newest = wall_ms() // 1000 // EVERY_SECONDS
-    rows = {newest - age: row for age in range(ROWS) if (row := made_up(age)) is not None}
+    rows = {newest - age: row for age in range(ROWS) if (row := made(age)) is not None}
     remembered = msgspec.json.encode(view(rows, None, Scope.APP))
 
     async def answer(route: Route) -> None:
         await route.fulfill(body=remembered, content_type="application/json")
 
     await page.route("**/api/v1/last-hour*", answer)
+
+
+async def test_a_gap_and_a_plot_are_read_by_keyboard(page: Page) -> None:
+    """Each row is at its time. One that nobody has seen is not known, and no line goes over it."""
+    await remembers(page, made_up)
     control = Working()
     control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=1)
     async with served(control) as url:
@@ -127,6 +133,25 @@ async def test_a_gap_and_a_plot_are_read_by_keyboard(page: Page) -> None:
         await first.blur()
         await expect(page.locator("#plots-title ~ .key")).to_contain_text("the objective, 1.5 s")
         await looked_at(page, "last-hour", "#plots-title")
+
+
+async def test_a_lag_names_the_partitions_that_it_leaves_out(page: Page) -> None:
+    """One that is not live has no lag, so the lag of the app is that of the others only."""
+    live = [msgspec.structs.replace(LIVE, partition=number) for number in range(3)]
+    control = FakeControl(live)
+    control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=3)
+    await remembers(page, lambda age: Row(3, 2, 0.0, None, None, None, None, 0) if age < 9 else None)
+    async with served(control) as url:
+        await page.goto(url)
+        figure = page.locator("#plots-title + .plots figure").nth(2)
+        for others, said in (
+            ([FAILED], "without partition 2, which is down"),
+            ([LOADING], "without partitions 1 and 2, which are not known"),
+            ([live[2]], "without partition 1, which is being restored"),
+        ):
+            control.statuses |= {each.partition: each for each in others}
+            await expect(figure.locator("figcaption")).to_have_text(f"Lag, in records 0 {said}")
+            await expect(figure.get_by_role("img")).to_have_attribute("aria-label", re.compile(rf"now 0 \({said}\)"))
 
 
 async def test_an_older_process_remembers_nothing(page: Page) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Locator, Page, expect
 
 from tests.page.looking import looked_at, says
 from tests.support import apps
@@ -54,7 +54,8 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     card = page.get_by_role("article", name="Partition 0 is down")
     await expect(card).to_contain_text("failed: HandlerFailed")
     await expect(card).to_contain_text("No. All before this record is committed.")
-    await expect(card).to_contain_text("Deploy a fixed handler")
+    await leads_on(card, child.url)
+    await expect(page.locator(".top")).to_contain_text(re.compile(r"This page: live, as of \d\d:\d\d:\d\d"))
     await looked_at(page, "failed")
     await card.get_by_role("button", name="Retry partition 0").click()
     await page.get_by_role("dialog").get_by_role("button", name="Retry").click()
@@ -71,6 +72,22 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     child.kill()
     await says(page, re.compile("The process cannot be reached"))
     await looked_at(page, "gone")
+
+
+async def leads_on(card: Locator, url: str) -> None:
+    """The ways on, the safest first; each command is whole, and the button of a retry stands at its command."""
+    ways = card.get_by_role("listitem")
+    await expect(ways).to_contain_text(
+        [
+            re.compile("First, deploy a fixed handler.* nothing is left out"),
+            re.compile("Only if the cause was outside of the handler.*Retry\s+partition 0", re.DOTALL),
+            re.compile("As the last way, send the record to the dead letters.*no effect"),
+        ]
+    )
+    copied = await card.locator("[data-copy]").evaluate_all("them => them.map(it => it.dataset.copy)")
+    assert copied[0] == f"snapreplay retry --partition 0 --url {url}"
+    for command, verb in zip(copied[1:], ("topics ensure", "run"), strict=True):
+        assert re.fullmatch(rf"snapreplay {verb} \S+ --set errors\.policy=dead_letter", command)
 
 
 async def pauses(page: Page) -> None:

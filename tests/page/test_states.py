@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from tests.page.looking import looked_at, says
 from tests.support.fake_control import FAILED, LIVE, FakeControl
@@ -74,9 +75,10 @@ async def test_an_answer_that_does_not_come_is_told_and_its_last_one_greyed(page
 
 
 async def test_a_refusal_is_shown_with_its_reason(page: Page) -> None:
-    """An error of the process, with what to do about it. The page asks on, and is as new as ever afterwards."""
+    """An error of the process, with what to do about it: a command is copied with the address, and a setting is no
+    command. The page asks on, and is as new as ever afterwards."""
     problem = {"type": "about:blank", "title": "Internal Server Error", "status": 500, "detail": "it broke"}
-    problem["hint"] = "read the log, then `snapreplay doctor`"
+    problem["hint"] = "read the log, then `snapreplay doctor`; or `snapreplay lag`; or `--set restore.mode=replay`"
 
     async def refuse(route: Route) -> None:
         await route.fulfill(status=500, body=json.dumps(problem), content_type="application/problem+json")
@@ -88,6 +90,10 @@ async def test_a_refusal_is_shown_with_its_reason(page: Page) -> None:
         await says(page, re.compile("The process refuses to answer"))
         await expect(page.locator(".band")).to_contain_text("It broke.")
         await expect(page.locator(".band").get_by_role("button", name="Copy: snapreplay doctor")).to_be_visible()
+        await expect(page.get_by_role("button", name=f"Copy: snapreplay lag --url {url}")).to_be_visible()
+        await expect(page.locator(".band li").last).to_contain_text("in its settings file")
+        await expect(page.locator(".band li").last.get_by_role("button")).to_have_count(0)
+        await expect(page.locator(".top")).to_contain_text("This page: ✕ refused, as of")
         await expect(page.get_by_role("button", name="Write snapshots")).to_be_disabled()
         await looked_at(page, "refused")
         await page.unroute("**/restore-status*")
@@ -158,3 +164,22 @@ async def test_where_there_is_nothing_it_says_so(page: Page) -> None:
             await expect(page.get_by_role("region", name=name, exact=True).locator(".empty")).to_have_text(said)
         await expect(page.locator("table")).to_have_count(0)
         await looked_at(page, "empty")
+
+
+async def test_the_zone_of_the_times_is_said_once(browser: Browser) -> None:
+    """The head of the page names it; each time has itself in UTC, for machines and for who points at it."""
+    async with served(healthy()) as url:
+        for zone, said in {
+            "Asia/Kolkata": "UTC+5:30 (Asia/Calcutta)",
+            "America/Phoenix": "UTC−7 (America/Phoenix)",
+            "UTC": "UTC",
+        }.items():
+            async with await browser.new_context(timezone_id=zone, locale="en-GB") as context:
+                page = await context.new_page()
+                await page.goto(url)
+                await says(page, re.compile("Healthy"))
+                await expect(page.locator(".zone")).to_have_text(f"· times in {said}")
+                times = await page.locator("time").evaluate_all("them => them.map(it => [it.dateTime, it.title])")
+                assert times
+                for machine, title in times:
+                    assert title == f"{datetime.fromisoformat(machine).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
