@@ -80,7 +80,7 @@ async def leads_on(card: Locator, url: str) -> None:
     await expect(ways).to_contain_text(
         [
             re.compile("First, deploy a fixed handler.* nothing is left out"),
-            re.compile("Only if the cause was outside of the handler.*Retry\s+partition 0", re.DOTALL),
+            re.compile(r"Only if the cause was outside of the handler.*Retry\s+partition 0", re.DOTALL),
             re.compile("As the last way, send the record to the dead letters.*no effect"),
         ]
     )
