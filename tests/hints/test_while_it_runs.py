@@ -75,6 +75,7 @@ async def test_an_input_that_was_deleted_is_brought_back_with_its_old_offsets(op
         await until(lambda: service.restore_status()[0].error, "noticed")
         error = service.restore_status()[0].error
         assert (error.kind, "with its old offsets" in error.hint) == ("InputMissing", True)
+        assert "InputMissing" in await who.type("restore-status", code=5)
         create(then.here.bootstrap_servers, then.input, 1)
         write_again(then.here.bootstrap_servers, then.input, records)
         await phase(service, "live")

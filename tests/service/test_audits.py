@@ -151,6 +151,7 @@ async def test_a_damaged_log_is_a_failure_with_its_findings(
         assert operation.parts[0].findings[0].check == "chunks"
         code, output = await typed(service, "audit-now", "--level", "integrity", "--wait")
         assert (code, f"chunks: {said}" in output) == (1, True), output
+        assert "a recovery would fall back" in (await typed(service, "drill", "--wait"))[1]
         await here.feed(50)
         await here.assert_exactly_once(service)
 

@@ -93,6 +93,8 @@ async def test_it_is_said_which_copies_are_missing_and_which_are_on_the_rack_of_
     told = {"wanted": 1, "given": 0, "why_missing": "it is the only process of the group"}
     assert copies(one) == told | {"on_owners_rack": 0, "why_on_owners_rack": ""}
     assert f'snapreplay_copies_missing{{app="{here.app.app_id}"}} 4.0' in one.raw("/metrics")
+    shown = await in_thread(CliRunner().invoke, app, ["restore-status", "--url", one.url])
+    assert "it is the only process of the group" in shown.output
 
     two = started("two")
     await in_thread(two.wait_http)
