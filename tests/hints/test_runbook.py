@@ -201,8 +201,9 @@ async def test_a_record_of_next_week_is_refused_and_corrected(newcomer, desk) ->
 
     def send() -> None:
         at_ms = int(time.time() * 1000) + 7 * 86_400_000
-        value = {"key": "k", "value": b'{"amount": 1}', "timestamp": at_ms}
-        producer.produce(here.input, partition=0, on_delivery=lambda error, _: refused.append(error), **value)
+        producer.produce(
+            *(here.input, b'{"amount": 1}', b"k", 0, lambda error, _: refused.append(error)), timestamp=at_ms
+        )
         assert producer.flush(60) == 0
 
     configure(here.bootstrap_servers, here.input, limit, str(30 * 86_400_000))
