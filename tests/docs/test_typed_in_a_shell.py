@@ -36,6 +36,7 @@ from snapreplay.service.decisions import first_start
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.runtime.report import problem_of
 from snapreplay.testing import Harness
+from tests.docs.outputs import differ, shown
 from tests.docs.snippets import blocks, typed, words_of
 from tests.support.deadlines import within
 from tests.support.fake_control import FACTS, LIVE, NOW, USED, FakeControl
@@ -158,24 +159,6 @@ CONSOLES: dict[str, Callable[[], FakeControl]] = {
     """curl -s http://127.0.0.1:8080/readyz | jq -r '.checks[] | select(.name == "instance id").detail'""": SteppedDown,
 }
 OF_AN_APP = "snapreplay restore-status --url http://10.0.3.17:8080"
-
-
-def shape(said: str) -> str:
-    """Leave words and columns: no number, no time, no id, no name of a file, no line below a head."""
-    said = re.sub(r"\b(?=[a-f]*\d)[0-9a-f]{8}\b|\d[\d,.:-]*", "#", re.sub(r"[\w./-]+\.py\b", "FILE.py", said))
-    return "\n".join(" ".join(line.split()) for line in said.splitlines() if line.strip(" ─"))
-
-
-def shown(line: str) -> str:
-    """What the pages show below this line."""
-    (found,) = [each.text for each in blocks("console") if list(typed(each)) == [line]]
-    return shape(found.partition("\n")[2])
-
-
-def differ(wanted: str, said: str) -> str:
-    """Say how; `…` of a page stands for anything."""
-    pattern = re.escape(wanted).replace("…", ".*")
-    return "" if re.fullmatch(pattern, shape(said)) else f"the page has\n{wanted}\nbut there is\n{shape(said)}"
 
 
 @pytest.mark.parametrize("line", CONSOLES)

@@ -11,6 +11,7 @@ import pytest
 
 from snapreplay.app import names
 from tests.api.cli.test_repair_commands import answered
+from tests.docs.outputs import not_printed
 from tests.support import tampering
 from tests.support.deadlines import scaled
 from tests.support.stage import until
@@ -18,6 +19,25 @@ from tests.support.stage import until
 pytestmark = pytest.mark.kafka
 
 FED = "\n".join(f'{{"key": "k{number}", "value": {{"amount": {number + 20}}}}}' for number in range(20))
+
+
+CREATE = 'snapreplay savepoint create ledger.py before-fix --reason "ticket 17"'
+RESET = 'snapreplay reset ledger.py --savepoint before-fix --reason "ticket 17"'
+DELETE = "snapreplay delete ledger"
+
+
+def as_on_the_page(desk, said):
+    """Name app, input and savepoint as docs/backup.md and docs/cli.md do; a terminal shows the answers, too."""
+    pages = {
+        f"{desk.name}-in:": "payments:",
+        desk.name: "ledger",
+        "savepoint before ": "savepoint before-fix ",
+        "[y/N]: ": "[y/N]: y\n",
+        "to delete it: ": "to delete it: ledger\n",
+    }
+    for printed, page in pages.items():
+        said = said.replace(printed, page)
+    return said
 
 
 def words_of(desk, *typed):
@@ -101,7 +121,8 @@ async def test_a_stopped_app_is_set_back(desk, typing):
     async with desk.harness() as harness:
         await desk.type("feed", f"{desk.name}-in", stdin=FED)
         await harness.caught_up()
-        await typing("savepoint", "create", desk.file, "before")
+        made = await typing("savepoint", "create", desk.file, "before")
+        assert not not_printed(CREATE, as_on_the_page(desk, made.stdout))
         assert f"app {desk.name} runs" in (await typing("reset", desk.file, "--from", "earliest", "-y", code=4)).stderr
         await harness.stop()
     dry = await typing("reset", desk.file, "--from", "earliest", "--dry-run")
@@ -110,12 +131,14 @@ async def test_a_stopped_app_is_set_back(desk, typing):
     back = words_of(desk, "reset", desk.file, "--savepoint", "before", "--reason", "ticket 17")
     said, code = await asyncio.to_thread(answered, back, b"n\n")
     assert (said.endswith("nothing was changed"), code) == (True, 2)
-    done = await typing(*back[:-2], "--yes", "-o", "json")
+    done = await typing(*back[:-2], "--dry-run", "-o", "json")
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(each["partition"], each["decision"]["reason"], each["dry_run"]) for each in told] == [
-        (0, "ticket 17", False),
-        (1, "ticket 17", False),
+        (0, "ticket 17", True),
+        (1, "ticket 17", True),
     ]
+    said, code = await asyncio.to_thread(answered, back, b"y\n")
+    assert (code, not_printed(RESET, as_on_the_page(desk, said))) == (0, [])
     assert (await typing(*back[:-2], "--yes")).stdout.count("is there already") == 2
 
 
@@ -139,6 +162,8 @@ async def test_an_app_is_deleted_after_its_id_was_typed(desk, typing):
     assert (said.endswith("that is not the app id: nothing was deleted"), code) == (True, 2)
     said, code = await asyncio.to_thread(answered, delete, f"{desk.name}\n".encode())
     assert (said.endswith(f"deleted app {desk.name}: 2 topics"), code) == (True, 0)
+    only_there = [f"keeps ledger-savepoint-before-fix-{which}" for which in ("increments", "snapshots")]
+    assert not_printed(DELETE, as_on_the_page(desk, said)) == only_there
     gone = await typing("delete", desk.name, "--yes", desk.name, code=2)
     assert f"there is no app {desk.name} in this cluster; of it there is only" in gone.stderr
     last = await typing("delete", desk.name, "--yes", desk.name, "--dead-letters", "-o", "json")
