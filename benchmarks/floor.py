@@ -2,7 +2,7 @@
 
 Read committed, update a dict, send the outputs and one packed record with the changed keys in a transaction of
 5,000 records, commit. No recovery, no proof, no codecs of its own. Run as a child of `benchmarks.pipeline`:
-`python -m benchmarks.floor BOOTSTRAP_SERVERS`.
+`python -m benchmarks.floor BOOTSTRAP_SERVERS [PREFIX]`. The topics are PREFIX-in, -out and -changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.ledger_app import Balance, Payment
 BATCH_RECORDS = 5000
 
 
-async def main(bootstrap_servers: str) -> None:
+async def main(bootstrap_servers: str, prefix: str = "bench") -> None:
     decode = msgspec.json.Decoder(Payment).decode
     encode = msgspec.json.Encoder().encode
     pack = msgspec.msgpack.Encoder().encode
@@ -32,7 +32,7 @@ async def main(bootstrap_servers: str) -> None:
         max_partition_fetch_bytes=2 << 20,
     )
     await consumer.start()
-    consumer.assign([TopicPartition("bench-in", 0)])
+    consumer.assign([TopicPartition(f"{prefix}-in", 0)])
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap_servers, max_batch_size=1 << 20, linger_ms=0, transactional_id="floor-0"
     )
@@ -42,9 +42,9 @@ async def main(bootstrap_servers: str) -> None:
         fetched = await consumer.getmany(timeout_ms=200, max_records=BATCH_RECORDS)
         for records in fetched.values():
             await producer.begin_transaction()
-            futures, changed = await _apply(producer, records, state, decode, encode)
+            futures, changed = await _apply(producer, f"{prefix}-out", records, state, decode, encode)
             packed = pack([records[-1].offset + 1, changed])
-            futures.append(await producer.send("bench-changes", packed, partition=0))
+            futures.append(await producer.send(f"{prefix}-changes", packed, partition=0))
             await asyncio.wait(futures)
             for future in futures:
                 future.result()
@@ -52,7 +52,7 @@ async def main(bootstrap_servers: str) -> None:
 
 
 async def _apply(
-    producer: AIOKafkaProducer, records: Any, state: dict[bytes, list[int]], decode: Any, encode: Any
+    producer: AIOKafkaProducer, outputs: str, records: Any, state: dict[bytes, list[int]], decode: Any, encode: Any
 ) -> tuple[list[Any], dict[bytes, list[int]]]:
     futures: list[Any] = []
     changed: dict[bytes, list[int]] = {}
@@ -69,12 +69,12 @@ async def _apply(
         changed[key] = account
         value = encode(Balance(account[0], account[1], account[2]))
         if batch.append(key=key, value=value, timestamp=None) is None:
-            futures.append(await producer.send_batch(batch, "bench-out", partition=0))
+            futures.append(await producer.send_batch(batch, outputs, partition=0))
             batch = producer.create_batch()
             batch.append(key=key, value=value, timestamp=None)
-    futures.append(await producer.send_batch(batch, "bench-out", partition=0))
+    futures.append(await producer.send_batch(batch, outputs, partition=0))
     return futures, changed
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(*sys.argv[1:]))
