@@ -65,8 +65,6 @@ async def serve(arguments: Arguments) -> None:
         hour=hour,
     )
     server = Server(app, tls.server() if tls.certificate else None)
-    app.openapi()
-    gc.freeze()
     serving = asyncio.create_task(server.serve([tuned(socket.socket(fileno=arguments.listener))]))
     others = [link.run(), states.run(), told.run(), peers.run(lambda: link.last().document)]
     others.append(hour.run(link.last, peers))
@@ -76,7 +74,10 @@ async def serve(arguments: Arguments) -> None:
         others.append(server.answer_for_all(arguments.bound, arguments.app_port))
     if arguments.app_probes_port:
         others.append(server.answer_for_all(arguments.bound, arguments.app_probes_port, PROBES))
-    ended, _ = await asyncio.wait([serving, *map(asyncio.create_task, others)], return_when=asyncio.FIRST_COMPLETED)
+    tasks = [serving, *map(asyncio.create_task, others)]
+    await asyncio.to_thread(app.openapi)  # a tenth of the CPU of a start, for which no probe waits
+    gc.freeze()
+    ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     told.end(in_good_order=link.has_hung_up)
     server.should_exit = True
     await serving

@@ -4,17 +4,22 @@ A service owns every partition of an app that has begun, and has no records or, 
 partition, which are in a snapshot and restored at each start. Measured from the start of its process: the
 first answer of HTTP, and all partitions LIVE. Then CPU, connections, files and memory while nothing happens, and the
 stop. CPU, files and memory are the service's own; HTTP has a process of its own. Each life also shows what was said of
-the time until all are LIVE, beside the truth, and how evenly the partitions were served.
+the time until all are LIVE, beside the truth, and how evenly the partitions were served. With `--replicas N`, N more
+processes hold a warm copy of every partition (`benchmarks.copies`), and each life shows what they cost while nothing
+happens.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,11 +55,12 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, nargs="+", default=[8, 200])
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--keys", type=int, default=0, help="entries in each partition")
+    parser.add_argument("--replicas", type=int, default=0, metavar="N", help="processes with a copy of each partition")
     arguments = parser.parse_args()
     print(harness.machine())
     print(f"{'partitions':>10s} {''.join(f'{name:>24s}' for name in COLUMNS)}")
     for partitions in arguments.partitions:
-        _show(partitions, _lives(partitions, arguments.runs, arguments.keys))
+        _show(partitions, _lives(partitions, arguments))
 
 
 def _show(partitions: int, results: list[Result]) -> None:
@@ -62,15 +68,19 @@ def _show(partitions: int, results: list[Result]) -> None:
     print(f"{partitions:10d} {''.join(f'{cell:>24s}' for cell in cells)}", flush=True)
 
 
-def _lives(partitions: int, runs: int, keys: int) -> list[Result]:
+def _lives(partitions: int, arguments: argparse.Namespace) -> list[Result]:
     with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
         servers = broker.bootstrap_servers
         harness.create_topics(servers, "bench-in", "bench-out", partitions=partitions)
         harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)
         harness.snapreplay("init", APP, "--bootstrap-servers", servers)
-        if keys:
-            _filled(servers, Path(scratch, "first.log"), partitions, keys * partitions)
-        return [_life(servers, Path(scratch, f"{number}.log")) for number in range(runs)]
+        if arguments.keys:
+            _filled(servers, Path(scratch, "first.log"), partitions, arguments.keys * partitions)
+        lives = []
+        for number in range(arguments.runs):
+            with _holders(servers, scratch, partitions, arguments.replicas) as holders:
+                lives.append(_life(servers, Path(scratch, f"{number}.log"), holders))
+        return lives
 
 
 def _filled(servers: str, log: Path, partitions: int, records: int) -> None:
@@ -86,7 +96,46 @@ def _filled(servers: str, log: Path, partitions: int, records: int) -> None:
         process.wait(harness.DEADLINE_SECONDS)
 
 
-def _life(servers: str, log: Path) -> Result:
+class _Holder(NamedTuple):
+    """A process that holds copies, and where it prints."""
+
+    process: psutil.Process
+    printed: Path
+
+    def said(self) -> dict[str, Any]:
+        lines = [line for line in self.printed.read_text().splitlines(keepends=True) if line.startswith('{"warm"')]
+        said: dict[str, Any] = json.loads(lines[-1]) if lines else {"warm": 0, "sent": {}}
+        return said
+
+    def idles(self, broker_port: int) -> Iterator[None]:
+        """Show what it costs from the first call of `next` to the second."""
+        sent, cpu, since = Counter(self.said()["sent"]), _cpu_seconds(self.process), time.perf_counter()
+        yield
+        seconds = time.perf_counter() - since
+        idle = (_cpu_seconds(self.process) - cpu) / seconds
+        sent = Counter(self.said()["sent"]) - sent
+        requests = ", ".join(f"{count / seconds:.1f} {name}" for name, count in sent.most_common())
+        rss_mb = self.process.memory_info().rss / 2**20
+        print(
+            f"  {self.said()['warm']} copies: idle {100 * idle:.2f} %, {_connections(self.process, broker_port)}"
+            f" connections, RSS {rss_mb:.0f} MB; requests a second: {requests}",
+            flush=True,
+        )
+
+
+@contextmanager
+def _holders(servers: str, scratch: str, partitions: int, count: int) -> Iterator[list[_Holder]]:
+    """Run so many processes with a copy of each partition for the length of the block."""
+    with ExitStack() as stack:
+        logs = [Path(scratch, f"copies{number}.log") for number in range(count)]
+        words = ("-m", "benchmarks.copies", servers, str(partitions))
+        holders = [_Holder(stack.enter_context(harness.child(log, *words)), log) for log in logs]
+        for each in holders:
+            harness.wait_until(lambda each=each: each.said()["warm"] == partitions, "copies", 0.2)  # type: ignore[misc]
+        yield holders
+
+
+def _life(servers: str, log: Path, holders: list[_Holder]) -> Result:
     port = harness.free_port()
     began = time.perf_counter()
     with harness.child(log, *harness.service_arguments(APP, servers, port)) as process:
@@ -96,9 +145,14 @@ def _life(servers: str, log: Path) -> Result:
         progress.show(live_at)
         start_cpu = _cpu_seconds(process)
         time.sleep(SETTLE_SECONDS)  # what follows LIVE is no part of being idle
+        copies = [each.idles(int(servers.rpartition(":")[2])) for each in holders]
+        for each in copies:
+            next(each)
         cpu, since = _cpu_seconds(process), time.perf_counter()
         time.sleep(IDLE_SECONDS)  # the measurement itself
         idle = (_cpu_seconds(process) - cpu) / (time.perf_counter() - since)
+        for each in copies:
+            next(each, None)
         with process.oneshot():
             connections = _connections(process, int(servers.rpartition(":")[2]))
             files, rss_mb = process.num_fds(), process.memory_info().rss / 2**20
