@@ -6,6 +6,9 @@ from typing import Any, TypeVar
 
 Made = TypeVar("Made")
 
+TOLD = "_told"
+"""Where what was made of a thing is kept, which is not true of its copies."""
+
 
 def replace(made: Made, **changes: Any) -> Made:
     """Return a copy with other fields, of a dataclass without slots and `__post_init__`."""
@@ -13,4 +16,5 @@ def replace(made: Made, **changes: Any) -> Made:
     assert changes.keys() <= fields.keys(), changes.keys() - fields.keys()
     copy: Made = object.__new__(type(made))
     copy.__dict__.update(fields, **changes)
+    copy.__dict__.pop(TOLD, None)
     return copy

@@ -106,7 +106,7 @@ LARGER = {"snapshots_left": 1, "batches": 2, "fences": 3}
 def test_a_takeover_from_a_warm_copy_breaks_no_chain(schemas, bounds):
     """Of any batch, also one that the log has lost, and while the other one is alive: LIVE with the state of the last
     increment, or restored in full, or it says what was lost."""
-    explored = explore(beginning(schemas, **{**COPYING, **bounds}), 3 * STATES_MAX)
+    explored = explore(beginning(schemas, **{**COPYING, **bounds}), STATES_MAX * 3 // 2)
     assert explored.problem == "", "\n".join(explored.story)
     assert explored.is_whole or "batches" in bounds
 
