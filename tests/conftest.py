@@ -1,5 +1,6 @@
 """The common ground of all tests: one real broker per session, and names that no other test uses."""
 
+import functools
 import gc
 import inspect
 import os
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpcore2
 import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
@@ -55,6 +57,9 @@ hypothesis.settings.register_profile(
     "all", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("all")
+
+# Each client of HTTP reads all certificates of this machine for one, also for http://, which takes 25 ms of CPU.
+httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
 
 # A shell ignores SIGINT and SIGQUIT for what it starts in the background, `nohup` SIGHUP, and children inherit that.
 # Tests send them to some. A handler is not inherited, also one that does nothing.

@@ -26,7 +26,8 @@ from tests.support.stage import Stage
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
 DEADLINE_SECONDS = 40.0
-POLL_SECONDS = 0.02
+POLL_SECONDS = 0.05
+"""Most looks are requests, which take CPU of the client, of the HTTP process and of the service."""
 
 # What Stage.settings says, in the words of the command line; and small batches, so that a kill finds many.
 SETTINGS = {
