@@ -94,5 +94,7 @@ def test_the_page_knows_the_commands_that_ask_a_process() -> None:
     script = SITE.files["parts.js"].decode()
     (listed,) = re.findall(r"const ASKING = \[(.+?)\];", script, re.DOTALL)
     options = (ROOT / "docs" / "cli-options.md").read_text(encoding="utf-8")
-    asking = [each.split("`")[0] for each in options.split("## `snapreplay ") if "| URL of the running service." in each]
+    asking = [
+        each.split("`")[0] for each in options.split("## `snapreplay ") if "| URL of the running service." in each
+    ]
     assert re.findall(r'"([^"]+)"', listed) == asking

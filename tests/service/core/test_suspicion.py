@@ -48,7 +48,9 @@ def test_what_ends_a_takeover(given_, ended):
     assert Takeover("p1", 0.0).is_ended(**facts) is ended
 
 
-@pytest.mark.parametrize(("owner", "absent", "ended"), [("third", (), True), ("third", ("third",), False), ("p1", (), False)])
+@pytest.mark.parametrize(
+    ("owner", "absent", "ended"), [("third", (), True), ("third", ("third",), False), ("p1", (), False)]
+)
 def test_a_takeover_yields_to_a_third_process_that_lives(owner, absent, ended):
     """The assignment is from before our claim. An absent process, or the suspected one, does not end it."""
     share = Share(peers=(Peer(owner, "", "", "", owned=(7,)),), absent=absent)
