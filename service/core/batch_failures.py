@@ -11,11 +11,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from snapreplay.app.app import App
 from snapreplay.app.ranges import Anchor
 from snapreplay.app.record import InputRecord, id_of
-from snapreplay.app.ways import go_on, look_again
+from snapreplay.app.ways import app_name, go_on, look_again
 from snapreplay.errors import RecordError, RecordId, RetryableError, StopError
 from snapreplay.service.core.kafka_errors import RefusedRecord, RefusedTopic
 from snapreplay.service.core.topic_changes import changes
@@ -94,9 +95,9 @@ class HandlerFailed(StopError):
     """A record cannot be applied and the policy is `fail`."""
 
 
-def handler_failed(failure: RecordError, partition: int, app: str) -> HandlerFailed:
-    """Make the error, with the ways on, the safest first, if the failure names none. `app`: as a command takes it."""
-    letters = f"{app} --set errors.policy=dead_letter`"
+def handler_failed(failure: RecordError, partition: int, app: App[Any]) -> HandlerFailed:
+    """Make the error, with the ways on, the safest first, if the failure names none."""
+    letters = f"{app_name(app)} --set errors.policy=dead_letter`"
     return HandlerFailed(
         failure.message,
         hint=failure.hint

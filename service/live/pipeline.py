@@ -15,7 +15,6 @@ from snapreplay.app.batch import Applied, ErrorPolicy, Portion
 from snapreplay.app.fold import Fold
 from snapreplay.app.ranges import Anchor, PositionAnchor, anchor_of
 from snapreplay.app.record import InputRecord, id_of
-from snapreplay.app.ways import app_name
 from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.service.core.batch_failures import BatchBisection, HalfApplied, HandlerFailed, handler_failed
 from snapreplay.service.core.chain import positions_after
@@ -319,7 +318,7 @@ class Live:
         if not self._store.can_roll_back:
             if failure.record_id is None:
                 raise AssertionError("the fold names the record")
-            raise HalfApplied(self._failed(failure), failure.record_id)
+            raise HalfApplied(handler_failed(failure, self._context.partition, self._context.app), failure.record_id)
         return await run_cooperatively(self._fold.isolating(self._positions, portion))
 
     async def _commit(self, applied: Applied, began: float) -> None:
@@ -339,10 +338,7 @@ class Live:
             self._store.merge()  # nothing was applied: there is nothing to write, and nothing to undo
         if applied.failure is not None:
             self._settled(await self._committer.settle())
-            raise self._failed(applied.failure)
-
-    def _failed(self, failure: RecordError) -> HandlerFailed:
-        return handler_failed(failure, self._context.partition, app_name(self._context.app))
+            raise handler_failed(applied.failure, self._context.partition, self._context.app)
 
     async def _compared(self, applied: Applied) -> Mapping[str, PositionAnchor]:
         """Return what lies below the positions of this batch; after a doubt, once the log has confirmed it."""
