@@ -1,4 +1,4 @@
-"""What a page shows below a line that is typed, and whether that is what the line prints."""
+"""Reads what a page shows below a line that is typed, and says whether that is what the line prints."""
 
 from __future__ import annotations
 

@@ -64,6 +64,7 @@ def test_snapshots_are_listed_with_what_points_to_them(invoke, url, control):
     items = json.loads(invoke("snapshots", "-o", "json", "--url", url).stdout)["items"]
     assert [each["snapshot_id"] for each in items] == [each.snapshot_id for each in control.document().snapshots]
     for name in ("snapshot_id", "state", "reason", "batch", "manifest_offset", "host"):
+        assert name.replace("_", " ") in shown.stdout
         assert all(str(each[name]) in shown.stdout for each in items if each[name] is not None), name
     assert len(json.loads(invoke("snapshots", "-n", "1", "-o", "json", "--url", url).stdout)["items"]) == 1
 
