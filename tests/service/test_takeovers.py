@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from snapreplay.service.control.counters import FALSE_ALARMS
+from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.protocol import Check
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps, inside
@@ -43,6 +43,10 @@ class Pair:
     @property
     def taken_over(self):
         return inside.supervisor(self.service).taken_over
+
+    @property
+    def false_alarms(self):
+        return EVENTS.get_sample_value("snapreplay_false_alarms_total", {"app": self.here.app.app_id})
 
     @property
     def assigned(self):
@@ -96,7 +100,6 @@ async def test_a_killed_owner_is_taken_over_from_before_its_session_ends(stage, 
     """The dead member keeps the group in its rebalance meanwhile: this one processes on, and is ready. Nothing changes
     when the group confirms it."""
     async with pair(stage, unique, children, owner=owner) as both:
-        alarms = FALSE_ALARMS.labels(both.here.app.app_id)._value
         both.owner.kill()
         both.suspect()
         await both.live(1)
@@ -113,7 +116,7 @@ async def test_a_killed_owner_is_taken_over_from_before_its_session_ends(stage, 
         await until(confirmed, "the new assignment", 60)
         assert (both.epochs(), await both.claims(), unready) == (epochs, claims, [])
         assert both.service.control.document().peers == ()
-        assert alarms.get() == 0
+        assert both.false_alarms == 0
 
 
 async def test_what_was_taken_over_does_not_go_back_to_a_dead_static_member(stage, unique, children):
@@ -121,21 +124,19 @@ async def test_what_was_taken_over_does_not_go_back_to_a_dead_static_member(stag
     said that it has warm copies."""
     waits = {"session_timeout_ms": 120_000, "rebalance_timeout_ms": 3000}
     async with pair(stage, unique, children, partitions=4, **waits) as both:
-        alarms = FALSE_ALARMS.labels(both.here.app.app_id)._value
         await until(lambda: len(both.assigned) == 2 and len(both.copies()) == 2, "two and two, with copies of the rest")
         both.owner.kill()
         both.suspect()
         await both.live(4)
         await until(lambda: both.assigned == {0, 1, 2, 3} and not both.taken_over, "the new assignment")
         assert [peer.owned for peer in both.service.control.document().peers] == [()]
-        assert (both.phases(), alarms.get()) == (dict.fromkeys(range(4), "live"), 0)
+        assert (both.phases(), both.false_alarms) == (dict.fromkeys(range(4), "live"), 0)
 
 
 @pytest.mark.parametrize("is_frozen", [False, True], ids=["alive", "frozen"])
 async def test_a_living_owner_is_fenced_once_and_leaves_the_partition_alone(stage, unique, children, is_frozen):
     """There is one new claim, however often it is suspected: no ping-pong. It holds the copy then."""
     async with pair(stage, unique, children) as both:
-        alarms = FALSE_ALARMS.labels(both.here.app.app_id)._value
         (claims,) = await both.claims()
         if is_frozen:
             os.kill(both.owner.pid, signal.SIGSTOP)
@@ -143,7 +144,7 @@ async def test_a_living_owner_is_fenced_once_and_leaves_the_partition_alone(stag
         await both.live(1)
         if is_frozen:
             os.kill(both.owner.pid, signal.SIGCONT)
-        await until(lambda: both.assigned == {0} and alarms.get() == 1, "the group has heard of it")
+        await until(lambda: both.assigned == {0} and both.false_alarms == 1, "the group has heard of it")
 
         await until(lambda: both.copies() == [0], "the former owner has a copy")
         assert await both.claims() == [claims + 1]

@@ -101,9 +101,9 @@ async def test_large_changes_are_split(bench):
     (topic,) = one.positions
     noise = [bytes((n * k) % 251 for k in range(6000)).hex() for n in range(200)]
     one.fold.begin(one.positions)
-    one.store.view._store.gate.open()  # as while a handler runs
+    one.store.view.__snapreplay_store__().gate.open()  # as while a handler runs
     one.store.view.update({f"big{n}": {"n": 0, "sum": 0, "noise": text} for n, text in enumerate(noise)})
-    one.store.view._store.gate.close()
+    one.store.view.__snapreplay_store__().gate.close()
     one.fold.feed([RawRecord(topic, 0, 0, 1000, b"k", b'{"amount": 1}')])
     applied = one.fold.finish()
     one.committer.start(applied)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.control.counters import FALSE_ALARMS, TAKEOVERS
+from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.effects import Load
@@ -74,7 +74,8 @@ class Side:
 
 
 def counts():
-    return [metric.labels("app")._value.get() for metric in (TAKEOVERS, FALSE_ALARMS)]
+    metrics = ("snapreplay_takeovers_total", "snapreplay_false_alarms_total")
+    return [EVENTS.get_sample_value(each, {"app": "app"}) or 0 for each in metrics]
 
 
 @asynccontextmanager
