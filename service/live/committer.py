@@ -250,7 +250,7 @@ class Committer:
             batch = self.chain.batch + 1
             values, ref = split_changes(batch, applied.sealed.changes)
             if values:
-                ref = msgspec.structs.replace(ref, sha256=self._context.seals.sha256(values))
+                ref = msgspec.structs.replace(ref, sha256=self._context.view.seals.sha256(values))
         increment = self.chain.next_increment(applied, ref, wall_ms(), digest, below)
         headers = headers_for(RecordKind.CHANGES)
         records = [LogRecord(topic, value, headers=headers) for value in values]

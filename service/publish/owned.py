@@ -186,7 +186,7 @@ class Owned:
 
 def increment_record(context: Context, increment: Increment) -> LogRecord:
     """Return the record of an increment, with its seal if the app has one."""
-    value = context.seals.put_on(encode(increment), context.partition)
+    value = context.view.seals.put_on(encode(increment), context.partition)
     return LogRecord(context.increments.topic, value, headers=headers_for(RecordKind.INCREMENT))
 
 

@@ -121,7 +121,7 @@ class _Draft:
             f"drafted by {manifest.proposed_by} after batch {manifest.batch};"
             f" {counted(count, 'entry')} of it changed since"
         )
-        sealed = not context.seals.writes or all(ref.sha256 for ref in manifest.chunks)
+        sealed = not context.view.seals.writes or all(ref.sha256 for ref in manifest.chunks)
         return Taken(said, manifest if sealed and not count else None)
 
     def _standing(self, snapshots_start_offset: int) -> Standing:

@@ -303,7 +303,7 @@ class RecoveryDriver:
             moved = _moved(self._context.snapshots.topic, live.last, topic_ids)
         chain = self._chain(live.last, live.fallback_from, moved, topic_ids, self._executor.position_anchors)
         self._tell_version(live.last)
-        fell_back = live.fell_back or moved is not None or self._context.seals.is_changing
+        fell_back = live.fell_back or moved is not None or self._context.view.seals.is_changing
         unpointed = kept.unpointed if kept else Unpointed(self._executor.records_since_snapshot)
         unpointed = replace(unpointed, fell_back=fell_back, mended_from_batch=chain.batch)
         return Recovered(self._owned(), self._store, chain, unpointed)

@@ -286,7 +286,7 @@ class Examiner:
 
     async def is_sealed(self) -> bool:
         """Say whether the last increment has a seal, which every later one must have then."""
-        if not self._context.seals.writes:
+        if not self._context.view.seals.writes:
             return False
         record = await (await self._executor.follower.reader()).read_at(self._log, self.found.offset)
         return record is not None and is_sealed(record.value or b"")

@@ -113,18 +113,13 @@ class Context:
 
         return Spans(self.app.app_id, self.partition)
 
-    @property
-    def seals(self) -> Seals:
-        """The seals of both own topics."""
-        return self.view.seals
-
     @cached_property
     def increments(self) -> TopicPartition:
-        return SealedLog.of(names.increments_topic(self.app.app_id), self.partition, self.seals)
+        return SealedLog.of(names.increments_topic(self.app.app_id), self.partition, self.view.seals)
 
     @cached_property
     def snapshots(self) -> TopicPartition:
-        return SealedLog.of(names.snapshots_topic(self.app.app_id), self.partition, self.seals)
+        return SealedLog.of(names.snapshots_topic(self.app.app_id), self.partition, self.view.seals)
 
     @property
     def transactional_id(self) -> str:

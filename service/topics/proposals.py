@@ -80,7 +80,7 @@ async def compared(
     raise_if(adoption.refuse_manifest(manifest, offset, standing(start_offset)))
     increment, has_seal = await _increment(increments, context.increments, manifest.increment_offset)
     where = f"{context.snapshots} offset {offset}"
-    context.seals.check_order(value, where, follows_sealed=has_seal)
+    context.view.seals.check_order(value, where, follows_sealed=has_seal)
     return manifest, increment
 
 
