@@ -40,6 +40,8 @@ class Fleet(Group):
         self._told_leaving: set[str] = set()
         self._introductions: dict[str, Introductions] = {}
         self._drained: set[str] = set()  # names of processes
+        self.racks: dict[str, str] = {}
+        """By instance id; whoever is not in it is on one of two."""
 
     def join(self, process: Process) -> None:
         if self._said is None:
@@ -149,7 +151,7 @@ class Fleet(Group):
             held.owned,
             held.warm - held.owned,
             held.replicas,
-            rack=f"r{zlib.crc32(process.instance_id.encode()) % 2}",
+            rack=self._rack_of(process.instance_id),
             is_leaving=process.name in self._leaving or process.name in self._drained,
             epochs=dict(held.epochs),
             peer=Peer(me.process_id, me.instance_id, process.name, ""),
@@ -158,6 +160,10 @@ class Fleet(Group):
             lags=dict(held.lags),
         )
         self._complete()
+
+    def _rack_of(self, instance_id: str) -> str:
+        drawn = f"r{zlib.crc32(instance_id.encode()) % 2}"
+        return self.racks.get(instance_id, drawn)
 
     def _known_generation(self, process: Process) -> int:
         """Return the last one that a process was of, as it knows: a heartbeat has told it that there was a later one,

@@ -180,7 +180,7 @@ class World:
         scenario = self.scenario
         await self._prepare()
         for number in range(scenario.processes):
-            self.start("abc"[number])
+            self.start("abcdefghij"[number])
         self.network.faults.active = True
         began = self.loop.time()
         self.feeder.schedule(self.loop, scenario.chaos_seconds)
