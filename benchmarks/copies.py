@@ -1,5 +1,5 @@
 """A process that holds a warm copy of each partition of an app, and nothing else. Run as a child of
-`benchmarks.many_partitions`: `python -m benchmarks.copies BOOTSTRAP_SERVERS PARTITIONS`.
+`benchmarks.many_partitions`: `python -m benchmarks.copies BOOTSTRAP_SERVERS PARTITIONS [MODULE OF THE APP]`.
 
 Its copies are those of a service, from the service's own supervisor. But it is no member of the group, which would give
 it partitions of its own. Once a second it prints how many copies are warm, and the requests that it has sent.
@@ -12,9 +12,9 @@ import gc
 import json
 import sys
 from collections import Counter
+from importlib import import_module
 from typing import Any
 
-from benchmarks.ledger_app import app
 from snapreplay.service.config.settings import load_settings
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.assignment import Share
@@ -37,7 +37,8 @@ def _counted(self: Connection, request: Any, **how: Any) -> Any:
     return _send(self, request, **how)
 
 
-async def main(servers: str, partitions: int) -> None:
+async def main(servers: str, partitions: int, module: str = "benchmarks.ledger_app") -> None:
+    app = import_module(module).app
     settings = load_settings({"kafka.bootstrap.servers": servers, "standby.replicas": 1})
     cluster, board = KafkaCluster(settings), StatusBoard()
     cluster.hold()
@@ -54,4 +55,4 @@ async def main(servers: str, partitions: int) -> None:
 if __name__ == "__main__":
     gc.set_threshold(5_000, 8, 2)  # as `snapreplay run` does
     Connection.send = _counted  # type: ignore[method-assign]  # of all clients in this process
-    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:]))

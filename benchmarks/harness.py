@@ -41,8 +41,11 @@ def create_topics(bootstrap_servers: str, *names: str, partitions: int = 1) -> N
         future.result()
 
 
-def load(bootstrap_servers: str, topic: str, records: int, keys: int, seed: int = 1, partitions: int = 1) -> None:
-    """Load records of about 95 bytes; the first `keys` touch every key once, the rest draw keys uniformly."""
+def load(
+    bootstrap_servers: str, topic: str, records: int, keys: int, seed: int = 1, partitions: int = 1, pad_bytes: int = 0
+) -> None:
+    """Load records of about 95 bytes; the first `keys` touch every key once, the rest draw keys uniformly. With
+    `pad_bytes`, each has so many characters of its own, in hexadecimal, which compress to half."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -56,7 +59,8 @@ def load(bootstrap_servers: str, topic: str, records: int, keys: int, seed: int 
     random_.shuffle(order)
     for number in range(records):
         key = order[number] if number < keys else random_.randrange(keys)
-        value = f'{{"amount": {random_.randrange(1, 1000)}, "ts": {1700000000000 + number}, "pad": "{PAD}"}}'
+        pad = random_.randbytes(pad_bytes // 2).hex() if pad_bytes else PAD
+        value = f'{{"amount": {random_.randrange(1, 1000)}, "ts": {1700000000000 + number}, "pad": "{pad}"}}'
         while True:
             try:
                 producer.produce(topic, value, b"acct%07d" % key, key % partitions)

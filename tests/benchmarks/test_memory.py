@@ -42,9 +42,10 @@ def test_a_peak_is_seen_after_it_is_over_and_can_be_forgotten():
 
 @pytest.mark.slow
 @pytest.mark.kafka
-def test_a_small_run():
+@pytest.mark.parametrize("value_bytes", [0, 1000])
+def test_a_small_run(value_bytes):
     """Real processes, a state too small to say anything about memory: each moment measured, each phase timed."""
-    found = memory.measure(keys=5000, meanwhile=1000)
+    found = memory.measure(keys=5000, meanwhile=1000, value_bytes=value_bytes)
     assert [each.name for each in found.memories] == [
         "no state, LIVE",
         "every key written once",
@@ -54,3 +55,5 @@ def test_a_small_run():
     ]
     assert all(0 < each.resident_bytes <= each.peak_bytes for each in found.memories)
     assert {"loading", "advancing"} <= found.phases.keys()
+    assert all(each.seconds > 0 and each.stop_seconds > 0 for each in found.memories)
+    assert found.copy_seconds > 0
