@@ -2,7 +2,8 @@
 `python -m benchmarks.latency`.
 
 One partition. A thread sends records at a fixed rate; another one reads the outputs with `read_committed`. The n-th
-output belongs to the n-th record. Every second run has full snapshots of the whole state written meanwhile.
+output belongs to the n-th record. Every second stretch has full snapshots of the whole state written meanwhile. With
+`--turns batch.linger_ms=0,1,2,5` each run has one service after the other, with each value of the setting.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import argparse
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks import harness
@@ -30,23 +34,57 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=1_000_000, help="of the state, of which a snapshot is written")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the service")
+    parser.add_argument("--turns", metavar="NAME=VALUE,…", help="a setting whose values take turns in each run")
+    parser.add_argument("--alone", action="store_true", help="without the stretches that have snapshots")
     arguments = parser.parse_args()
     print(f"{arguments.rate:,} records/s, {arguments.keys:,} keys; {harness.machine()}", flush=True)
+    name, _, values = (arguments.turns or "").partition("=")
+    turns = [f"{name}={value}" for value in values.split(",")] if values else [""]
     with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
-        servers, port = broker.bootstrap_servers, harness.free_port()
+        servers = broker.bootstrap_servers
         harness.create_topics(servers, "bench-in", "bench-out")
         harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)
         harness.snapreplay("init", APP, "--bootstrap-servers", servers)
         harness.load(servers, "bench-in", arguments.keys, arguments.keys)
-        service = harness.service_arguments(APP, servers, port, *arguments.set)
-        with harness.child(Path(scratch) / "service.log", *service):
-            end = harness.CommittedEnd(servers, "bench-out")
-            harness.wait_until(lambda: end() >= arguments.keys, "the first life", 0.1)
-            end.close()
-            for number in range(1, arguments.runs + 1):
-                print(f"run {number} alone: {_played(servers, arguments, None)}", flush=True)
-                url = f"http://127.0.0.1:{port}"
-                print(f"run {number} while snapshots are written: {_played(servers, arguments, url)}", flush=True)
+        for number in range(1, arguments.runs + 1):
+            for turn in turns:
+                log = Path(scratch) / f"{number}{turn}.log"
+                for line in _lines(servers, arguments, turn, log):
+                    print(f"run {number} {turn} {line}".replace("  ", " "), flush=True)
+
+
+def _lines(servers: str, arguments: argparse.Namespace, turn: str, log: Path) -> Iterator[str]:
+    """Run a service, and give a line for each stretch of load."""
+    port, settings = harness.free_port(), [*arguments.set, *filter(None, [turn])]
+    with harness.child(log, *harness.service_arguments(APP, servers, port, *settings)) as process:
+        harness.wait_until(lambda: _has_processed(port, arguments.keys), f"the first records ({log})", 0.1)
+        url = f"http://127.0.0.1:{port}"
+        for name, beside in {"alone": None, "while snapshots are written": url}.items():
+            if not (beside and arguments.alone):
+                batches, cpu, began = _batch(port), _cpu_seconds(process), time.perf_counter()
+                times = _played(servers, arguments, beside)
+                seconds = time.perf_counter() - began
+                each_second = (_batch(port) - batches) / seconds
+                busy = (_cpu_seconds(process) - cpu) / seconds
+                yield f"{name}: {times}; {each_second:.0f} batches a second, CPU {100 * busy:.0f} %"
+
+
+def _partition(port: int) -> dict[str, Any]:
+    answer: Any = harness.get(port, "/api/v1/partitions")
+    return answer["items"][0] if answer and answer["items"] else {}
+
+
+def _has_processed(port: int, records: int) -> bool:
+    inputs = _partition(port).get("inputs") or [{"position": 0}]
+    return int(inputs[0]["position"]) >= records and _partition(port)["phase"] == "live"
+
+
+def _batch(port: int) -> int:
+    return int(_partition(port)["batch"])
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    return sum(process.cpu_times()[:2])
 
 
 def _played(servers: str, arguments: argparse.Namespace, url: str | None) -> str:
