@@ -179,7 +179,7 @@ class _Probe(threading.Thread):
 
 
 @contextmanager
-def _service(folder: Path, name: str, servers: str, port: int, files: int) -> Iterator[psutil.Process]:
+def service(folder: Path, name: str, servers: str, port: int, files: int) -> Iterator[psutil.Process]:
     """Run one process of the app, which may have so many files."""
     probes = f"http.probes_port={PROBES_PORT.setdefault(port, harness.free_port())}"
     arguments = harness.service_arguments(APP, servers, port, f"instance_id={name}", probes)
@@ -211,10 +211,10 @@ def _measure(servers: str, attack: str, seconds: float) -> None:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder, ports = Path(name), (harness.free_port(), harness.free_port())
         began = time.perf_counter()
-        attacked = stack.enter_context(_service(folder, "attacked", servers, ports[0], FILES.get(attack, 4096)))
+        attacked = stack.enter_context(service(folder, "attacked", servers, ports[0], FILES.get(attack, 4096)))
         harness.wait_until(lambda: "HTTP API" in (folder / "attacked.log").read_text(), "output")
         first_output = time.perf_counter() - began
-        stack.enter_context(_service(folder, "other", servers, ports[1], 4096))
+        stack.enter_context(service(folder, "other", servers, ports[1], 4096))
         for port in ports:
             harness.wait_until(lambda port=port: _is_ready(port), "readiness", 0.2)  # type: ignore[misc]
         memory = _memory_mb(attacked)
@@ -263,17 +263,17 @@ def _at(ages: list[float], share: float) -> float:
     return ages[int(len(ages) * share)] if ages else float("nan")
 
 
-def _family(process: psutil.Process) -> list[psutil.Process]:
+def family(process: psutil.Process) -> list[psutil.Process]:
     return [process, *process.children(recursive=True)]
 
 
 def _memory_mb(process: psutil.Process) -> str:
     """Show the memory of each process, without what it shares."""
-    return "+".join(f"{each.memory_full_info().uss / 1e6:.0f}" for each in _family(process)) + " MB"
+    return "+".join(f"{each.memory_full_info().uss / 1e6:.0f}" for each in family(process)) + " MB"
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
-    return sum(sum(each.cpu_times()[:2]) for each in _family(process))
+    return sum(sum(each.cpu_times()[:2]) for each in family(process))
 
 
 def main() -> None:
