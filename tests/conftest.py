@@ -4,6 +4,7 @@ import functools
 import gc
 import inspect
 import os
+import re
 import signal
 import uuid
 from collections.abc import Callable, Iterator
@@ -51,6 +52,8 @@ LONGEST_FILES = (
 # What is slow because it shows the whole: a browser, each hint carried out, each example and each drawing.
 WHOLE = ("page", "examples", "hints", "docs/test_drawn.py", "docs/test_site.py")
 BUT = ("hints/test_inventory.py",)
+WHOLE_HERE = re.compile(r"mark\.whole|\bimage\b")
+"""What a file elsewhere has in its text if some of its tests are whole."""
 
 # On a busy machine any example may take long; a failure elsewhere can be repeated from what it printed.
 hypothesis.settings.register_profile(
@@ -108,6 +111,25 @@ def unique() -> Callable[[str], str]:
     return lambda name: f"{name}-{uuid.uuid4().hex[:8]}"
 
 
+def is_whole(path: Path) -> bool:
+    """Say whether all that lies there shows the whole."""
+    path = path.relative_to(Path(__file__).parent)
+    return str(path) not in BUT and any(path.is_relative_to(each) for each in WHOLE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file without a test that is asked for: of `make whole` a file in five has one."""
+    if config.args != config.getini("testpaths") or not collection_path.match("test_*.py"):
+        return None
+    match config.getoption("markexpr"):
+        case "not slow and not whole":
+            return is_whole(collection_path) or None
+        case "whole and not slow":
+            return not (is_whole(collection_path) or WHOLE_HERE.search(collection_path.read_text("utf-8"))) or None
+        case _:
+            return None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Measure once, before the workers start: they and all child processes inherit the factor."""
     del config
@@ -141,8 +163,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("dist", "no") != "no" or os.environ.get("PYTEST_XDIST_WORKER"):
         items.sort(key=lambda item: rank.get(item.path, len(rank)))
     for item in items:
-        path = item.path.relative_to(Path(__file__).parent)
-        if str(path) not in BUT and any(path.is_relative_to(each) for each in WHOLE):
+        if is_whole(item.path):
             item.add_marker("whole")
         fixtures = getattr(item, "fixturenames", ())
         for fixture, marker in (("broker", "kafka"), ("spark", "spark"), ("image", "whole")):
