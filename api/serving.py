@@ -75,7 +75,7 @@ async def serve(arguments: Arguments) -> None:
     if arguments.app_probes_port:
         others.append(server.answer_for_all(arguments.bound, arguments.app_probes_port, PROBES))
     tasks = [serving, *map(asyncio.create_task, others)]
-    await asyncio.to_thread(app.openapi)  # a tenth of the CPU of a start, for which no probe waits
+    await asyncio.to_thread(app.openapi)  # takes a tenth of the CPU of a start; no probe waits for it
     gc.freeze()
     ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     told.end(in_good_order=link.has_hung_up)

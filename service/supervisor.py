@@ -103,15 +103,15 @@ class Supervisor:
 
     @property
     def holding(self) -> Holding:
-        """The partitions that are processed or copied here. One that the group has given to another process is not:
-        its runner only ends, and the group would give it back. Any thread."""
-        given_away = self._given[1].owned_besides(self._common.identity.process_id) - self.taken_over
-        numbers = set(self._runners) - given_away
-        statuses = [status for number in numbers if (status := self._board.get(number)) is not None]
-        owned = [status for status in statuses if status.phase is not Phase.FENCED]
-        epochs = {status.partition: status.owner_epoch for status in owned if status.owner_epoch is not None}
-        holding = Holding(frozenset(s.partition for s in owned), self.standbys.warm, self._settings.standby.replicas)
-        return holding._replace(epochs=epochs, lags=self.standbys.lags)
+        """The partitions that are processed or copied here. A partition that the group has given to another process is
+        left out, although its runner has not ended yet. If it were named, the group would give it back. Any thread."""
+        given, share = self._given  # a restarted static member is given what the share names as its predecessor's
+        given_away = share.owned_besides(self._common.identity.process_id) - given - self.taken_over
+        statuses = [self._board.get(number) for number in set(self._runners) - given_away]
+        owned = [each for each in statuses if each is not None and each.phase is not Phase.FENCED]
+        epochs = {each.partition: each.owner_epoch for each in owned if each.owner_epoch is not None}
+        numbers, replicas = frozenset(each.partition for each in owned), self._settings.standby.replicas
+        return Holding(numbers, self.standbys.warm, replicas, epochs, self.standbys.lags)
 
     @property
     def taken_over(self) -> frozenset[int]:
@@ -355,14 +355,10 @@ class Supervisor:
             found = await self._inspected()
         except SnapreplayError:
             return
-        if not isinstance(found, SnapreplayError):
-            for runner in self._runners.values():
-                runner.view_seen(found)
-            return
-        if known is None or known.message != found.message:
+        if isinstance(found, SnapreplayError) and (known is None or known.message != found.message):
             log.error("the cluster has changed: %s", found)
         for runner in self._runners.values():
-            runner.refuse(found)
+            runner.refuse(found) if isinstance(found, SnapreplayError) else runner.view_seen(found)
 
     async def _watch_topics(self) -> None:
         """Watch for a topic that was deleted and created again: it has the same name but another id. One small

@@ -36,8 +36,8 @@ def operations(*, count: Lines = 20, client: Running, output: Output = Format.TA
 
 
 def snapshots(*, count: SnapshotLines = 20, client: Running, output: Output = Format.TABLE) -> None:
-    """List the last full snapshots of all processes of the app, newest first. One is used by a recovery if it is
-    pointed."""
+    """List the last full snapshots of all processes of the app, newest first. A recovery uses only
+    those in state `pointed`."""
     with client:
         found = client.snapshots(count)["items"]
     if output is Format.JSON:
@@ -81,8 +81,8 @@ def history(
     decisions = ("at", "batch", "finding", "problem", "decided", "by", "reason")
     _print_fields(owners, found["ownerships"])
     _print_fields(snapshots, found["snapshots"])
-    if found["decisions"]:
-        _print_fields(decisions, found["decisions"])
+    if decided := found.get("decisions"):  # an older service does not say it
+        _print_fields(decisions, decided)
     if not found["is_whole"]:
         note("the log has more: this is what could be read in 5 s, at most 100 owners")
 

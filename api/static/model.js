@@ -352,7 +352,7 @@ export function withoutLag({ partitions, missing }) {
   if (!all.length) return "";
   const [level, ...others] = new Set([...out.map((each) => each.level), ...missing.map(() => "bad")]);
   const isKnown = !others.length && ["bad", "busy"].includes(level);
-  return `without ${lowered(named(all))}, which ${is(all)} ${isKnown ? LEVELS[level] : "not known"}`;
+  return `without ${lowered(named(all))}, ${isKnown ? `which ${is(all)} ${LEVELS[level]}` : "whose lag is not known"}`;
 }
 
 // ---- in one sentence

@@ -17,13 +17,14 @@ export function moment(text, nowMs, withAge = true) {
 
 // Commands that ask a process which runs: they are shown and copied with the address of this page.
 const ASKING = ["restore-status", "plan", "lag", "get", "scan", "trigger-snapshot", "adopt", "retry", "pause", "resume", "drill", "audit-now",
-  "operations", "history", "group-changes", "cancel", "drain", "undrain", "health", "config", "log-level"];
-const HERE = new URL(".", location.href).href.replace(/\/$/, "");
+  "operations", "snapshots", "history", "group-changes", "cancel", "drain", "undrain", "health", "config", "log-level"];
+const ADDRESS = new URL(".", location.href).href.replace(/\/$/, "");
+const HERE = /^[\w:/.-]+$/.test(ADDRESS) ? ADDRESS : `'${ADDRESS.replaceAll("'", "%27")}'`;
 
 function whole(command) {
   const [program, name] = command.split(" ");
   if (program !== "snapreplay" || !ASKING.includes(name)) return command;
-  return command.includes(" --url ") ? command.replace("--url URL", `--url ${HERE}`) : `${command} --url ${HERE}`;
+  return command.includes(" --url ") ? command.replace("--url URL", () => `--url ${HERE}`) : `${command} --url ${HERE}`;
 }
 
 // The text of a hint, with its commands as code and a button that copies each. A setting alone is no command.
@@ -31,7 +32,7 @@ export function instructions(text) {
   return text.split(/(`[^`]+`)/).map((part) => {
     if (!part.startsWith("`")) return part;
     const command = whole(part.slice(1, -1));
-    if (command.startsWith("--")) return html`<code>${command}</code> <small>(added to the command that starts the process, or without --set in its settings file)</small>`;
+    if (command.startsWith("--set ")) return html`<code>${command}</code> <small>(added to the command that starts the process, or without --set in its settings file)</small>`;
     // A word of it is not divided at its hyphens.
     return html`<code>${command.split(" ").map((each, at) => html`${at ? " " : ""}<span>${each}</span>`)}</code>${command.includes(" ") ? html`<button class="copy" type="button" data-copy=${command} aria-label="Copy: ${command}">copy</button>` : nothing}`;
   });

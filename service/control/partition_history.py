@@ -52,6 +52,10 @@ class PartitionHistory(msgspec.Struct, frozen=True, tag="partition-history"):
     ownerships: tuple[Ownership, ...]
     snapshots: tuple[PointedSnapshot, ...]
     is_whole: Annotated[
-        bool, said("Whether this is all that the log has: neither the time nor the number of ownerships ended it.")
+        bool,
+        said(
+            "Whether this is all that the log has. False if the time limit or the number of ownerships ended the"
+            " reading."
+        ),
     ]
     decisions: tuple[Decision, ...] = ()

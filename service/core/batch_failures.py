@@ -95,18 +95,23 @@ class HandlerFailed(StopError):
     """A record cannot be applied and the policy is `fail`."""
 
 
-def handler_failed(failure: RecordError, partition: int, app: App[Any]) -> HandlerFailed:
-    """Make the error, with the ways on, the safest first, if the failure names none."""
-    letters = f"{app_name(app)} --set errors.policy=dead_letter`"
-    return HandlerFailed(
-        failure.message,
-        hint=failure.hint
-        or f"first, deploy a fixed handler, then {go_on(partition)}: it goes on at exactly this record, and nothing is"
-        f" left out; or only if the cause was outside of the handler and is gone, {look_again(partition)}: the same"
-        " handler gets the record again; or as the last way, send the record to the dead letters:"
-        f" `snapreplay topics ensure {letters}, then `snapreplay run {letters}: it has no effect on state and outputs",
-        record_id=failure.record_id,
-    )
+def handler_failed(failure: RecordError, partition: int, app: App[Any], *, can_roll_back: bool) -> HandlerFailed:
+    """Make the error, with the ways on, the safest first, if the failure names none. Dead letters need a state that
+    `can_roll_back`."""
+    ways = [
+        f"first, deploy a fixed handler, then {go_on(partition)}: it goes on at exactly this record, and nothing is"
+        " left out",
+        f"only if the cause was outside the handler and is gone, {look_again(partition)}: the same handler gets the"
+        " record again",
+    ]
+    if can_roll_back:
+        setting = "--set errors.policy=dead_letter`"
+        ways.append(
+            f"as the last way, send the record to the dead letters: `snapreplay topics ensure {app_name(app)}"
+            f" {setting}, then {go_on(partition)} with `{setting}. The record then changes neither the state nor the"
+            " outputs"
+        )
+    return HandlerFailed(failure.message, hint=failure.hint or "; or ".join(ways), record_id=failure.record_id)
 
 
 class HalfApplied(RetryableError):

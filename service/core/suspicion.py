@@ -69,8 +69,8 @@ class Takeover:
             is_given: the assignment gives us the partition.
             is_known: it was made by a leader that knew our claim. Else it is from before, and decides nothing.
             is_fenced: another process has claimed the partition after us.
-            is_elsewhere: it gives the partition to a third process, which lives and fences us. Two that fence each
-                other would take longer.
+            is_elsewhere: it gives the partition to a third process that has joined the group. That one will fence us.
+                If we went on, each would fence the other.
         """
         return is_given or is_known or is_fenced or is_elsewhere
 

@@ -57,7 +57,7 @@ class _Lane:
         listed = list(headers) if headers else _NO_HEADERS
         if type(record) is Carried:
             listed = [*headers, *record.carried]
-        # The client's `append` without serializers, and two calls less: saves 0.1 µs of 0.6 a record (measured).
+        # As the client's `append`, without serializers. Two calls less save 0.1 µs of 0.6 a record (measured).
         batch = self.batches[-1]
         added = batch._builder.append(batch._relative_offset, timestamp_ms, key, value, listed)
         if added is None:

@@ -78,7 +78,7 @@ WINDOW_SECONDS = 10.0
 
 
 class CommitClock:
-    """Adds up the commits of one ownership."""
+    """Adds up the commits of a partition in this process."""
 
     def __init__(self, before: CommitTimes = NO_COMMITS) -> None:
         """Take what was committed `before`, in other ownerships of this process: totals do not fall."""

@@ -318,7 +318,8 @@ class Live:
         if not self._store.can_roll_back:
             if failure.record_id is None:
                 raise AssertionError("the fold names the record")
-            raise HalfApplied(handler_failed(failure, self._context.partition, self._context.app), failure.record_id)
+            failed = handler_failed(failure, self._context.partition, self._context.app, can_roll_back=False)
+            raise HalfApplied(failed, failure.record_id)
         return await run_cooperatively(self._fold.isolating(self._positions, portion))
 
     async def _commit(self, applied: Applied, began: float) -> None:
@@ -338,7 +339,7 @@ class Live:
             self._store.merge()  # nothing was applied: there is nothing to write, and nothing to undo
         if applied.failure is not None:
             self._settled(await self._committer.settle())
-            raise handler_failed(applied.failure, self._context.partition, self._context.app)
+            raise handler_failed(applied.failure, self._context.partition, self._context.app, can_roll_back=True)
 
     async def _compared(self, applied: Applied) -> Mapping[str, PositionAnchor]:
         """Return what lies below the positions of this batch; after a doubt, once the log has confirmed it."""

@@ -72,8 +72,9 @@ class _History:
             end_offset = min(last.owner_epoch, end_offset - 1)
             self._ownerships.append(await self._owner(end_offset, bounds, last))
         self._kept = {each.snapshot_id for each in newest.increment.pointers} if newest else set()
-        is_whole = end_offset <= bounds.start_offset and len(self._ownerships) <= OWNERSHIPS_MAX
-        decisions = await decisions_of(self._reader, self._log, newest) if newest else ()
+        is_late = asyncio.get_running_loop().time() > self._until
+        is_whole = end_offset <= bounds.start_offset and len(self._ownerships) <= OWNERSHIPS_MAX and not is_late
+        decisions = await decisions_of(self._reader, self._log, newest) if newest and not is_late else ()
         owners = tuple(self._ownerships[:OWNERSHIPS_MAX])
         return PartitionHistory(self._log.partition, owners, await self._snapshots(), is_whole, decisions)
 

@@ -167,8 +167,8 @@ class Fold:
         self._outputs_xxh64 = yield from hashing(self._out.staged)
 
     def sealing(self, failure: RecordError | None = None) -> Steps[Applied]:
-        """Return the staged batch, ready for its transaction. The batch before it must be merged. `failure`: what it
-        ends before."""
+        """Return the staged batch, ready for its transaction. The batch before it must be merged. `failure`: why
+        the batch ends before the next record."""
         sealed = yield from self._store.sealing()
         coverage, out = self._coverage, self._out
         outputs, out.staged = out.staged, []

@@ -127,7 +127,8 @@ def one_failed() -> FakeControl:
     restore = msgspec.structs.replace(LIVE.restore, snapshot=None, fallback_from=None, fallback_reason=None)
     with pytest.raises(RecordError) as failure:
         Harness(ledger).feed(payments, key="ada", value={})
-    error = problem_of(handler_failed(failure.value, 1, "ledger:app"))
+    error = problem_of(handler_failed(failure.value, 1, ledger, can_roll_back=True))
+    error = msgspec.structs.replace(error, hint=error.hint.replace(app_name(ledger), "ledger:app"))
     live = msgspec.structs.replace(LIVE, restore=restore)
     return FakeControl([live, msgspec.structs.replace(live, partition=1, phase=Phase.FAILED, error=error)])
 

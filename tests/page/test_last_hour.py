@@ -146,7 +146,7 @@ async def test_a_lag_names_the_partitions_that_it_leaves_out(page: Page) -> None
         figure = page.locator("#plots-title + .plots figure").nth(2)
         for others, said in (
             ([FAILED], "without partition 2, which is down"),
-            ([LOADING], "without partitions 1 and 2, which are not known"),
+            ([LOADING], "without partitions 1 and 2, whose lag is not known"),
             ([live[2]], "without partition 1, which is being restored"),
         ):
             control.statuses |= {each.partition: each for each in others}

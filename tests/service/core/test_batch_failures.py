@@ -1,10 +1,11 @@
 """Tests of what is known of a batch that could not be committed, from one ownership to the next."""
 
 import msgspec
+import pytest
 
 from snapreplay.app.ranges import Anchor, InputRange
 from snapreplay.app.record import RawRecord
-from snapreplay.errors import RecordId
+from snapreplay.errors import RecordError, RecordId
 from snapreplay.service.core.batch_failures import (
     REFUSED_MAX,
     BatchBisection,
@@ -15,10 +16,12 @@ from snapreplay.service.core.batch_failures import (
     HalfApplied,
     HandlerFailed,
     RefusedAgain,
+    handler_failed,
     only_record,
     records_in,
 )
 from snapreplay.service.core.kafka_errors import RefusedRecord, RefusedTopic
+from tests.support import apps
 from tests.support.entries import increment
 
 TOO_LARGE = RefusedRecord("too large", topic="balances", error="too large")
@@ -29,6 +32,15 @@ def batch(count, first=0):
     ranges = [InputRange("payments", first, first + count, count)] if count else []
     positions = {"payments": first + count}
     return msgspec.structs.replace(increment(7), ranges=ranges, positions=positions)
+
+
+@pytest.mark.parametrize("can_roll_back", [True, False])
+def test_dead_letters_are_named_only_where_they_are_taken(can_roll_back):
+    """A state that cannot roll back is refused with them at each start."""
+    failure = RecordError("no amount", record_id=RecordId("payments", 0, 5))
+    hint = handler_failed(failure, 0, apps.ledger("app"), can_roll_back=can_roll_back).hint
+    assert ("errors.policy=dead_letter" in hint) is can_roll_back
+    assert hint.startswith("first, deploy a fixed handler")
 
 
 def test_the_record_to_blame_is_forgotten_with_its_topic():

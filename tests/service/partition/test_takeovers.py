@@ -214,6 +214,15 @@ async def test_a_takeover_yields_to_a_third_process_and_says_so_at_once(bench):
 
 
 @virtual
+async def test_a_restarted_static_member_names_as_its_own_what_its_predecessor_had(bench):
+    """It gets the old assignment, in which the partition is that of its predecessor's process id."""
+    async with two(bench) as (one, other):
+        before = Peer("before", "one", "host", "", owned=(0,))
+        one.supervisor.assigned({0}, Share((0,), peers=(before, other.me)))
+        assert one.supervisor.holding.owned == {0}
+
+
+@virtual
 async def test_a_takeover_that_does_not_come_to_its_claim_is_given_up(bench, monkeypatch):
     """By then the group has decided. The copy is loaded anew."""
     async with two(bench) as (one, other):
