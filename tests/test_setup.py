@@ -153,6 +153,7 @@ def test_a_moved_checkout_gets_a_new_environment(checkout: Path) -> None:
     assert ".venv does not run this checkout: one of the two was moved" in out
 
 
+@pytest.mark.whole
 def test_without_network_one_line_says_so(checkout: Path) -> None:
     """Nobody listens at the index: the client's reason, not that a version could not be found."""
     nobody = {"PIP_NO_INDEX": "0", "PIP_FIND_LINKS": "", "PIP_RETRIES": "1"}

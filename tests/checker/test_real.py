@@ -137,6 +137,7 @@ async def test_what_does_not_heal_is_a_violation(broker: Any, unique: Callable[[
     producer.abort_transaction(DEADLINE_S)
 
 
+@pytest.mark.whole
 async def test_an_operators_decision_is_judged_from_there_on(broker: Any, unique: Callable[[str], str]) -> None:
     """After an accepted gap the chain begins anew, from the state that was accepted; that much is said."""
     app_id, servers = unique("decided"), broker.bootstrap_servers

@@ -106,6 +106,7 @@ def test_a_replica_with_tls_is_as_the_readme_says(version) -> None:
     assert http.advertised_url == f"https://ledger-0.{service}.{namespace}.svc.cluster.local:{http.port}"
 
 
+@pytest.mark.whole
 async def test_prometheus_asks_with_the_token_of_a_viewer_and_by_tls(tmp_path) -> None:
     """As the page for operators says, with other paths and another address."""
     (lines,) = re.findall(r"```sh\n(openssl .*?\n)kubectl", README, re.DOTALL)

@@ -131,6 +131,7 @@ async def test_every_missing_acl_is_named_by_the_command_that_gives_it(here, uni
     assert {each for each in spared if "-snapshots" not in each[1] and each[2] != "DELETE"} == set()
 
 
+@pytest.mark.whole
 async def test_what_doctor_names_is_given_until_it_names_nothing(here, unique):
     """Each remedy as printed, with the user's name. Who asks for all of it fences no owner: its transaction goes on."""
     stage = await Restricted(here, apps.ledger(unique("doctor"))).made()

@@ -24,6 +24,7 @@ def drain_of(child):
     return child.get("/api/v1")["drain"]
 
 
+@pytest.mark.whole
 async def test_a_drained_process_hands_over_and_takes_none_until_it_is_undrained(stage, unique, children):
     """Its partitions go on from the warm copies while records come. It is ready, and has neither partitions nor
     copies. The last process that is not drained is not drained either. Each record counts once."""

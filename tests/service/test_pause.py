@@ -42,6 +42,7 @@ def row(child, partition):
     return child.get(f"/api/v1/partitions/{partition}")
 
 
+@pytest.mark.whole
 async def test_a_pause_outlives_its_owner(stage, unique, children):
     """Two processes; one is asked to pause a partition of the other, which is killed: the heir does not process it
     either, until it is resumed. All others go on, and every record counts once."""

@@ -63,6 +63,7 @@ async def test_the_copy_goes_on_where_a_killed_owner_was(stage, unique, children
         await here.assert_exactly_once(service)
 
 
+@pytest.mark.whole
 async def test_a_planned_stop_hands_over_to_the_copies(stage, unique, children):
     """The partitions are with the other process before this one has left."""
     here = await stage(apps.ledger(unique("stop")), partitions=4)

@@ -27,6 +27,7 @@ def scanned(child, number, **query):
     return answer.json()
 
 
+@pytest.mark.whole
 async def test_each_process_reads_all_and_copies_answer_if_they_may(stage, unique, children):
     """The same value from both; what a copy says is a batch of its owner, with its age; after the owner was killed the
     copy answers until it is the owner itself."""

@@ -103,6 +103,7 @@ async def test_a_key_is_looked_up_as_it_was_written(asking):
         assert item["positions"] == {here.input: len(KEYS)}
 
 
+@pytest.mark.whole
 async def test_every_kind_of_key_by_the_commands(asking):
     """What `scan` prints as a key is what `get` takes, for each kind of key, in text and in JSON."""
     here, service, asking = asking

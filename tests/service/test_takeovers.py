@@ -119,6 +119,7 @@ async def test_a_killed_owner_is_taken_over_from_before_its_session_ends(stage, 
         assert both.false_alarms == 0
 
 
+@pytest.mark.whole
 async def test_what_was_taken_over_does_not_go_back_to_a_dead_static_member(stage, unique, children):
     """Its session is longer than a rebalance waits for it: it is in the assignment, and gets nothing, although it has
     said that it has warm copies."""
@@ -152,6 +153,7 @@ async def test_a_living_owner_is_fenced_once_and_leaves_the_partition_alone(stag
         assert both.owner.get("/readyz")["status"] == "ok"
 
 
+@pytest.mark.whole
 async def test_a_killed_owner_that_comes_back_takes_nothing_away(stage, unique, children):
     """It has the same name, so the coordinator would give it its old partitions at once."""
     async with pair(stage, unique, children, partitions=2) as both:

@@ -13,7 +13,8 @@ from tests.simulation.world import World
 SEEDS = 5000
 BLOCK = 25
 BLOCKS = [range(start, start + BLOCK) for start in range(0, SEEDS, BLOCK)]
-BY_DEFAULT = BLOCKS[:6]
+BY_DEFAULT = BLOCKS[:4]
+AS_A_WHOLE = BLOCKS[4:6]
 RARE_EVENTS_IN = BLOCKS[:40]
 
 _done: dict[range, Tally] = {}
@@ -28,7 +29,11 @@ def tally_of(block: range) -> Tally:
 
 @pytest.mark.parametrize(
     "block",
-    [each if each in BY_DEFAULT else pytest.param(each, marks=pytest.mark.slow) for each in BLOCKS],
+    [
+        *BY_DEFAULT,
+        *(pytest.param(each, marks=pytest.mark.whole) for each in AS_A_WHOLE),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in BLOCKS[6:]),
+    ],
     ids=lambda block: f"{block.start}-{block.stop - 1}",
 )
 def test_every_promise_is_kept(block: range) -> None:

@@ -17,13 +17,17 @@ from tests.simulation.test_regressions import QUIET, Script
 
 BLOCK = 25
 BLOCKS = [range(start, start + BLOCK) for start in range(0, 1000, BLOCK)]
-BY_DEFAULT = BLOCKS[:2]
+BY_DEFAULT = BLOCKS[:1]
 STANDING_BY = replace(QUIET, processes=2, replicas=1, epilogue="none", dead_letter=True)
 
 
 @pytest.mark.parametrize(
     "block",
-    [each if each in BY_DEFAULT else pytest.param(each, marks=pytest.mark.slow) for each in BLOCKS],
+    [
+        *BY_DEFAULT,
+        pytest.param(BLOCKS[1], marks=pytest.mark.whole),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in BLOCKS[2:]),
+    ],
     ids=lambda block: f"{block.start}-{block.stop - 1}",
 )
 @pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["", "losses, decisions"])

@@ -49,6 +49,7 @@ def dev(ledger: Path, invoke, *options: str, locale: str, live: Callable[[str], 
     return "".join(lines) + rest
 
 
+@pytest.mark.whole
 @pytest.mark.kafka
 def test_what_dev_prints_feeds_the_app_and_shows_what_it_sends(ledger, invoke):
     """Both lines as they are printed; the second one shows what is sent later, too."""

@@ -307,6 +307,7 @@ def goes_on_and_stops(stderr: int, port: int) -> None:
         assert process.wait(scaled(40)) == 0
 
 
+@pytest.mark.whole
 def test_a_service_whose_log_nobody_reads_goes_on_and_stops(unused_tcp_port):
     """Its log has no room from the first line on, or is on a full disk."""
     reading, writing = os.pipe()

@@ -13,6 +13,7 @@ from snapreplay.api.cli.author_commands import FILES
 from tests.support.deadlines import scaled
 
 
+@pytest.mark.whole
 @pytest.mark.kafka
 def test_the_tests_of_a_new_project_pass(invoke, tmp_path, broker):
     """Those without and those with a broker, against this checkout."""

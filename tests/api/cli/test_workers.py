@@ -114,6 +114,7 @@ def told_by_all(parent):
     return found[0]
 
 
+@pytest.mark.whole
 @pytest.mark.kafka
 async def test_three_workers_are_killed_in_turn_and_all_others_tell_the_same(parents, broker, unique):
     """Whoever is asked, at its own address or at the one of all, names the same owner, epoch and phase of each
@@ -159,6 +160,7 @@ def test_no_worker_outlives_its_parent(idle):
     eventually(lambda: not [each for each in below if is_running(each)], "all have ended")
 
 
+@pytest.mark.whole
 def test_the_probes_are_about_all_workers(idle):
     """A worker that is gone makes the app unready and is started again, so it is no reason to kill all; a frozen one
     is. Each worker answers for itself with `scope=local`."""

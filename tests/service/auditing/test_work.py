@@ -63,6 +63,7 @@ async def test_the_handlers_lead_to_what_was_recorded(replayed) -> None:
     assert answer.proven_batch > 0
 
 
+@pytest.mark.whole
 async def test_code_that_depends_on_the_hash_seed_is_found_by_a_process_with_another_one(replayed) -> None:
     """In one process it gives the same twice, so only a second one can tell."""
     answer = await replayed(f"hash('a') % 1_000_003 if __import__('os').getpid() != {os.getpid()} else 7_000_007")

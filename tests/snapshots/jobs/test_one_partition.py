@@ -44,6 +44,7 @@ def audit(broker: Any) -> Any:
     return run
 
 
+@pytest.mark.whole
 def test_each_level_finds_what_the_audit_by_spark_finds(told, audit) -> None:
     """A damaged record, a batch whose changes are not its digest, and a snapshot that is not its digest, which the
     second reading finds at every level."""

@@ -71,6 +71,7 @@ def imported(*_: object) -> str:
     return f"{sys.executable} {snapreplay.__name__}"
 
 
+@pytest.mark.whole
 @pytest.mark.spark
 def test_a_local_master_runs_this_interpreter() -> None:
     """The first `python3` on the PATH may have no snapreplay."""
