@@ -32,7 +32,7 @@ CASES = (ALONE, UNREAD, BARE, HOT)
 
 
 class Place(NamedTuple):
-    """Where a benchmark runs: the broker, its processes by name, and a directory."""
+    """The place of the benchmark: the broker, the processes by name, and a directory."""
 
     servers: str
     processes: dict[str, psutil.Process]

@@ -1,4 +1,4 @@
-"""What connections that mean harm take from a service that works off a backlog: `python -m benchmarks.http_backlog`.
+"""The rate that connections that mean harm take from a service with a backlog: `python -m benchmarks.http_backlog`.
 
 One process owns four partitions, which are paused while their backlog is loaded. Then it works as fast as it can, in
 stretches of equal length: alone, under an attack of `benchmarks.http_attack`, beside a neighbour that burns as much CPU
@@ -34,8 +34,8 @@ BURN = (
 
 
 class Stretch(NamedTuple):
-    """What was measured: records a second, and the cores of the service, of its HTTP process, and of who is beside
-    it."""
+    """The measurement of one stretch: records a second, and the cores of the service, of its HTTP process, and of what
+    runs beside it."""
 
     rate: float
     service: float

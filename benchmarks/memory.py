@@ -98,7 +98,7 @@ def table(result: Result) -> str:
 
 
 class Stage(NamedTuple):
-    """Where it happens: the broker, the port of the service, the size of a value, and a directory."""
+    """The place of the benchmark: the broker, the port of the service, the size of a value, and a directory."""
 
     servers: str
     port: int
