@@ -37,6 +37,7 @@ async def test_a_browser_that_slept_for_a_day_does_not_take_yesterday_for_now(pa
         await page.goto(url)
         await says(page, re.compile("Healthy"))
         await page.route(ANSWERS, held.hold)
+        await held.has_one.wait()  # else an answer that is on its way now would come in the morning
         await page.clock.fast_forward("24:00:00")
         await says(page, re.compile("No new answer"))
         await expect(page.locator(".band")).to_contain_text("The last one is 24 h old.")

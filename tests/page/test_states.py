@@ -27,12 +27,18 @@ def healthy() -> FakeControl:
 
 
 class Held:
-    """Answers that are on their way until `release`."""
+    """Answers that are on their way until `release`.
+
+    Attributes:
+        has_one: the page waits for one; it asks nothing more until it has it.
+    """
 
     def __init__(self) -> None:
         self._released = asyncio.Event()
+        self.has_one = asyncio.Event()
 
     async def hold(self, route: Route) -> None:
+        self.has_one.set()
         await self._released.wait()
         await route.continue_()
 
