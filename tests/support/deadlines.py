@@ -52,9 +52,10 @@ def _work() -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Say whether a process of this id is there and no zombie."""
+    """Say whether a process of this id is there and no zombie. One with a thread that has not ended keeps its files."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return state != "Z" or int(fields[16]) > 1  # its threads
     except OSError:
         return False
 
