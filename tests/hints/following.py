@@ -1,9 +1,8 @@
 """An operator who does what a hint says, literally: the words between backquotes, placeholders filled in.
 
-`snapreplay …` is typed into the command line, `kafka-configs.sh …` into Kafka's own class, `--set …`, also
-that of `snapreplay run`, counts from the next start on, `snapreplay retry` is for a process that runs (else the next
-start looks), `App("NEW-ID", …)` changes the app's file, as does `App(…, name=value)`. Ways of a hint are separated by
-"; or ".
+`snapreplay …` is typed into the command line, `kafka-configs.sh …` into Kafka's own class, `--set …` counts from the
+next start on, `snapreplay retry` is for a process that runs (else the next start looks), `App("NEW-ID", …)` changes
+the app's file, as does `App(…, name=value)`. Ways of a hint are separated by "; or ".
 """
 
 from __future__ import annotations
@@ -159,7 +158,6 @@ class Operator:
             said = await asyncio.to_thread(kafka_tools.run, shlex.split(command), given)
             self.said.append(said)
         elif words[:2] == ["snapreplay", "run"]:
-            self._set(words[3:])
             return  # whoever follows starts it, and looks what it says
         elif words[:2] == ["snapreplay", "retry"] and not self._http:
             return  # nothing runs: the next start looks again
