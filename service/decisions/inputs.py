@@ -99,7 +99,7 @@ async def propose(app: App[Any], settings: Settings, cluster: Cluster, wish: Wis
         for context, last in zip(contexts, lasts, strict=True):
             try:
                 change = await _change(context, reader, wish, last)
-            except NotDrained as error:
+            except (NotDrained, NotRetirable) as error:
                 raise _half_retired(error, app, lasts) from None
             found.append(Proposed(context, wish, last, change))
     inputs = {name for each in found for name in each.last.increment.positions}
@@ -116,15 +116,23 @@ async def _last(context: Context, reader: Reader) -> FoundIncrement:
     return last
 
 
-def _half_retired(error: NotDrained, app: App[Any], lasts: Sequence[FoundIncrement]) -> NotDrained:
+def _half_retired(
+    error: NotDrained | NotRetirable, app: App[Any], lasts: Sequence[FoundIncrement]
+) -> NotDrained | NotRetirable:
     """Return another hint if a partition has retired the input already: the version before does not go on as it is."""
-    topic = error.facts["topic"]
+    topic = error.facts.get("topic")
     without = [number for number, last in enumerate(lasts) if topic in last.increment.retired_inputs]
     if not without:
         return error
-    hint = (
+    back = (
         f"partition {without[0]} is without this input already: take it in again with the version before,"
-        " `snapreplay inputs MODULE:APP --from resume`, let that version process the records, with no new ones, and"
+        " `snapreplay inputs MODULE:APP --from resume`,"
+    )
+    if isinstance(error, NotRetirable):
+        hint = f"{back} start that version, stop it gracefully (it writes a snapshot), and run this command again"
+        return NotRetirable(error.message, hint=hint, **error.facts)
+    hint = (
+        f"{back} let that version process the records, with no new ones, and"
         f" run this command again; or `snapreplay inputs {app_name(app)} --leave-records`: they are never processed"
     )
     return NotDrained(error.message, hint=hint, **error.facts)
@@ -197,6 +205,7 @@ async def _change(context: Context, reader: Reader, wish: Wish, last: FoundIncre
         raise NotRetirable(
             f"partition {context.partition}: batch {batch} can be restored only by a replay of {topic}",
             hint="start the version before, stop it gracefully (it writes a snapshot), and run the command again",
+            topic=topic,
         )
     if not new and len(retired) == len(increment.positions):
         raise NotRetirable(

@@ -41,6 +41,7 @@ class Process(Host, Owner):
         self.dead = False
         self.packets_lost = False
         self.stepped_down = False
+        self._stays_away = False
         self.stopping = False
         self.board: StatusBoard = StatusBoard()
         self.supervisor: Supervisor | None = None
@@ -146,6 +147,7 @@ class Process(Host, Owner):
     def _failed(self, _: int, error: BaseException) -> None:
         """Step down as `Service` does: all partitions at once, until the other one is gone."""
         if isinstance(error, WrongLog):
+            self._stays_away = True
             self._home.group.leave(self)
         if self.stepped_down or not isinstance(error, DuplicateInstance):
             return
@@ -156,13 +158,16 @@ class Process(Host, Owner):
         self._home.group.stand_aside(self)
 
     def retry(self, number: int) -> None:
-        """Retry as an operator asks for it: the FAILED partition recovers again."""
+        """Retry as an operator asks: the FAILED partition recovers again, and who has left the group joins it."""
 
         def done(state: str, _: str | None, __: str) -> None:
             self._network.met(f"retry {state}")
 
         if self.supervisor is not None and not self.dead:
             self.supervisor.retry(number, done)
+            if self._stays_away:
+                self._stays_away = False
+                self._home.group.join(self)
 
     def comes_back(self) -> None:
         self._network.met("came back after the younger process was gone")

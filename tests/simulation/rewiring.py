@@ -105,7 +105,7 @@ class Rewiring:
         while "made" not in said or not self._is_done(after):
             if "NotRetirable" in said:
                 self._ask_for_snapshots()
-            if "NotDrained" in said:
+            if "NotDrained" in said or "NotRetirable" in said:
                 await self._take_in_again()
             await asyncio.sleep(AGAIN_SECONDS)
             said = await self._carried_out(after, wish, "once")

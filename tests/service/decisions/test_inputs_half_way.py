@@ -2,10 +2,10 @@
 
 import pytest
 
-from snapreplay.service.decisions.inputs import NotDrained, Wish, carry_out, propose
+from snapreplay.service.decisions.inputs import NotDrained, NotRetirable, Wish, carry_out, propose
 from snapreplay.service.ports import NewTopic
 from tests.support.rewired import Story, folded
-from tests.support.stage import phase
+from tests.support.stage import phase, until
 
 pytestmark = pytest.mark.kafka
 
@@ -57,6 +57,30 @@ async def test_records_that_came_between_two_retirements_are_processed(half):
     assert len(await story.change(one)) == 2
     await story.feed("b", 3, 1)
     assert await story.processed(one, "b") == folded((1, 3))
+
+
+async def test_what_only_a_replay_restores_leads_back_when_half_of_it_is_retired(broker, unique):
+    """The version before has the first partition FAILED: that one has its input again before a snapshot is written."""
+    story = Story(broker.bootstrap_servers, unique("half"), partitions=2, changelog={"enabled": False})
+    two, one = story.of("a", "b"), story.of("b")
+    await two.prepare()
+    first, _ = await propose(one.app, one.settings(), one.cluster, Wish())
+    await carry_out(first)
+    await story.feed("a", 1, 1)
+    async with two.started() as service:
+        await phase(service, "failed", 0)
+        await phase(service, "live", 1)
+        sent = len((await two.read(f"a-{story.name}"))[1])
+        await until(lambda: len(service.view(1)) == sent, "one entry for each record")
+    with pytest.raises(NotRetirable, match="can be restored only by a replay of a-") as refused:
+        await story.change(one)
+    assert "partition 0 is without this input already" in refused.value.hint
+    assert "with the version before, `snapreplay inputs MODULE:APP --from resume`" in refused.value.hint
+    await story.change(two, "resume")
+    assert await story.processed(two, "a") == folded((1, 1))
+    async with two.running(snapshot={"before_stop": True}):
+        pass
+    assert len(await story.change(one)) == 2
 
 
 async def test_an_input_that_was_added_half_way_is_added_before_it_is_retired(broker, unique):
