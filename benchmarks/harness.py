@@ -124,6 +124,11 @@ def child(log: Path, *arguments: str, cwd: Path | None = None, **environment: st
             process.wait()
 
 
+def cpu_seconds(*processes: psutil.Process) -> float:
+    """Return the CPU seconds that these processes have taken, of user and system."""
+    return sum(sum(each.cpu_times()[:2]) for each in processes)
+
+
 def service_arguments(app: str, bootstrap_servers: str, http_port: int, *overrides: str) -> list[str]:
     arguments = ["-m", "snapreplay.api.cli", "run", app, "--bootstrap-servers", bootstrap_servers]
     arguments += ["--http-port", str(http_port)]

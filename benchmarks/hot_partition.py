@@ -119,7 +119,7 @@ def _played(place: Place, arguments: argparse.Namespace, hot: int, hot_topic: st
 
 
 def _cpu_seconds(place: Place) -> dict[str, float]:
-    return {name: sum(process.cpu_times()[:2]) for name, process in place.processes.items()}
+    return {name: harness.cpu_seconds(process) for name, process in place.processes.items()}
 
 
 def _feed(servers: str, arguments: argparse.Namespace, hot: int, hot_topic: str, sent: dict[int, list[float]]) -> None:

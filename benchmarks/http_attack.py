@@ -273,7 +273,7 @@ def _memory_mb(process: psutil.Process) -> str:
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
-    return sum(sum(each.cpu_times()[:2]) for each in family(process))
+    return harness.cpu_seconds(*family(process))
 
 
 def main() -> None:

@@ -58,12 +58,12 @@ class Backlog:
         with self._beside(name, beside) as others:
             time.sleep(SETTLE_SECONDS)  # connections are made, and the rate is steady
             processes = [[self._process], self._process.children(recursive=True), others]
-            cpu = [_cpu_seconds(each) for each in processes]
+            cpu = [harness.cpu_seconds(*each) for each in processes]
             records, began = self.committed(), time.perf_counter()
             time.sleep(self._seconds)  # the measurement itself
             seconds = time.perf_counter() - began
             rate = (self.committed() - records) / seconds
-            cores = [(_cpu_seconds(each) - spent) / seconds for each, spent in zip(processes, cpu, strict=True)]
+            cores = [(harness.cpu_seconds(*each) - spent) / seconds for each, spent in zip(processes, cpu, strict=True)]
         return Stretch(rate, *cores)
 
     @contextmanager
@@ -130,10 +130,6 @@ def _show(number: int, attack: str, found: dict[str, Stretch]) -> None:
             f" cores: service {each.service:.2f}, HTTP {each.http:.2f}, beside {each.beside:.2f}",
             flush=True,
         )
-
-
-def _cpu_seconds(processes: list[psutil.Process]) -> float:
-    return sum(sum(each.cpu_times()[:2]) for each in processes)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks import harness
@@ -61,11 +60,11 @@ def _lines(servers: str, arguments: argparse.Namespace, turn: str, log: Path) ->
         url = f"http://127.0.0.1:{port}"
         for name, beside in {"alone": None, "while snapshots are written": url}.items():
             if not (beside and arguments.alone):
-                batches, cpu, began = _batch(port), _cpu_seconds(process), time.perf_counter()
+                batches, cpu, began = _batch(port), harness.cpu_seconds(process), time.perf_counter()
                 times = _played(servers, arguments, beside)
                 seconds = time.perf_counter() - began
                 each_second = (_batch(port) - batches) / seconds
-                busy = (_cpu_seconds(process) - cpu) / seconds
+                busy = (harness.cpu_seconds(process) - cpu) / seconds
                 yield f"{name}: {times}; {each_second:.0f} batches a second, CPU {100 * busy:.0f} %"
 
 
@@ -81,10 +80,6 @@ def _has_processed(port: int, records: int) -> bool:
 
 def _batch(port: int) -> int:
     return int(_partition(port)["batch"])
-
-
-def _cpu_seconds(process: psutil.Process) -> float:
-    return sum(process.cpu_times()[:2])
 
 
 def _played(servers: str, arguments: argparse.Namespace, url: str | None) -> str:

@@ -163,11 +163,13 @@ async def _carried_out(proposed: Proposed) -> FoundIncrement:
         if last is None:
             raise refusals.no_genesis(context.expected)
         async with reading(context.cluster) as reader:
-            try:
+            hint = "run the command again: it looks at all partitions, and says what to do"
+            try:  # other partitions may be without the input by now
                 change = await _change(context, reader, proposed.wish, last)
-            except NotDrained as error:  # other partitions may be without the input by now
-                hint = "run the command again: it looks at all partitions, and says what to do"
+            except NotDrained as error:
                 raise NotDrained(error.message, hint=hint, **error.facts) from None
+            except NotRetirable as error:
+                raise NotRetirable(error.message, hint=hint, **error.facts) from None
         if not change and last.increment.changes_inputs:  # an earlier attempt was committed
             return last
         if (change.added.keys(), change.retired.keys()) != (

@@ -64,7 +64,7 @@ async def test_what_only_a_replay_restores_leads_back_when_half_of_it_is_retired
     story = Story(broker.bootstrap_servers, unique("half"), partitions=2, changelog={"enabled": False})
     two, one = story.of("a", "b"), story.of("b")
     await two.prepare()
-    first, _ = await propose(one.app, one.settings(), one.cluster, Wish())
+    first, second = await propose(one.app, one.settings(), one.cluster, Wish())
     await carry_out(first)
     await story.feed("a", 1, 1)
     async with two.started() as service:
@@ -72,6 +72,9 @@ async def test_what_only_a_replay_restores_leads_back_when_half_of_it_is_retired
         await phase(service, "live", 1)
         sent = len((await two.read(f"a-{story.name}"))[1])
         await until(lambda: len(service.view(1)) == sent, "one entry for each record")
+    with pytest.raises(NotRetirable) as refused:
+        await carry_out(second)
+    assert refused.value.hint.startswith("run the command again")
     with pytest.raises(NotRetirable, match="can be restored only by a replay of a-") as refused:
         await story.change(one)
     assert "partition 0 is without this input already" in refused.value.hint
