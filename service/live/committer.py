@@ -32,6 +32,8 @@ from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import Digest
 
+REST_SECONDS_MAX = 0.1  # nothing else is done meanwhile
+
 
 class ProducerSpent(RetryableError):
     """The commit was answered OK, but the producer must not start another transaction."""
@@ -82,6 +84,7 @@ class Committer:
         doubt: the batch whose commit was not. It stays sealed: the log will show what became of it.
         replaced: the newest increment lies in another log than the chain, or in one that was cut.
         last_began: when the last commit that was answered OK began, by the loop's clock; -inf before the first.
+        answer_seconds: from the beginning of the last transaction to its answer.
     """
 
     def __init__(self, context: Context, store: Store, producer: Producer, chain: Chain) -> None:
@@ -94,6 +97,7 @@ class Committer:
         self._is_cut = False
         self.replaced: IncrementsReplaced | None = None
         self.last_began = -math.inf
+        self.answer_seconds = 0.0
 
     @property
     def idle(self) -> bool:
@@ -130,7 +134,22 @@ class Committer:
                 f"batch {increment.batch} was not sent: the increments topic is missing or was replaced"
             )
         pending.task = loop.create_task(self._begin(pending, records))
+        pending.task.add_done_callback(lambda _: self._note_answer(loop.time() - pending.began))
         self._pending = pending
+
+    async def rest(self, *before_seconds: float) -> bool:
+        """Wait until so many seconds, added up, before the answer to the transaction under way, if it takes as long as
+        the last one did; not beyond the answer. Return whether there was anything to wait for."""
+        if self._pending is None or self._pending.task.done():
+            return False
+        under_way = asyncio.get_running_loop().time() - self._pending.began
+        seconds = min(self.answer_seconds - under_way - sum(before_seconds), REST_SECONDS_MAX)
+        if seconds > 0:
+            await asyncio.wait([self._pending.task], timeout=seconds)
+        return seconds > 0
+
+    def _note_answer(self, seconds: float) -> None:
+        self.answer_seconds = seconds
 
     def not_sent(self, applied: Applied) -> None:
         """Note the batch without sending it: the batch is in the store for good, but must not be committed now."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from snapreplay.app.ranges import PositionAnchor, interleave
@@ -24,7 +24,11 @@ from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.recovery.inputs import compare_while_live
 from snapreplay.service.runtime.context import Context
 
+REFETCH_MS = 1  # of a fetch to the broker, for what came after the one before
+
 Run = Sequence[InputRecord]
+Rest = Callable[[float], Awaitable[bool]]
+"""Waits until so many seconds before a batch could be committed, and returns whether it has waited."""
 _T = TypeVar("_T")
 
 log = logging.getLogger("snapreplay.partition")
@@ -175,16 +179,22 @@ class Fetcher:
         if self._reader is not None:
             await self._reader.close()
 
-    async def next_batch(self, records_max: int, timeout_ms: int) -> Sequence[InputRecord]:
-        """Return what has arrived, in the order to apply; after the first records it lingers for more. A record
-        whose turn has begun comes first, alone."""
+    async def next_batch(self, records_max: int, timeout_ms: int, rest: Rest) -> Sequence[InputRecord]:
+        """Return what has arrived, in the order to apply; after the first records it rests and lingers for more. A
+        record whose turn has begun comes first, alone."""
         if self._later:
             return await self._begun(timeout_ms)
         fetched = await self._fetch(records_max, timeout_ms)
-        if fetched and self._linger_ms and self._caught_up():
-            room = records_max - sum(map(len, fetched))
-            fetched += await self._fetch(room, self._linger_ms)
+        if fetched and self._caught_up():
+            fetched += await self._more(records_max - sum(map(len, fetched)), rest)
         return interleave(fetched)
+
+    async def _more(self, records_max: int, rest: Rest) -> list[Run]:
+        has_rested = await rest(max(self._linger_ms, REFETCH_MS) / 1000)
+        linger_ms = max(self._linger_ms, REFETCH_MS) if has_rested else self._linger_ms
+        # The client fetches no further than to what came first: it asks for the rest when that was taken.
+        fetched = await self._fetch(records_max, 0) if has_rested else []
+        return fetched + (await self._fetch(records_max - sum(map(len, fetched)), linger_ms) if linger_ms else [])
 
     async def _begun(self, timeout_ms: int) -> Sequence[InputRecord]:
         """Return the record in whose turn the last owner ended a batch. Another record first would meet timers that

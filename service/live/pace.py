@@ -23,10 +23,12 @@ class Pace:
 
     Attributes:
         records_max: of the next batch.
+        apply_seconds: that the last batch took to be applied.
     """
 
     def __init__(self, records_max: int) -> None:
         self._limit = self.records_max = records_max
+        self.apply_seconds = 0.0
         self._caution = BatchBisection()
         self._alone_batches = 0
 
@@ -43,6 +45,7 @@ class Pace:
 
     def applied(self, seconds: float) -> None:
         """Note that a batch was applied, in this time."""
+        self.apply_seconds = seconds
         if seconds > SLOW_SECONDS:
             self._alone_batches = max(self._alone_batches, 2)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -385,13 +386,13 @@ class Live:
         if self.pausing.is_paused:
             await self.pausing.rest(timeout_ms / 1000)
             return ()
-        return await self._fetcher.next_batch(self._pace.records_max, timeout_ms)
+        rest = partial(self._committer.rest, self._pace.apply_seconds)
+        return await self._fetcher.next_batch(self._pace.records_max, timeout_ms, rest)
 
     def _idle_poll_ms(self) -> int:
         is_waited_for = self._idle_time.is_followed or self.at_work.is_awaited or self.snapshots.is_asked
         rests = self._fetcher.is_quiet() and not is_waited_for
-        per_partition_ms = QUIET_MS_PER_PARTITION if rests else IDLE_MS_PER_PARTITION
-        among_all_ms = per_partition_ms * self._context.neighbours()
+        among_all_ms = (QUIET_MS_PER_PARTITION if rests else IDLE_MS_PER_PARTITION) * self._context.neighbours()
         return max(IDLE_POLL_MS, min(among_all_ms, QUIET_POLL_MS_MAX if rests else IDLE_POLL_MS_MAX))
 
     def _wake(self) -> None:

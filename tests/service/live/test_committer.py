@@ -12,7 +12,7 @@ from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.kafka_errors import CommitInDoubt, Fenced
 from snapreplay.service.core.retained import Ending
 from snapreplay.service.core.snapshot_policy import Unpointed
-from snapreplay.service.live.committer import Committer, ProducerSpent
+from snapreplay.service.live.committer import REST_SECONDS_MAX, Committer, ProducerSpent
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
@@ -92,6 +92,27 @@ async def test_outputs_changes_and_increment_are_one_transaction(bench):
     assert stores == applied.sealed.changes
     assert len(await one.outputs()) == 10
     assert one.store.digest == read_entry(increment).digest
+
+
+@virtual
+async def test_a_rest_ends_before_the_answer_is_expected_and_with_it_at_the_latest(bench):
+    """Expected is what the last transaction took. Without one under way, or near its end, there is no rest."""
+    one, loop = await committing(bench), asyncio.get_running_loop()
+    assert not await one.committer.rest(0.0)
+    one.committer.start(one.apply(10))
+    await one.committer.settle()
+    took, began = one.committer.answer_seconds, loop.time()
+    assert 0 < took < REST_SECONDS_MAX
+    one.committer.start(one.apply(10))
+    assert await one.committer.rest(took * 0.5, took * 0.4)
+    assert loop.time() - began == pytest.approx(took * 0.1)
+    assert not one.committer.answered
+    assert not await one.committer.rest(took)
+    one.committer.answer_seconds = 1e6
+    assert await one.committer.rest(0.0)
+    assert one.committer.answered
+    assert loop.time() - began < REST_SECONDS_MAX
+    await one.committer.settle()
 
 
 @virtual

@@ -63,6 +63,10 @@ async def _given(reader: Reader) -> Reader:
     return reader
 
 
+async def nothing_to_wait_for(_: float) -> bool:
+    return False
+
+
 @pytest.mark.parametrize(
     ("waiting", "asked", "count"), [(100, [(3, 50), (3, 0), (1, 0)], 7), (4, [(3, 50), (3, 0)], 4), (0, [(3, 50)], 0)]
 )
@@ -72,7 +76,7 @@ async def test_a_batch_is_polled_in_pieces_and_full_all_the_same(
     """Other tasks have turns between the pieces; only for the first one is anything waited for."""
     reader = Reader(waiting)
     fetcher = await opened(reader)
-    assert [each.offset for each in await fetcher.next_batch(7, 50)] == list(range(count))
+    assert [each.offset for each in await fetcher.next_batch(7, 50, nothing_to_wait_for)] == list(range(count))
     assert reader.asked == asked
 
 
@@ -81,14 +85,30 @@ async def test_it_lingers_only_for_what_is_not_there_yet(waiting: int, count: in
     """After the first records, when the inputs are read to their ends; and for no more than fits."""
     reader = Reader(waiting, late=100 if waiting == 4 else 0)
     fetcher = await opened(reader, linger_ms=20)
-    assert len(await fetcher.next_batch(7, 50)) == count
+    assert len(await fetcher.next_batch(7, 50, nothing_to_wait_for)) == count
     assert any(timeout_ms == 20 for _, timeout_ms in reader.asked) == (waiting == 4)
+
+
+@pytest.mark.parametrize(("linger_ms", "asked_ms"), [(0, 1), (20, 20)])
+async def test_a_batch_grows_while_it_could_not_be_committed_anyway(linger_ms: int, asked_ms: int) -> None:
+    """What came meanwhile is fetched, and once more from the broker, even without a linger time."""
+    reader, told = Reader(4), []
+
+    async def rest(before_seconds: float) -> bool:
+        told.append(before_seconds)
+        reader.late = 1
+        return True
+
+    fetcher = await opened(reader, linger_ms=linger_ms)
+    assert len(await fetcher.next_batch(9, 50, rest)) == 5
+    assert told == [asked_ms / 1000]
+    assert reader.asked == [(3, 50), (3, 0), (3, 0), (3, asked_ms)]
 
 
 async def test_what_the_reader_has_passed_is_told() -> None:
     """Where it is further on than what was processed, and how far the inputs go."""
     fetcher = await opened(Reader(2))
-    await fetcher.next_batch(7, 50)
+    await fetcher.next_batch(7, 50, nothing_to_wait_for)
     assert fetcher.beyond({"left": 2, "right": 7}) == {"right": 9}
     assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1, 2, 7), InputStatus("right", 7, None))
 
