@@ -1,6 +1,7 @@
 """One broker process: its directory, its command line, its life."""
 
 import asyncio
+import os
 import re
 import shutil
 import tempfile
@@ -94,7 +95,8 @@ class LocalNode:
             classes = f"-XX:SharedArchiveFile={archive}"
         else:
             classes = f"-XX:ArchiveClassesAtExit={self._made_archive}"
-        flags = [*properties.jvm_flags(self._work_dir, self._heap_mb), classes]
+        performance = os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS") or properties.QUICK_START
+        flags = [*properties.jvm_flags(self._work_dir, self._heap_mb, performance), classes]
         java, class_path = str(self._kafka.java), self._kafka.class_path
         self._argv = [java, *flags, "-cp", class_path, "kafka.Kafka", str(settings)]
 

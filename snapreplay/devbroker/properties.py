@@ -36,6 +36,9 @@ class Node:
         return f"{self.node_id}@{self.host}:{port}"
 
 
+QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # the quick compiler only: less memory, too
+
+
 def server_properties(
     node: Node, nodes: Sequence[Node], data_dir: Path, extra: Mapping[str, str] | None = None
 ) -> dict[str, str]:
@@ -104,14 +107,13 @@ def _escaped(value: str) -> str:
     return f"\\{text}" if text.startswith(" ") else text
 
 
-def jvm_flags(work_dir: Path, heap_mb: int) -> list[str]:
-    """Return the flags that keep the JVM small, and everything it writes inside `work_dir`."""
+def jvm_flags(work_dir: Path, heap_mb: int, performance: str = QUICK_START) -> list[str]:
+    """Return the flags of the JVM, which keep everything that it writes inside `work_dir`. `performance` is for its
+    collector and compilers."""
     return [
         f"-Xms{min(64, heap_mb)}m",
         f"-Xmx{heap_mb}m",
-        "-XX:+UseSerialGC",
-        # The quick compiler only: starts sooner in less memory.
-        "-XX:TieredStopAtLevel=1",
+        *performance.split(),
         "-XX:-UsePerfData",
         "-Djava.net.preferIPv4Stack=true",
         "-Djava.awt.headless=true",
