@@ -3,14 +3,20 @@
 A backlog in two partitions, on the local broker. Workers and broker share the same cores, so the rate of two workers
 is bounded by what the broker leaves to them; its CPU is shown besides. Measured while both partitions are live, each in
 its worker, and have records. CPU and memory are those of all processes of the app, HTTP included.
+
+With `--share 0.4` each process of the app has at most so much of a core (a cgroup of Linux; needs root), so the broker
+has what it needs: that is how a broker on another machine is measured on this one.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -22,6 +28,8 @@ from snapreplay.devbroker.broker import LocalBroker
 
 APP = "benchmarks/ledger_app.py"
 PARTITIONS = 2
+CGROUPS = Path("/sys/fs/cgroup/cpu")
+PERIOD_US = 20_000
 
 
 class Result(NamedTuple):
@@ -39,12 +47,13 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--share", type=float, metavar="CORES", help="at most so much of a core for each process")
     arguments = parser.parse_args()
     print(f"{arguments.records:,} records, {arguments.keys:,} keys; {harness.machine()}")
     results: dict[int, list[Result]] = {1: [], 2: []}
     for number in range(arguments.runs):
         for processes, found in results.items():
-            found.append(_run(processes, arguments.records, arguments.keys))
+            found.append(_run(processes, arguments))
             print(f"  run {number + 1}  {processes} process(es)  {found[-1]}", flush=True)
     for processes, found in results.items():
         columns = zip(*found, strict=True)
@@ -54,26 +63,46 @@ def main() -> None:
     print(f"two against one: {rates[1] / rates[0]:.2f}")
 
 
-def _run(processes: int, records: int, keys: int) -> Result:
+def _run(processes: int, given: argparse.Namespace) -> Result:
     with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
         servers = broker.bootstrap_servers
         (java,) = psutil.Process().children()
         harness.create_topics(servers, "bench-in", "bench-out", partitions=PARTITIONS)
         harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)
         harness.snapreplay("init", APP, "--bootstrap-servers", servers)
-        harness.load(servers, "bench-in", records, keys, partitions=PARTITIONS)
+        harness.load(servers, "bench-in", given.records, given.keys, partitions=PARTITIONS)
         log = Path(scratch, "service.log")
         arguments = [*harness.service_arguments(APP, servers, 0), "--processes", str(processes)]
         with harness.child(log, *arguments) as process:
             try:
                 harness.wait_until(lambda: _is_shared(log, processes), "a partition in each process", 0.1, 30)
-                return _measure(servers, process, java, records // PARTITIONS)
+                with _limited(process.children() if processes > 1 else [process], given.share):
+                    return _measure(servers, process, java, given.records // PARTITIONS)
             except SystemExit:
                 print(log.read_text()[-5000:])
                 raise
             finally:
                 process.terminate()
                 process.wait()
+
+
+@contextmanager
+def _limited(processes: list[psutil.Process], cores: float | None) -> Iterator[None]:
+    """Give each of them, with its children, at most so much of a core."""
+    groups = [CGROUPS / f"snapreplay-bench-{os.getpid()}-{each.pid}" for each in processes if cores]
+    for group, process in zip(groups, processes, strict=False):
+        group.mkdir()
+        (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+        (group / "cpu.cfs_quota_us").write_text(str(int(PERIOD_US * (cores or 0))))
+        for each in _all(process):
+            (group / "cgroup.procs").write_text(str(each.pid))
+    try:
+        yield
+    finally:
+        for group in groups:
+            for pid in (group / "cgroup.procs").read_text().split():
+                (CGROUPS / "cgroup.procs").write_text(pid)
+            group.rmdir()
 
 
 def _is_shared(log: Path, processes: int) -> bool:
