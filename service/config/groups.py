@@ -71,8 +71,7 @@ class BatchSettings(Table):
     records_max: Annotated[int, Meta(ge=1, le=100_000)] = 5000
     """Maximum number of input records in a batch."""
     linger_ms: Annotated[int, Meta(ge=0, le=10_000)] = 2
-    """Time to wait for a fuller batch (ms); 0 = none. More means fewer transactions and later outputs. While the
-    transaction before is in progress, a batch grows anyway."""
+    """Time to wait for a fuller batch (ms); 0 = none. More means fewer transactions and later outputs."""
 
 
 class StreamTimeSettings(Table):
