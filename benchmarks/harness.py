@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 import psutil
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -73,6 +73,14 @@ def load(
         if number % 1000 == 0:
             producer.poll(0)
     producer.flush(60)
+
+
+def arrived(consumer: Consumer, wait_seconds: float = 0.1) -> Iterator[Message]:
+    """Give the records that have come, as soon as there is one. `Consumer.consume` alone would take all of its time to
+    fill its list."""
+    first = consumer.poll(wait_seconds)
+    messages = [first, *consumer.consume(500, timeout=0)] if first is not None else []
+    return (each for each in messages if each.error() is None)
 
 
 class CommittedEnd:

@@ -86,7 +86,7 @@ def _bare(place: Place, prefix: str) -> Iterator[str]:
 def _played(place: Place, arguments: argparse.Namespace, hot: int, hot_topic: str) -> str:
     servers = place.servers
     places = [TopicPartition("bench-out", number) for number in range(1, arguments.partitions)]
-    settings = {"group.id": "bench-hot", "isolation.level": "read_committed", "fetch.wait.max.ms": 5}
+    settings = {"group.id": "bench-hot", "isolation.level": "read_committed"}
     consumer = Consumer({"bootstrap.servers": servers, **settings})
     for each in places:
         each.offset = consumer.get_watermark_offsets(each, timeout=10, cached=False)[1]
@@ -100,12 +100,11 @@ def _played(place: Place, arguments: argparse.Namespace, hot: int, hot_topic: st
     total = len(places) * round(arguments.rate * (arguments.seconds + WARM_UP_SECONDS))
     deadline = time.perf_counter() + harness.DEADLINE_SECONDS
     while len(found) < total and time.perf_counter() < deadline:
-        for message in consumer.consume(500, timeout=0.005):
-            if message.error() is None:
-                partition = message.partition() or 0
-                at = sent[partition][seen[partition]]
-                seen[partition] += 1
-                found.append((at, time.perf_counter() - at))
+        for message in harness.arrived(consumer):
+            partition = message.partition() or 0
+            at = sent[partition][seen[partition]]
+            seen[partition] += 1
+            found.append((at, time.perf_counter() - at))
     spent = (_cpu_seconds(place)[name] - before for name, before in cpu.items())
     shares = [seconds / (time.perf_counter() - since) for seconds in spent]
     feeder.join()

@@ -143,10 +143,9 @@ class _Outputs(threading.Thread):
     def run(self) -> None:
         decode = msgspec.json.Decoder(dict[str, int])
         while not self.ends.is_set():
-            for message in self._consumer.consume(1000, timeout=0.1):
-                if not message.error():
-                    made_ms = decode.decode(message.value() or b"{}")["last_ts"]
-                    self.ages_ms.append(time.time() * 1000 - made_ms)
+            for message in harness.arrived(self._consumer):
+                made_ms = decode.decode(message.value() or b"{}")["last_ts"]
+                self.ages_ms.append(time.time() * 1000 - made_ms)
         self._consumer.close()
 
 

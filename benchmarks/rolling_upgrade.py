@@ -140,7 +140,7 @@ def longest(times: list[float], began: float, ended: float) -> float:
 def watched(servers: str, topic: str, partitions: int) -> Iterator[list[list[float]]]:
     """Note for each partition when each new output was seen."""
     settings = {"bootstrap.servers": servers, "group.id": "watch", "isolation.level": "read_committed"}
-    consumer = Consumer(settings | {"fetch.wait.max.ms": 10, "enable.auto.commit": False})
+    consumer = Consumer(settings | {"enable.auto.commit": False})
     ends = [consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=10)[1] for n in range(partitions)]
     consumer.assign([TopicPartition(topic, n, end) for n, end in enumerate(ends)])
     times: list[list[float]] = [[] for _ in range(partitions)]
@@ -148,7 +148,7 @@ def watched(servers: str, topic: str, partitions: int) -> Iterator[list[list[flo
 
     def watch() -> None:
         while not over.is_set():
-            for message in consumer.consume(1000, 0.01):
+            for message in harness.arrived(consumer):
                 times[message.partition() or 0].append(time.perf_counter())
 
     thread = threading.Thread(target=watch)
