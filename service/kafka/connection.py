@@ -4,6 +4,8 @@
   auto.create.topics.enable=true, a topic deleted under a running service would be back at once, with the brokers'
   retention and partition count;
 - takes a token that a broker refuses for accepted, gets an answer without content to its next request, and no reason;
+- counts the time that a fetch waits at the broker as part of request.timeout.ms, and relies on that alone to notice a
+  network that drops all packets;
 - uses a connection until the broker closes it, and a broker closes each one whose login is over (KIP-368): after
   connections.max.reauth.ms, or when its token ends. Whatever is under way then is lost, a commit included.
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+import socket
 import time
 from collections.abc import Awaitable
 from types import FunctionType
@@ -25,6 +28,7 @@ from aiokafka.conn import AIOKafkaConnection, CloseReason
 from aiokafka.errors import SaslAuthenticationFailed
 from aiokafka.protocol.admin import SaslAuthenticateRequest
 from aiokafka.protocol.api import RequestStruct
+from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
 LOGIN_SHARES = (0.6, 0.8)
@@ -49,6 +53,10 @@ def _hides_login(record: logging.LogRecord) -> bool:
 logging.getLogger(AIOKafkaConnection.__module__).addFilter(_hides_login)
 
 
+_KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2}
+"""Where the system has these options: after so many seconds of silence, and then so often, the kernel asks."""
+
+
 class Connection(AIOKafkaConnection):
     """A connection that knows when its login ends."""
 
@@ -67,7 +75,13 @@ class Connection(AIOKafkaConnection):
     def send(self, request: Any, **how: Any) -> Any:
         if isinstance(request, MetadataRequest):
             request._allow_auto_topic_creation = False
-        answer = super().send(request, **how)
+        timeout_s = self._request_timeout
+        if isinstance(request, FetchRequest):
+            self._request_timeout += request._max_wait_ms / 1000
+        try:
+            answer = super().send(request, **how)
+        finally:
+            self._request_timeout = timeout_s
         return self._logged_in(answer) if isinstance(request, SaslAuthenticateRequest) else answer
 
     async def _logged_in(self, answer: Awaitable[Any]) -> Any:
@@ -85,7 +99,17 @@ async def connect(host: str, port: int, **given: Any) -> Connection:
     """Connect; arguments and errors are those of aiokafka's `create_conn`."""
     connection = Connection(host, port, **given)
     await connection.connect()
+    ends_silence(connection)
     return connection
+
+
+def ends_silence(connection: AIOKafkaConnection) -> None:
+    """Let the kernel end a connection whose other side has acknowledged nothing for request.timeout.ms."""
+    wire = connection._writer.get_extra_info("socket")
+    wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in {**_KEEPALIVE, "TCP_USER_TIMEOUT": round(1000 * connection._request_timeout)}.items():
+        if hasattr(socket, name):
+            wire.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 async def _connected(*place: Any, **given: Any) -> Connection:

@@ -36,7 +36,7 @@ from snapreplay.snapshots.format.records import Increment
 
 IDLE_POLL_MS = 100  # bounds how late a snapshot that is due by time begins; whatever else is to be done wakes
 IDLE_POLL_MS_MAX, IDLE_MS_PER_PARTITION = 1000, 5  # among many: each look costs the others 0.2 ms of CPU
-QUIET_POLL_MS_MAX, QUIET_MS_PER_PARTITION = 5000, 25  # of those with no input to read, and no time to follow
+QUIET_POLL_MS_MAX, QUIET_MS_PER_PARTITION = 10_000, 50  # of those with no input to read, and no time to follow
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
 POLLED_RECORDS = 1024  # unpacked in one go, a millisecond
 

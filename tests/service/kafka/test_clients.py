@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import socket
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.clients import admin_client, anybody, consumer_client
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.config import client_arguments, membership_arguments
+from snapreplay.service.kafka.connection import BareClient
 from snapreplay.service.kafka.shutdown import close_client
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 from tests.support.kafka import until_async
@@ -70,6 +73,22 @@ async def test_a_deleted_topic_is_not_brought_back_by_its_clients(creating, uniq
         await member.stop()
         await reader.close()
         await producer.discard()
+
+
+@pytest.mark.kafka
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other options")
+async def test_the_kernel_ends_a_connection_whose_other_side_is_silent(broker):
+    """When nothing was acknowledged for as long as a request may take, also while nothing is asked."""
+    client = BareClient(bootstrap_servers=broker.bootstrap_servers, request_timeout_ms=7000)
+    await client.bootstrap()
+    try:
+        (node,) = (each.nodeId for each in client.cluster.brokers())
+        wire = (await client._get_conn(node))._writer.get_extra_info("socket")
+        assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7000
+        assert 0 < wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) < 10
+    finally:
+        await client.close()
 
 
 def test_nobody_else_makes_clients():

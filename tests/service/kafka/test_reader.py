@@ -213,14 +213,15 @@ async def test_a_poll_that_waits_is_woken(cluster, new_topic):
 
 
 async def test_a_quiet_log_is_asked_seldom_and_its_end_soon(cluster, new_topic, unique, monkeypatch):
-    """The first fetch has the client's own wait, the later ones a longer one, as long as many clients share. What is
-    written meanwhile comes at once."""
+    """The first fetch has the client's own wait, the later ones a longer one, as long as many clients share. The time
+    for an answer begins after it. What is written meanwhile comes at once."""
     monkeypatch.setattr(reader_module, "FETCH_MS_PER_CLIENT", 60_000)
-    waits, send = [], AIOKafkaConnection.send
+    waits, answer_seconds, send = [], set(), AIOKafkaConnection.send
 
     def seen(self, request, **keywords):
         if isinstance(request, FetchById):
             waits.append(request._max_wait_ms)
+            answer_seconds.add(round(self._request_timeout - request._max_wait_ms / 1000, 3))
         return send(self, request, **keywords)
 
     monkeypatch.setattr(AIOKafkaConnection, "send", seen)
@@ -230,7 +231,8 @@ async def test_a_quiet_log_is_asked_seldom_and_its_end_soon(cluster, new_topic, 
     producer, reader = await cluster.fence(unique("app")), await cluster.reader(patient=True, topic_ids=ids)
     await reader.follow({place: 0})
     await until(lambda: len(waits) == 2)
-    assert waits == [500, 5000]
+    assert waits == [500, 20_000]
+    assert len(answer_seconds) == 1
     assert reader.end_offset(place) == 0
     await producer.commit(0, [], [LogRecord(topic, b"x")])
     async with within(30):
