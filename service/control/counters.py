@@ -48,6 +48,11 @@ COMMIT_SECONDS = _histogram(
     "Time from a transaction's first send to the broker's answer to its commit.",
     _FAST_SECONDS,
 )
+APPLY_SECONDS = _histogram(
+    "snapreplay_apply_seconds",
+    "Time in which a batch is applied: its handlers, and the encoding of what they have changed.",
+    _FAST_SECONDS,
+)
 SNAPSHOTS = _counter(
     "snapreplay_snapshots_total", "Full snapshots that ended: `succeeded`, `failed`, `abandoned`.", "result"
 )
@@ -144,10 +149,14 @@ class PartitionMetrics:
         self._labels = (app_id, str(partition))
         self._batches = BATCHES.labels(*self._labels)
         self._commit_seconds = COMMIT_SECONDS.labels(*self._labels)
+        self._apply_seconds = APPLY_SECONDS.labels(*self._labels)
         # Made now, so that the series start at 0 and the first one shows as an increase.
         self._fences = FENCES.labels(*self._labels)
         for each in (DRILLS, AUDITS):
             each.labels(*self._labels, "failed")
+
+    def batch_applied(self, seconds: float) -> None:
+        self._apply_seconds.observe(seconds)
 
     def batch_committed(self, seconds: float) -> None:
         self._batches.inc()

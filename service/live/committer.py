@@ -46,6 +46,7 @@ class Committed:
     applied: Applied | None
     increment: Increment
     seconds: float
+    """From the beginning of its transaction to the answer."""
     since: float
     """When its records began to be applied, by the loop's clock."""
 
@@ -134,7 +135,6 @@ class Committer:
                 f"batch {increment.batch} was not sent: the increments topic is missing or was replaced"
             )
         pending.task = loop.create_task(self._begin(pending, records))
-        pending.task.add_done_callback(lambda _: self._note_answer(loop.time() - pending.began))
         self._pending = pending
 
     async def rest(self, *before_seconds: float) -> bool:
@@ -147,9 +147,6 @@ class Committer:
         if seconds > 0:
             await asyncio.wait([self._pending.task], timeout=seconds)
         return seconds > 0
-
-    def _note_answer(self, seconds: float) -> None:
-        self.answer_seconds = seconds
 
     def not_sent(self, applied: Applied) -> None:
         """Note the batch without sending it: the batch is in the store for good, but must not be committed now."""
@@ -175,8 +172,7 @@ class Committer:
         self._check_offset(pending.increment, offsets[0])
         self.chain = self.chain.committed(pending.increment, offsets[-1])
         self.last_began = pending.began
-        seconds = asyncio.get_running_loop().time() - pending.began
-        return Committed(pending.applied, pending.increment, seconds, pending.since)
+        return Committed(pending.applied, pending.increment, self.answer_seconds, pending.since)
 
     def check(self) -> None:
         """Check after each transaction that the next one may begin.
@@ -249,7 +245,9 @@ class Committer:
 
     async def _begin(self, pending: _Pending, records: Sequence[LogRecord]) -> tuple[int, ...]:
         pending.is_begun = True
-        return await self._producer.commit(self._context.partition, pending.outputs, records)
+        offsets = await self._producer.commit(self._context.partition, pending.outputs, records)
+        self.answer_seconds = asyncio.get_running_loop().time() - pending.began
+        return offsets
 
     def _note_doubt(self, pending: _Pending) -> None:
         """Note a batch in doubt. If nothing of it was sent, the producer speaks of the transaction before."""

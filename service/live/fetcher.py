@@ -144,6 +144,7 @@ class Fetcher:
         self._later: dict[TopicPartition, int] = {}
         self._anchors_later: dict[TopicPartition, PositionAnchor] = {}
         self._heard_ends: Mapping[str, Ends] = {}
+        self._seen_ends: Mapping[str, Ends] = {}
 
     async def open(self, guard: InputGuard, chain: Chain) -> None:
         """Open the reader, or raise Unreachable."""
@@ -241,13 +242,19 @@ class Fetcher:
         """Show these ends of inputs, from which nothing is fetched for now; none: show what fetches say."""
         self._heard_ends = ends
 
+    def saw_ends(self, ends: Mapping[str, Ends]) -> None:
+        """Show these ends where they lie behind what fetches say: while handlers are slow, the last one is long ago."""
+        self._seen_ends = ends
+
     def _ends(self, name: str) -> Ends:
         if name in self._heard_ends:
             return self._heard_ends[name]
         place = self._partitions[name]
         if self._reader is None or place in self._later:
             return Ends()
-        return Ends(self._reader.end_offset(place), self._reader.high_watermark(place))
+        fetched = Ends(self._reader.end_offset(place), self._reader.high_watermark(place))
+        both = zip(fetched, self._seen_ends.get(name, Ends()), strict=True)
+        return Ends(*(max((each for each in ends if each is not None), default=None) for ends in both))
 
     def is_quiet(self) -> bool:
         """Say whether each input is read up to its end, as far as is known; an end that is not known is none."""

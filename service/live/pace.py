@@ -26,8 +26,10 @@ class Pace:
         apply_seconds: that the last batch took to be applied.
     """
 
-    def __init__(self, records_max: int) -> None:
+    def __init__(self, records_max: int, told: Callable[[float], None]) -> None:
+        """Take `told`, which hears how long each batch took to be applied."""
         self._limit = self.records_max = records_max
+        self._told = told
         self.apply_seconds = 0.0
         self._caution = BatchBisection()
         self._alone_batches = 0
@@ -45,6 +47,7 @@ class Pace:
 
     def applied(self, seconds: float) -> None:
         """Note that a batch was applied, in this time."""
+        self._told(seconds)
         self.apply_seconds = seconds
         if seconds > SLOW_SECONDS:
             self._alone_batches = max(self._alone_batches, 2)

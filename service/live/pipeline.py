@@ -60,8 +60,7 @@ class Live:
     ) -> None:
         """Take `stop_at`: process what is before this record, then fail with its failure."""
         self._context, self._store = context, (store := recovered.store)
-        self._committer = Committer(context, store, recovered.producer, recovered.chain)
-        self.snapshots = SnapshotScheduler(context, store, self._committer, reporter, recovered, self._wake)
+        self._committer = committer = Committer(context, store, recovered.producer, recovered.chain)
         self.audits = AuditWatch(context, reporter)
         # A state that is no map is changed in place, so nothing may be under way or marked meanwhile.
         self._in_place = not store.keeps_changes
@@ -77,10 +76,11 @@ class Live:
             carries=context.settings.tracing != "off",
         )
         self._flood = DeadLetterCheck(context)
-        self._fetcher = Fetcher(context, self._positions, POLLED_RECORDS)
+        self._fetcher = fetcher = Fetcher(context, self._positions, POLLED_RECORDS)
+        self.snapshots = SnapshotScheduler(context, store, committer, reporter, recovered, self._wake, fetcher.saw_ends)
         self._report = LiveReport(context, store, reporter, self._fetcher)
         self._idle_time = IdleTime(store, context.settings.stream_time.idle_advance_ms)
-        self._pace = Pace(context.settings.batch.records_max)
+        self._pace = Pace(context.settings.batch.records_max, context.metrics.batch_applied)
         self._stop_at = stop_at
         self._stopping = False
         self._left: Sequence[InputRecord] = ()

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.input_status import BlockedTopic
 from snapreplay.service.core.recoverability import Recoverability, outlook
 from snapreplay.service.core.snapshot_policy import spread
 from snapreplay.service.live.committer import Committer
+from snapreplay.service.live.fetcher import Ends
 from snapreplay.service.live.held_back import HeldBack, LogBounds
 from snapreplay.service.live.restore_planner import RestorePlanner
 from snapreplay.service.ports import Bounds, TopicPartition
@@ -43,6 +44,9 @@ Want = Callable[[Recoverability], bool]
 SawSnapshots = Callable[[Bounds], None]
 """Hears the bounds of the snapshots topic at each look."""
 
+SawInputs = Callable[[Mapping[str, Ends]], None]
+"""Hears where the inputs end at each look."""
+
 
 class RecoverabilityMonitor:
     """Lives and dies with one LIVE incarnation."""
@@ -54,6 +58,7 @@ class RecoverabilityMonitor:
         reporter: Reporter,
         want: Want,
         saw_snapshots: SawSnapshots,
+        saw_inputs: SawInputs,
         *,
         by_replay: bool,
     ) -> None:
@@ -61,7 +66,7 @@ class RecoverabilityMonitor:
         self._committer = committer
         self._reporter = reporter
         self._want = want
-        self._saw_snapshots = saw_snapshots
+        self._saw_snapshots, self._saw_inputs = saw_snapshots, saw_inputs
         self._by_replay = by_replay
         self._planner = RestorePlanner(context)
         self._pointed: dict[str, dict[str, int]] = {}
@@ -146,6 +151,8 @@ class RecoverabilityMonitor:
         self._tell(outlook(seen), self._held_back.look({log: found[log] for log in logs[:-1]}))
         self.looked = True
         self._saw_snapshots(found[self._context.snapshots][1])
+        places = [each for each in self._inputs() if each in found]
+        self._saw_inputs({each.topic: Ends(*(both.end_offset for both in found[each])) for each in places})
         named = await self._held_back.named()  # last: it may take long
         if not self._absent:
             self._reporter.note(blocked_by_open_transaction=named)

@@ -27,7 +27,7 @@ from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.service.live.adopter import Adopter
 from snapreplay.service.live.committer import Committer
 from snapreplay.service.live.objective import ObjectiveWatch
-from snapreplay.service.live.recoverability_monitor import RecoverabilityMonitor
+from snapreplay.service.live.recoverability_monitor import RecoverabilityMonitor, SawInputs
 from snapreplay.service.live.snapshot_requests import SnapshotRequests
 from snapreplay.service.live.trimming import Trimmer
 from snapreplay.service.publish import snapshot_writer
@@ -56,6 +56,7 @@ class SnapshotScheduler:
         reporter: Reporter,
         recovered: Recovered,
         wake: Callable[[], None],
+        saw_inputs: SawInputs,
     ) -> None:
         """Take `wake`, which is called when a snapshot or its pointer is wanted at once."""
         self._wake = wake
@@ -70,7 +71,7 @@ class SnapshotScheduler:
             self._objective = ObjectiveWatch(context, reporter, recovered.chain.last.positions, by_replay=by_replay)
         self._adopter = Adopter(context, reporter, self._standing, self._adopt, self._outdate)
         self._watch = RecoverabilityMonitor(
-            context, committer, reporter, self._want, self._adopter.seen, by_replay=by_replay
+            context, committer, reporter, self._want, self._adopter.seen, saw_inputs, by_replay=by_replay
         )
         self._trimmer = Trimmer(context)
         self.unpointed = recovered.unpointed.shifted(asyncio.get_running_loop().time())

@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from snapreplay.app.ranges import InputRange
 from snapreplay.app.record import InputRecord
 from snapreplay.devbroker.broker import LocalCluster
+from snapreplay.service.control.counters import EVENTS
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC
 from snapreplay.snapshots.log.by_replay import Input
 from snapreplay.snapshots.log.reading import Reading
@@ -117,6 +119,32 @@ async def test_replicas_that_are_behind_are_named_and_catch_up(operator, broker)
         await until_another_answer(who, finding["remedy"], finding["problem"])
     assert not await found(who, "replication")
     await who.healthy()
+
+
+async def test_commits_that_are_not_answered_are_settled_and_their_broker_is_started(newcomer, broker):
+    """Three times the output has fewer replicas than it must have. Doctor names the one that is missing."""
+    kafka = {"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 1000}
+    who = newcomer(kafka=kafka, timeouts={"commit_ms": 2000})
+    here = who.here
+    await here.prepare()
+    must_have = partial(configure, broker.bootstrap_servers, here.output, "min.insync.replicas")
+    labels = {"app": here.app.app_id, "partition": "0", "kind": "CommitInDoubt", "reaction": "retry"}
+    async with who.served() as service:
+        await service.wait_live(DEADLINE_SECONDS)
+        await stop(broker, AWAY)
+        for number in range(1, 4):
+            must_have("3")
+            await here.feed(5)
+            in_doubt = partial(EVENTS.get_sample_value, "snapreplay_failures_total", labels)
+            await until(lambda: in_doubt() == number, f"commit {number} in doubt", DEADLINE_SECONDS)  # noqa: B023 - awaited
+            if number < 3:
+                must_have("2")
+                await here.all_processed(service)
+        behind = [each for each in await found(who, "replication") if each["where"] == f"{here.output}-0"]
+        assert [ids(each["problem"]) for each in behind] == [[AWAY]]
+        await start(broker, behind[0]["problem"])
+        await here.assert_exactly_once(service)
+        assert service.restore_status()[0].error is None
 
 
 async def until_another_answer(who: Operator, remedy: str, problem: str) -> None:

@@ -51,6 +51,30 @@ async def test_partitions_move_and_every_record_counts_once(stage, unique, child
 
 
 @pytest.mark.slow
+async def test_a_lag_that_grows_is_worked_off_by_a_second_process(stage, unique, children):
+    """It grows as long as more comes than the handlers take: they, not the commits, are what is slow."""
+    here = await stage(apps.ledger(unique("lag")), partitions=2)
+    one = children.start("sleepy", here.app.app_id, instance_id="one", batch__records_max=10)
+    await in_thread(one.wait_live, 2)
+    lags = [0.0]
+    for count in (200, 400, 800):
+        await here.feed(count, sleep_s=0.02)
+        await until(lambda: sum(one.metric("snapreplay_input_lag_records")) > lags[-1] + 20, "a lag that grows")
+        lags.append(sum(one.metric("snapreplay_input_lag_records")))
+    applying, committing = (sum(one.metric(f"snapreplay_{what}_seconds_sum")) for what in ("apply", "commit"))
+    assert applying > committing
+    two = children.start("sleepy", here.app.app_id, instance_id="two", batch__records_max=10)
+    await in_thread(two.wait_http)
+    await until(lambda: len(one.live()) == len(two.live()) == 1, "one each")
+    for each in (one, two):
+        await until(lambda each=each: each.metric("snapreplay_input_lag_records") == [0], "no lag")
+    for each in (one, two):
+        assert await in_thread(each.terminate) == 0
+    async with here.running() as service:
+        await here.assert_exactly_once(service)
+
+
+@pytest.mark.slow
 async def test_two_plain_processes_of_one_host_share(stage, unique, children):
     """Nobody gave them a name: each has its own, half of the partitions, and all when the other one is killed."""
     here = await stage(apps.ledger(unique("plain")), partitions=4)

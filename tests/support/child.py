@@ -90,6 +90,11 @@ class Child:
     def get(self, path: str) -> Any:
         return json.loads(self.raw(path))
 
+    def metric(self, name: str) -> list[float]:
+        """All values of a metric, over its labels."""
+        found = re.findall(rf"^{name}{{[^}}]*}} (\S+)$", self.raw("/metrics"), re.MULTILINE)
+        return [float(each) for each in found]
+
     def post(self, path: str, body: object) -> Any:
         return self._http.post(self.url + path, json=body).raise_for_status().json()
 

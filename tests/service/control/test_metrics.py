@@ -173,6 +173,7 @@ def test_events_are_counted_per_partition():
     counted = PartitionMetrics("ledger", 77)
     counted.batch_committed(0.004)
     counted.batch_committed(0.3)
+    counted.batch_applied(0.02)
     counted.snapshot_ended(Result.SUCCEEDED, seconds=1.5, size_bytes=2000)
     counted.snapshot_ended(Result.FAILED)
     counted.restore_ended(Result.SUCCEEDED, "replay", seconds=0.2)
@@ -183,6 +184,7 @@ def test_events_are_counted_per_partition():
     assert found["snapreplay_batches_total", labels(77)] == 2
     assert found["snapreplay_commit_seconds_sum", labels(77)] == pytest.approx(0.304)
     assert found["snapreplay_commit_seconds_bucket", labels(77, le="0.005")] == 1
+    assert found["snapreplay_apply_seconds_sum", labels(77)] == pytest.approx(0.02)
     assert found["snapreplay_snapshots_total", labels(77, result="failed")] == 1
     assert found["snapreplay_snapshot_seconds_count", labels(77)] == 1
     assert found["snapreplay_snapshot_bytes_sum", labels(77)] == 2000

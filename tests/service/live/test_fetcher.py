@@ -12,7 +12,7 @@ from snapreplay.app.ranges import PositionAnchor
 from snapreplay.app.record import RawRecord
 from snapreplay.service.control.input_status import InputStatus
 from snapreplay.service.decisions.init import init_with_state
-from snapreplay.service.live.fetcher import Fetcher
+from snapreplay.service.live.fetcher import Ends, Fetcher
 from snapreplay.service.ports import TopicPartition
 from tests.support.in_memory import virtual
 from tests.support.stage import until
@@ -111,6 +111,8 @@ async def test_what_the_reader_has_passed_is_told() -> None:
     await fetcher.next_batch(7, 50, nothing_to_wait_for)
     assert fetcher.beyond({"left": 2, "right": 7}) == {"right": 9}
     assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1, 2, 7), InputStatus("right", 7, None))
+    fetcher.saw_ends({"left": Ends(5, 6), "right": Ends(9, 9)})
+    assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1, 5, 7), InputStatus("right", 7, 9, 9))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.live import recoverability_monitor as module
+from snapreplay.service.live.fetcher import Fetcher
 from tests.simulation.cluster import SimCluster
 from tests.support.in_memory import virtual
 from tests.support.stage import until
@@ -33,6 +34,26 @@ async def test_it_is_looked_at_once_a_minute(bench, monkeypatch):
     assert one.status.recoverable is None
     watches = [t for t in asyncio.all_tasks() if "RecoverabilityMonitor" in repr(t.get_coro())]
     assert watches == []
+
+
+@virtual
+async def test_a_lag_is_shown_although_nothing_is_fetched(bench, monkeypatch):
+    """While handlers are busy with what was fetched long ago, each look asks where the inputs end."""
+    busy = []
+
+    async def nothing(*_):
+        busy.append(1)
+        await asyncio.sleep(1)
+        return ()
+
+    async with bench.live() as one:
+        await bench.feed(10)
+        await one.position(10)
+        monkeypatch.setattr(Fetcher, "next_batch", nothing)
+        await until(lambda: busy, "the end of the last fetch")
+        await bench.feed(30)
+        await until(lambda: one.status.inputs[0].lag == 30, "the lag", 2 * module.WATCH_SECONDS)
+        assert one.status.inputs[0].lag_to_high_watermark == 30
 
 
 @virtual
