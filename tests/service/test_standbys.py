@@ -79,7 +79,7 @@ async def test_a_planned_stop_hands_over_to_the_copies(stage, unique, children):
         await here.assert_exactly_once(service)
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 async def test_a_copy_that_falls_behind_is_told_and_goes_to_another_process(stage, unique, children):
     """Its process is too slow for a copy by replay; when that is stopped, another one has the copy and keeps up."""
     here, behind = await stage(apps.ledger(unique("behind"))), "snapreplay_standby_lag_offsets"

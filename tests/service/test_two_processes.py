@@ -50,7 +50,7 @@ async def test_partitions_move_and_every_record_counts_once(stage, unique, child
         await here.assert_exactly_once(service)
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 async def test_a_lag_that_grows_is_worked_off_by_a_second_process(stage, unique, children):
     """It grows as long as more comes than the handlers take: they, not the commits, are what is slow."""
     here = await stage(apps.ledger(unique("lag")), partitions=2)
