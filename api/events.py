@@ -7,6 +7,7 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Iterator
 
 from snapreplay.api import event_stream
+from snapreplay.api.serving import EVENTS
 from snapreplay.service.clock import boot_seconds
 from snapreplay.service.control.protocol import Look, StatusDocument
 
@@ -15,7 +16,7 @@ STATUS_SECONDS = 1.0
 BYTES_PER_SECOND = 4 * 1024 * 1024
 """A status costs its size once, and its change once for each reader. So a hundred processes do not drown each other."""
 PIECE_BYTES = 64 * 1024
-PATH = "/api/v1/events"
+PATH = EVENTS
 
 
 class StatusEvents:

@@ -20,7 +20,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay.api import page, problems
+from snapreplay.api.probing import WITHOUT_TOKEN
 from snapreplay.api.rates import ASKER_OF_RATES, FAILED_LOGINS, Rates
+from snapreplay.api.serving import CERTIFICATE, PROBES_PORT
 from snapreplay.api.tokens import Asker, Role, Tokens, escaped
 from snapreplay.service.core.repeats import Repeats
 
@@ -112,9 +114,6 @@ def _is_json(media: str) -> bool:
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
-WITHOUT_TOKEN = ("/healthz", "/readyz", "/startupz")
-"""A platform's probes have none."""
-
 AT_PROBES_PORT = (*WITHOUT_TOKEN, "/metrics")
 """All that `http.probes_port` has."""
 
@@ -140,12 +139,6 @@ def least_role(method: str, path: str) -> Role:
     if method in _READS:
         return Role.VIEWER
     return Role.OPERATOR if _OF_AN_OPERATOR.fullmatch(path) else Role.ADMIN
-
-
-CERTIFICATE = "certificate"
-"""Where a connection keeps whose certificate TLS has verified."""
-PROBES_PORT = "probes_port"
-"""Is in the state of a connection to `http.probes_port`."""
 
 
 class Guard:

@@ -17,8 +17,8 @@ from snapreplay.service.runtime.child_process import end_with
 
 
 class Arguments(NamedTuple):
-    """Numbers of open files, what `Hosts` needs, settings, and what `Shared` has. `probes`: -1 if there is no port for
-    them."""
+    """Numbers of open files, what `Hosts` needs, settings, for how long a quick restore goes first, and what `Shared`
+    has. `probes`: -1 if there is no port for them."""
 
     parent: int
     listener: int
@@ -31,6 +31,7 @@ class Arguments(NamedTuple):
     tls: tuple[str, ...]
     oidc: tuple[str, str, str]
     suspect_after_ms: int
+    load_after_seconds: float
     app_port: int
     app_probes_port: int
     siblings: Sequence[tuple[int, str]]
@@ -45,7 +46,7 @@ def main() -> None:
     # The service decides when both end: a signal for all processes of a terminal or a container is for it.
     for number in (*(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT), *(signal.SIGUSR1, signal.SIGUSR2)):
         signal.signal(number, signal.SIG_IGN)
-    # It takes half a second, and until now nothing would have ended this process.
+    # It takes a while, and until now nothing would have ended this process.
     serving = importlib.import_module("snapreplay.api.serving")
     asyncio.run(serving.serve(arguments))
 

@@ -7,27 +7,18 @@ to do. The text of an unexpected exception never leaves the process, but it is l
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from snapreplay.api.fleet_views import Process
-
-MEDIA_TYPE = "application/problem+json"
-URN = "urn:snapreplay:problem:"
-
-
-class ProblemKind(NamedTuple):
-    """One kind of problem; `name` ends its `type`."""
-
-    name: str
-    status: int
-    title: str
-
+from snapreplay.api.problem_kinds import MEDIA_TYPE, URN, members
+from snapreplay.api.problem_kinds import ProblemError as ProblemError  # noqa: PLC0414 - one of the problems
+from snapreplay.api.problem_kinds import ProblemKind as ProblemKind  # noqa: PLC0414 - too
 
 UNKNOWN_PARTITION = ProblemKind("unknown-partition", 404, "No such partition")
 NOT_HERE = ProblemKind("partition-not-here", 404, "Partition not here")
@@ -105,19 +96,6 @@ class Problem(Model):
     phase: str | None = None
     partitions: tuple[int, ...] | None = None
     errors: tuple[FieldError, ...] | None = None
-
-
-class ProblemError(Exception):
-    """A problem that a route raises; answered as a problem document."""
-
-    def __init__(
-        self, kind: ProblemKind, detail: str, *, headers: Mapping[str, str] | None = None, **members: object
-    ) -> None:
-        super().__init__(detail)
-        self.kind = kind
-        self.detail = detail
-        self.headers = dict(headers or {})
-        self.members = members
 
 
 def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
@@ -302,13 +280,6 @@ def role_too_low(role: str, needed: str) -> ProblemError:
     )
 
 
-def no_http(why: str, status: int) -> ProblemError:
-    """Make the error for what cannot be read as a request; `status` says more than 400 where the headers are too long
-    (431) or the body is encoded as nobody here reads it (501)."""
-    detail = f"what came cannot be read as a request of HTTP/1.1: {why[:1].lower()}{why[1:]}"
-    return ProblemError(ProblemKind("malformed-request", status, "Malformed request"), detail)
-
-
 def wrong_media(media: str) -> ProblemError:
     """Make the error for a body that is not declared as JSON, which a page of any site could send."""
     return ProblemError(
@@ -320,15 +291,5 @@ def wrong_media(media: str) -> ProblemError:
 
 def response(problem: ProblemError, path: str) -> JSONResponse:
     """Make the answer to a request for `path`."""
-    kind = problem.kind
-    document = Problem.model_validate(
-        {
-            "type": URN + kind.name if kind.name else "about:blank",
-            "title": kind.title,
-            "status": kind.status,
-            "detail": problem.detail,
-            "instance": path,
-            **problem.members,
-        }
-    ).model_dump(mode="json", exclude_none=True)
-    return JSONResponse(document, kind.status, headers=problem.headers, media_type=MEDIA_TYPE)
+    document = Problem.model_validate(members(problem, path)).model_dump(mode="json", exclude_none=True)
+    return JSONResponse(document, problem.kind.status, headers=problem.headers, media_type=MEDIA_TYPE)

@@ -23,6 +23,13 @@ class RequestQueue:
             self._next()
         return mine
 
+    def hold(self) -> None:
+        """Let nobody begin until `release`."""
+        self._is_taken = True
+
+    def release(self) -> None:
+        self._next()
+
     def _next(self) -> None:
         self._is_taken = False
         while self._waiting and not self._is_taken:

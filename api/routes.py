@@ -7,7 +7,7 @@ Handlers are `async` and only ask a `StatusSource`. Nothing here may block, beca
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
@@ -17,6 +17,7 @@ from snapreplay.api import (
     action_routes,
     audit_routes,
     operation_routes,
+    probing,
     problems,
     savepoint_routes,
     state_problems,
@@ -39,19 +40,12 @@ from snapreplay.api.fleet_views import Covered, Scope, held
 from snapreplay.api.operation_views import joined
 from snapreplay.api.owners import find_partition
 from snapreplay.api.pages import AFTER, cut
+from snapreplay.api.probing import Probing
 from snapreplay.api.rates import READS_OF_LOGS, costs
-from snapreplay.api.siblings import LIVENESS
 from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.control.metrics import DocumentCollector
 from snapreplay.service.control.partition_history import PartitionHistory
-from snapreplay.service.control.protocol import (
-    UNREADY_SECONDS,
-    Check,
-    ServiceFacts,
-    SetDrained,
-    SetLogLevel,
-    TriggerSnapshot,
-)
+from snapreplay.service.control.protocol import Check, ServiceFacts, SetDrained, SetLogLevel, TriggerSnapshot
 
 _partitions, _snapshots, _process = (
     APIRouter(tags=[tag], generate_unique_id_function=attrgetter("name"))
@@ -284,47 +278,28 @@ Probed = Annotated[
 ]
 
 
-DEAD_SECONDS = 10.0  # a silent process is frozen, or a handler keeps the interpreter to itself
-
-
 async def _answer(here: ApiContext, probe: Probing, scope: Scope | None, *checks: Check) -> Response:
-    """Answer with the service's checks of this kind. HTTP has a process of its own: it answers while the service is
-    frozen, and must say so."""
-    document, age_seconds = here.look
-    answers = document is not None and age_seconds < probe.silent_seconds_max
-    checks += (Check("service process", answers, f"last answer {age_seconds:.1f} s ago"),)
-    checks += getattr(document, probe.kind, ())
-    if scope is not Scope.LOCAL:
-        checks += await here.siblings.checks(probe.path)
-    ok = all(check.ok for check in checks)
-    return views.answer(views.Probe("ok" if ok else "failing", checks), 200 if ok else 503)
-
-
-class Probing(NamedTuple):
-    """A probe: its path, the checks that are its own, and the silence after which the service counts as frozen."""
-
-    path: str
-    kind: str
-    silent_seconds_max: float
+    said = await probe.answer(*here.look, None if scope is Scope.LOCAL else here.siblings, *checks)
+    return views.answer(said, said.code)
 
 
 @_process.get("/healthz", responses=_probe_responses("Leave it alone.", "Kill it: it cannot recover by itself."))
 async def liveness(here: Here, scope: Probed = None) -> Response:
     """Say whether this process should be left alone or killed. A long restore, a failed partition or an absent
     cluster is never a reason to kill it."""
-    return await _answer(here, Probing(LIVENESS, "live_checks", DEAD_SECONDS), scope)
+    return await _answer(here, probing.LIVE, scope)
 
 
 @_process.get("/readyz", responses=_probe_responses("Member of the group, every partition live.", "Not ready (yet)."))
 async def readiness(here: Here, scope: Probed = None) -> Response:
     """Say whether every assigned partition is live. A process without partitions is ready, too."""
-    return await _answer(here, Probing("/readyz", "ready_checks", UNREADY_SECONDS), scope)
+    return await _answer(here, probing.READY, scope)
 
 
 @_process.get("/startupz", responses=_probe_responses("Started: probe it with /healthz from now on.", "Not started."))
 async def startup(here: Here, scope: Probed = None) -> Response:
     """Say whether the process has started: HTTP answers and its loops run. It does not wait for a restore."""
-    return await _answer(here, Probing("/startupz", "live_checks", DEAD_SECONDS), scope, Check("http", ok=True))
+    return await _answer(here, probing.STARTED, scope, Check("http", ok=True))
 
 
 @_process.get("/api/v1", responses=views.answered(ServiceFacts))

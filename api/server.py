@@ -37,6 +37,8 @@ SILENT_SECONDS = 30.0  # it asks every second
 END_SECONDS = 3.0
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.5, 30.0
 LONG_LIFE_SECONDS = 60.0
+LOAD_AFTER_SECONDS = 0.2
+"""At most, for a quick restore: to load the application takes more CPU time than this wait. Probes do not wait."""
 
 
 class Shared(NamedTuple):
@@ -293,6 +295,7 @@ class Keeper(threading.Thread):
             TlsFiles.of(self._settings),
             OidcProvider.of(self._settings),
             self._settings.suspect_after_ms,
+            LOAD_AFTER_SECONDS,
             *self._shared,
         )
         # Without settings: the process asks nobody but the service, so it needs no password.

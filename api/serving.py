@@ -1,10 +1,12 @@
-"""The work of the HTTP process: answers requests from the service's status, until the service ends."""
+"""The work of the HTTP process: answers requests from the service's status, until the service ends.
+
+Probes are answered before the application is imported, so this module and what it imports are few.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import socket
 import ssl
@@ -13,61 +15,40 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib import import_module
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import h11
+import msgspec
 import uvicorn
-from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from snapreplay.api import events, problems
-from snapreplay.api.app import create_app
-from snapreplay.api.guard import CERTIFICATE, PROBES_PORT, WITHOUT_TOKEN, Hosts, allowed_hosts
-from snapreplay.api.http_process import Arguments
-from snapreplay.api.last_hour import LastHour
+from snapreplay.api.early import Early
 from snapreplay.api.limits import connections_max
-from snapreplay.api.link import ServiceLink
-from snapreplay.api.peer_client import Caller
-from snapreplay.api.peers import Peers
-from snapreplay.api.rates import Rates
+from snapreplay.api.line import Line
+from snapreplay.api.probing import WITHOUT_TOKEN
+from snapreplay.api.problem_kinds import MEDIA_TYPE, members, no_http
 from snapreplay.api.request_queue import RequestQueue
 from snapreplay.api.siblings import Siblings
-from snapreplay.api.state_link import StateLink
 from snapreplay.api.tls import Contexts, TlsFiles, subject
-from snapreplay.api.tokens import OidcProvider, Tokens
+
+if TYPE_CHECKING:  # probes wait for this module
+    from starlette.types import Receive, Scope, Send
+
+    from snapreplay.api.http_process import Arguments
 
 
 async def serve(arguments: Arguments) -> None:
-    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=arguments.line))
-    link = ServiceLink(reader, writer)
-    states = StateLink(*await asyncio.open_connection(sock=socket.socket(fileno=arguments.states)))
-    logging.basicConfig(level=logging.WARNING, handlers=[_ToService(link)], force=True)
+    """Answer probes at once, and everything else as soon as the application is loaded."""
+    line = Line(*await asyncio.open_connection(sock=socket.socket(fileno=arguments.line)))
+    logging.basicConfig(level=logging.WARNING, handlers=[_ToService(line)], force=True)
     logging.getLogger("snapreplay.http").setLevel(logging.INFO)  # who did what
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a bad request is the client's matter
-    told = events.StatusEvents(link.last)
+    early = Early(line, Siblings(arguments.siblings))
     tls = TlsFiles(*arguments.tls)
-    provider = OidcProvider(*arguments.oidc)
-    # An extra, and slow to import: only who uses it needs it.
-    verifier = import_module("snapreplay.api.oidc").Verifier(provider) if provider.issuer else None
-    tokens = Tokens(arguments.token_file, needs_certificate=bool(tls.client_ca), others=verifier and verifier.asker)
-    caller = Caller(tokens.headers, tls.client(), has_certificate=bool(tls.certificate))
-    peers = Peers(arguments.suspect_after_ms / 1000, link.suspect, caller, link.ended)
-    hour = LastHour()
-    app = create_app(
-        link,
-        Hosts(arguments.bound, allowed_hosts(arguments.allowed)),
-        tokens=tokens,
-        rates=Rates(),
-        events=told,
-        peers=peers,
-        states=states,
-        siblings=Siblings(arguments.siblings),
-        hour=hour,
-    )
-    server = Server(app, tls.server() if tls.certificate else None)
+    server = Server(early, tls.server() if tls.certificate else None)
+    server.hold()
     serving = asyncio.create_task(server.serve([tuned(socket.socket(fileno=arguments.listener))]))
-    others = [link.run(), states.run(), told.run(), peers.run(lambda: link.last().document)]
-    others.append(hour.run(link.last, peers))
+    others = [line.run(), _run(arguments, line, early, server)]
     if arguments.probes >= 0:
         others.append(server.also_at(tuned(socket.socket(fileno=arguments.probes)), PROBES))
     if arguments.app_port:
@@ -75,25 +56,44 @@ async def serve(arguments: Arguments) -> None:
     if arguments.app_probes_port:
         others.append(server.answer_for_all(arguments.bound, arguments.app_probes_port, PROBES))
     tasks = [serving, *map(asyncio.create_task, others)]
-    await asyncio.to_thread(app.openapi)  # takes a tenth of the CPU of a start; no probe waits for it
-    gc.freeze()
     ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    told.end(in_good_order=link.has_hung_up)
+    early.end(in_good_order=line.has_hung_up)
     server.should_exit = True
     await serving
     for each in ended:
         each.result()
 
 
+async def _run(arguments: Arguments, line: Line, early: Early, server: Server) -> None:
+    """Load the application, let it answer, and run it."""
+    states = await asyncio.open_connection(sock=socket.socket(fileno=arguments.states))
+    await early.quick_restore(arguments.load_after_seconds)
+    # In a thread, because the loop answers probes meanwhile.
+    application = await asyncio.to_thread(_loaded, arguments, line, states)
+    early.replace(application)
+    server.release()
+    await application.run()
+
+
+def _loaded(*given: Any) -> Any:
+    return import_module("snapreplay.api.application").Application(*given)
+
+
 class _ToService(logging.Handler):
-    def __init__(self, link: ServiceLink) -> None:
+    def __init__(self, line: Line) -> None:
         super().__init__()
-        self._link = link
+        self._line = line
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._link.log(record, self.format(record))
+        self._line.log(record, self.format(record))
 
 
+CERTIFICATE = "certificate"
+"""Where a connection keeps whose certificate TLS has verified."""
+EVENTS = "/api/v1/events"
+"""The path of the streams of events."""
+PROBES_PORT = "probes_port"
+"""Is in the state of a connection to `http.probes_port`."""
 ACCEPTED_AT_ONCE = 8
 """In one turn of the loop. It takes three turns until an older one is closed for each: well below the reserve."""
 WAITING_MAX = 1024
@@ -193,7 +193,7 @@ class Connection(H11Protocol):
         """Whether it carries events, which have a bound of their own."""
         cycle = self.cycle
         is_open = cycle is not None and cycle.response_started and not cycle.response_complete
-        return is_open and cycle.scope["path"] == events.PATH
+        return is_open and cycle.scope["path"] == EVENTS
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, and close: where the next request begins is not known."""
@@ -201,10 +201,10 @@ class Connection(H11Protocol):
             error = sys.exception()
             # The rest of its text is what came.
             why, status = str(error or msg).partition(": ")[0], getattr(error, "error_status_hint", 400)
-            answer = problems.response(problems.no_http(why, status), "")
-            headers = [*answer.raw_headers, (b"connection", b"close")]
-            head = h11.Response(status_code=answer.status_code, headers=headers)
-            for part in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+            body = msgspec.json.encode(members(no_http(why, status), ""))
+            headers = [("content-length", str(len(body))), ("content-type", MEDIA_TYPE), ("connection", "close")]
+            head = h11.Response(status_code=status, headers=headers)
+            for part in (head, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(part) or b"")
         self.transport.close()
 
@@ -230,8 +230,9 @@ class Server(uvicorn.Server):
     """A uvicorn server with limits, and without its signal handlers."""
 
     def __init__(self, app: Any, contexts: Contexts | None = None) -> None:
-        self._connection = partial(Connection, queue=RequestQueue(), contexts=contexts)
-        self._connection_of_probes = partial(Connection, queue=RequestQueue())
+        self._queues = RequestQueue(), RequestQueue()
+        self._connection = partial(Connection, queue=self._queues[0], contexts=contexts)
+        self._connection_of_probes = partial(Connection, queue=self._queues[1])
         super().__init__(
             uvicorn.Config(
                 app,
@@ -245,6 +246,15 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=2,
             )
         )
+
+    def hold(self) -> None:
+        """Let all requests but the probes wait until `release`."""
+        for each in self._queues:
+            each.hold()
+
+    def release(self) -> None:
+        for each in self._queues:
+            each.release()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

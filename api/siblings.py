@@ -9,9 +9,9 @@ from functools import partial
 
 import msgspec
 
-from snapreplay.api.link import Shared
+from snapreplay.api.line import Shared
 from snapreplay.api.peer_client import Caller, NoAnswer, asked, whole
-from snapreplay.service.control.protocol import Check
+from snapreplay.service.control.framing import Check
 
 LIVENESS = "/healthz"
 ASK_SECONDS = 1.0

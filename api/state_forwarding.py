@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from snapreplay.api import problems, state_problems
 from snapreplay.api.fleet_views import Covered, Process, held
 from snapreplay.api.forwarding import Forwarder
-from snapreplay.api.problems import Problem, ProblemError, ProblemKind
+from snapreplay.api.problem_kinds import URN, ProblemError, ProblemKind
+from snapreplay.api.problems import Problem
 from snapreplay.api.state_views import StateEntries, StateValue, StateValues
 from snapreplay.service.control.state_reads import NotRead, Role
 from snapreplay.service.control.status import StandbyStatus
@@ -43,10 +44,10 @@ class ForwardedRead(NamedTuple):
             problem = Problem.model_validate_json(document)
         except (msgspec.MsgspecError, ValidationError):
             raise problems.owner_away(process, f"it answers {status}, which cannot be read") from None
-        if not problem.type.startswith(problems.URN):
+        if not problem.type.startswith(URN):
             raise problems.owner_away(process, "it is of a version that has no reads")
         members = problem.model_dump(exclude_none=True, exclude={"type", "title", "status", "detail", "instance"})
-        kind_of = ProblemKind(problem.type.removeprefix(problems.URN), problem.status, problem.title)
+        kind_of = ProblemKind(problem.type.removeprefix(URN), problem.status, problem.title)
         if kind_of.name == problems.NOT_HERE.name:  # it has just moved
             kind_of = state_problems.NOT_READABLE
         headers = {"Retry-After": "1"} if kind_of.status == 503 else {}

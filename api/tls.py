@@ -5,11 +5,13 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from snapreplay.api.renewed import Renewed
 from snapreplay.errors import UsageError
-from snapreplay.service.config.groups import HttpSettings
+
+if TYPE_CHECKING:  # it is slow to import, and probes wait for this module
+    from snapreplay.service.config.groups import HttpSettings
 
 Contexts = Callable[[], ssl.SSLContext]
 

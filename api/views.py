@@ -27,10 +27,11 @@ from snapreplay.api.fleet_views import (
 from snapreplay.api.last_hour_view import LastHour
 from snapreplay.api.operation_views import Operation, Operations
 from snapreplay.api.pages import NEXT, cut
+from snapreplay.api.probing import Probe as Probe  # noqa: PLC0414 - shown, too
 from snapreplay.api.until_live import remaining_seconds
 from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.control.partition_history import PartitionHistory
-from snapreplay.service.control.protocol import Check, ServiceFacts
+from snapreplay.service.control.protocol import ServiceFacts
 from snapreplay.service.control.restore_plan import Drill, RestoreObjective, RestorePlan
 from snapreplay.service.control.savepoint_list import SavepointList
 from snapreplay.service.control.status import PartitionError, PartitionStatus, Recovery, SnapshotStatus, StandbyStatus
@@ -211,13 +212,6 @@ class Snapshots(msgspec.Struct, frozen=True):
 
     items: tuple[Snapshot, ...]
     next_after: Annotated[str | None, said(NEXT)] = None
-
-
-class Probe(msgspec.Struct, frozen=True):
-    """The answer to a probe: `ok` if all checks are; the status code says the same (200, 503)."""
-
-    status: Annotated[str, one_of("ok", "failing")]
-    checks: tuple[Check, ...]
 
 
 class Processes(msgspec.Struct, frozen=True):

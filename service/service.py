@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
@@ -49,7 +48,6 @@ ST = TypeVar("ST", bound=Stores)
 
 LEAVE_SECONDS = 5.0  # of a stop, for cutting off what is late and leaving the group
 HAND_OVER_SECONDS = 5.0  # at most, of a stop: until the others have taken the partitions
-HTTP_WAITS_SECONDS = 0.3
 LEAVE_SECONDS_MIN = 1.0  # all the same, when cutting off took longer
 
 
@@ -159,8 +157,7 @@ class Service(Operating, Generic[S]):
         self._failures.add(callback)
 
     async def start(self) -> None:
-        """Start in the background, and HTTP as soon as partitions are LIVE, or a moment later: the cluster may still be
-        unreachable when this returns.
+        """Start in the background, and HTTP: the cluster may still be unreachable when this returns.
 
         Raises:
             UsageError: the HTTP port is taken.
@@ -175,10 +172,6 @@ class Service(Operating, Generic[S]):
         self._bringing_up.add_done_callback(self._tell_refused)
         self._control.beat(loop)
         if self._http is not None:
-            # A quick restore goes first: starting HTTP takes more CPU time than this wait.
-            with suppress(TimeoutError, SnapreplayError):
-                async with asyncio.timeout(HTTP_WAITS_SECONDS):
-                    await self._readiness.until_ready()
             self.http_address = await self._http.serve(self._control, self.settings.http)
 
     async def wait_started(self) -> None:

@@ -18,6 +18,8 @@ from snapreplay.service.config.effective import SettingShown
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.address import Address
 from snapreplay.service.control.audit_run import FINDINGS_MAX, Finding, StartAudit
+from snapreplay.service.control.framing import UNREADY_SECONDS as UNREADY_SECONDS  # noqa: PLC0414 - a part of the protocol
+from snapreplay.service.control.framing import Check as Check  # noqa: PLC0414 - too
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoint, SavepointList
@@ -107,14 +109,6 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     partition_count: Count | None = None
     waiting_for: Annotated[str, said("What a new app waits for before it begins, with the command; or empty.")] = ""
     drain: Annotated[Drain | None, said("Null: none was asked for.")] = None
-
-
-class Check(msgspec.Struct, frozen=True):
-    """One line of a probe's answer."""
-
-    name: str
-    ok: bool
-    detail: str = ""
 
 
 def partition_check(number: int, status: PartitionStatus | None) -> Check:
@@ -286,7 +280,6 @@ class Once(msgspec.Struct, frozen=True, tag="once"):
 
 SILENT_SECONDS = 5.0
 """A status that is older is not shown any more: the process is frozen, or has no processor."""
-UNREADY_SECONDS = 2.0  # then not ready: this process would not notice that its partitions were taken
 
 
 class Family(msgspec.Struct, frozen=True):

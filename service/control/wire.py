@@ -7,13 +7,16 @@ delays reads, and neither statuses nor probes. Their answers come in any order, 
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import msgspec
 
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
+from snapreplay.service.control import framing
 from snapreplay.service.control.draining import NoSuccessor
+from snapreplay.service.control.framing import LENGTH as LENGTH  # noqa: PLC0414 - a part of the wire
+from snapreplay.service.control.framing import AskStatus as AskStatus  # noqa: PLC0414 - too
+from snapreplay.service.control.framing import Logged as Logged  # noqa: PLC0414 - too
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.operation_registry import NotCancellable
 from snapreplay.service.control.partition_history import PartitionHistory, ReadHistory
@@ -38,7 +41,6 @@ from snapreplay.service.control.state_reads import (
     WrongRead,
 )
 
-LENGTH = struct.Struct(">I")
 DEFECT = "defect"
 _REFUSALS: dict[str, tuple[type[SnapreplayError], tuple[str, ...]]] = {
     "unknown-partition": (UnknownPartition, ("partition", "partition_count")),
@@ -57,20 +59,8 @@ _REFUSALS: dict[str, tuple[type[SnapreplayError], tuple[str, ...]]] = {
 }
 
 
-class AskStatus(msgspec.Struct, frozen=True, tag="ask-status"):
-    """Asks for a `StatusDocument`."""
-
-
 class AskCounted(msgspec.Struct, frozen=True, tag="ask-counted"):
     """Asks for `Counted`."""
-
-
-class Logged(msgspec.Struct, frozen=True, tag="logged"):
-    """A line for the service's log. Not answered."""
-
-    level: int
-    logger: str
-    message: str
 
 
 class Suspected(msgspec.Struct, frozen=True, tag="suspected"):
@@ -142,7 +132,6 @@ Question = AskStatus | AskCounted | Command | Once
 News = Logged | Suspected | Ended
 Answer = StatusDocument | Counted | Performed | Refused
 
-_encoder = msgspec.msgpack.Encoder()
 _questions: msgspec.msgpack.Decoder[Question | News] = msgspec.msgpack.Decoder(Question | News)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
@@ -152,22 +141,7 @@ answered = msgspec.msgpack.Decoder(Answered).decode
 
 def frame(message: Question | News | Answer | AskState | Answered) -> bytes:
     """Encode a message as it goes over the socket."""
-    try:
-        encoded = _encoder.encode(message)
-    except UnicodeEncodeError:  # an error of the app may quote half a character
-        encoded = _encoder.encode(_encodable(msgspec.to_builtins(message)))
-    return LENGTH.pack(len(encoded)) + encoded
-
-
-def _encodable(node: Any) -> Any:
-    """Return the same with an escape for each code point that UTF-8 does not have."""
-    if isinstance(node, str):
-        return node.encode("utf-8", "backslashreplace").decode()
-    if isinstance(node, dict):
-        return {_encodable(key): _encodable(value) for key, value in node.items()}
-    if isinstance(node, list | tuple):
-        return [_encodable(each) for each in node]
-    return node
+    return framing.frame(message)
 
 
 def question(encoded: bytes) -> Question | News:

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from snapreplay.api.link import ServiceLink
+from snapreplay.api.line import Line
 from tests.support.deadlines import within
 
 
@@ -16,14 +16,14 @@ async def test_a_service_that_has_hung_up_is_told_from_one_that_died(in_good_ord
     """Both end the line. One that ends in good order listens on until its HTTP process has ended; of one that was
     killed nothing is left, and no bye may be said in its name."""
     service, ours = socket.socketpair()
-    link = ServiceLink(*await asyncio.open_connection(sock=ours))
-    assert not link.has_hung_up
+    line = Line(*await asyncio.open_connection(sock=ours))
+    assert not line.has_hung_up
     if in_good_order:
         service.shutdown(socket.SHUT_WR)
     else:
         service.close()
     async with within(10):
-        await link._read()
-    assert link.has_hung_up is in_good_order
+        await line.run()
+    assert line.has_hung_up is in_good_order
     service.close()
-    link._writer.close()
+    line._writer.close()

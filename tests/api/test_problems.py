@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 
 from snapreplay.api import problems, state_problems
 from snapreplay.api.app import create_app
+from snapreplay.api.problem_kinds import URN
 from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.protocol import Silent, TooManyCommands
 from tests.support.fake_control import FakeControl, Local
@@ -92,7 +93,7 @@ def test_errors_of_control_are_mapped_wherever_they_come_from(error, status, nam
 
     response = TestClient(create_app(Local(Refusing()))).post("/trigger-snapshot")
     assert response.status_code == status
-    assert response.json()["type"] == problems.URN + name
+    assert response.json()["type"] == URN + name
 
 
 def test_every_kind_is_in_the_guide():

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from snapreplay.api.app import create_app
 from snapreplay.api.cli.root import app as commands
-from snapreplay.api.guard import WITHOUT_TOKEN
+from snapreplay.api.probing import WITHOUT_TOKEN
 from snapreplay.api.server import HttpServer
 from snapreplay.api.tokens import Tokens, tokens_in
 from snapreplay.errors import UsageError

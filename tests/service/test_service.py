@@ -18,6 +18,7 @@ from snapreplay.service.program import ensure_topics, init, running
 from snapreplay.service.service import Service
 from tests.support import apps, inside
 from tests.support.deadlines import scaled
+from tests.support.early import Gate
 from tests.support.stage import Stage, phase, settings_for, until
 
 pytestmark = pytest.mark.kafka
@@ -246,26 +247,20 @@ async def test_a_process_tells_the_others_its_url(stage, unique, http, advertise
         assert (other.instance_id, other.url) == ("two", "")
 
 
-@pytest.mark.parametrize("seconds", [0.0, 60.0])
-async def test_http_starts_when_partitions_are_live_or_a_moment_later(stage, unique, monkeypatch, seconds):
-    """To start it takes the CPU that they need; but a long recovery is shown."""
-    monkeypatch.setattr(module, "HTTP_WAITS_SECONDS", seconds)
-    ready = []
-
-    class Http:
-        def bind(self, settings):
-            return Address(settings.host, 1)
-
-        async def serve(self, control, settings):
-            ready.append(control.ready())
-            return settings.host, 1
-
-        async def close(self, within_seconds):
-            pass
-
+async def test_a_service_is_ready_while_its_http_is_still_being_imported(stage, unique, tmp_path, monkeypatch):
+    """A prober hears it at once. What else is asked is answered when it can be."""
+    gate = Gate(tmp_path, monkeypatch)
     here = await stage(apps.ledger(unique("order")))
-    async with here.started(http=Http()):
-        assert ready == [seconds > 0]
+    async with here.running(http=HttpServer()) as service:
+        await until(lambda: gate.imported, "the import has begun")
+        assert service.http_address is not None
+        async with httpx2.AsyncClient(base_url=service.http_address.url, trust_env=False, timeout=scaled(30)) as asking:
+            assert [(await asking.get(path)).status_code for path in ("/healthz", "/readyz")] == [200, 200]
+            held = asyncio.create_task(asking.get("/restore-status"))
+            assert (await asking.get("/readyz")).status_code == 200
+            assert not held.done()
+            gate.open()
+            assert (await held).json()["summary"]["all_live"]
 
 
 # ---- stopping ----------------------------------------------------------------------------------

@@ -1,0 +1,77 @@
+"""What answers before the application is imported: probes as the application answers them. All else waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from snapreplay.api import probing
+from snapreplay.api.line import Line, Status
+from snapreplay.api.siblings import Siblings
+from snapreplay.service.control.framing import probed
+
+if TYPE_CHECKING:  # probes wait for this module
+    from starlette.types import Receive, Scope, Send
+
+    from snapreplay.api.application import Application
+
+LOOK_SECONDS = 0.02
+_PROBES = {each.path: each for each in (probing.LIVE, probing.READY)}
+"""Those that say nothing of HTTP itself: `/startupz` waits until everything can be asked."""
+_QUERIES = {b"": False, b"scope=local": True}
+_BODY = {b"content-length", b"transfer-encoding", b"expect"}
+
+
+class Early:
+    """An ASGI application: another one that is loaded meanwhile, and its probes until then."""
+
+    def __init__(self, line: Line, siblings: Siblings) -> None:
+        self._status = Status(line, probed)
+        self._siblings = siblings
+        self._application: Application | None = None
+        self._is_there = asyncio.Event()
+
+    async def quick_restore(self, seconds_max: float) -> None:
+        """Wait until the partitions are LIVE, but not longer: to load the application takes the CPU that they need."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds_max):
+                while True:
+                    document, _ = await self._status.look()
+                    if document is not None and all(each.ok for each in document.ready_checks):
+                        return
+                    await asyncio.sleep(LOOK_SECONDS)
+
+    def replace(self, application: Application) -> None:
+        """Pass all requests on, also those that wait."""
+        self._application = application
+        self._is_there.set()
+
+    def end(self, *, in_good_order: bool) -> None:
+        """End what would last."""
+        if self._application is not None:
+            self._application.end(in_good_order=in_good_order)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._application is None and _is_plain(scope):
+            await self._answer(scope, send)
+            return
+        await self._is_there.wait()
+        assert self._application is not None  # noqa: S101 - it is there
+        await self._application.app(scope, receive, send)
+
+    async def _answer(self, scope: Scope, send: Send) -> None:
+        probe, is_local = _PROBES[scope["path"]], _QUERIES[scope["query_string"]]
+        said = await probe.answer(*await self._status.look(), None if is_local else self._siblings)
+        body = msgspec.json.encode(said)
+        headers = [(b"content-length", str(len(body)).encode()), (b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": said.code, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def _is_plain(scope: Scope) -> bool:
+    """Say whether it is a probe that nobody would refuse or answer in another way."""
+    is_known = scope["path"] in _PROBES and scope["query_string"] in _QUERIES and scope["method"] in {"GET", "HEAD"}
+    return is_known and not any(name in _BODY for name, _ in scope["headers"])

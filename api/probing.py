@@ -1,0 +1,66 @@
+"""Probes: what each of them asks, and the answer. The application answers so, and the process before it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple, Protocol
+
+import msgspec
+
+from snapreplay.api.siblings import LIVENESS, Siblings
+from snapreplay.service.control.framing import UNREADY_SECONDS, Check
+from snapreplay.service.control.vocabulary import one_of
+
+READINESS, STARTUP = "/readyz", "/startupz"
+DEAD_SECONDS = 10.0  # a silent process is frozen, or a handler keeps the interpreter to itself
+
+WITHOUT_TOKEN = (LIVENESS, READINESS, STARTUP)
+"""A platform's probes have none."""
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """The answer to a probe: `ok` if all checks are; the status code says the same (200, 503)."""
+
+    status: Annotated[str, one_of("ok", "failing")]
+    checks: tuple[Check, ...]
+
+    @property
+    def code(self) -> int:
+        return 200 if self.status == "ok" else 503
+
+
+class Checked(Protocol):
+    """A status, or the part of it that probes need."""
+
+    @property
+    def live_checks(self) -> Sequence[Check]:
+        """Whether the process should be killed."""
+
+    @property
+    def ready_checks(self) -> Sequence[Check]:
+        """Whether it is a member of the group, with all its partitions LIVE."""
+
+
+class Probing(NamedTuple):
+    """A probe: its path, the checks that are its own, and the silence after which the service counts as frozen."""
+
+    path: str
+    kind: Literal["live_checks", "ready_checks"]
+    silent_seconds_max: float
+
+    async def answer(
+        self, document: Checked | None, age_seconds: float, siblings: Siblings | None, *checks: Check
+    ) -> Probe:
+        """Answer with the service's checks of this kind, behind `checks`. HTTP has a process of its own: it answers
+        while the service is frozen, and must say so. `siblings`: None leaves them out."""
+        answers = document is not None and age_seconds < self.silent_seconds_max
+        checks += (Check("service process", answers, f"last answer {age_seconds:.1f} s ago"),)
+        checks += tuple(getattr(document, self.kind, ()))
+        if siblings is not None:
+            checks += await siblings.checks(self.path)
+        return Probe("ok" if all(check.ok for check in checks) else "failing", checks)
+
+
+LIVE = Probing(LIVENESS, "live_checks", DEAD_SECONDS)
+READY = Probing(READINESS, "ready_checks", UNREADY_SECONDS)
+STARTED = Probing(STARTUP, "live_checks", DEAD_SECONDS)

@@ -1,0 +1,50 @@
+"""The words of a problem document, without the framework: `problems` has the kinds and makes the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+MEDIA_TYPE = "application/problem+json"
+URN = "urn:snapreplay:problem:"
+
+
+class ProblemKind(NamedTuple):
+    """One kind of problem; `name` ends its `type`."""
+
+    name: str
+    status: int
+    title: str
+
+
+class ProblemError(Exception):
+    """A problem that a route raises; answered as a problem document."""
+
+    def __init__(
+        self, kind: ProblemKind, detail: str, *, headers: Mapping[str, str] | None = None, **members: object
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.members = members
+
+
+def members(problem: ProblemError, path: str) -> dict[str, Any]:
+    """Return the members of the document that answers a request for `path`."""
+    kind = problem.kind
+    return {
+        "type": URN + kind.name if kind.name else "about:blank",
+        "title": kind.title,
+        "status": kind.status,
+        "detail": problem.detail,
+        "instance": path,
+        **problem.members,
+    }
+
+
+def no_http(why: str, status: int) -> ProblemError:
+    """Make the error for what cannot be read as a request; `status` says more than 400 where the headers are too long
+    (431) or the body is encoded as nobody here reads it (501)."""
+    detail = f"what came cannot be read as a request of HTTP/1.1: {why[:1].lower()}{why[1:]}"
+    return ProblemError(ProblemKind("malformed-request", status, "Malformed request"), detail)

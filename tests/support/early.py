@@ -1,0 +1,42 @@
+"""An HTTP process that answers probes only, for as long as a test wants: its application is not imported before."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+_GATE = """
+import pathlib, sys, time
+
+class Gate:
+    def find_spec(name, path=None, target=None):
+        here = pathlib.Path(__file__).parent
+        if name == "snapreplay.api.application":
+            (here / "part").write_text(" ".join(sys.modules))
+            (here / "part").rename(here / "imported")
+            while not (here / "opened").exists():
+                time.sleep(0.01)
+
+sys.meta_path.insert(0, Gate)
+"""
+
+
+class Gate:
+    """Holds the import of the application in every HTTP process that is started from now on."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (folder / "sitecustomize.py").write_text(_GATE)
+        self._folder = folder
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))))
+
+    def open(self) -> None:
+        """Let the import go on."""
+        (self._folder / "opened").touch()
+
+    @property
+    def imported(self) -> list[str]:
+        """What the process has imported before; empty: it has not come so far."""
+        told = self._folder / "imported"
+        return told.read_text().split() if told.exists() else []
