@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,14 +35,16 @@ class Early:
         self._is_there = asyncio.Event()
 
     async def quick_restore(self, seconds_max: float) -> None:
-        """Wait until the partitions are LIVE, but not longer: to load the application takes the CPU that they need."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds_max):
-                while True:
-                    document, _ = await self._status.look()
-                    if document is not None and all(each.ok for each in document.ready_checks):
-                        return
-                    await asyncio.sleep(LOOK_SECONDS)
+        """Wait for the service, and then until its partitions are LIVE, but not longer: to load the application takes
+        the CPU that they need."""
+        loop, ends_at = asyncio.get_running_loop(), inf
+        while loop.time() < ends_at:
+            document, _ = await self._status.look()
+            if document is not None and document.facts is not None:
+                if all(each.ok for each in document.ready_checks):
+                    return
+                ends_at = min(ends_at, loop.time() + seconds_max)
+            await asyncio.sleep(LOOK_SECONDS)
 
     def replace(self, application: Application) -> None:
         """Pass all requests on, also those that wait."""

@@ -21,11 +21,13 @@ from snapreplay.api.state_line import StateLine
 from snapreplay.api.tls import TlsFiles
 from snapreplay.api.tokens import OidcProvider, tokens_in
 from snapreplay.errors import UsageError
+from snapreplay.service.clock import boot_seconds
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.sources import ENV_PREFIX
 from snapreplay.service.control import wire
 from snapreplay.service.control.address import Address, address
 from snapreplay.service.control.counters import EVENTS
+from snapreplay.service.control.framing import Check, Probed, frame
 from snapreplay.service.control.metrics import counted
 from snapreplay.service.control.protocol import Control
 from snapreplay.service.runtime import child_process
@@ -55,23 +57,27 @@ ALONE = Shared()
 
 
 class HttpServer:
-    """The HTTP API, for `run` and `running`. A service calls `serve` and `close`, once each."""
+    """The HTTP API, for `run` and `running`. A service calls `serve` and `close`, once each; a program may call `begin`
+    before."""
 
     def __init__(self, on_bound: Callable[[Address], None] | None = None, shared: Shared = ALONE) -> None:
         """Take `on_bound`, which is called with the address as soon as requests are answered; None: nobody is told."""
         self._on_bound = on_bound
         self._shared = shared
         self._listeners: list[socket.socket] = []
+        self._bound: Address | None = None
         self._keeper: Keeper | None = None
         self._states: StateLine | None = None
 
     def bind(self, settings: HttpSettings) -> Address:
-        """Take the port; `serve` is to follow, or `close`. Port 0 picks a free one.
+        """Take the port, unless it is taken already; `serve` is to follow, or `close`. Port 0 picks a free one.
 
         Raises:
             UsageError: the port is taken or not allowed, the host is no address of this machine, others reach it and
                 no login is demanded, the tokens cannot be read, or the program has no Python interpreter.
         """
+        if self._bound is not None:
+            return self._bound
         _check_interpreter()
         if settings.token_file:
             tokens_in(Path(settings.token_file))
@@ -85,8 +91,21 @@ class HttpServer:
             if settings.probes_port:
                 listeners.append(held.enter_context(bind(settings.host, settings.probes_port, PROBES_HINT)))
             held.pop_all()
-        self._listeners = listeners
+        self._listeners, self._bound = listeners, bound
         return bound
+
+    def begin(self, settings: HttpSettings) -> None:
+        """Start the process, beside what else a program does before it has a service: from now on probes are answered,
+        as of one that is alive and not ready. All else waits until `serve`.
+
+        Raises:
+            UsageError: as `bind`.
+        """
+        self.bind(settings)
+        if self._keeper is None:
+            listeners, self._listeners = self._listeners, []
+            self._keeper = Keeper(listeners, settings, self._shared)
+            self._keeper.start()
 
     async def serve(self, control: Control, settings: HttpSettings) -> Address:
         """Answer; returns once requests are answered. Binds, unless `bind` was called.
@@ -94,13 +113,11 @@ class HttpServer:
         Raises:
             UsageError: as `bind`.
         """
-        if not self._listeners:
-            self.bind(settings)
-        listeners, self._listeners = self._listeners, []
-        bound = address(settings, *listeners[0].getsockname()[:2])
+        bound = self.bind(settings)
+        self.begin(settings)
+        assert self._keeper is not None  # noqa: S101 - it has begun
         self._states = StateLine(control)
-        self._keeper = Keeper(control, listeners, settings, self._states.attach, self._shared)
-        self._keeper.start()
+        self._keeper.answer(control, self._states.attach)
         if not await asyncio.to_thread(self._keeper.heard.wait, START_SECONDS):
             log.warning("the HTTP process has not started within %.0f s; requests wait for it", START_SECONDS)
         for host, port in self._keeper.bound[1:]:
@@ -113,6 +130,7 @@ class HttpServer:
         """Finish the running requests, within so many seconds, 3 at most. Idempotent."""
         while self._listeners:
             self._listeners.pop().close()
+        self._bound = None
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             await asyncio.to_thread(keeper.stop, min(within_seconds, END_SECONDS))
@@ -187,19 +205,11 @@ class Keeper(threading.Thread):
     """A thread of its own that nothing else waits for: neither the process that it feeds nor a full socket delays the
     service. Daemon: the end of the program does not wait for it either, and the kernel ends the process with it."""
 
-    def __init__(
-        self,
-        control: Control,
-        listeners: Sequence[socket.socket],
-        settings: HttpSettings,
-        attach: Callable[[socket.socket], None] = socket.socket.close,
-        shared: Shared = ALONE,
-    ) -> None:
-        """Take `listeners` over: that of the API, then that of the probes, if they have one. `attach` gets our end of
-        each process's line for reads of states."""
+    def __init__(self, listeners: Sequence[socket.socket], settings: HttpSettings, shared: Shared = ALONE) -> None:
+        """Take `listeners` over: that of the API, then that of the probes, if they have one."""
         super().__init__(name="snapreplay-http", daemon=True)
-        self._control = control
-        self._attach = attach
+        self._control: Control | None = None
+        self._attach: Callable[[socket.socket], None] = socket.socket.close
         self._shared = shared
         self._listeners = list(listeners)
         self.bound = [each.getsockname()[:2] for each in listeners]
@@ -209,6 +219,10 @@ class Keeper(threading.Thread):
         self._process: subprocess.Popen[bytes] | None = None
         self.heard = threading.Event()
         """Set when a process has started and asked for the first time."""
+
+    def answer(self, control: Control, attach: Callable[[socket.socket], None]) -> None:
+        """Answer for this service from now on. `attach` gets our end of each process's line for reads of states."""
+        self._attach, self._control = attach, control
 
     def stop(self, within_seconds: float) -> None:
         """End the process, gracefully if it can within so many seconds. Idempotent."""
@@ -259,7 +273,6 @@ class Keeper(threading.Thread):
         ours, theirs = socket.socketpair()
         states, their_states = socket.socketpair()
         with ours:
-            self._attach(states)
             # All are the process's alone then: what a handler forks cannot keep the port.
             with theirs, their_states, ExitStack() as held:
                 self._bind()
@@ -272,7 +285,7 @@ class Keeper(threading.Thread):
             if self._stopping.is_set():
                 process.kill()
             try:
-                why = self._answer(ours)
+                why = self._answer(ours, states)
             finally:
                 self._line = None
                 _hang_up(ours)
@@ -309,41 +322,63 @@ class Keeper(threading.Thread):
             start_new_session=True,
         )
 
-    def _answer(self, line: socket.socket) -> str:
+    def _answer(self, line: socket.socket, states: socket.socket) -> str:
         """Answer until the other end is gone. Returns why, if that is known here."""
+        is_attached = False
         try:
             for encoded in _messages(line):
                 self.heard.set()
-                message = wire.question(encoded)
-                match message:
-                    case wire.Logged():
-                        logging.getLogger(message.logger).log(message.level, "%s", message.message)
-                    case wire.Suspected():
-                        self._control.suspect(message.process_id, message.why, is_silent=message.is_silent)
-                    case wire.Ended(process_id):
-                        self._control.ended(process_id)
-                    case question:
-                        line.sendall(self._answer_to(question))
+                if not is_attached and self._control is not None:
+                    self._attach(states)
+                    is_attached = True
+                line.sendall(self._answer_to(wire.question(encoded)))
         except TimeoutError:
             return f"it was silent for {SILENT_SECONDS:.0f} s"
         except OSError:
             pass  # it is gone: its exit code says more
+        finally:
+            if not is_attached:
+                states.close()
         return ""
 
-    def _answer_to(self, question: wire.Question) -> bytes:
-        try:
-            match question:
-                case wire.AskStatus():
-                    return wire.frame(self._control.document())
-                case wire.AskCounted():
-                    return wire.frame(wire.Counted(counted(EVENTS)))
-                case command:
-                    return wire.frame(wire.Performed(self._control.perform(command)))
-        except Exception as error:  # the other end answers with it
-            refused = wire.Refused.because(error)
-            if refused.error == wire.DEFECT:
-                log.exception("a request could not be answered")
-            return wire.frame(refused)
+    def _answer_to(self, message: wire.Question | wire.News) -> bytes:
+        """Return the answer; empty: it needs none."""
+        match message:
+            case wire.Logged():
+                logging.getLogger(message.logger).log(message.level, "%s", message.message)
+            case _ if self._control is None:  # it asks for nothing else before the service is there
+                return frame(_starting())
+            case wire.Suspected():
+                self._control.suspect(message.process_id, message.why, is_silent=message.is_silent)
+            case wire.Ended(process_id):
+                self._control.ended(process_id)
+            case question:
+                return _answered(self._control, question)
+        return b""
+
+
+def _starting() -> Probed:
+    """Say what probes hear of a program that still makes its service. Should that never end, `/startupz` says so."""
+    starts = "the service is being started"
+    return Probed(
+        (Check("service", ok=True, detail=starts),), (Check("member", ok=False, detail=starts),), boot_seconds()
+    )
+
+
+def _answered(control: Control, question: wire.Question) -> bytes:
+    try:
+        match question:
+            case wire.AskStatus():
+                return wire.frame(control.document())
+            case wire.AskCounted():
+                return wire.frame(wire.Counted(counted(EVENTS)))
+            case command:
+                return wire.frame(wire.Performed(control.perform(command)))
+    except Exception as error:  # the other end answers with it
+        refused = wire.Refused.because(error)
+        if refused.error == wire.DEFECT:
+            log.exception("a request could not be answered")
+        return wire.frame(refused)
 
 
 def _messages(line: socket.socket) -> Iterator[bytes]:

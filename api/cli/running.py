@@ -103,19 +103,23 @@ def run_app(
         configure(log_level, log_format, app.app_id, (None, log_lock))
         return run_workers(settings, processes, log_lock, _announce)
     configure(log_level, log_format, app.app_id)
+    return _run(app, settings, announced_http(), begin)
+
+
+def _run(app: App[Any], settings: Settings, http: HttpServer, begin: FirstStart) -> int:
+    http.begin(settings.http)  # it takes as long as the next line
     from snapreplay.service.program import run
 
-    return run(app, settings, http=announced_http(), first_start=begin)
+    return run(app, settings, http=http, first_start=begin)
 
 
 def _run_worker(app: App[Any], settings: Settings, worker: Worker, begin: FirstStart) -> int:
     from snapreplay.api.server import HttpServer
     from snapreplay.service.control.counters import WORKER_RESTARTS
-    from snapreplay.service.program import run
 
     WORKER_RESTARTS.labels(app.app_id).inc(worker.restarts)
     http = HttpServer(lambda bound: log.info("HTTP of this worker: %s", bound.url), worker.shared(settings.http))
-    return run(app, worker.settings(settings), http=http, first_start=begin)
+    return _run(app, worker.settings(settings), http, begin)
 
 
 def settings_from(

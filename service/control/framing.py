@@ -36,11 +36,12 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Probed(msgspec.Struct, frozen=True, tag="status"):
-    """The members of a `StatusDocument` that a probe needs."""
+    """The members of a `StatusDocument` that a probe needs, and `facts`: None where there is no service yet."""
 
     live_checks: tuple[Check, ...] = ()
     ready_checks: tuple[Check, ...] = ()
     made_at: float = 0.0
+    facts: dict[str, Any] | None = None
 
 
 _probed = msgspec.msgpack.Decoder(Probed)

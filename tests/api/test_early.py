@@ -13,8 +13,9 @@ import httpx2
 import pytest
 
 from snapreplay.api import limits, server
+from snapreplay.service.config.groups import HttpSettings
 from tests.api.test_connections import connected, is_closed
-from tests.support.deadlines import eventually, scaled
+from tests.support.deadlines import eventually, scaled, within
 from tests.support.early import Gate
 from tests.support.fake_control import LIVE, FakeControl
 from tests.support.served import program, served, until
@@ -22,6 +23,7 @@ from tests.support.served import program, served, until
 MODULES_MAX = 300
 """Each takes about half a millisecond."""
 FOR_THE_APPLICATION = {"aiokafka", "fastapi", "httpx2", "prometheus_client", "pydantic", "starlette", "typer"}
+ANY_PORT = HttpSettings(port=0)
 TOLD = ("/healthz", "/readyz", "/healthz?scope=local", "/readyz?scope=local")
 _AGE = re.compile(r"last answer [0-9.]+ s")
 
@@ -78,6 +80,36 @@ async def test_a_quick_restore_goes_first(gate: Gate, monkeypatch: pytest.Monkey
         control.statuses = {0: LIVE}
         await asyncio.to_thread(eventually, lambda: gate.imported, "it begins to import the application")
         gate.open()
+
+
+async def test_before_there_is_a_service_it_lives_and_is_not_ready() -> None:
+    """A program may start HTTP beside what it does before. Reads of the log come through afterwards, too."""
+    control, http = FakeControl([LIVE]), server.HttpServer()
+    http.begin(ANY_PORT)
+    async with client(http.bind(ANY_PORT).url) as asking:
+        assert (await asking.get("/healthz")).status_code == 200
+        told = await asking.get("/readyz")
+        assert (told.status_code, told.json()["checks"][1]["name"]) == (503, "member")
+        held = asyncio.create_task(asking.get("/api/v1/partitions/0/history"))
+        assert (await asking.get("/healthz")).status_code == 200
+        assert not held.done()
+        await http.serve(control, ANY_PORT)
+        assert (await held).status_code == 200
+        assert (await asking.get("/readyz")).status_code == 200
+    await http.close()
+
+
+async def test_http_that_has_begun_ends_without_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hears the end, so that nobody has to kill it, and its port is free."""
+    monkeypatch.setattr(server, "END_SECONDS", 3600.0)
+    http = server.HttpServer()
+    http.begin(ANY_PORT)
+    address = http.bind(ANY_PORT)
+    async with client(address.url) as asking:
+        assert (await asking.get("/healthz")).status_code == 200
+    async with within(30):
+        await http.close(3600.0)
+    socket.create_server(address).close()
 
 
 def test_a_service_that_freezes_before_is_seen(gate: Gate) -> None:

@@ -1,4 +1,5 @@
-"""An HTTP process that answers probes only, for as long as a test wants: its application is not imported before."""
+"""A process that does not import a module before a test lets it: the HTTP process answers probes only, for as long as
+its application is held, and a service has not started."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pathlib, sys, time
 class Gate:
     def find_spec(name, path=None, target=None):
         here = pathlib.Path(__file__).parent
-        if name == "snapreplay.api.application":
+        if name == "MODULE":
             (here / "part").write_text(" ".join(sys.modules))
             (here / "part").rename(here / "imported")
             while not (here / "opened").exists():
@@ -24,10 +25,12 @@ sys.meta_path.insert(0, Gate)
 
 
 class Gate:
-    """Holds the import of the application in every HTTP process that is started from now on."""
+    """Holds the import of a module in every process that is started from now on."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (folder / "sitecustomize.py").write_text(_GATE)
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, module: str = "snapreplay.api.application"
+    ) -> None:
+        (folder / "sitecustomize.py").write_text(_GATE.replace("MODULE", module))
         self._folder = folder
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))))
 

@@ -7,11 +7,14 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from snapreplay.api.cli.dev import INSTEAD
@@ -19,6 +22,8 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
 from tests.support import reference
+from tests.support.deadlines import eventually, scaled
+from tests.support.early import Gate
 
 COMMANDS = [["run"], ["dev"], ["init"], ["topics", "ensure"]]
 
@@ -59,6 +64,39 @@ def test_nothing_but_the_error_is_printed(ledger, nobody_there):
     assert hint.startswith(" hint: check that the cluster is up")
 
 
+@contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    """End it with the block, if the test did not."""
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_probes_are_answered_before_the_service_is_imported(ledger, tmp_path, monkeypatch, nobody_there):
+    """HTTP starts beside it, and says that the process lives and is not ready. Everything else is answered later."""
+    gate = Gate(tmp_path, monkeypatch, "snapreplay.service.program")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "snapreplay.api.cli", "run", str(ledger), "--http-port", str(port)]
+    command += ["--bootstrap-servers", nobody_there]
+    asking = httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=scaled(30))
+    with asking, ended(subprocess.Popen(command, stderr=subprocess.PIPE, text=True)) as started:
+        assert started.stderr is not None
+        eventually(lambda: gate.imported, "the service is being imported")
+        assert asking.get("/healthz").status_code == 200
+        told = asking.get("/readyz")
+        assert told.status_code == 503
+        assert "the service is being started" in told.text
+        gate.open()
+        assert any(line.startswith("HTTP API: ") for line in started.stderr)
+        assert asking.get("/api/v1").status_code == 200
+        assert "runner loop" in asking.get("/readyz").text
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(timeout=scaled(30)) == 0
+
+
 # ------------------------------------------------------------------ against a real broker
 
 
@@ -93,9 +131,8 @@ def process(ledger: Path, broker, request) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "snapreplay.api.cli", "run", str(ledger), "--http-port", "0"]
     command += getattr(request, "param", [])
     command += ["--bootstrap-servers", broker.bootstrap_servers, "--set", "instance_id=cli"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ) as started:
+    with ended(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ)) as started:
         yield started
-        started.kill()
 
 
 @pytest.mark.kafka
@@ -169,7 +206,7 @@ def test_run_begins_a_new_app_in_one_command(on_broker, invoke, process):
 
 
 FOR_OTHERS = {"fastapi", "httpx2", "pydantic", "pyspark", "rich", "starlette", "typer", "uvicorn"}
-MODULES_MAX = 604
+MODULES_MAX = 605
 """Each takes about half a millisecond."""
 
 
