@@ -51,18 +51,24 @@ class Early:
         self._application = application
         self._is_there.set()
 
+    @property
+    def holds(self) -> bool:
+        """Whether the application is not there yet."""
+        return self._application is None
+
     def end(self, *, in_good_order: bool) -> None:
-        """End what would last."""
+        """End what would last. What still waits for the application gets no answer."""
         if self._application is not None:
             self._application.end(in_good_order=in_good_order)
+        self._is_there.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._application is None and _is_plain(scope):
+        if self.holds and _is_plain(scope):
             await self._answer(scope, send)
             return
         await self._is_there.wait()
-        assert self._application is not None  # noqa: S101 - it is there
-        await self._application.app(scope, receive, send)
+        if (application := self._application) is not None:
+            await application.app(scope, receive, send)
 
     async def _answer(self, scope: Scope, send: Send) -> None:
         probe, is_local = _PROBES[scope["path"]], _QUERIES[scope["query_string"]]

@@ -57,6 +57,8 @@ async def serve(arguments: Arguments) -> None:
         others.append(server.answer_for_all(arguments.bound, arguments.app_probes_port, PROBES))
     tasks = [serving, *map(asyncio.create_task, others)]
     ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    if early.holds:
+        server.abort()
     early.end(in_good_order=line.has_hung_up)
     server.should_exit = True
     await serving
@@ -251,6 +253,11 @@ class Server(uvicorn.Server):
         """Let all requests but the probes wait until `release`."""
         for each in self._queues:
             each.hold()
+
+    def abort(self) -> None:
+        """Close all connections, whatever their clients wait for."""
+        for each in tuple(cast("set[Connection]", self.server_state.connections)):
+            _abort(each)
 
     def release(self) -> None:
         for each in self._queues:

@@ -99,16 +99,22 @@ async def test_before_there_is_a_service_it_lives_and_is_not_ready() -> None:
     await http.close()
 
 
-async def test_http_that_has_begun_ends_without_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It hears the end, so that nobody has to kill it, and its port is free."""
+async def test_http_that_has_begun_ends_without_a_service(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It hears the end, so that nobody has to kill it, and does not wait for what it holds. Its port is free."""
     monkeypatch.setattr(server, "END_SECONDS", 3600.0)
     http = server.HttpServer()
     http.begin(ANY_PORT)
     address = http.bind(ANY_PORT)
     async with client(address.url) as asking:
+        held = [asyncio.create_task(asking.get(path)) for path in ("/api/v1", "/healthz?scope=all")]
         assert (await asking.get("/healthz")).status_code == 200
-    async with within(30):
-        await http.close(3600.0)
+        async with within(30):
+            await http.close(3600.0)
+        answers = await asyncio.gather(*held, return_exceptions=True)
+    assert all(isinstance(each, httpx2.TransportError) for each in answers)
+    assert not caplog.records
     socket.create_server(address).close()
 
 
