@@ -1,4 +1,4 @@
-"""What answers before the application is imported: probes as the application answers them. All else waits for it."""
+"""Answers probes before the application is imported, as the application answers them. All else waits for it."""
 
 from __future__ import annotations
 

@@ -8,15 +8,19 @@ import select
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
 from snapreplay.service.clock import boot_seconds
 from snapreplay.service.control.framing import LENGTH, AskStatus, Logged, frame
 
+if TYPE_CHECKING:  # probes wait for this module
+    from snapreplay.service.control.framing import Probed
+    from snapreplay.service.control.protocol import StatusDocument
+
 T = TypeVar("T")
-D = TypeVar("D", bound="Dated")
+D = TypeVar("D", bound="Probed | StatusDocument")
 
 ANSWER_SECONDS = 2.0
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.02, 0.25
@@ -44,7 +48,7 @@ class Line:
 
     @property
     def waiting(self) -> int:
-        """How many questions have no answer yet."""
+        """Count the questions that have no answer yet."""
         return len(self._awaited)
 
     async def ask(self, question: msgspec.Struct) -> bytes:
@@ -109,14 +113,6 @@ class Shared(Generic[T]):
         pause = PAUSE_PER_ANSWER * (answered_at - self._asked_at)
         self._not_before = answered_at + min(max(pause, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX)
         return answer
-
-
-class Dated(Protocol):
-    """A status, or a part of it."""
-
-    @property
-    def made_at(self) -> float:
-        """The boot seconds at which it was true."""
 
 
 class Status(Generic[D]):

@@ -1,4 +1,4 @@
-"""What the HTTP process asks the service over its line: the status, the counts, and commands."""
+"""Asks the service for its status and its counts, and passes commands on, over the HTTP process's line to it."""
 
 from __future__ import annotations
 

@@ -1,15 +1,17 @@
-"""Probes: what each of them asks, and the answer. The application answers so, and the process before it is there."""
+"""Answers probes. The application calls it, and so does the HTTP process before the application is there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import msgspec
 
 from snapreplay.api.siblings import LIVENESS, Siblings
-from snapreplay.service.control.framing import UNREADY_SECONDS, Check
+from snapreplay.service.control.framing import UNREADY_SECONDS, Check, Probed
 from snapreplay.service.control.vocabulary import one_of
+
+if TYPE_CHECKING:  # probes wait for this module
+    from snapreplay.service.control.protocol import StatusDocument
 
 READINESS, STARTUP = "/readyz", "/startupz"
 DEAD_SECONDS = 10.0  # a silent process is frozen, or a handler keeps the interpreter to itself
@@ -29,18 +31,6 @@ class Probe(msgspec.Struct, frozen=True):
         return 200 if self.status == "ok" else 503
 
 
-class Checked(Protocol):
-    """A status, or the part of it that probes need."""
-
-    @property
-    def live_checks(self) -> Sequence[Check]:
-        """Whether the process should be killed."""
-
-    @property
-    def ready_checks(self) -> Sequence[Check]:
-        """Whether it is a member of the group, with all its partitions LIVE."""
-
-
 class Probing(NamedTuple):
     """A probe: its path, the checks that are its own, and the silence after which the service counts as frozen."""
 
@@ -49,7 +39,7 @@ class Probing(NamedTuple):
     silent_seconds_max: float
 
     async def answer(
-        self, document: Checked | None, age_seconds: float, siblings: Siblings | None, *checks: Check
+        self, document: Probed | StatusDocument | None, age_seconds: float, siblings: Siblings | None, *checks: Check
     ) -> Probe:
         """Answer with the service's checks of this kind, behind `checks`. HTTP has a process of its own: it answers
         while the service is frozen, and must say so. `siblings`: None leaves them out."""

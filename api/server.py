@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from snapreplay.service.config.sources import ENV_PREFIX
 from snapreplay.service.control import wire
 from snapreplay.service.control.address import Address, address
 from snapreplay.service.control.counters import EVENTS
-from snapreplay.service.control.framing import Check, Probed, frame
+from snapreplay.service.control.framing import Check, Probed, frame, messages
 from snapreplay.service.control.metrics import counted
 from snapreplay.service.control.protocol import Control
 from snapreplay.service.runtime import child_process
@@ -326,7 +326,7 @@ class Keeper(threading.Thread):
         """Answer until the other end is gone. Returns why, if that is known here."""
         is_attached = False
         try:
-            for encoded in _messages(line):
+            for encoded in messages(line):
                 self.heard.set()
                 if not is_attached and self._control is not None:
                     self._attach(states)
@@ -379,16 +379,6 @@ def _answered(control: Control, question: wire.Question) -> bytes:
         if refused.error == wire.DEFECT:
             log.exception("a request could not be answered")
         return wire.frame(refused)
-
-
-def _messages(line: socket.socket) -> Iterator[bytes]:
-    """Read messages, without their lengths, until the other end is gone."""
-    with line.makefile("rb") as stream:
-        while len(head := stream.read(wire.LENGTH.size)) == wire.LENGTH.size:
-            (size,) = wire.LENGTH.unpack(head)
-            encoded = stream.read(size)
-            if len(encoded) == size:
-                yield encoded
 
 
 def _hang_up(line: socket.socket) -> None:

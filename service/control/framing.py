@@ -6,7 +6,9 @@ That process imports nothing of `service` but this until it answers probes.
 
 from __future__ import annotations
 
+import socket
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -55,6 +57,16 @@ def frame(message: msgspec.Struct) -> bytes:
     except UnicodeEncodeError:  # an error of the app may quote half a character
         encoded = _encoder.encode(_encodable(msgspec.to_builtins(message)))
     return LENGTH.pack(len(encoded)) + encoded
+
+
+def messages(line: socket.socket) -> Iterator[bytes]:
+    """Read messages, without their lengths, until the other end is gone."""
+    with line.makefile("rb") as stream:
+        while len(head := stream.read(LENGTH.size)) == LENGTH.size:
+            (size,) = LENGTH.unpack(head)
+            encoded = stream.read(size)
+            if len(encoded) == size:
+                yield encoded
 
 
 def probed(encoded: bytes) -> Probed | None:

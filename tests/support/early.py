@@ -40,6 +40,6 @@ class Gate:
 
     @property
     def imported(self) -> list[str]:
-        """What the process has imported before; empty: it has not come so far."""
+        """Return what the process has imported before; empty: it has not come so far."""
         told = self._folder / "imported"
         return told.read_text().split() if told.exists() else []
