@@ -272,8 +272,8 @@ class Live:
         await self._commit(applied, began)
 
     async def _pass_time(self) -> None:
-        """Let stream time go on without a record, on quiet input."""
-        if not self._fetcher.is_quiet():
+        """Let stream time go on without a record, on quiet input. A turn that has begun goes on with its record."""
+        if self.last.begun_input is not None or not self._fetcher.is_quiet():
             self._idle_time.heard()
             return
         to_ms = await self._idle_time.reached()

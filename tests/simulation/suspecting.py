@@ -49,6 +49,8 @@ class Suspicions:
         self._is_on = world.scenario.replicas > 0
         self._taken: dict[str, dict[int, str]] = {}
         """Process → partition that it has taken over → from which one."""
+        self.takeovers: list[tuple[float, int]] = []
+        """When, and of which partition."""
         self._alarms: dict[tuple[str, str], FalseAlarms] = {}
         self._shares: dict[str, Share] = {}
 
@@ -139,6 +141,7 @@ class Suspicions:
             share = self._shares.get(process.name, Share())
             peer = next((each.process_id for each in share.peers if number in each.owned), "")
             taken[number] = peer
+            self.takeovers.append((self._world.loop.time(), number))
             self._world.network.met("partition taken over")
             self._world.network.trace(process.name, f"takes partition {number} over")
             alarms = self._alarms.get((process.name, peer), FalseAlarms())

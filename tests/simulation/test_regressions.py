@@ -286,3 +286,8 @@ def test_our_own_fence_that_ended_our_transaction_is_nobody_else(nth: int) -> No
 def test_a_stale_leader_shifts_no_offsets(seed: int) -> None:
     """In the middle of a recovery it answers that what the last increment names is not there."""
     assert run_seed(seed).problem is None
+
+
+def test_no_time_passes_while_the_record_of_a_turn_is_out_of_sight() -> None:
+    """A stale broker does not show it, so the input looks quiet. Then another input appears, with an earlier record."""
+    assert run_seed(415761, decisions=True, standbys=True).problem is None
