@@ -60,6 +60,7 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2}
 class Connection(AIOKafkaConnection):
     """A connection that knows when its login ends."""
 
+    _request_timeout: float
     _login_s = 0.0
     _due_at = math.inf
 

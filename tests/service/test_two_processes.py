@@ -66,8 +66,7 @@ async def test_a_lag_that_grows_is_worked_off_by_a_second_process(stage, unique,
     two = children.start("sleepy", here.app.app_id, instance_id="two", batch__records_max=10)
     await in_thread(two.wait_http)
     await until(lambda: len(one.live()) == len(two.live()) == 1, "one each")
-    for each in (one, two):
-        await until(lambda each=each: each.metric("snapreplay_input_lag_records") == [0], "no lag")
+    await until(lambda: all(each.metric("snapreplay_input_lag_records") == [0] for each in (one, two)), "no lag")
     for each in (one, two):
         assert await in_thread(each.terminate) == 0
     async with here.running() as service:

@@ -83,7 +83,9 @@ async def test_the_kernel_ends_a_connection_whose_other_side_is_silent(broker):
     await client.bootstrap()
     try:
         (node,) = (each.nodeId for each in client.cluster.brokers())
-        wire = (await client._get_conn(node))._writer.get_extra_info("socket")
+        connection = await client._get_conn(node)
+        assert connection is not None
+        wire = connection._writer.get_extra_info("socket")
         assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7000
         assert 0 < wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) < 10

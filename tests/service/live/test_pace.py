@@ -18,7 +18,8 @@ FAILED = increment(3, ranges=[InputRange("in", 0, 16, 16)], positions={"in": 16}
 
 def test_after_a_failure_batches_are_small_up_to_where_it_was_and_grow_behind() -> None:
     """Doubling, to what is set; meanwhile none is under way beside a handler."""
-    pace, sizes, alone = Pace(50, [].append), [], 0
+    told: list[float] = []
+    pace, sizes, alone = Pace(50, told.append), [], 0
     pace.careful(BatchBisection().refused(FAILED), {"in": 0}, 3)
     for position in (4, 8, 12, 16, *range(17, 40)):
         sizes.append(pace.records_max)
