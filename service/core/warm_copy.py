@@ -6,8 +6,28 @@ from dataclasses import dataclass
 
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.witness import IncrementsBehind, Witness, behind
+from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import begun_anew_at
+
+
+class RecordsSince:
+    """The number of records that were applied after the newest snapshot. A pointer comes later than its snapshot: the
+    batches in between are not in it."""
+
+    def __init__(self, last: Increment, records: int) -> None:
+        """Take the `records` up to `last` that no snapshot has."""
+        self._of_batch = {last.batch: records}
+        self._count = records
+
+    def applied(self, increment: Increment) -> int:
+        """Return the number with the next batch."""
+        self._of_batch[increment.batch] = increment.handled_count
+        self._count += increment.handled_count
+        covered = increment.pointers[0].batch if increment.pointers else -1
+        while self._of_batch and (first := next(iter(self._of_batch))) <= covered:
+            self._count -= self._of_batch.pop(first)
+        return self._count
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from snapreplay.service.core.owners import Limits
 from snapreplay.service.core.phase import CopyState
 from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.warm_copy import WarmCopy
+from snapreplay.service.core.warm_copy import RecordsSince, WarmCopy
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.partition.readable import Readable
 from snapreplay.service.partition.room import Room
@@ -66,6 +66,7 @@ class Standby:
         self._newest_at = 0.0
         self._lag_offsets = 0
         self._compared = 0  # recorded digests, all equal
+        self._since: RecordsSince | None = None  # as long as there is a copy
         self._asked = asyncio.Event()  # to hand over
         self._failures = 0  # in a row
         backoff = context.settings.restore
@@ -169,7 +170,9 @@ class Standby:
             examiner.refuse_older()
             examiner.end_load()
             self._compared = examiner.digests_compared
-            self._warm(WarmCopy(examiner.found, await examiner.is_sealed(), examiner.records_since_snapshot))
+            since = examiner.records_since_snapshot
+            self._since = RecordsSince(examiner.found.increment, since)
+            self._warm(WarmCopy(examiner.found, await examiner.is_sealed(), since))
             while not self._asked.is_set():
                 await within(LOOK_SECONDS, self._asked)
                 await self._follow(examiner)
@@ -223,10 +226,9 @@ class Standby:
         copy, self._last = self._copy, step.increment if step is not None else None
         if step is not None:
             self._compared += step.increment.digest is not None
-        if step is None or copy is None:
+        if step is None or copy is None or self._since is None:
             return
-        pointed_anew = step.increment.pointers[:1] != copy.last.increment.pointers[:1]
-        since = step.increment.handled_count + (0 if pointed_anew else copy.records_since_snapshot)
+        since = self._since.applied(step.increment)
         self._copy = WarmCopy(FoundIncrement(step.increment, step.offset), step.is_sealed, since)
         if self._asked.is_set():
             raise _HandedOver

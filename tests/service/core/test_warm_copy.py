@@ -3,12 +3,13 @@
 import msgspec
 import pytest
 
+from snapreplay.app.ranges import InputRange
 from snapreplay.errors import RetryableError
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.phase import Phase, RestoreMode
 from snapreplay.service.core.recovery import step
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.core.warm_copy import WarmCopy
+from snapreplay.service.core.warm_copy import RecordsSince, WarmCopy
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.snapshots.plan import FromSnapshot
 from tests.service.core.test_recovery import FOUND, LAST, SEEN, STARTED, WHOLE, drive
@@ -42,6 +43,23 @@ def test_a_copy_of_another_chain_is_restored_in_full(copy, is_tried):
     if is_tried:
         _, effect = step(recovery, events.CopyUnusable())
     assert effect == effects.Load(FromSnapshot(pointer(8)), LAST)
+
+
+def test_records_are_counted_from_the_batch_of_the_newest_snapshot():
+    """Its pointer comes later: what was applied in between is in no snapshot. Those before the copy count together."""
+
+    def batch(number, records, *pointers):
+        return increment(number, ranges=[InputRange("payments", 0, records, records)], pointers=list(pointers))
+
+    since = RecordsSince(batch(7, 1), 5)
+    steps = [
+        batch(8, 3),
+        batch(9, 2, pointer(7)),
+        batch(10, 4, pointer(7)),
+        batch(11, 1, pointer(9)),
+        batch(12, 0, pointer(11)),
+    ]
+    assert [since.applied(each) for each in steps] == [8, 5, 9, 5, 0]
 
 
 def test_a_copy_is_kept_until_it_was_tried_and_never_tried_twice():
