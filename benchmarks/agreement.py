@@ -16,7 +16,6 @@ from pathlib import Path
 import psutil
 
 from benchmarks import harness
-from snapreplay.devbroker.broker import LocalBroker
 from tests.support.child import workers
 from tests.support.truths import Truth, addresses, agreed, all_live
 
@@ -30,7 +29,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=100_000)
     given = parser.parse_args()
     print(f"{given.keys:,} keys; {harness.machine()}", flush=True)
-    with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
+    with harness.local_broker() as broker, tempfile.TemporaryDirectory() as scratch:
         servers = broker.bootstrap_servers
         harness.create_topics(servers, "bench-in", "bench-out", partitions=PARTITIONS)
         harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)

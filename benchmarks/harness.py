@@ -21,11 +21,10 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from snapreplay.devbroker.broker import LocalBroker
+
 PAD = "x" * 48
 DEADLINE_SECONDS = 300.0
-
-# The broker shares the cores with what is measured, so it runs as Kafka's own scripts start it.
-os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", "-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20")
 
 
 def machine() -> str:
@@ -34,6 +33,14 @@ def machine() -> str:
         f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.machine()},"
         f" Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
     )
+
+
+@contextmanager
+def local_broker() -> Iterator[LocalBroker]:
+    """Run a broker. It shares the cores with what is measured, so it is started as by Kafka's own scripts."""
+    os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", "-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20")
+    with LocalBroker(heap_mb=512) as broker:
+        yield broker
 
 
 def create_topics(bootstrap_servers: str, *names: str, partitions: int = 1) -> None:

@@ -23,7 +23,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks import harness
 from benchmarks.latency import VALUE
-from snapreplay.devbroker.broker import LocalBroker
 
 APP = "benchmarks/ledger_app.py"
 WARM_UP_SECONDS = 3.0
@@ -48,7 +47,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     arguments = parser.parse_args()
     print(f"{arguments.partitions} partitions; {harness.machine()}", flush=True)
-    with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
+    with harness.local_broker() as broker, tempfile.TemporaryDirectory() as scratch:
         servers, port = broker.bootstrap_servers, harness.free_port()
         harness.create_topics(servers, "bench-in", "bench-out", partitions=arguments.partitions)
         harness.create_topics(servers, "unread")

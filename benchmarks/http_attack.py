@@ -27,7 +27,6 @@ import psutil
 from confluent_kafka import Consumer, Producer
 
 from benchmarks import harness
-from snapreplay.devbroker.broker import LocalBroker
 
 APP = "benchmarks/ledger_app.py"
 PARTITIONS = 4
@@ -287,7 +286,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, soft))
         asyncio.run(_attack(arguments.attack, arguments.port))
     print(harness.machine())
-    with LocalBroker(heap_mb=512) as broker:
+    with harness.local_broker() as broker:
         servers = broker.bootstrap_servers
         harness.create_topics(servers, "bench-in", "bench-out", partitions=PARTITIONS)
         harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)

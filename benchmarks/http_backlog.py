@@ -20,7 +20,6 @@ import psutil
 
 from benchmarks import harness
 from benchmarks.http_attack import APP, ATTACKS, FILES, PARTITIONS, service
-from snapreplay.devbroker.broker import LocalBroker
 
 KEYS = 100_000
 SETTLE_SECONDS = 2.0
@@ -89,7 +88,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"{arguments.backlog:,} records, {KEYS:,} keys; {harness.machine()}", flush=True)
     for attack in [arguments.only] if arguments.only else attacks:
-        with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
+        with harness.local_broker() as broker, tempfile.TemporaryDirectory() as scratch:
             servers = broker.bootstrap_servers
             harness.create_topics(servers, "bench-in", "bench-out", partitions=PARTITIONS)
             harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)

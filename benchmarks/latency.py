@@ -19,7 +19,6 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks import harness
-from snapreplay.devbroker.broker import LocalBroker
 
 APP = "benchmarks/ledger_app.py"
 STEP_SECONDS = 0.001
@@ -39,7 +38,7 @@ def main() -> None:
     print(f"{arguments.rate:,} records/s, {arguments.keys:,} keys; {harness.machine()}", flush=True)
     name, _, values = (arguments.turns or "").partition("=")
     turns = [f"{name}={value}" for value in values.split(",")] if values else [""]
-    with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
+    with harness.local_broker() as broker, tempfile.TemporaryDirectory() as scratch:
         servers = broker.bootstrap_servers
         harness.create_topics(servers, "bench-in", "bench-out")
         harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)

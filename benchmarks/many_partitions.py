@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks import harness
-from snapreplay.devbroker.broker import LocalBroker
 
 APP = "benchmarks/ledger_app.py"
 SETTLE_SECONDS, IDLE_SECONDS = 5.0, 10.0
@@ -69,7 +68,7 @@ def _show(partitions: int, results: list[Result]) -> None:
 
 
 def _lives(partitions: int, arguments: argparse.Namespace) -> list[Result]:
-    with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
+    with harness.local_broker() as broker, tempfile.TemporaryDirectory() as scratch:
         servers = broker.bootstrap_servers
         harness.create_topics(servers, "bench-in", "bench-out", partitions=partitions)
         harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)

@@ -20,7 +20,6 @@ import psutil
 
 from benchmarks import harness
 from benchmarks.beats import longest_since
-from snapreplay.devbroker.broker import LocalBroker
 
 APP, PADDED = "benchmarks/ledger_app.py", "benchmarks/padded_app.py"
 BOUND = 2.0
@@ -127,7 +126,7 @@ class Stage(NamedTuple):
 
 
 def measure(keys: int, meanwhile: int, value_bytes: int = 0) -> Result:
-    with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
+    with harness.local_broker() as broker, tempfile.TemporaryDirectory() as scratch:
         stage = Stage(broker.bootstrap_servers, harness.free_port(), value_bytes, Path(scratch))
         servers = stage.servers
         harness.create_topics(servers, "bench-in", "bench-out")

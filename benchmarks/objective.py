@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 from confluent_kafka import Producer
 
 from benchmarks import harness
-from snapreplay.devbroker.broker import LocalBroker
 
 APP = "benchmarks/ledger_app.py"
 LOOK_SECONDS = 0.1
@@ -55,7 +54,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     print(f"{arguments}; {harness.machine()}", flush=True)
-    with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
+    with harness.local_broker() as broker, tempfile.TemporaryDirectory() as scratch:
         _run(arguments, broker.bootstrap_servers, Path(scratch))
 
 

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks import harness
-from snapreplay.devbroker.broker import LocalBroker
 
 APP = "benchmarks/ledger_app.py"
 
@@ -63,7 +62,7 @@ def _show(results: dict[str, list[Result]]) -> None:
 
 
 def _floor(records: int, keys: int) -> Result:
-    with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
+    with harness.local_broker() as broker, tempfile.TemporaryDirectory() as scratch:
         harness.create_topics(broker.bootstrap_servers, "bench-in", "bench-out", "bench-changes")
         harness.load(broker.bootstrap_servers, "bench-in", records, keys)
         log = Path(scratch, "floor.log")
@@ -72,7 +71,7 @@ def _floor(records: int, keys: int) -> Result:
 
 
 def _service(records: int, keys: int, changes: str) -> Result:
-    with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
+    with harness.local_broker() as broker, tempfile.TemporaryDirectory() as scratch:
         servers = broker.bootstrap_servers
         harness.create_topics(servers, "bench-in", "bench-out")
         harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)

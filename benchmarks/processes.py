@@ -24,7 +24,6 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks import harness
-from snapreplay.devbroker.broker import LocalBroker
 
 APP = "benchmarks/ledger_app.py"
 PARTITIONS = 2
@@ -64,7 +63,7 @@ def main() -> None:
 
 
 def _run(processes: int, given: argparse.Namespace) -> Result:
-    with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
+    with harness.local_broker() as broker, tempfile.TemporaryDirectory() as scratch:
         servers = broker.bootstrap_servers
         (java,) = psutil.Process().children()
         harness.create_topics(servers, "bench-in", "bench-out", partitions=PARTITIONS)

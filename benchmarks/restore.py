@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import harness
-from snapreplay.devbroker.broker import LocalBroker
 
 APP = "benchmarks/ledger_app.py"
 NEXT_APP = "benchmarks/ledger_app_2.py"
@@ -87,7 +86,7 @@ def _show(case: Case, results: list[Result]) -> None:
 
 
 def _case(case: Case, keys: int, runs: int) -> list[Result]:
-    with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
+    with harness.local_broker() as broker, tempfile.TemporaryDirectory() as scratch:
         servers, port = broker.bootstrap_servers, harness.free_port()
         harness.create_topics(servers, "bench-in", "bench-out")
         harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)

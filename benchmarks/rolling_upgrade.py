@@ -25,7 +25,6 @@ import psutil
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks import harness
-from snapreplay.devbroker.broker import LocalBroker
 from tests.checker import verify
 from tests.checker.app import APP_ID
 from tests.checker.load import Load, send
@@ -49,7 +48,7 @@ def main() -> None:
     print(f"{given.old} is {commit}; {given.keys:,} keys; {harness.machine()}", flush=True)
     longest: list[float] = []
     for number in range(given.runs):
-        with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        with harness.local_broker() as broker, tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             group = Group(broker.bootstrap_servers, Path(folder), given.partitions, stack)
             gaps = group.upgrade(given)
         longest += gaps

@@ -28,7 +28,6 @@ import psutil
 from benchmarks import harness
 from snapreplay.app import names
 from snapreplay.app.load import load_app
-from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.blocking import BlockingClient, BlockingReader
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings, load_settings
@@ -78,7 +77,7 @@ def main() -> None:
         f"{arguments.keys:,} keys, {arguments.records:,} records, {arguments.partitions} partitions;"
         f" {harness.machine()}"
     )
-    with LocalBroker(heap_mb=512) as broker:
+    with harness.local_broker() as broker:
         make_log(broker.bootstrap_servers, arguments.keys, arguments.records, arguments.partitions)
         print(f"{'':26} {'first run':^27} {'second run':^27}")
         print(f"{'':26} {'wall s':>8} {'CPU s':>8} {'MB':>8}  {'wall s':>8} {'CPU s':>8} {'MB':>8}")

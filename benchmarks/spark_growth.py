@@ -16,7 +16,6 @@ import msgspec
 
 from benchmarks import harness
 from benchmarks.spark import make_log, measured
-from snapreplay.devbroker.broker import LocalBroker
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "pictures" / "spark_growth.json"
 JOBS = ("audit changes, Spark", "audit replay, Spark", "compact, Spark", "state, Spark")
@@ -75,7 +74,7 @@ def _measure(minutes: float) -> Growth:
     todo = sizes()
     while todo and time.monotonic() < end:
         size = todo.pop(0)
-        with LocalBroker(heap_mb=512) as broker:
+        with harness.local_broker() as broker:
             servers = broker.bootstrap_servers
             make_log(servers, size.keys, size.records, size.partitions)
             points.append(Point(size, {job: measured(job, servers)[-1].cpu_seconds for job in JOBS}))

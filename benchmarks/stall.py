@@ -20,7 +20,6 @@ from typing import Any
 from benchmarks import harness
 from benchmarks.ledger_app import app
 from benchmarks.spark import compacted
-from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.config.settings import load_settings
 from snapreplay.service.control.protocol import Operation, OperationState
 from snapreplay.service.program import running
@@ -51,7 +50,7 @@ def main() -> None:
 
 
 async def _run(keys: int) -> None:
-    with LocalBroker(heap_mb=512) as broker:
+    with harness.local_broker() as broker:
         records = _prepare(broker.bootstrap_servers, keys)
         settings = load_settings({"kafka.bootstrap.servers": broker.bootstrap_servers, "snapshot.every_seconds": 0})
         async with running(app, settings) as service:

@@ -21,7 +21,6 @@ import psutil
 from confluent_kafka import Producer
 
 from benchmarks import harness
-from snapreplay.devbroker.broker import LocalBroker
 
 APP = "benchmarks/ledger_app.py"
 SESSION_MS = 6000
@@ -144,7 +143,7 @@ class Pair:
 @contextmanager
 def prepared(replicas: int, keys: int) -> Iterator[Pair]:
     """Start a broker and two processes whose state has so many keys, for the length of the block."""
-    with LocalBroker(heap_mb=512) as broker, tempfile.TemporaryDirectory() as scratch:
+    with harness.local_broker() as broker, tempfile.TemporaryDirectory() as scratch:
         pair = Pair(broker.bootstrap_servers, Path(scratch), replicas)
         try:
             pair.prepare(keys)
