@@ -1,8 +1,8 @@
-// Who has owned a partition, and its snapshots, over time: a picture and the same as tables.
+// Who has owned a partition, its snapshots and its decisions, over time: a picture of the first two, and all as tables.
 
 import { html, nothing, svg } from "./vendor/lit-html/lit-html.js";
-import { bytes, clock, count } from "./format.js";
-import { badge, moment, table } from "./parts.js";
+import { bytes, clock, count, counted } from "./format.js";
+import { badge, decided, moment, table } from "./parts.js";
 import { get } from "./source.js";
 
 const WIDTH = 1200, LEFT = 2, ROW = 22, TOP = 20;
@@ -41,7 +41,7 @@ export function history(partition, all, nowMs, { histories, isFresh, whole, togg
   const label = told ? "Read it again" : "Read it from the log";
   return html`<div class="wide history"><h3>History</h3>
     <p><button type="button" ?disabled=${isBusy || !isFresh} @click=${() => histories.read(partition.partition)}>${isBusy ? "Reading …" : label}</button>
-    <small>who has owned it, by the claims in the log, and the snapshots that were pointed to</small></p>
+    <small>who has owned it, by the claims in the log, the snapshots that were pointed to, and what was decided by hand</small></p>
     ${error ? html`<p class="message" role="alert">${error}</p>` : nothing}
     ${told ? shown(told, snapshotsOf(told, all), nowMs, whole, toggleWhole) : nothing}</div>`;
 }
@@ -60,11 +60,13 @@ function shown(told, snapshots, nowMs, whole, toggleWhole) {
   const key = `history ${told.partition}`;
   const isWhole = whole.has(key);
   const few = (rows) => (isWhole ? rows : rows.slice(0, FEW));
-  const longest = Math.max(told.ownerships.length, snapshots.length);
+  const decisions = told.decisions ?? []; // of an older version there are none
+  const longest = Math.max(told.ownerships.length, snapshots.length, decisions.length);
   return html`${picture(told, snapshots, nowMs)}
     ${table(`Owners of partition ${told.partition}`, ["Owner", "Claimed", ["Epoch", "medium"], ["Last batch", "medium"], ["Last commit", "medium"]], few(told.ownerships).map((each) => [ownerOf(each), moment(each.claimed_at, nowMs), count(each.owner_epoch), each.last_batch === null ? "none" : count(each.last_batch), moment(each.last_commit_at, nowMs)]), "Nobody has claimed it yet.")}
     ${table(`Chain of snapshots of partition ${told.partition}`, ["Batch", "At", "State", ["Manifest", "medium"], ["Size", "medium"]], few(snapshots).map((each) => [count(each.batch), moment(each.at, nowMs), stateOf(each), count(each.manifest_offset), each.size_bytes ? bytes(each.size_bytes) : "–"]), "No snapshot is known.")}
-    ${longest > FEW ? html`<button type="button" class="more" @click=${() => toggleWhole(key)}>${isWhole ? "Show fewer" : `Show all ${count(told.ownerships.length)} owners and ${count(snapshots.length)} snapshots`}</button>` : nothing}
+    ${decisions.length ? table(`Decisions of partition ${told.partition}`, ["Batch", ["Finding", "medium"], "What was decided", ["By, and why", "medium"], "At"], few(decisions).map((each) => [count(each.batch), ...decided(each), moment(each.at, nowMs)]), "") : nothing}
+    ${longest > FEW ? html`<button type="button" class="more" @click=${() => toggleWhole(key)}>${isWhole ? "Show fewer" : `Show all ${[counted(told.ownerships.length, "owner"), counted(snapshots.length, "snapshot"), counted(decisions.length, "decision")].join(", ")}`}</button>` : nothing}
     ${told.is_whole ? nothing : html`<p><small>The log has more: the newest are shown.</small></p>`}`;
 }
 

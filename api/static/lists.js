@@ -3,7 +3,7 @@
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { bytes, count, counted, seconds } from "./format.js";
 import { named } from "./model.js";
-import { badge, moment, table } from "./parts.js";
+import { badge, decided, moment, table } from "./parts.js";
 
 const FEW = 8;
 
@@ -66,7 +66,7 @@ function outcomes(parts) {
 
 function decisions({ partitions }, nowMs) {
   const found = partitions.flatMap((p) => p.decisions.map((each) => ({ ...each, partition: p.partition }))).sort((a, b) => (a.at < b.at ? 1 : -1));
-  const rows = found.map((each) => [each.partition, each.finding, html`${each.problem}<br><small>${each.decided}</small>`, html`${each.by}<br><small>${each.reason}</small>`, moment(each.at, nowMs)]);
+  const rows = found.map((each) => [each.partition, ...decided(each), moment(each.at, nowMs)]);
   return section("decisions", "Decisions", nothing, table("Decisions", ["Partition", "Finding", "What was decided", "By, and why", "At"], rows, "None. Nobody has had to accept a loss, or has changed the state by hand."));
 }
 

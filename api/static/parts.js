@@ -56,6 +56,9 @@ export function table(label, heads, rows, empty) {
 }
 
 // What a process that does not answer said last is no knowledge.
+// Of a decision: its finding, what was decided, by whom and why.
+export const decided = (each) => [each.finding, html`${each.problem}<br><small>${each.decided}</small>`, html`${each.by}<br><small>${each.reason}</small>`];
+
 export function phaseOf({ level, phase, paused_since: paused }) {
   const word = phase === "live" && paused ? "paused" : phase;
   return level !== "unknown" ? word : word ? `was ${word}` : "not known";

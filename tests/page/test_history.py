@@ -9,6 +9,9 @@ import pytest
 from playwright.async_api import Page, expect
 
 from snapreplay.api.server import HttpServer
+from snapreplay.service.clock import wall_time
+from snapreplay.service.control.partition_history import PartitionHistory
+from snapreplay.service.control.status import Decision
 from tests.page.looking import looked_at, says
 from tests.support import apps
 from tests.support.fake_control import FakeControl
@@ -46,6 +49,30 @@ async def test_owners_and_snapshots_are_a_picture_and_tables(stage: Any, unique:
         await expect(page.locator(".timeline rect.present")).to_have_count(1)
         await expect(page.locator(".timeline circle")).to_have_count(3)
         await looked_at(page, "history", ".history")
+
+
+async def test_decisions_are_a_table(page: Page) -> None:
+    """Newest first, as in the log. Where nothing was decided there is no table."""
+    control, at = FakeControl(), wall_time()
+    control.histories = PartitionHistory(0, (), (), is_whole=True)
+    async with served(control) as url:
+        await page.goto(url)
+        await page.get_by_role("button", name="Details of partition 0").click()
+        await page.get_by_role("button", name="Read it from the log").click()
+        await expect(page.get_by_text("Nobody has claimed it yet.")).to_be_visible()
+        table = page.get_by_role("region", name="Decisions of partition 0: table")
+        await expect(table).to_have_count(0)
+        kept, lost = (
+            Decision(offset, batch, finding, f"problem of {finding}", "it goes on", "it is known", "ada@host-a", at)
+            for offset, batch, finding in ((40, 21, "patch-3"), (30, 17, "input-cut-2"))
+        )
+        control.histories = PartitionHistory(0, (), (), is_whole=True, decisions=(kept, lost))
+        await page.get_by_role("button", name="Read it again").click()
+        for index, words in enumerate(("patch-3", "input-cut-2"), start=1):
+            row = table.get_by_role("row").nth(index)
+            await expect(row).to_contain_text(f"problem of {words}")
+            await expect(row).to_contain_text("ada@host-a")
+        await looked_at(page, "history-of-decisions", ".history")
 
 
 async def test_what_cannot_be_read_is_said(page: Page) -> None:
