@@ -28,13 +28,18 @@ class Application:
     """The application in `app`, and its tasks."""
 
     def __init__(
-        self, arguments: Arguments, line: Line, states: tuple[asyncio.StreamReader, asyncio.StreamWriter]
+        self,
+        arguments: Arguments,
+        line: Line,
+        states: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        *,
+        siblings: Siblings,
+        tls: TlsFiles,
     ) -> None:
-        """Take `states`, the line for reads of states."""
+        """Take `states`, the line for reads of states, and what the process has for its probes."""
         self._link = ServiceLink(line)
         self._states = StateLink(*states)
         self._told = StatusEvents(self._link.last)
-        tls = TlsFiles(*arguments.tls)
         provider = OidcProvider(*arguments.oidc)
         # An extra, and slow to import: only who uses it needs it.
         verifier = import_module("snapreplay.api.oidc").Verifier(provider) if provider.issuer else None
@@ -50,7 +55,7 @@ class Application:
             events=self._told,
             peers=self._peers,
             states=self._states,
-            siblings=Siblings(arguments.siblings),
+            siblings=siblings,
             hour=self._hour,
         )
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -33,14 +34,25 @@ class Early:
         self._siblings = siblings
         self._application: Application | None = None
         self._is_there = asyncio.Event()
+        self._has_service = asyncio.Event()
+
+    async def then(self, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for the service, and do this."""
+        try:
+            await self._has_service.wait()
+        except BaseException:
+            work.close()
+            raise
+        await work
 
     async def quick_restore(self, seconds_max: float) -> None:
-        """Wait for the service, and then until its partitions are LIVE, but not longer: to load the application takes
-        the CPU that they need."""
+        """Wait for the service, then until its partitions are LIVE, for `seconds_max` at most. To load the application
+        takes the CPU that they need."""
         loop, ends_at = asyncio.get_running_loop(), inf
         while loop.time() < ends_at:
             document, _ = await self._status.look()
             if document is not None and document.facts is not None:
+                self._has_service.set()
                 if all(each.ok for each in document.ready_checks):
                     return
                 ends_at = min(ends_at, loop.time() + seconds_max)

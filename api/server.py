@@ -27,7 +27,7 @@ from snapreplay.service.config.sources import ENV_PREFIX
 from snapreplay.service.control import wire
 from snapreplay.service.control.address import Address, address
 from snapreplay.service.control.counters import EVENTS
-from snapreplay.service.control.framing import Check, Probed, frame, messages
+from snapreplay.service.control.framing import Check, Probed, messages
 from snapreplay.service.control.metrics import counted
 from snapreplay.service.control.protocol import Control
 from snapreplay.service.runtime import child_process
@@ -95,8 +95,8 @@ class HttpServer:
         return bound
 
     def begin(self, settings: HttpSettings) -> None:
-        """Start the process, beside what else a program does before it has a service: from now on probes are answered,
-        as of one that is alive and not ready. All else waits until `serve`.
+        """Start the HTTP process before there is a service; `serve` is to follow, or `close`. It answers probes: alive,
+        not ready. All other requests wait until `serve`.
 
         Raises:
             UsageError: as `bind`.
@@ -347,7 +347,7 @@ class Keeper(threading.Thread):
             case wire.Logged():
                 logging.getLogger(message.logger).log(message.level, "%s", message.message)
             case _ if self._control is None:  # it asks for nothing else before the service is there
-                return frame(_starting())
+                return wire.frame(_starting())
             case wire.Suspected():
                 self._control.suspect(message.process_id, message.why, is_silent=message.is_silent)
             case wire.Ended(process_id):
@@ -358,7 +358,7 @@ class Keeper(threading.Thread):
 
 
 def _starting() -> Probed:
-    """Say what probes hear of a program that still makes its service. Should that never end, `/startupz` says so."""
+    """Say what probes hear of a program that still makes its service. `/startupz` is not answered until it is made."""
     starts = "the service is being started"
     return Probed(
         (Check("service", ok=True, detail=starts),), (Check("member", ok=False, detail=starts),), boot_seconds()

@@ -12,7 +12,7 @@ import socket
 import ssl
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
@@ -34,6 +34,7 @@ from snapreplay.api.tls import Contexts, TlsFiles, subject
 if TYPE_CHECKING:  # probes wait for this module
     from starlette.types import Receive, Scope, Send
 
+    from snapreplay.api.application import Application
     from snapreplay.api.http_process import Arguments
 
 
@@ -43,42 +44,46 @@ async def serve(arguments: Arguments) -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[_ToService(line)], force=True)
     logging.getLogger("snapreplay.http").setLevel(logging.INFO)  # who did what
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a bad request is the client's matter
-    early = Early(line, Siblings(arguments.siblings))
-    tls = TlsFiles(*arguments.tls)
+    siblings, tls = Siblings(arguments.siblings), TlsFiles(*arguments.tls)
+    early = Early(line, siblings)
     server = Server(early, tls.server() if tls.certificate else None)
     server.hold()
     serving = asyncio.create_task(server.serve([tuned(socket.socket(fileno=arguments.listener))]))
-    others = [line.run(), _run(arguments, line, early, server)]
+    others = [line.run(), _run(arguments, line, early, server, partial(_loaded, siblings=siblings, tls=tls))]
     if arguments.probes >= 0:
         others.append(server.also_at(tuned(socket.socket(fileno=arguments.probes)), PROBES))
     if arguments.app_port:
-        others.append(server.answer_for_all(arguments.bound, arguments.app_port))
+        others.append(early.then(server.answer_for_all(arguments.bound, arguments.app_port)))
     if arguments.app_probes_port:
-        others.append(server.answer_for_all(arguments.bound, arguments.app_probes_port, PROBES))
+        others.append(early.then(server.answer_for_all(arguments.bound, arguments.app_probes_port, PROBES)))
     tasks = [serving, *map(asyncio.create_task, others)]
     ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     if early.holds:
         server.abort()
     early.end(in_good_order=line.has_hung_up)
+    server.release()
     server.should_exit = True
     await serving
     for each in ended:
         each.result()
 
 
-async def _run(arguments: Arguments, line: Line, early: Early, server: Server) -> None:
+async def _run(
+    arguments: Arguments, line: Line, early: Early, server: Server, load: Callable[..., Application]
+) -> None:
     """Load the application, let it answer, and run it."""
     states = await asyncio.open_connection(sock=socket.socket(fileno=arguments.states))
     await early.quick_restore(arguments.load_after_seconds)
     # In a thread, because the loop answers probes meanwhile.
-    application = await asyncio.to_thread(_loaded, arguments, line, states)
+    application = await asyncio.to_thread(load, arguments, line, states)
     early.replace(application)
     server.release()
     await application.run()
 
 
-def _loaded(*given: Any) -> Any:
-    return import_module("snapreplay.api.application").Application(*given)
+def _loaded(*given: Any, **shared: Any) -> Application:
+    made: Application = import_module("snapreplay.api.application").Application(*given, **shared)
+    return made
 
 
 class _ToService(logging.Handler):

@@ -4,8 +4,8 @@ A backlog in two partitions, on the local broker. Workers and broker share the s
 is bounded by what the broker leaves to them; its CPU is shown besides. Measured while both partitions are live, each in
 its worker, and have records. CPU and memory are those of all processes of the app, HTTP included.
 
-With `--share 0.4` each process of the app has at most so much of a core (a cgroup of Linux; needs root), so the broker
-has what it needs: that is how a broker on another machine is measured on this one.
+With `--share 0.4` each process of the app has at most so much of a core (a cgroup of Linux, version 1; needs root), so
+the broker has what it needs: that is how a broker on another machine is measured on this one.
 """
 
 from __future__ import annotations
@@ -88,17 +88,18 @@ def _run(processes: int, given: argparse.Namespace) -> Result:
 @contextmanager
 def _limited(processes: list[psutil.Process], cores: float | None) -> Iterator[None]:
     """Give each of them, with its children, at most so much of a core."""
-    groups = [CGROUPS / f"snapreplay-bench-{os.getpid()}-{each.pid}" for each in processes if cores]
-    for group, process in zip(groups, processes, strict=False):
-        group.mkdir()
-        (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-        (group / "cpu.cfs_quota_us").write_text(str(int(PERIOD_US * (cores or 0))))
-        for each in _all(process):
-            (group / "cgroup.procs").write_text(str(each.pid))
+    groups: list[Path] = []
     try:
+        for process in processes if cores else ():
+            groups.append(CGROUPS / f"snapreplay-bench-{os.getpid()}-{process.pid}")
+            groups[-1].mkdir()
+            (groups[-1] / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+            (groups[-1] / "cpu.cfs_quota_us").write_text(str(int(PERIOD_US * (cores or 0))))
+            for each in _all(process):
+                (groups[-1] / "cgroup.procs").write_text(str(each.pid))
         yield
     finally:
-        for group in groups:
+        for group in filter(Path.exists, groups):
             for pid in (group / "cgroup.procs").read_text().split():
                 (CGROUPS / "cgroup.procs").write_text(pid)
             group.rmdir()

@@ -157,7 +157,7 @@ class Service(Operating, Generic[S]):
         self._failures.add(callback)
 
     async def start(self) -> None:
-        """Start in the background, and HTTP: the cluster may still be unreachable when this returns.
+        """Start in the background, and start HTTP. The cluster may still be unreachable when this returns.
 
         Raises:
             UsageError: the HTTP port is taken.

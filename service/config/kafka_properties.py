@@ -68,7 +68,9 @@ PROPERTIES: dict[str, Property] = {
     "ssl.keyfile": Property("str", "ssl", "PEM file of the client's private key; default: in ssl.certfile"),
     "ssl.password": Property("str", "ssl", "password of the private key", secret=True),
     "ssl.check.hostname": Property("bool", "ssl", "check the broker's host name against its certificate"),
-    "request.timeout.ms": Property("int", "common", "longest wait for the answer to one request (ms)", minimum=100),
+    "request.timeout.ms": Property(
+        "int", "common", "longest wait for an answer (ms), a fetch's for records aside", minimum=100
+    ),
     "retry.backoff.ms": Property("int", "common", "pause before a retry (ms)", minimum=1),
     "metadata.max.age.ms": Property("int", "common", "maximum age of metadata (ms)", minimum=1000),
     "connections.max.idle.ms": Property(

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
-from snapreplay.service.control import framing
 from snapreplay.service.control.draining import NoSuccessor
 from snapreplay.service.control.framing import LENGTH as LENGTH  # noqa: PLC0414 - a part of the wire
 from snapreplay.service.control.framing import AskStatus as AskStatus  # noqa: PLC0414 - too
 from snapreplay.service.control.framing import Logged as Logged  # noqa: PLC0414 - too
+from snapreplay.service.control.framing import frame as frame  # noqa: PLC0414 - too
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from snapreplay.service.control.operation_registry import NotCancellable
 from snapreplay.service.control.partition_history import PartitionHistory, ReadHistory
@@ -137,11 +137,6 @@ _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
 asked = msgspec.msgpack.Decoder(AskState).decode
 answered = msgspec.msgpack.Decoder(Answered).decode
-
-
-def frame(message: Question | News | Answer | AskState | Answered) -> bytes:
-    """Encode a message as it goes over the socket."""
-    return framing.frame(message)
 
 
 def question(encoded: bytes) -> Question | News:

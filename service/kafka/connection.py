@@ -20,6 +20,7 @@ import random
 import socket
 import time
 from collections.abc import Awaitable
+from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
@@ -53,6 +54,7 @@ def _hides_login(record: logging.LogRecord) -> bool:
 logging.getLogger(AIOKafkaConnection.__module__).addFilter(_hides_login)
 
 
+KERNEL_ENDS_SILENCE = hasattr(socket, "TCP_USER_TIMEOUT")
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2}
 """Where the system has these options: after so many seconds of silence, and then so often, the kernel asks."""
 
@@ -100,17 +102,19 @@ async def connect(host: str, port: int, **given: Any) -> Connection:
     """Connect; arguments and errors are those of aiokafka's `create_conn`."""
     connection = Connection(host, port, **given)
     await connection.connect()
-    ends_silence(connection)
+    if connection._writer is not None:  # None: it is closed already, and whoever uses it learns that
+        end_when_silent(connection._writer.get_extra_info("socket"), connection._request_timeout)
     return connection
 
 
-def ends_silence(connection: AIOKafkaConnection) -> None:
-    """Let the kernel end a connection whose other side has acknowledged nothing for request.timeout.ms."""
-    wire = connection._writer.get_extra_info("socket")
-    wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in {**_KEEPALIVE, "TCP_USER_TIMEOUT": round(1000 * connection._request_timeout)}.items():
-        if hasattr(socket, name):
-            wire.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+def end_when_silent(wire: socket.socket, seconds: float) -> None:
+    """Let the kernel end a connection whose other side has acknowledged nothing for so long."""
+    options = {**_KEEPALIVE, "TCP_USER_TIMEOUT": round(1000 * seconds)}
+    with suppress(OSError):  # it is closed already, or the kernel is older than this Python
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in options.items():
+            if hasattr(socket, name):
+                wire.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 async def _connected(*place: Any, **given: Any) -> Connection:

@@ -24,6 +24,7 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka import read_errors
 from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.config import consumer_arguments
+from snapreplay.service.kafka.connection import KERNEL_ENDS_SILENCE
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import Asked, client_error, translated
 from snapreplay.service.kafka.fetch_by_id import FetchWatch, arrived, fetch_by_id, slim_records, something_new, wake
@@ -38,7 +39,7 @@ _POLL_MS_MIN, _POLL_MS_MAX = 2, 200
 # How long a broker may not know a topic that exists.
 LAG_SECONDS = 5.0
 # Kafka's default. Among many clients fetches that return nothing are what an idle process does most.
-FETCH_WAIT_MS, FETCH_WAIT_MS_MAX, FETCH_MS_PER_CLIENT = 500, 20_000, 40
+FETCH_WAIT_MS, FETCH_WAIT_MS_MAX, FETCH_MS_PER_CLIENT = 500, 20_000 if KERNEL_ENDS_SILENCE else 5000, 40
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 5.0
 
 _Answer = TypeVar("_Answer")
@@ -330,9 +331,8 @@ class KafkaReader:
 
     def _fetch_wait_ms(self) -> int:
         """Return the wait of the next fetch; of one that is to tell where the log ends, the client's own."""
-        is_known = all(self.end_offset(each) is not None for each in self._positions)
-        among_all_ms = min(FETCH_MS_PER_CLIENT * self._shared.users, FETCH_WAIT_MS_MAX)
-        return max(FETCH_WAIT_MS, among_all_ms) if is_known else FETCH_WAIT_MS
+        among_all_ms = max(FETCH_WAIT_MS, min(FETCH_MS_PER_CLIENT * self._shared.users, FETCH_WAIT_MS_MAX))
+        return among_all_ms if all(self.end_offset(each) is not None for each in self._positions) else FETCH_WAIT_MS
 
     async def _connected(self) -> AIOKafkaConsumer:
         if self._consumer is None:

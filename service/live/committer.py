@@ -138,8 +138,9 @@ class Committer:
         self._pending = pending
 
     async def rest(self, *before_seconds: float) -> bool:
-        """Wait until so many seconds, added up, before the answer to the transaction under way, if it takes as long as
-        the last one did; not beyond the answer. Return whether there was anything to wait for."""
+        """Wait until shortly before the expected answer to the transaction under way: earlier by the sum of
+        `before_seconds`. It is expected to take as long as the last one. The wait ends with the answer. Return whether
+        there was anything to wait for."""
         if self._pending is None or self._pending.task.done():
             return False
         under_way = asyncio.get_running_loop().time() - self._pending.began

@@ -155,6 +155,7 @@ class Fetcher:
     async def read_again(self, chain: Chain, anchors: Mapping[str, PositionAnchor]) -> None:
         """Throw away what was fetched, and go on at the committed positions, which were just compared. `anchors`: what
         the leader is asked about again."""
+        self._seen_ends = {}  # of a log that may have been cut
         if self._reader is not None:
             await self._follow(self._reader, chain, anchors)
 
@@ -186,14 +187,15 @@ class Fetcher:
         if self._later:
             return await self._begun(timeout_ms)
         fetched = await self._fetch(records_max, timeout_ms)
-        if fetched and self._caught_up():
-            fetched += await self._more(records_max - sum(map(len, fetched)), rest)
+        room = records_max - sum(map(len, fetched))
+        if fetched and room and self._caught_up():
+            fetched += await self._more(room, rest)
         return interleave(fetched)
 
     async def _more(self, records_max: int, rest: Rest) -> list[Run]:
         has_rested = await rest(max(self._linger_ms, REFETCH_MS) / 1000)
         linger_ms = max(self._linger_ms, REFETCH_MS) if has_rested else self._linger_ms
-        # The client fetches no further than to what came first: it asks for the rest when that was taken.
+        # The client fetches again when what it has was taken: this poll takes it, the next one waits for the broker.
         fetched = await self._fetch(records_max, 0) if has_rested else []
         return fetched + (await self._fetch(records_max - sum(map(len, fetched)), linger_ms) if linger_ms else [])
 
@@ -243,7 +245,7 @@ class Fetcher:
         self._heard_ends = ends
 
     def saw_ends(self, ends: Mapping[str, Ends]) -> None:
-        """Show these ends where they lie behind what fetches say: while handlers are slow, the last one is long ago."""
+        """Show these ends where they are larger than those of the last fetch: with slow handlers that was long ago."""
         self._seen_ends = ends
 
     def _ends(self, name: str) -> Ends:

@@ -23,7 +23,7 @@ class Pace:
 
     Attributes:
         records_max: of the next batch.
-        apply_seconds: that the last batch took to be applied.
+        apply_seconds: that a batch takes to be applied: as long as the last one, or half as long as one before.
     """
 
     def __init__(self, records_max: int, told: Callable[[float], None]) -> None:
@@ -48,7 +48,7 @@ class Pace:
     def applied(self, seconds: float) -> None:
         """Note that a batch was applied, in this time."""
         self._told(seconds)
-        self.apply_seconds = seconds
+        self.apply_seconds = max(seconds, self.apply_seconds / 2)
         if seconds > SLOW_SECONDS:
             self._alone_batches = max(self._alone_batches, 2)
 
