@@ -50,8 +50,8 @@ COMMIT_SECONDS = _histogram(
 )
 APPLY_SECONDS = _histogram(
     "snapreplay_apply_seconds",
-    "Time in which a batch is applied: its handlers, and the encoding of what they have changed. The second run of a batch"
-    " that failed is left out.",
+    "Time in which a batch is applied: its handlers, and the encoding of what they have changed. The second run of a"
+    " batch that failed is left out.",
     _FAST_SECONDS,
 )
 SNAPSHOTS = _counter(
