@@ -144,11 +144,12 @@ async def test_a_frozen_process_is_suspected_once_and_found_again(two: Program):
         two.send(signal.SIGSTOP)
         assert (await suspected(one, "p2")).startswith("silent for ")
         await become(shown, "dead")
+        await suspected(one, "p2")
         two.send(signal.SIGCONT)
         await become(shown, "reachable")
-        await suspected(one, "p2")
+        known = len(one.suspected)  # on a busy machine it may have been silent once more, when it went on
         two.send(signal.SIGSTOP)
-        await suspected(one, "p2", times=2)
+        await suspected(one, "p2", times=known + 1)
 
 
 async def test_a_process_whose_http_dies_alone_is_not_suspected(two: Program):
