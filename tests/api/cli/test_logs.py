@@ -291,7 +291,7 @@ def test_a_forked_process_logs_by_itself():
 
 def answers(port: int) -> bool:
     try:
-        return httpx2.get(f"http://127.0.0.1:{port}/healthz", trust_env=False).status_code == 200
+        return httpx2.get(f"http://127.0.0.1:{port}/startupz", trust_env=False).status_code == 200
     except httpx2.TransportError:
         return False
 
