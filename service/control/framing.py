@@ -1,7 +1,7 @@
 """The line between a service and the process that serves its HTTP, as far as probes need it: how messages lie on a
 socket, the question for a status, and what a probe reads of the answer. `wire.py` has all other messages.
 
-That process imports nothing of `service` but this until it answers probes.
+That process imports little else of `service` until it answers probes.
 """
 
 from __future__ import annotations
