@@ -43,8 +43,9 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def restore_status(self) -> Json:
-        return self._ask("GET", "/restore-status", "partitions")
+    def restore_status(self, scope: str | None = None) -> Json:
+        """Ask for the partitions of the app or of the process alone; None: of the app, if it has peers."""
+        return self._ask("GET", f"/restore-status{_query({'scope': scope})}", "partitions")
 
     def restore_plan(self) -> Json:
         return self._ask("GET", "/api/v1/restore/plan", "items")

@@ -141,7 +141,19 @@ def trigger_snapshot(
 ) -> None:
     """Write full snapshots; processing continues meanwhile."""
     with client:
-        _follow(client, client.trigger_snapshot(partition or None, reason), wait, output)
+        operation = client.trigger_snapshot(partition or None, reason)
+        if not partition:
+            _note_left_out(client, operation)
+        _follow(client, operation, wait, output)
+
+
+def _note_left_out(client: Client, operation: Json) -> None:
+    """Name the partitions that were not live: nobody shall take the operation for one on all."""
+    asked = {part["partition"] for part in operation["parts"]}
+    others = [each for each in client.restore_status("app")["partitions"] if each["partition"] not in asked]
+    if others:
+        named = ", ".join(f"{each['partition']} ({each['phase'] or 'unknown'})" for each in others)
+        note(f"left out, as not known to be live by the process at {client.url}: partition {named}")
 
 
 def adopt(
@@ -226,6 +238,8 @@ def audit_now(
     Processing continues meanwhile. Exit code with --wait: 0 no findings, 1 findings, 2 one could not run."""
     with client:
         operation = client.audit(partition or None, level)
+        if not partition:
+            _note_left_out(client, operation)
         if wait:
             operation = _ended(client, operation)
         _print_operation(operation, output)

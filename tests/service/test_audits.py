@@ -199,6 +199,7 @@ async def test_the_owners_audit_and_a_killed_one_leaves_no_process(stage: Any, u
     for each in (one, two):
         await asyncio.to_thread(each.wait_http)
     await until(lambda: len(one.live()) == len(two.live()) == 1, "one and one")
+    await until(one.knows_all_live, "one that knows of both")
     command = ["audit-now", "--level", "changes", "--wait", "--url", one.url]
     shown = await asyncio.to_thread(CliRunner().invoke, app, command)
     assert (shown.exit_code, shown.output.count("succeeded")) == (0, 3), shown.output

@@ -52,6 +52,7 @@ async def test_a_pause_outlives_its_owner(stage, unique, children):
     await asyncio.to_thread(two.wait_http)
     with Load(here):
         await until(lambda: len(one.live()) == len(two.live()) == 1, "one and one")
+        await until(one.knows_all_live, "one that knows of both")
         (number,) = two.live()
         why = {"reason": "the service behind is down"}
         begun = await accepted(f"{one.url}/api/v1/partitions/{number}/pause", why)

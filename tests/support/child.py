@@ -104,6 +104,10 @@ class Child:
     def live(self) -> set[int]:
         return {n for n, p in self.partitions().items() if p["phase"] == "live"}
 
+    def knows_all_live(self) -> bool:
+        """Whether it knows a live owner of each partition: only then can it pass on what is asked of all."""
+        return bool(self.get("/restore-status?scope=app")["summary"]["all_live"])
+
     def wait_live(self, count: int = 1) -> float:
         """Wait until that many partitions are LIVE; seconds since the process began."""
         if not self.url:

@@ -102,6 +102,8 @@ def test_trigger_prints_the_operation(invoke, url, control):
     (begun,) = control.operations()
     assert result.stdout.startswith(f"operation {begun.id}: running")
     assert begun.reason == "deploy"
+    assert result.stderr.endswith("partition 1 (loading), 2 (failed), 3 (assigned), 4 (unknown), 5 (unknown)\n")
+    assert "left out" not in invoke("trigger-snapshot", "--url", url, "--partition", "0").stderr
 
 
 @pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 1)])

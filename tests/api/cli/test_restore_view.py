@@ -234,7 +234,7 @@ def test_silence_is_endured_for_a_while(scripted, monkeypatch):
     gone = threading.Event()
 
     class Flaky(Client):
-        def restore_status(self):
+        def restore_status(self, scope=None):
             if looks:
                 return looks.pop(0)()
             gone.set()
