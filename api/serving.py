@@ -30,12 +30,17 @@ from snapreplay.api.problem_kinds import MEDIA_TYPE, members, no_http
 from snapreplay.api.request_queue import RequestQueue
 from snapreplay.api.siblings import Siblings
 from snapreplay.api.tls import Contexts, TlsFiles, subject
+from snapreplay.service.runtime.child_process import go_behind
 
 if TYPE_CHECKING:  # probes wait for this module
     from starlette.types import Receive, Scope, Send
 
     from snapreplay.api.application import Application
     from snapreplay.api.http_process import Arguments
+
+NICE = 5
+"""Where CPU is short, whoever asks over HTTP gets a third of what the service gets. Not before it can answer:
+to load the application takes a second of CPU."""
 
 
 async def serve(arguments: Arguments) -> None:
@@ -78,6 +83,7 @@ async def _run(
     application = await asyncio.to_thread(load, arguments, line, states)
     early.replace(application)
     server.release()
+    go_behind(NICE)
     await application.run()
 
 

@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from snapreplay.service.runtime.child_process import end_with
+from snapreplay.service.runtime.child_process import end_with, go_behind
 
 REPEAT = "repeat"
 NICE, OOM_SCORE = 19, 1000
@@ -23,8 +23,7 @@ def main() -> None:
     end_with(int(sys.argv[1]), signal.SIGKILL)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)  # the service decides when it ends
-    with suppress(OSError):  # not allowed to be polite
-        os.nice(NICE)
+    go_behind(NICE)
     with suppress(OSError):  # elsewhere than on Linux. If memory is short, this process ends, and not the service
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
     answering = os.dup(1)

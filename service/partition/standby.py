@@ -26,7 +26,7 @@ from snapreplay.service.partition.room import Room
 from snapreplay.service.recovery.examine import Examiner, LogEndsBefore
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import problem_of
-from snapreplay.service.runtime.tasks import cancel_and_wait, within
+from snapreplay.service.runtime.tasks import cancel_and_wait, turn_in, within
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.log.batches import Step
 from snapreplay.state.contract import Store
@@ -34,6 +34,8 @@ from snapreplay.state.contract import Store
 log = logging.getLogger("snapreplay.partition")
 
 LOOK_SECONDS = 0.5
+MOMENTS = 8
+"""In each of which some of the copies look: together, so that the cluster is asked once, and not all in one go."""
 HAND_OVER_SECONDS = 5.0
 REJOIN_SECONDS = 10.0
 ACCEPTABLE_LAG_OFFSETS = 10_000  # KIP-441's acceptable.recovery.lag
@@ -173,8 +175,9 @@ class Standby:
             since = examiner.records_since_snapshot
             self._since = RecordsSince(examiner.found.increment, since)
             self._warm(WarmCopy(examiner.found, await examiner.is_sealed(), since))
+            share = self._context.partition % MOMENTS / MOMENTS
             while not self._asked.is_set():
-                await within(LOOK_SECONDS, self._asked)
+                await within(turn_in(LOOK_SECONDS, share, LOOK_SECONDS / 2), self._asked)
                 await self._follow(examiner)
         finally:
             await examiner.close()

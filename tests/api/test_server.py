@@ -13,6 +13,7 @@ import textwrap
 import time
 from collections.abc import AsyncIterator, Iterator, Set
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -147,10 +148,14 @@ async def test_a_program_without_an_interpreter_is_refused_by_name(monkeypatch, 
 
 
 def test_a_killed_service_leaves_neither_process_nor_port(program):
-    """Although a worker that it has forked lives on with copies of its files."""
+    """Although a worker that it has forked lives on with copies of its files. While both live, HTTP goes behind the
+    service, in its session, too, whose weight the kernel takes."""
     process, port, worker = program
     http = http_process(process.pid)
-    assert get(port, "/healthz")[0] == 200
+    assert get(port, "/api/v1")[0] == 200
+    session = Path(f"/proc/{http.pid}/autogroup")
+    behind = http.nice() - psutil.Process(process.pid).nice()
+    assert (behind, session.read_text().split()[-1] if session.exists() else "5") == (5, "5")
     process.kill()
     eventually(lambda: not is_running(http.pid), "the HTTP process ends with the service")
     socket.create_server(("127.0.0.1", port)).close()
