@@ -86,7 +86,7 @@ class RetainedState:
             return replace(self, doubtful=None, outputs=())
         newest = found.increment.pointers[:1]
         # No pointer: the snapshots topic was created again, and what the last ones led to is gone.
-        unpointed = self.unpointed.applied(found.increment.record_count)
+        unpointed = self.unpointed.applied(found.increment.handled_count)
         if newest and newest != self.last.pointers[:1]:
             unpointed = replace(unpointed, marked_at=0.0).pointed(newest[0].batch)
         return replace(

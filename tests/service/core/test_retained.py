@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
+from snapreplay.app.ranges import InputRange, SkippedRange
 from snapreplay.service.core.retained import RetainedState, Warm
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.snapshot_policy import Unpointed
@@ -16,7 +17,13 @@ from tests.support.entries import entries, increment, pointer
 
 LAST = increment(8, owner_epoch=7, digest=Digest(2, 3, 4), pointers=[pointer(5)])
 DOUBTFUL = increment(
-    9, owner_epoch=7, previous_offset=20, record_count=6, digest=Digest(3, 5, 6), pointers=[pointer(5)]
+    9,
+    owner_epoch=7,
+    previous_offset=20,
+    ranges=[InputRange("payments", 0, 7, 6)],
+    record_count=6,
+    digest=Digest(3, 5, 6),
+    pointers=[pointer(5)],
 )
 LONG_AGO = Unpointed(4, -290.0, -290.0)
 KEPT = RetainedState(LAST, 20, DOUBTFUL, unpointed=Unpointed(4))
@@ -27,6 +34,22 @@ def test_the_batch_in_doubt_is_merged_when_the_log_ends_with_it():
     found = FoundIncrement(DOUBTFUL, 31)
     assert KEPT.warm(found) is Warm.MERGED
     assert KEPT.after(found) == RetainedState(DOUBTFUL, 31, None, unpointed=Unpointed(10))
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        {"ranges": [], "record_count": 0, "fired_count": 6},
+        {"record_count": 0, "skipped": [SkippedRange("payments", 0, 7)]},
+    ],
+    ids=["timers", "skipped"],
+)
+def test_what_no_snapshot_has_is_counted_also_without_an_applied_record(of):
+    """Timers and expiry change the state, and positions move over what was skipped. Else a snapshot that somebody asks
+    for would be skipped, as nothing had been applied."""
+    doubtful = msgspec.structs.replace(DOUBTFUL, **of)
+    kept = replace(KEPT, doubtful=doubtful, unpointed=Unpointed())
+    assert kept.after(FoundIncrement(doubtful, 31)).unpointed == Unpointed(6)
 
 
 def test_the_batch_in_doubt_is_dropped_when_the_log_ends_before_it():
