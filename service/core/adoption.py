@@ -183,6 +183,12 @@ def records_between(before: Mapping[str, int], now: Mapping[str, int]) -> int:
     return sum(max(0, position - before.get(topic, 0)) for topic, position in now.items())
 
 
+def applied_since(before: Increment, last: Increment) -> int:
+    """Count what was applied after `before`: an upper bound of the records; one at least if the state is another by
+    now. Timers and expiry change it and move no position."""
+    return records_between(before.positions, last.positions) or int(before.digest != last.digest)
+
+
 def _out_of_bounds(manifest: Manifest, *_: object) -> Iterator[Rejection]:
     """Refuse what no owner would write. What it points to is repeated in every increment, log and status."""
     snapshot_id, proposer = manifest.snapshot_id, manifest.proposed_by or ""

@@ -13,7 +13,7 @@ from snapreplay.errors import Reaction, SnapreplayError
 from snapreplay.service.clock import time_of, wall_ms, wall_time
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.status import SnapshotState, SnapshotStatus
-from snapreplay.service.core.adoption import Standing, pointer_to, records_between
+from snapreplay.service.core.adoption import Standing, applied_since, pointer_to
 from snapreplay.service.core.recoverability import Recoverability
 from snapreplay.service.core.snapshot_policy import (
     Objective,
@@ -313,10 +313,10 @@ class SnapshotScheduler:
 
     def _adopt(self, found: Examined, done: OnDone) -> None:
         """Adopt a snapshot; from here on it is as one of our own that was marked after its batch."""
-        increment, positions = found.increment, self._committer.chain.last.positions
+        increment = found.increment
         age_seconds = max(0, wall_ms() - increment.written_at_ms) / 1000
         at = asyncio.get_running_loop().time() - age_seconds
-        since = records_between(increment.positions, positions)
+        since = applied_since(increment, self._committer.chain.last)
         self.unpointed = self.unpointed.adopted(since, at)
         if self._objective is not None:
             self._objective.marked()

@@ -10,6 +10,7 @@ from snapreplay.service.core.adoption import (
     CLOCKS_APART_MS_MAX,
     Reason,
     Standing,
+    applied_since,
     pointer_to,
     records_between,
     refuse_entries,
@@ -145,3 +146,13 @@ def test_each_field_that_manifest_and_increment_share_is_compared(name, other):
 def test_records_between_two_positions_are_an_upper_bound():
     """Over all inputs; a new input counts from 0, and nothing counts backwards."""
     assert records_between({"a": 5, "b": 9}, {"a": 7, "b": 8, "c": 4}) == 6
+
+
+@pytest.mark.parametrize(
+    ("changed", "count"),
+    [({}, 0), ({"positions": {"payments": 2, "refunds": 7}}, 2), ({"fired_count": 3, "digest": Digest(1, 2, 3)}, 1)],
+    ids=["nothing", "records", "timers"],
+)
+def test_what_was_applied_since_a_proposal_is_counted_also_where_no_position_moved(changed, count):
+    """Else nothing would be due, and whoever asks for a snapshot would hear that nothing was applied."""
+    assert applied_since(increment(9), increment(10, **changed)) == count
