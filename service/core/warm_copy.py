@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 from snapreplay.service.core.search import FoundIncrement
@@ -10,24 +11,43 @@ from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.log.batches import Base
 from snapreplay.snapshots.plan import begun_anew_at
 
+RUNS_MAX = 1000
+
 
 class RecordsSince:
     """The number of records that were applied after the newest snapshot. A pointer comes later than its snapshot: the
-    batches in between are not in it."""
+    batches in between are not in it.
+
+    It counts by batch, and by runs of batches when there are many. A run that a snapshot has in part counts whole: too
+    many is harmless.
+    """
 
     def __init__(self, last: Increment, records: int) -> None:
         """Take the `records` up to `last` that no snapshot has."""
-        self._of_batch = {last.batch: records}
+        self._runs = deque([(last.batch, records)])  # each with its last batch
+        self._run_batches = 1
         self._count = records
 
     def applied(self, increment: Increment) -> int:
         """Return the number with the next batch."""
-        self._of_batch[increment.batch] = increment.handled_count
         self._count += increment.handled_count
+        if increment.handled_count:
+            self._add(increment.batch, increment.handled_count)
         covered = increment.pointers[0].batch if increment.pointers else -1
-        while self._of_batch and (first := next(iter(self._of_batch))) <= covered:
-            self._count -= self._of_batch.pop(first)
+        while self._runs and self._runs[0][0] <= covered:
+            self._count -= self._runs.popleft()[1]
+            self._run_batches = 1
         return self._count
+
+    def _add(self, batch: int, records: int) -> None:
+        runs = self._runs
+        if runs and runs[-1][0] // self._run_batches == batch // self._run_batches:
+            records += runs.pop()[1]
+        runs.append((batch, records))
+        if len(runs) > RUNS_MAX:
+            self._runs, self._run_batches = deque(), 2 * self._run_batches
+            for run in runs:
+                self._add(*run)
 
 
 @dataclass(frozen=True)

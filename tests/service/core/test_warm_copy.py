@@ -1,5 +1,7 @@
 """A standby's warm copy in memory: it takes the place of the snapshot, or is left alone."""
 
+import tracemalloc
+
 import msgspec
 import pytest
 
@@ -45,12 +47,12 @@ def test_a_copy_of_another_chain_is_restored_in_full(copy, is_tried):
     assert effect == effects.Load(FromSnapshot(pointer(8)), LAST)
 
 
+def batch(number, records, *pointers):
+    return increment(number, ranges=[InputRange("payments", 0, records, records)], pointers=list(pointers))
+
+
 def test_records_are_counted_from_the_batch_of_the_newest_snapshot():
     """Its pointer comes later: what was applied in between is in no snapshot. Those before the copy count together."""
-
-    def batch(number, records, *pointers):
-        return increment(number, ranges=[InputRange("payments", 0, records, records)], pointers=list(pointers))
-
     since = RecordsSince(batch(7, 1), 5)
     steps = [
         batch(8, 3),
@@ -60,6 +62,24 @@ def test_records_are_counted_from_the_batch_of_the_newest_snapshot():
         batch(12, 0, pointer(11)),
     ]
     assert [since.applied(each) for each in steps] == [8, 5, 9, 5, 0]
+
+
+def test_records_are_counted_in_bounded_memory():
+    """However many batches come without a snapshot. Where it counts runs of batches, one that a snapshot has in part
+    counts whole; what all of it has does not count."""
+    since, last = RecordsSince(batch(0, 0), 0), 20_000
+    tracemalloc.start()
+    try:
+        counts = [since.applied(batch(number, 2)) for number in range(1, last + 1)][-1:]
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert counts == [2 * last]
+    assert kept_bytes < 500_000
+    covered = last // 2 + 1
+    left = since.applied(batch(last + 1, 0, pointer(covered)))
+    assert 2 * (last - covered) <= left <= 2 * (last - covered) + 2 * last // 100
+    assert since.applied(batch(last + 2, 3, pointer(last))) == 3
 
 
 def test_a_copy_is_kept_until_it_was_tried_and_never_tried_twice():
