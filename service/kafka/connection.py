@@ -4,6 +4,8 @@
   auto.create.topics.enable=true, a topic deleted under a running service would be back at once, with the brokers'
   retention and partition count;
 - takes a token that a broker refuses for accepted, gets an answer without content to its next request, and no reason;
+- takes no error of a library that makes the login, such as an expired Kerberos ticket, for a failed connection: it ends
+  the task that connects, the one that renews the metadata for all, and nobody hears of it;
 - counts the time that a fetch waits at the broker as part of request.timeout.ms, and relies on that alone to notice a
   network that drops all packets;
 - uses a connection until the broker closes it, and a broker closes each one whose login is over (KIP-368): after
@@ -26,7 +28,7 @@ from typing import Any
 
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.conn import AIOKafkaConnection, CloseReason
-from aiokafka.errors import SaslAuthenticationFailed
+from aiokafka.errors import KafkaError, SaslAuthenticationFailed
 from aiokafka.protocol.admin import SaslAuthenticateRequest
 from aiokafka.protocol.api import RequestStruct
 from aiokafka.protocol.fetch import FetchRequest
@@ -86,6 +88,14 @@ class Connection(AIOKafkaConnection):
         finally:
             self._request_timeout = timeout_s
         return self._logged_in(answer) if isinstance(request, SaslAuthenticateRequest) else answer
+
+    async def _do_sasl_handshake(self) -> None:
+        try:
+            await super()._do_sasl_handshake()
+        except (KafkaError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever the library of the mechanism raises
+            raise SaslAuthenticationFailed(f"{type(error).__name__}: {error}") from None
 
     async def _logged_in(self, answer: Awaitable[Any]) -> Any:
         said = await answer

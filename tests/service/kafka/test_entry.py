@@ -1,5 +1,6 @@
 """Tests that who is not let in learns why, on a real broker with SASL and TLS; and what the hint says lets him in."""
 
+import asyncio
 import re
 from typing import Any
 
@@ -10,9 +11,11 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import NotAuthenticated, Unreachable
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.connection import Connection
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.entry import BrokerAddress, Door, refusal
 from snapreplay.service.kafka.feeding import KafkaAppender
+from snapreplay.service.kafka.shared import Metadata
 from tests.support.guarded import Guarded, guarded_broker
 
 pytestmark = pytest.mark.kafka
@@ -168,3 +171,30 @@ async def test_a_refused_kerberos_ticket_has_no_user_name_to_correct():
     assert "kafka.sasl.kerberos.service.name" in refused.hint
     assert "username" not in refused.hint
     assert "user" not in refused.message
+
+
+class Expired:
+    """A library that makes no login."""
+
+    async def step(self, _: bytes | None) -> tuple[bytes, bool]:
+        raise LookupError("the ticket has expired")
+
+
+async def test_an_error_of_the_library_that_makes_the_login_is_a_refusal(here, monkeypatch):
+    """As of a Kerberos ticket that was not renewed. The task that asks for the metadata outlives it: when the ticket is
+    good again, so are all clients."""
+    settings = Settings(kafka=here.as_user(mechanism="PLAIN"))
+    metadata = Metadata(settings)
+    await metadata.freshen()
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "authenticator_plain", lambda _: Expired())
+        refused = await refusal(settings)
+        assert isinstance(refused, NotAuthenticated)
+        assert "LookupError: the ticket has expired" in refused.message
+        for each in metadata._conns.values():
+            each.close()
+        async with asyncio.timeout(30):
+            assert not await metadata.force_metadata_update()
+    async with asyncio.timeout(30):
+        assert await metadata.force_metadata_update()
+    await metadata.close()
