@@ -14,6 +14,8 @@ from snapreplay.state.digest import Digest
 SLOW_SECONDS = 1.0  # applied for longer: the next batch could outlast the deadline of a commit
 ALONE_BATCHES = 16  # after a doubt
 QUIET_SECONDS = 1.0
+TURN_SECONDS = 60.0
+"""No stale leader hides a record for longer: the record whose turn has begun is not there any more."""
 PART_OF_TIME = 0.02
 """Hashing takes at most this part of the time, however large the state and however small the batches."""
 
@@ -106,13 +108,14 @@ class IdleTime:
         """Note that there was a record, or that there may be one that was not fetched yet."""
         self._quiet_since = asyncio.get_running_loop().time()
 
-    async def reached(self) -> int | None:
-        """Return the time up to which something is due; None: nothing, or not yet."""
+    async def reached(self, *, turn_has_begun: bool = False) -> int | None:
+        """Return the time up to which something is due; None: nothing, or not yet. A turn that has begun goes on with
+        its record, which is waited for."""
         timetable, store = self._store.timetable, self._store
         quiet_seconds = asyncio.get_running_loop().time() - self._quiet_since
         if not self._distance_ms or timetable is None or store.stream_time_ms < 0:
             return None
-        if quiet_seconds * 1000 < self._distance_ms:
+        if quiet_seconds * 1000 < self._distance_ms or (turn_has_begun and quiet_seconds < TURN_SECONDS):
             return None
         to_ms = max(wall_ms() - self._distance_ms, store.stream_time_ms)
         not_before_ms = timetable.not_before_ms

@@ -235,10 +235,7 @@ class Live:
                 self._committer.start(None)
             elif self._committer.idle and not self.pausing.is_paused:
                 self._passed = self._fetcher.beyond(self._positions)
-                if self.snapshots.looked():
-                    await self._pass_markers()
-                else:
-                    await self._pass_time()
+                await (self._pass_markers() if self.snapshots.looked() else self._pass_time())
             return
         self._idle_time.heard()
         await self._apply_and_commit(self._portion(records))
@@ -272,11 +269,11 @@ class Live:
         await self._commit(applied, began)
 
     async def _pass_time(self) -> None:
-        """Let stream time go on without a record, on quiet input. A turn that has begun goes on with its record."""
-        if self.last.begun_input is not None or not self._fetcher.is_quiet():
+        """Let stream time go on without a record, on quiet input."""
+        if not self._fetcher.is_quiet():
             self._idle_time.heard()
             return
-        to_ms = await self._idle_time.reached()
+        to_ms = await self._idle_time.reached(turn_has_begun=self.last.begun_input is not None)
         if to_ms is not None:
             await self._apply_and_commit(self._portion((), to_ms))
 

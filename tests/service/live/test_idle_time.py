@@ -151,9 +151,8 @@ async def test_time_stands_as_long_as_there_may_be_records_to_fetch(bench, monke
         await until(lambda: len(bench.batches()) > count, "time", 100)
 
 
-@virtual
-async def test_a_stop_leaves_a_fetched_record_to_the_next_owner(bench):
-    """Its batch had no room for it. No marker lies there that the position could pass."""
+async def stopped_in_a_turn(bench, **tables):
+    """The batch had no room for the record: its turn has begun."""
     app = timed_app()
     stopping: list[Any] = []
     bell = app.timers["bell"].function
@@ -164,18 +163,34 @@ async def test_a_stop_leaves_a_fetched_record_to_the_next_owner(bench):
             runner.stop(final_snapshot=True)
 
     app.timers["bell"] = app.timers["bell"]._replace(function=and_stop)
-    await bench.prepare(app, batch={"records_max": 2, "linger_ms": 0})
-    log = bench.log("steps")
+    await bench.prepare(app, batch={"records_max": 2, "linger_ms": 0}, **tables)
     for key, do, number, at_ms in (*((key, "other", 8, 1) for key in "abcd"), ("a", "put", 1, 90)):
-        log.append(key.encode(), json.dumps([do, number]).encode(), (), at_ms, None)
+        bench.log("steps").append(key.encode(), json.dumps([do, number]).encode(), (), at_ms, None)
     one = await bench.owner()
     stopping.append(one.runner)
     await one.task
     assert bench.batches()[-1].positions == {"steps": 4}
     stopping.clear()
+
+
+@virtual
+async def test_a_stop_leaves_a_fetched_record_to_the_next_owner(bench):
+    """No marker lies there that the position could pass."""
+    await stopped_in_a_turn(bench)
     async with bench.live() as one:
         await one.position(5)
         assert dict(one.runner.store.committed_view().items.items()) == {"a": 1}
+
+
+@virtual
+async def test_a_turn_whose_record_is_lost_does_not_hold_time_for_ever(bench):
+    """After an unclean election, say. For a minute a stale broker may hide it."""
+    await stopped_in_a_turn(bench, stream_time={"idle_advance_ms": 1000})
+    bench.log("steps").cut(4)
+    async with bench.live() as one:
+        await asyncio.sleep(30)
+        assert one.runner.store.timetable.pending_timers
+        await until(lambda: one.runner.store.timetable.pending_timers == 0, "the timers", 100)
 
 
 @virtual
