@@ -53,6 +53,8 @@ class InputGuard:
         self._disturbances = 0
         self._told = ""
         self._stood_still = ""
+        self._standstills = 0
+        self._known = (0, 0)
         self._has_doubtful = False
         self._go_on: set[str] = set()  # by the last comparison
 
@@ -75,6 +77,7 @@ class InputGuard:
             {TopicPartition(name, number): below for name, below in anchors.items()},
         )
         self._disturbances = reader.disturbances
+        self._known = (self._standstills, reader.disturbances)
         return reader
 
     def tell(self, reason: str) -> None:
@@ -83,6 +86,15 @@ class InputGuard:
 
     def stood_still(self, seconds: float) -> None:
         self._stood_still = f"the process stood still for {seconds:.1f} s"
+        self._standstills += 1
+
+    def has_news(self) -> bool:
+        """Say whether something unusual has happened since this was asked last: the ends that are known may be old."""
+        self._context.pulse.look()
+        before = self._known
+        if self._reader is not None:
+            self._known = (self._standstills, self._reader.disturbances)
+        return self._known != before
 
     @property
     def is_told(self) -> bool:

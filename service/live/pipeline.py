@@ -269,7 +269,9 @@ class Live:
         await self._commit(applied, began)
 
     async def _pass_time(self) -> None:
-        """Let stream time go on without a record, on quiet input."""
+        """Let stream time go on without a record, on quiet input. What came during a standstill is not fetched yet."""
+        if self._idle_time.is_followed and self._guard.has_news():
+            await self._fetcher.read_again(self._committer.chain, {})
         if not self._fetcher.is_quiet():
             self._idle_time.heard()
             return

@@ -40,6 +40,11 @@ def producer(runner: Any) -> Any:
     return committer(runner)._producer
 
 
+def reader(runner: Any) -> Any:
+    """Return the one of the inputs, of the incarnation that is LIVE now."""
+    return live(runner)._fetcher._reader
+
+
 def client(producer: Any) -> Any:
     """Return what a `KafkaProducer` sends with."""
     return producer._producer

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,13 +10,18 @@ import pytest
 
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.refusals import DuplicateInstance
+from snapreplay.service.live import pace
 from snapreplay.service.partition import standstill as module
 from snapreplay.service.partition.standstill import Suspicion
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.runtime.pulse import Pulse
 from tests.service.core.test_refusals import EXPECTED, claim
+from tests.support import inside
 from tests.support.in_memory import InMemory, virtual
 from tests.support.stage import until
+from tests.support.timed_bench import timed_app
+
+START_MS = 1_000_000
 
 
 class Bench(InMemory):
@@ -82,6 +88,35 @@ async def test_the_owner_stays_live_and_is_sure_again(bench):
     assert one.status.ownership_doubt
     await until(lambda: not one.status.ownership_doubt, "no doubt")
     assert (one.status.phase, one.status.owner_epoch) == ("live", epoch)
+
+
+@virtual
+async def test_no_time_passes_before_the_input_was_read_again(bench, monkeypatch):
+    """What came meanwhile is older than the present time, and the client learns of it only a moment later."""
+    now_ms, is_silent = [START_MS], [True]
+    monkeypatch.setattr(pace, "wall_ms", lambda: now_ms[0])
+    await bench.prepare(timed_app(), stream_time={"idle_advance_ms": 1000})
+    bench.log("steps").append(b"a", b'["set", 5000]', (), START_MS, None)
+    one = await bench.owner()
+    await one.position(1)
+    reader = inside.reader(one.runner)
+    poll = reader.poll
+
+    async def silent(records_max, timeout_ms):
+        await asyncio.sleep(timeout_ms / 1000)
+        return {} if is_silent[0] else await poll(records_max, 0)
+
+    monkeypatch.setattr(reader, "poll", silent)
+    await asyncio.sleep(10)  # until it is asked: the poll before is over
+    bench.log("steps").append(b"a", b'["cancel", 0]', (), START_MS + 2000, None)
+    now_ms[0] += 90_000
+    bench.stand_still()
+    await asyncio.sleep(10)
+    is_silent[0] = False
+    await one.position(2)
+    told = [json.loads(each.value)[0] for each in bench.log("told").committed()]
+    assert "record" in told
+    assert "ring" not in told
 
 
 @virtual
