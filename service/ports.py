@@ -70,6 +70,10 @@ class Reader(Protocol):
         """The reason why a log is another one than what was read of it since `follow`, as its broker said; "": none
         said so. With a doubt `poll` gives nothing more of that log."""
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether a broker has not answered the last fetch of what is followed, although it should have by now."""
+
     async def bounds(self, partition: TopicPartition) -> Bounds:
         """Ask the leader afresh for the bounds.
 

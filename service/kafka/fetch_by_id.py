@@ -7,7 +7,8 @@ another topic of this name always answers UNKNOWN_TOPIC_ID.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from aiokafka import AIOKafkaConsumer
@@ -32,6 +33,8 @@ _PAUSE_S = 0.1
 # The client's fetcher looks every 0.2 s whether there is anything to do, although everything that there may be wakes
 # it. With 200 partitions that was half of what an idle process did (measured).
 _LOOK_AGAIN_S = 10.0
+_LATE_S = 1.0
+"""After the wait of a fetch, a broker that has not answered is silent."""
 
 Source = tuple[str, int]
 """Topic and partition."""
@@ -60,6 +63,21 @@ class FetchWatch:
         self.doubt = ""
         self.unreadable: set[Source] = set()
         self.batches: dict[Source, FetchedBatches] = {}
+        self._due: dict[int, float] = {}  # broker → when the fetch that it has not answered yet is late
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a broker should have answered a fetch by now."""
+        return bool(self._due) and min(self._due.values()) < asyncio.get_running_loop().time()
+
+    @contextmanager
+    def awaiting(self, node_id: int, fetch: FetchRequest) -> Iterator[None]:
+        """Expect the answer of a broker to a fetch in the block."""
+        self._due[node_id] = asyncio.get_running_loop().time() + fetch._max_wait_ms / 1000 + _LATE_S
+        try:
+            yield
+        finally:
+            self._due.pop(node_id, None)
 
     def asked(self, fetch: FetchRequest) -> FetchRequest:
         """Ask by id, when all ids are known, and with the leader epoch of what was read before."""
@@ -142,7 +160,8 @@ class _WatchedClient(SharingClient):
         if not isinstance(request, FetchRequest):
             return await super().send(node_id, request, group=group)
         asked, batches = self.watch.asked(request), self.watch.batches
-        answer = await super().send(node_id, asked, group=group)
+        with self.watch.awaiting(node_id, asked):
+            answer = await super().send(node_id, asked, group=group)
         diverged = {}
         if isinstance(asked, FetchById):
             diverged = asked.diverged(answer)

@@ -34,10 +34,8 @@ from snapreplay.service.kafka.shutdown import close_consumer, finish_despite_can
 from snapreplay.service.ports import NO_ANCHORS, NO_IDS, Bounds, EpochEnd, TopicPartition
 
 SLICE_RECORDS = 5000
-# A poll over nothing but markers ends by its timeout, not by reaching the end: start short.
-_POLL_MS_MIN, _POLL_MS_MAX = 2, 200
-# How long a broker may not know a topic that exists.
-LAG_SECONDS = 5.0
+_POLL_MS_MIN, _POLL_MS_MAX = 2, 200  # one over nothing but markers ends by its timeout, not at the end: start short
+LAG_SECONDS = 5.0  # a broker may not know a topic that exists
 # Kafka's default. Among many clients fetches that return nothing are what an idle process does most.
 FETCH_WAIT_MS, FETCH_WAIT_MS_MAX, FETCH_MS_PER_CLIENT = 500, 20_000 if KERNEL_ENDS_SILENCE else 5000, 40
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 5.0
@@ -107,6 +105,10 @@ class KafkaReader:
     def doubt(self) -> str:
         return self._watch.doubt
 
+    @property
+    def is_silent(self) -> bool:
+        return self._watch.is_silent
+
     async def bounds(self, partition: TopicPartition) -> Bounds:
         return (await self.bounds_of([partition]))[partition]
 
@@ -151,8 +153,7 @@ class KafkaReader:
     async def _up_to(
         self, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> AsyncIterator[Sequence[InputRecord]]:
-        position, moved_at, renewed_at = start_offset, _now(), _now()
-        poll_ms = _POLL_MS_MIN
+        position, moved_at, renewed_at, poll_ms = start_offset, _now(), _now(), _POLL_MS_MIN
         while position < end_offset:
             records = await self._poll_patiently(partition, poll_ms)
             if records and records[-1].offset >= end_offset:
@@ -231,8 +232,7 @@ class KafkaReader:
             return {}
         except CorruptRecordException:
             self._damaged.met()
-            # At our positions: the client may have passed records that it did not return.
-            await self._renew()
+            await self._renew()  # at our positions: the client may have passed records that it did not return
             return {}
         except KafkaError as error:
             raise client_error(error, "reading", Asked(self._settings, "Read")) from error

@@ -273,7 +273,7 @@ class Fetcher:
     def is_quiet(self) -> bool:
         """Say whether each input is read up to its end, as far as is known; an end that is not known is none."""
         reader = self._reader
-        if reader is None or self._later:
+        if reader is None or self._later or reader.is_silent:
             return False
         return all(self._is_read(reader, each) for each in self._partitions.values())
 

@@ -39,6 +39,9 @@ class Waits:
 
 
 class SimReader:
+    is_silent = False
+    """It asks at each poll, and is answered then."""
+
     def __init__(
         self,
         link: Link,

@@ -270,6 +270,24 @@ async def test_without_progress_a_read_fails_with_where_it_stands(broker, cluste
     await until(lambda: len(client_tasks()) == tasks)
 
 
+async def test_a_broker_that_does_not_answer_a_fetch_in_time_is_silent(broker, new_topic):
+    """Long before the request has timed out; what the reader knows of the end may be old."""
+    place, proxy = TopicPartition(await new_topic(), 0), Proxy(broker.bootstrap_servers)
+    async with proxy.through():
+        reader = await KafkaCluster(hasty(broker.bootstrap_servers, 10_000)).reader(patient=True)
+        await reader.follow({place: 0})
+        while reader.end_offset(place) is None:
+            await reader.poll(1, 100)
+        assert not reader.is_silent
+        proxy.fault = lambda key: "mute" if key == FETCH else "pass"
+        await until(lambda: reader.is_silent)
+        assert reader.end_offset(place) == 0
+        proxy.fault = lambda key: "pass"
+        await reader.follow({place: 0})
+        await until(lambda: not reader.is_silent)
+        await reader.close()
+
+
 async def test_bounds_of_an_unknown_topic_fail_at_the_metadata_timeout(broker, unique):
     """And not never."""
     quick = hasty(broker.bootstrap_servers, 200, metadata_ms=1000)

@@ -23,6 +23,8 @@ LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)
 class Reader:
     """Gives what is in `waiting`, and after it what is in `late`, to who lingers."""
 
+    is_silent = False
+
     def __init__(self, waiting: int, late: int = 0) -> None:
         self.waiting, self.late = waiting, late
         self.asked: list[tuple[int, int]] = []
@@ -127,6 +129,8 @@ async def test_input_is_quiet_when_all_of_it_was_read(
     known = dict(zip((LEFT, RIGHT), ends, strict=True))
     monkeypatch.setattr(reader, "end_offset", known.get)
     assert fetcher.is_quiet() == is_quiet
+    reader.is_silent = True
+    assert not fetcher.is_quiet()
 
 
 def alarms(name: str = "alarms") -> App[Any]:
