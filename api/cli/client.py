@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from ssl import SSLContext
 from typing import Any, Self
@@ -13,8 +14,10 @@ from snapreplay.api.cli.exits import ExitCode, OperationRefused
 from snapreplay.errors import RetryableError, UsageError
 
 NOT_FOUND, NO_TYPE = 404, "about:blank"  # together: an unknown path
-TIMEOUT_S = 5.0  # the API answers within 100 ms, also during a restore
+TIMEOUT_S = 8.0  # the API answers within 100 ms; a process that it has to ask for the answer is given up after 5 s
+PROBE_TIMEOUT_S = 5.0
 LOG_TIMEOUT_S = 10.0  # the service itself gives up after 8
+TOO_OFTEN, PATIENCE_S = 429, 60.0
 
 Json = dict[str, Any]
 
@@ -130,14 +133,16 @@ class Client:
 
     def probe(self, path: str) -> Json:
         """Ask a probe for its document, whether it says ok or failing."""
-        return self._ask("GET", path, "checks")
+        return self._ask("GET", path, "checks", timeout_s=PROBE_TIMEOUT_S)
 
     def _ask(
         self, method: str, path: str, member: str, *, body: Json | None = None, timeout_s: float = TIMEOUT_S
     ) -> Json:
         """Ask; `member` is in the answer, unless that is a problem document or not from a snapreplay service."""
         try:
-            response = self._http.request(method, path, json=body, timeout=timeout_s)
+            response = self._when_allowed(method, path, body, timeout_s)
+        except httpx2.ReadTimeout as error:
+            raise self._late(method, path, timeout_s) from error
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             hint = "start one with `snapreplay run APP`, or say where it is with --http-port or --url"
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
@@ -160,6 +165,24 @@ class Client:
         if response.status_code == NOT_FOUND and document.get("type") == NO_TYPE:
             raise self._no_such_path(path)
         raise _refusal(response.status_code, document)
+
+    def _when_allowed(self, method: str, path: str, body: Json | None, timeout_s: float) -> httpx2.Response:
+        """Ask. Who asks too often is told when to go on, and does."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            response = self._http.request(method, path, json=body, timeout=timeout_s)
+            wait = response.headers.get("Retry-After", "")
+            if response.status_code != TOO_OFTEN or not wait.isdecimal() or time.monotonic() + int(wait) > until:
+                return response
+            time.sleep(int(wait))
+
+    def _late(self, method: str, path: str, timeout_s: float) -> ServiceUnreachable:
+        message = f"the service at {self.url} has not answered {method} {path} within {timeout_s:g} s"
+        hint = f"`snapreplay health --url {self.url}` says whether it is frozen"
+        if method != "GET":
+            message += "; whether it was done is not known"
+            hint += f", and `snapreplay operations --url {self.url}` what it has begun"
+        return ServiceUnreachable(message, hint=hint, url=self.url)
 
     def _no_such_path(self, path: str) -> OperationRefused:
         where = urlsplit(self.url)

@@ -176,7 +176,7 @@ def adopt(
 def _follow(client: Client, operation: Json, wait: bool, output: Format) -> None:
     """Print an operation, at its end if that is to be awaited, and end with 1 if it failed."""
     if wait:
-        operation = _ended(client, operation)
+        (operation,) = _ended(client, [operation])
     _print_operation(operation, output)
     if operation["state"] == "failed":
         raise typer.Exit(ExitCode.FINDINGS)
@@ -241,7 +241,7 @@ def audit_now(
         if not partition:
             _note_left_out(client, operation)
         if wait:
-            operation = _ended(client, operation)
+            (operation,) = _ended(client, [operation])
         _print_operation(operation, output)
     if any(part["findings"] for part in operation["parts"]):
         raise typer.Exit(ExitCode.FINDINGS)
@@ -303,7 +303,7 @@ def _follow_all(client: Client, names: list[T], ask: Callable[[T], Json], wait: 
     """Ask for one operation of each partition or process, and print them as `_follow` does."""
     operations, refused = _begun(sorted(set(names)), ask)
     if wait:
-        operations = [_ended(client, operation) for operation in operations]
+        operations = _ended(client, operations)
     if output is Format.JSON:
         print_json({"items": operations})
     else:
@@ -364,7 +364,20 @@ def _print_parts(parts: list[Json], *more: str) -> None:
     console().print(table(columns, rows, right="partition"))
 
 
-def _ended(client: Client, operation: Json) -> Json:
+def _ended(client: Client, operations: list[Json]) -> list[Json]:
+    """Wait until these have ended. If the wait ends before, it is said which ones go on, and how to find them again."""
+    try:
+        return [_end_of(client, operation) for operation in operations]
+    except (KeyboardInterrupt, SnapreplayError):
+        ids = ", ".join(each["id"] for each in operations)
+        note(
+            f"not waited for to the end: {ids}. `snapreplay operations --url {client.url}` shows what became of it, and"
+            f" `snapreplay cancel ID --url {client.url}` cancels what has not begun"
+        )
+        raise
+
+
+def _end_of(client: Client, operation: Json) -> Json:
     while operation["state"] == "running":
         time.sleep(POLL_S)  # between two questions to the service
         operation = client.operation(operation["id"])

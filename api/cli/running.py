@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("snapreplay.http")
 
 STANDARD_ERROR = 2
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as of every other command."""
 
 this_worker: Worker | None = None
 """What this process was told, if it is one of the workers of `run --processes`."""
@@ -87,7 +89,7 @@ def run_plainly(given: Namespace) -> int:
         return code_of(error)
     except KeyboardInterrupt:  # before there are signals that stop it gracefully
         print("Aborted.", file=sys.stderr)
-        return 1
+        return INTERRUPTED
 
 
 def run_app(

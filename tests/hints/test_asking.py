@@ -317,6 +317,22 @@ def test_a_service_is_asked_where_it_is(url):
         assert asking.restore_status()["partitions"]
 
 
+@carries_out("api/cli/client.py::Client._late")
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_of_a_service_that_does_not_answer_health_tells(control, url, method):
+    """It is not said to be absent. Of what it was to do it is said that nobody knows whether it is done."""
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        address = f"http://127.0.0.1:{frozen.getsockname()[1]}"
+        with client.Client(address) as asking, pytest.raises(SnapreplayError, match="has not answered") as refused:
+            asking._ask(method, "/trigger-snapshot", "parts", timeout_s=0.1)
+    named = re.findall(r"`snapreplay (.+?)`", refused.value.hint)
+    assert len(named) == 1 + (method == "POST")
+    assert ("whether it was done is not known" in str(refused.value)) == (method == "POST")
+    for words in named:
+        answer = CliRunner().invoke(commands, words.replace(address, url).split(), prog_name="snapreplay")
+        assert answer.exit_code == 0, answer.output
+
+
 @carries_out(
     "api/cli/remote_commands.py::ZeroOrOne.parse_args",
     "api/cli/remote_commands.py::_in_phase",

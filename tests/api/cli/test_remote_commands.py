@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
+from snapreplay.api.cli import remote_commands
 from snapreplay.service.control.protocol import Check
 from snapreplay.service.core.phase import Phase
 from tests.support.fake_control import LIVE, LOADING
@@ -123,6 +126,18 @@ def test_wait_follows_to_the_end(invoke, url, control, asked, state, code):
     document = json.loads(result.stdout)
     (operation,) = document.get("items", [document])
     assert operation["state"] == state
+
+
+@pytest.mark.parametrize("asked", [("trigger-snapshot",), ("retry", "--partition", "2")])
+def test_of_a_wait_that_is_interrupted_the_operation_is_named(invoke, url, control, monkeypatch, asked):
+    """Ctrl-C ends the wait, and not the operation: it can be found, and cancelled."""
+    pressed = SimpleNamespace(sleep=lambda _: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(remote_commands, "time", pressed)  # between two questions
+    result = invoke(*asked, "--wait", "--url", url)
+    (operation,) = control.operations()
+    assert (result.exit_code, operation.state) == (130, "running")
+    assert result.stderr.startswith(f"not waited for to the end: {operation.id}")
+    assert f"`snapreplay operations --url {url}`" in result.stderr
 
 
 @pytest.mark.parametrize(

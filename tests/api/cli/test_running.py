@@ -80,4 +80,4 @@ def test_an_interrupted_start_ends_without_a_traceback(tmp_path):
     (tmp_path / "slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     command = [sys.executable, "-m", "snapreplay.api.cli", "run", str(tmp_path / "slow.py")]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (1, "Aborted.\n")
+    assert (ended.returncode, ended.stderr) == (130, "Aborted.\n")

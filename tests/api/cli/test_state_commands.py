@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import msgspec
 
+from snapreplay.api.rates import READS_OF_LOGS
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
 from tests.api.test_key_history import CHANGES, FOUND
+from tests.support.served import served
 
 NOTHING = KeyHistory(0, 1, 0, is_whole=True, changes=(), partition_count=3)
 
@@ -50,3 +53,13 @@ def test_a_history_has_neither_copies_nor_a_batch_to_wait_for(invoke: Any, url: 
         result = invoke("get", "--url", url, "default", "ada", "--history", option)
         assert (result.exit_code, "neither --stale nor --min-batch" in result.stderr) == (2, True)
     assert control.key_histories_asked == []
+
+
+async def test_who_is_to_ask_less_often_goes_on_when_it_is_told(invoke: Any, control: Any) -> None:
+    """More partitions than may be asked about at once: none is missing at the end."""
+    count = READS_OF_LOGS.burst + 2
+    control.key_histories = lambda _: msgspec.structs.replace(NOTHING, partition_count=count)
+    async with served(control) as url:  # of its own: nobody else has asked there
+        result = await asyncio.to_thread(invoke, "get", "--url", url, "default", "ada", "--history")
+    assert result.exit_code == 0, result.stderr
+    assert {each.partition for each in control.key_histories_asked} == set(range(count))
