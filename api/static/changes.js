@@ -2,7 +2,7 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { count } from "./format.js";
-import { moment, table } from "./parts.js";
+import { failure, moment, table } from "./parts.js";
 import { get } from "./source.js";
 
 const LIMIT = 20;
@@ -33,7 +33,7 @@ async function further(one, draw) {
       batches_without_changes: known.batches_without_changes + found.batches_without_changes,
     };
   } catch (error) {
-    one.error = error.message;
+    one.error = error;
   }
   one.isBusy = false;
   if (read === one) draw();
@@ -45,7 +45,7 @@ export function changes(nowMs, isFresh, draw) {
   return html`<div class="changes"><h3>Changes of <code>${key}</code> in partition ${partition}</h3>
     ${told ? shown(told, isAtEnd, nowMs) : nothing}
     <div role="status">${isBusy ? html`<p class="empty">Reading the log …</p>` : nothing}${told && !isBusy ? html`<p><small>${extent(told, isAtEnd)}</small></p>` : nothing}</div>
-    ${error ? html`<p class="message" role="alert">${error}</p>` : nothing}
+    ${error ? failure(error) : nothing}
     ${isBusy || (told && isAtEnd) ? nothing : html`<button type="button" class="more" ?disabled=${!isFresh} @click=${() => further(read, draw)}>${told ? "Read further back" : "Read again"}</button>`}</div>`;
 }
 

@@ -1,7 +1,7 @@
 // The question before anything is done.
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
-import { instructions } from "./parts.js";
+import { failure } from "./parts.js";
 
 export function confirmation(asked, confirm, cancel) {
   const submit = (event) => {
@@ -14,6 +14,6 @@ export function confirmation(asked, confirm, cancel) {
     ${asked.typed ? html`<p><label for="typed">Type its name: ${asked.typed}</label><input id="typed" pattern=${asked.typed.replaceAll(".", "\\.")} autocomplete="off" required></p>` : nothing}
     ${asked.reason ? html`<p><label for="reason">Why (kept with it; may be empty)</label><input id="reason" name="reason" maxlength="500" autocomplete="off"></p>` : nothing}
     ${asked.offset ? html`<p><label for="offset">Offset of its manifest in the snapshots topic, which the job has printed</label><input id="offset" name="offset" type="number" min="0" step="1" required></p>` : nothing}
-    ${asked.error ? html`<div class="message" role="alert"><p>Refused: ${asked.error.message}</p>${asked.error.hint ? html`<p>${instructions(asked.error.hint)}</p>` : nothing}</div>` : nothing}
+    ${asked.error ? failure(asked.error) : nothing}
     <p class="buttons"><button type="button" @click=${cancel}>Cancel</button> <button class="act" ?disabled=${asked.isBusy}>${asked.label}</button></p></form>`;
 }

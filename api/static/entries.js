@@ -3,9 +3,9 @@
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { changes, forget, readChanges } from "./changes.js";
-import { count, seconds, sentence } from "./format.js";
-import { badge, instructions } from "./parts.js";
-import { Refused, get } from "./source.js";
+import { count, seconds } from "./format.js";
+import { badge, failure } from "./parts.js";
+import { get } from "./source.js";
 
 const PAGE = 50;
 const asked = { isBusy: false, answer: null, error: null };
@@ -74,7 +74,7 @@ async function answered(draw, missed, ask) {
     asked.isBusy = false;
     draw();
   } catch (error) {
-    fail(error instanceof Refused ? error : new Error("No answer. Ask again."), draw);
+    fail(error, draw);
   }
 }
 
@@ -85,8 +85,8 @@ function fail(error, draw) {
 
 function outcome(isFresh, draw) {
   const { answer, error, missed } = asked;
-  if (error) return html`<div class="message" role="alert"><p>${sentence(error.message)}</p>${error.hint ? html`<p>${instructions(error.hint)}</p>` : nothing}
-    ${error.kind === "key-not-found" ? html`<p>It may have been there before. <button type="button" ?disabled=${!isFresh} @click=${missed.read}>${missed.label}</button></p>` : nothing}</div>`;
+  if (error) return html`${failure(error)}
+    ${error.kind === "key-not-found" ? html`<p>It may have been there before. <button type="button" ?disabled=${!isFresh} @click=${missed.read}>${missed.label}</button></p>` : nothing}`;
   if (!answer) return nothing;
   const { store, rows, missing, next } = answer;
   return html`${missing.length ? html`<p class="message">${badge("unknown", "not read")} ${missing.map((each) => `partition ${each.partition}: ${each.reason}`).join("; ")}</p>` : nothing}

@@ -2,7 +2,7 @@
 
 import { html, nothing, svg } from "./vendor/lit-html/lit-html.js";
 import { bytes, clock, count, counted } from "./format.js";
-import { badge, decided, moment, table } from "./parts.js";
+import { badge, decided, failure, moment, table } from "./parts.js";
 import { get } from "./source.js";
 
 const WIDTH = 1200, LEFT = 2, ROW = 22, TOP = 20;
@@ -26,7 +26,7 @@ export class Histories {
     try {
       this.#set(number, { told: await get(`api/v1/partitions/${number}/history`) });
     } catch (error) {
-      this.#set(number, { ...this.of(number), isBusy: false, error: error.message });
+      this.#set(number, { ...this.of(number), isBusy: false, error });
     }
   }
 
@@ -42,7 +42,7 @@ export function history(partition, all, nowMs, { histories, isFresh, whole, togg
   return html`<div class="wide history"><h3>History</h3>
     <p><button type="button" ?disabled=${isBusy || !isFresh} @click=${() => histories.read(partition.partition)}>${isBusy ? "Reading …" : label}</button>
     <small>who has owned it, by the claims in the log, the snapshots that were pointed to, and what was decided by hand</small></p>
-    ${error ? html`<p class="message" role="alert">${error}</p>` : nothing}
+    ${error ? failure(error) : nothing}
     ${told ? shown(told, snapshotsOf(told, all), nowMs, whole, toggleWhole) : nothing}</div>`;
 }
 

@@ -117,7 +117,7 @@ function parted(text) {
   return at < 0 ? [text, ""] : [text.slice(0, at), text.slice(at + 2).replace(/\)$/, "")];
 }
 
-const numbers = (partitions) => partitions.map((each) => each.partition);
+export const numbers = (partitions) => partitions.map((each) => each.partition);
 
 // "Partitions 0, 7 and 20–39".
 export function named(list) {
@@ -133,24 +133,32 @@ export function named(list) {
   return `${list.length === 1 ? "Partition" : "Partitions"} ${text}`;
 }
 
-const is = (list) => (list.length === 1 ? "is" : "are");
+export const is = (list) => (list.length === 1 ? "is" : "are");
+
+// Partitions with the same trouble, for one card each: with many, each by itself would hide the others.
+function alike(partitions, of) {
+  const groups = new Map();
+  for (const each of partitions) groups.set(of(each), [...(groups.get(of(each)) ?? []), each]);
+  return [...groups];
+}
+
+const earliest = (times) => times.filter(Boolean).sort()[0] ?? null;
+const among = (group, text) => (group.length > 1 ? `Partition ${group[0].partition}: ${text}` : text);
+
+// A command for these partitions; of many it is for all that it finds.
+const forAll = (command, group) => `\`snapreplay ${command}${group.length > 8 ? "" : group.map((each) => ` --partition ${each.partition}`).join("")}`;
 
 function down({ partitions }) {
-  const groups = new Map();
-  for (const each of partitions.filter((p) => p.level === "bad")) {
-    const key = `${each.process_id} ${each.phase} ${each.error?.kind ?? ""}`;
-    groups.set(key, [...(groups.get(key) ?? []), each]);
-  }
-  return [...groups].map(([key, group]) => {
+  const bad = partitions.filter((each) => each.level === "bad");
+  return alike(bad, (each) => `${each.process_id} ${each.phase} ${each.error?.kind ?? ""}`).map(([key, group]) => {
     const [first] = group;
     const { error } = first;
-    const among = group.length > 1 ? `Partition ${first.partition}: ` : "";
     return {
       key, level: "bad", partitions: numbers(group), kind: `${first.phase}${error ? `: ${error.kind}` : ""}`,
       what: `${named(numbers(group))} ${is(group)} down`,
       where: `${first.owner} on ${first.host}`,
-      message: error ? among + error.message : "",
-      since: group.map((each) => each.since).filter(Boolean).sort()[0] ?? null,
+      message: error ? among(group, error.message) : "",
+      since: earliest(group.map((each) => each.since)),
       until: first.phase === "fenced" ? "A newer owner has it, or this process comes back by itself." : "You act. It does not go on by itself.",
       lost: lostBy(first), ...todoOf(group),
       retry: first.phase === "failed" ? numbers(group) : [],
@@ -229,34 +237,43 @@ function until(busy) {
   return `${inWords(last.ending)}${busy.length > 1 ? ` This is for partition ${last.partition}, the last one.` : ""}`;
 }
 
-function atRisk({ partitions }) {
-  return partitions.filter((each) => each.recoverable === false).map((each) => ({
-    key: `risk ${each.partition}`, level: "bad", partitions: [each.partition], where: `${each.owner} on ${each.host}`,
-    what: `Partition ${each.partition} is live, but could not be restored now`, message: each.unrecoverable_reason,
-    since: null, until: "A new snapshot can be used. The owner writes one as soon as it can.",
+// One card for the live partitions of a process of which something holds.
+function ofLive({ partitions }, holds, card) {
+  return alike(partitions.filter((each) => each.phase === "live" && holds(each)), (each) => each.process_id).map(([process, group]) => {
+    const [first] = group;
+    const { key, ...rest } = card(group, first, named(numbers(group)));
+    return { key: `${key} ${process}`, partitions: numbers(group), where: `${first.owner} on ${first.host}`, retry: [], ...rest };
+  });
+}
+
+function atRisk(all) {
+  return ofLive(all, (each) => each.recoverable === false, (group, first, names) => ({
+    key: "risk", level: "bad", what: `${names} ${is(group)} live, but could not be restored now`,
+    message: among(group, first.unrecoverable_reason), since: null,
+    until: "A new snapshot can be used. The owner writes one as soon as it can.",
     lost: { level: "warn", text: "Not yet: the state in memory may be the only copy." },
-    todo: "Keep the process alive. Do not restart it before this is gone.", retry: [],
+    todo: "Keep the process alive. Do not restart it before this is gone.",
   }));
 }
 
-function drills({ partitions }) {
-  return partitions.filter((each) => each.phase === "live" && each.drill?.state === "failed").map((each) => ({
-    key: `drill ${each.partition}`, level: "warn", partitions: [each.partition], where: `${each.owner} on ${each.host}`,
-    what: `The last drill of partition ${each.partition} has failed`, message: each.drill.detail, since: each.drill.finished_at, retry: [],
+function drills(all) {
+  return ofLive(all, (each) => each.drill?.state === "failed", (group, first, names) => ({
+    key: "drill", level: "warn", what: `The last drill of ${lowered(names)} has failed`,
+    message: among(group, first.drill.detail), since: earliest(group.map((each) => each.drill.finished_at)),
     until: "A later drill succeeds. The owner writes a snapshot at once.",
     lost: { level: "warn", text: "Not yet. A restore might not lead to this state: the state in memory may be the only copy." },
-    todo: `Keep the process alive, then \`snapreplay drill --partition ${each.partition} --wait\``,
+    todo: `Keep the process alive, then ${forAll("drill", group)} --wait\``,
   }));
 }
 
-function audits({ partitions }) {
-  return partitions.filter((each) => each.phase === "live" && each.audit?.state === "failed").map((each) => ({
-    key: `audit ${each.partition}`, level: "bad", partitions: [each.partition], where: `${each.owner} on ${each.host}`,
-    what: `The last audit of partition ${each.partition} has findings`,
-    message: each.audit.findings.map((one) => `${one.check} ${one.topic} offset ${one.offset}: ${one.detail}`).join("; "), since: each.audit.finished_at, retry: [],
-    until: `A later audit succeeds. This one has ${counted(each.audit.finding_count, "finding")}.`,
+function audits(all) {
+  return ofLive(all, (each) => each.audit?.state === "failed", (group, first, names) => ({
+    key: "audit", level: "bad", what: `The last audit of ${lowered(names)} has findings`,
+    message: among(group, first.audit.findings.map((one) => `${one.check} ${one.topic} offset ${one.offset}: ${one.detail}`).join("; ")),
+    since: earliest(group.map((each) => each.audit.finished_at)),
+    until: `A later audit succeeds. ${group.length > 1 ? "They have" : "This one has"} ${counted(group.reduce((sum, each) => sum + each.audit.finding_count, 0), "finding")}.`,
     lost: { level: "warn", text: "Not yet. The log is not what was written: the state in memory may be the only copy." },
-    todo: `Keep the process alive, then \`snapreplay drill --partition ${each.partition} --wait\``,
+    todo: `Keep the process alive, then ${forAll("drill", group)} --wait\``,
   }));
 }
 
@@ -278,14 +295,7 @@ function blocked({ partitions }) {
   const topics = partitions.flatMap((p) => p.blocked_by_open_transaction.map((each) => ({ ...each, partition: p.partition })));
   const doubts = partitions.filter((each) => each.ownership_doubt);
   return [
-    ...topics.map((each) => ({
-      key: `blocked ${each.partition} ${each.topic}`, level: "warn", partitions: [each.partition],
-      what: `${each.topic}-${each.partition} delivers nothing`, since: each.held_by?.started_at ?? each.held_by?.last_record_at ?? null, retry: [],
-      message: `A transaction has been open for more than a minute${heldBy(each.held_by)}. ${counted(each.offsets, "offset")} wait behind offset ${count(each.last_stable_offset)}.`,
-      until: each.held_by?.timeout_seconds ? `That transaction ends, at the latest ${seconds(each.held_by.timeout_seconds)} after its start.` : "That transaction ends.",
-      lost: { level: "good", text: "No. The records wait." },
-      todo: each.held_by?.transactional_id ? "Stop the program that uses this transactional id, or wait." : "`kafka-transactions.sh find-hanging` finds it.",
-    })),
+    ...alike(topics, (each) => `${each.topic} ${each.held_by?.producer_id ?? ""}`).map(([key, group]) => held(key, group)),
     ...(doubts.length ? [{
       key: "doubt", level: "warn", partitions: numbers(doubts),
       what: `${named(numbers(doubts))} may have another owner by now`, message: doubts[0].ownership_doubt, since: null, retry: [],
@@ -295,6 +305,21 @@ function blocked({ partitions }) {
   ];
 }
 
+// One transaction may hold back a topic in many partitions.
+function held(key, group) {
+  const [{ topic, partition, held_by: by, last_stable_offset: end }] = group;
+  const offsets = counted(group.reduce((sum, each) => sum + each.offsets, 0), "offset");
+  return {
+    key: `blocked ${key}`, level: "warn", partitions: numbers(group), retry: [],
+    what: group.length > 1 ? `${topic} delivers nothing to ${lowered(named(numbers(group)))}` : `${topic}-${partition} delivers nothing`,
+    since: earliest(group.map((each) => each.held_by?.started_at ?? each.held_by?.last_record_at)),
+    message: `A transaction has been open for more than a minute${heldBy(by)}. ${offsets} wait behind ${group.length > 1 ? "it" : `offset ${count(end)}`}.`,
+    until: by?.timeout_seconds ? `That transaction ends, at the latest ${seconds(by.timeout_seconds)} after its start.` : "That transaction ends.",
+    lost: { level: "good", text: "No. The records wait." },
+    todo: by?.transactional_id ? "Stop the program that uses this transactional id, or wait." : "`kafka-transactions.sh find-hanging` finds it.",
+  };
+}
+
 // The program with the open transaction, as far as the brokers know it.
 function heldBy(transaction) {
   if (!transaction) return "";
@@ -302,13 +327,13 @@ function heldBy(transaction) {
   return `: that of producer id ${transaction.producer_id}${id}`;
 }
 
-function pauses({ partitions }) {
-  return partitions.filter((each) => each.phase === "live" && each.paused_since).map((each) => ({
-    key: `paused ${each.partition}`, level: "warn", partitions: [each.partition], where: `${each.owner} on ${each.host}`,
-    what: `Partition ${each.partition} is paused`, message: each.paused_reason || "No reason was given.",
-    since: each.paused_since, until: "Somebody resumes it, here or by the command. A restart does not.",
+function pauses(all) {
+  return ofLive(all, (each) => each.paused_since, (group, first, names) => ({
+    key: "paused", level: "warn", what: `${names} ${is(group)} paused`,
+    message: [...new Set(group.map((each) => each.paused_reason || "No reason was given."))].join("; "),
+    since: earliest(group.map((each) => each.paused_since)), until: `Somebody resumes ${group.length > 1 ? "them" : "it"}, here or by the command. A restart does not.`,
     lost: { level: "good", text: "No. The records wait in the inputs, as long as their retention lasts." },
-    todo: `\`snapreplay resume --partition ${each.partition}\``, retry: [],
+    todo: `${forAll("resume", group)}\``,
   }));
 }
 
@@ -344,57 +369,3 @@ function checks({ told, facts, partitions }, nowMs) {
     until: "It tries on by itself, and goes on when that is over.", lost: { level: "good", text: "No. It commits nothing meanwhile." },
   }];
 }
-
-// Which partitions the lag of the app leaves out, and why: "without partition 3, which is down".
-export function withoutLag({ partitions, missing }) {
-  const out = partitions.filter((each) => each.level === "unknown" || each.lag === null);
-  const all = [...numbers(out), ...missing];
-  if (!all.length) return "";
-  const [level, ...others] = new Set([...out.map((each) => each.level), ...missing.map(() => "bad")]);
-  const isKnown = !others.length && ["bad", "busy"].includes(level);
-  return `without ${lowered(named(all))}, ${isKnown ? `which ${is(all)} ${LEVELS[level]}` : "whose lag is not known"}`;
-}
-
-// ---- in one sentence
-
-export function verdict(all) {
-  const { problems } = all;
-  const level = ["bad", "busy", "warn"].find((each) => problems.some((one) => one.level === each)) ?? "good";
-  return { level, headline: headline(all, level), summary: summary(all) };
-}
-
-function headline({ facts, partitions, missing, problems }, level) {
-  if (level === "good") return "Healthy";
-  const worst = problems.filter((each) => each.level === level);
-  const away = partitions.filter((each) => each.level === level).length + (level === "bad" ? missing.length : 0);
-  if (level === "warn" || !away) return worst.length > 1 ? `${worst[0].what}, and ${worst.length - 1} more` : worst[0].what;
-  const held = facts.partition_count;
-  if (held === 1) return worst[0].what;
-  return `${away} of ${counted(held, "partition")} ${away === 1 ? "is" : "are"} ${LEVELS[level]}`;
-}
-
-function summary({ facts, partitions, lanes }) {
-  const held = facts.partition_count;
-  if (held === null) return "The app's topics have not been seen yet.";
-  const live = partitions.filter((each) => each.phase === "live" && each.level !== "unknown").length;
-  const unknown = partitions.filter((each) => each.level === "unknown").length;
-  const among = lanes.filter(({ process }) => ANSWERING.includes(process.state)).length;
-  const many = live === held ? "All" : `${live || "None"} of`;
-  const words = held === 1 ? `Its only partition is ${live ? "" : "not "}live` : `${many} ${held} partitions ${live === 1 ? "is" : "are"} live`;
-  return `${words}, in ${counted(among, "process", "processes")} that ${among === 1 ? "answers" : "answer"}.${unknown ? ` ${unknown} ${unknown === 1 ? "is" : "are"} not known.` : ""}`;
-}
-
-// Whether anything is lost, of all that is live: the proofs of the restores, and decisions.
-export function safety({ partitions }) {
-  const live = partitions.filter((each) => each.phase === "live" && each.level !== "unknown");
-  if (!live.length) return null;
-  const proven = live.filter((each) => each.proof?.equal).length;
-  const findable = live.filter((each) => each.recoverable === true).length;
-  const decided = partitions.reduce((sum, each) => sum + each.decisions.length, 0);
-  const parts = [];
-  if (proven) parts.push(`${proven} of ${live.length} restored ${proven === 1 ? "state equals" : "states equal"} the recorded digest`);
-  parts.push(findable === live.length ? "a restart would find all it needs" : `a restart was checked for ${findable} of ${live.length}`);
-  return `Nothing is known to be lost: ${parts.join("; ")}.${decided ? ` ${counted(decided, "decision")} changed the state (below).` : ""}`;
-}
-
-export const isOld = (text, nowMs, limit) => text !== null && ageSeconds(text, nowMs) > limit;

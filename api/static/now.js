@@ -4,7 +4,8 @@ import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { counted, seconds, sentence } from "./format.js";
 import { badge, moment, sign, ways } from "./parts.js";
-import { LEVELS, safety, verdict } from "./model.js";
+import { LEVELS } from "./model.js";
+import { safety, verdict } from "./verdict.js";
 
 const QUIET = {
   loading: () => ["unknown", "Loading …", "Asking the process."],

@@ -9,12 +9,13 @@ import { map, restores } from "./fleet.js";
 import { Histories } from "./history.js";
 import { Hours } from "./hour.js";
 import { lists } from "./lists.js";
-import { connection, named, picture, withoutLag } from "./model.js";
+import { connection, named, picture } from "./model.js";
 import { band, problemCards, spoken } from "./now.js";
-import { badge, moment } from "./parts.js";
+import { badge, instructions, moment } from "./parts.js";
 import { plots } from "./plots.js";
 import { Savepoints, savepoints } from "./savepoints.js";
 import { Refused, act, follow, token } from "./source.js";
+import { withoutLag } from "./verdict.js";
 
 const state = {
   heardAt: null, told: null, refused: null, lost: null, offsetMs: 0, role: null,
@@ -52,10 +53,22 @@ setInterval(draw, 1000);
 
 // ---- what is done
 
-async function doing(what, request) {
-  const operation = await request();
-  state.notice = { what, id: operation.id, state: operation.state, endedAt: null };
+async function doing(what, ...requests) {
+  const answers = await Promise.allSettled(requests.map((request) => request()));
+  const begun = answers.filter((each) => each.status === "fulfilled").map((each) => each.value);
+  if (begun.length) state.notice = { what, id: begun.map((each) => each.id).join("+"), state: begun[0].state, endedAt: null };
   askNow();
+  const refused = answers.filter((each) => each.status === "rejected").map((each) => each.reason);
+  if (refused.length) throw unsaid(refused, begun.length);
+}
+
+// The refusals of one question, as one. What was begun all the same is said.
+function unsaid(refused, begun) {
+  const silent = refused.find((each) => !(each instanceof Refused));
+  if (silent) return new Error("No answer: whether it was done is not known. Look at the operations before you ask again.");
+  const [first] = refused;
+  first.message = `Refused: ${refused.map((each) => each.message).join("; ")}${begun ? `. ${begun} of ${begun + refused.length} were begun` : ""}`;
+  return first;
 }
 
 function ask(dialogState) {
@@ -65,14 +78,16 @@ function ask(dialogState) {
 }
 
 async function confirm(values) {
-  Object.assign(state.dialog, { isBusy: true, error: null });
+  const asked = state.dialog;
+  Object.assign(asked, { isBusy: true, error: null });
   draw();
   try {
-    await state.dialog.go(values);
-    dialog.close();
+    await asked.go(values);
+    if (state.dialog === asked) dialog.close();
   } catch (error) {
-    state.dialog.error = error instanceof Refused ? error : new Error("no answer: whether it was done is not known. Look at the operations before you ask again.");
-    state.dialog.isBusy = false;
+    Object.assign(asked, { isBusy: false, error });
+    // It may have been left meanwhile, by Escape.
+    if (state.dialog !== asked) state.notice = { what: asked.title.replace(/\?$/, ""), error };
   }
   draw();
 }
@@ -97,7 +112,7 @@ const acts = {
   retry: (numbers) => ask({
     title: `Retry ${named(numbers).toLowerCase()}?`, label: "Retry",
     text: "It recovers again from Kafka, from the fence on, and goes on with the next record. If the cause is still there, it fails again in the same way, and nothing else happens.",
-    go: async () => { for (const each of numbers) await doing(`Retry of partition ${each}`, () => act(`api/v1/partitions/${each}/retry`)); },
+    go: () => doing(`Retry of ${named(numbers).toLowerCase()}`, ...numbers.map((each) => () => act(`api/v1/partitions/${each}/retry`))),
   }),
   pause: (partition) => ask({
     title: `Pause partition ${partition}?`, label: "Pause", reason: true,
@@ -241,7 +256,8 @@ function plotted(all, nowMs) {
 }
 
 function notice(all) {
-  const { what, id, state: was } = state.notice;
+  const { what, id, state: was, error } = state.notice;
+  if (error) return noticed("bad", what, html` ${error.message}${error.hint ? html` ${instructions(error.hint)}` : nothing}`);
   // One id joins those that several processes have of it.
   const found = id.split("+").map((one) => all.told.operations.items.find((each) => each.id === one));
   const states = found.map((each) => each?.state ?? was);
@@ -251,9 +267,11 @@ function notice(all) {
   const isDone = ["good", "unknown"].includes(level);
   if (isDone) state.notice.endedAt ??= Date.now();
   if (isDone && Date.now() - state.notice.endedAt > NOTICE_MS) return nothing;
-  return html`<p class="notice ${level}" role="status"><span>${badge(level, `${what}: ${now}`)}${details.length ? html` ${details[0]}` : nothing}</span>
-    <button type="button" aria-label="Close this message" @click=${() => { state.notice = null; draw(); }}>✕</button></p>`;
+  return noticed(level, `${what}: ${now}`, details.length ? html` ${details[0]}` : nothing);
 }
+
+const noticed = (level, word, more) => html`<p class="notice ${level}" role="status"><span>${badge(level, word)}${more}</span>
+    <button type="button" aria-label="Close this message" @click=${() => { state.notice = null; draw(); }}>✕</button></p>`;
 
 function login() {
   const enter = (event) => {
@@ -266,5 +284,5 @@ function login() {
     ${state.tokenWas === "refused" ? html`<p class="message" role="alert">The token was refused.</p>` : nothing}
     <label for="token">Token</label> <input id="token" name="token" type="password" autocomplete="off" required>
     <button class="act">Show the page</button>
-    <p><small>One of the tokens in the file that the setting <code>http.token_file</code> names. It is kept until this tab is closed.</small></p></form>`;
+    <p><small>One of the tokens in the file that the setting <code>http.token_file</code> names, or one of the provider in <code>http.oidc_issuer</code>. It is kept until this tab is closed.</small></p></form>`;
 }

@@ -44,6 +44,9 @@ export function ways(hint, below = () => nothing) {
   return found.length === 1 ? html`<p>${found}</p>` : html`<ul class="ways">${found.map((way) => html`<li>${way}</li>`)}</ul>`;
 }
 
+// What was refused or not answered, and what to do.
+export const failure = (error) => html`<div class="message" role="alert"><p>${sentence(error.message)}</p>${error.hint ? html`<p>${instructions(error.hint)}</p>` : nothing}</div>`;
+
 // A head is a word, or a word and how wide a screen must be to show its column.
 const word = (head) => (Array.isArray(head) ? head[0] : head);
 const kind = (head) => (Array.isArray(head) ? head[1] : "");

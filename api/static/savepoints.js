@@ -2,7 +2,7 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { count } from "./format.js";
-import { badge, instructions, moment, table } from "./parts.js";
+import { badge, failure, instructions, moment, table } from "./parts.js";
 import { get } from "./source.js";
 
 export class Savepoints {
@@ -21,7 +21,7 @@ export class Savepoints {
     try {
       this.told = (await get("api/v1/savepoints")).items;
     } catch (error) {
-      this.error = error.message;
+      this.error = error;
     }
     this.isBusy = false;
     this.#draw();
@@ -34,7 +34,7 @@ export function savepoints(found, nowMs, acts) {
     <button type="button" ?disabled=${isBusy || !acts.isFresh} @click=${() => found.read()}>${isBusy ? "Reading …" : told ? "Read them again" : "Read them from Kafka"}</button>
     <button type="button" class="act" title=${acts.whyOff("operator")} ?disabled=${acts.isOff("operator")} @click=${acts.keep}>Keep a savepoint …</button></div>
     <p>The state of the app under a name, until it is dropped. To go back to one, stop the app, then ${instructions("`snapreplay reset APP --savepoint NAME`")}</p>
-    ${error ? html`<p class="message" role="alert">${error}</p>` : nothing}
+    ${error ? failure(error) : nothing}
     ${told ? table("Savepoints", ["Name", "State", "Kept", ["Entries", "medium"], "By, and why", "Action"], told.map((each) => row(each, nowMs, acts)), "None.") : nothing}</section>`;
 }
 

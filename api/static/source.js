@@ -3,6 +3,7 @@
 const KEY = "snapreplay.token";
 const PERIOD_MS = 2000;
 const PATIENCE_MS = 8000;
+const READ_PATIENCE_MS = 12_000; // of what is read from Kafka: the service gives up after 8 s, and says so
 const STREAM_PAUSE_MS = 5000;
 const REFUSED_PAUSE_MS = 60_000;
 
@@ -32,10 +33,10 @@ export const token = {
   forget: () => sessionStorage.removeItem(KEY),
 };
 
-async function ask(path, options = {}) {
+async function ask(path, options = {}, patienceMs = PATIENCE_MS) {
   const headers = { ...options.headers };
   if (token.get()) headers.Authorization = `Bearer ${token.get()}`;
-  return fetch(path, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+  return fetch(path, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(patienceMs) });
 }
 
 // An answer that was cut on its way is none, whatever its head says.
@@ -45,7 +46,13 @@ async function parsed(response) {
   return body;
 }
 
-export const get = async (path) => parsed(await ask(path));
+export async function get(path) {
+  try {
+    return await parsed(await ask(path, {}, READ_PATIENCE_MS));
+  } catch (error) {
+    throw error instanceof Refused ? error : new Error("no answer: ask again"); // what a browser says of it is no help
+  }
+}
 
 export async function act(path, body, method = "POST") {
   const options = { method };

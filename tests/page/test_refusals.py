@@ -1,0 +1,101 @@
+"""What the page says of requests that are refused or not answered, and of many partitions with one trouble."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from playwright.async_api import Page, Route, expect
+
+from tests.page.looking import looked_at, says
+from tests.page.test_states import Held
+from tests.support.fake_control import FAILED, LIVE, FakeControl, ago
+from tests.support.served import served
+
+MANY = 12
+
+
+def of_many(*statuses: object, **changes: object) -> FakeControl:
+    """Make a process with these partitions; with `changes`, as many as `MANY` live ones that have them."""
+    found = statuses or [msgspec.structs.replace(LIVE, partition=number, **changes) for number in range(MANY)]
+    control = FakeControl(found)  # type: ignore[arg-type]  # they are statuses
+    control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=len(found))
+    return control
+
+
+async def test_a_refusal_that_comes_after_its_question_was_left_is_said(page: Page) -> None:
+    """Escape leaves the question while the request is under way: what became of it is not silent."""
+    held = Held()
+    async with served(of_many(msgspec.structs.replace(FAILED, partition=0))) as url:
+        await page.goto(url)
+        await page.route("**/trigger-snapshot", held.hold)
+        await page.get_by_role("button", name="Write snapshots").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("button", name="Write snapshots").click()
+        await held.has_one.wait()
+        await page.keyboard.press("Escape")
+        await expect(dialog).to_have_count(0)
+        await page.get_by_role("button", name="Keep a savepoint").click()
+        held.release()
+        notice = page.locator(".notice")
+        await expect(notice).to_contain_text("Write snapshots Refused: no partition is live: there is nothing to do")
+        await expect(dialog.get_by_role("heading")).to_have_text("Keep a savepoint?")
+        await page.keyboard.press("Escape")
+        await looked_at(page, "refused_late")
+        await notice.get_by_role("button", name="Close this message").click()
+        await expect(notice).to_have_count(0)
+
+
+async def test_of_several_retries_the_refusal_of_one_stops_no_other(page: Page) -> None:
+    """It is said how many were begun, and of which one it is refused."""
+    control = of_many(*(msgspec.structs.replace(FAILED, partition=number) for number in range(3)))
+    async with served(control) as url:
+        await page.goto(url)
+        await page.get_by_role("button", name="Retry 3 partitions").click()
+        control.statuses[0] = LIVE
+        await page.get_by_role("dialog").get_by_role("button", name="Retry").click()
+        alert = page.get_by_role("dialog").get_by_role("alert")
+        await expect(alert).to_contain_text(
+            "Refused: partition 0 is live: there is nothing to retry. 2 of 3 were begun"
+        )
+    assert {part.partition for each in control.operations() for part in each.parts} == {1, 2}
+
+
+async def test_partitions_with_one_trouble_have_one_card(page: Page) -> None:
+    """However many they are. The command is for all of them."""
+    reason = "topic ledger-snapshots does not exist"
+    async with served(of_many(recoverable=False, unrecoverable_reason=reason)) as url:
+        await page.goto(url)
+        await says(page, "✕ Partitions 0–11 are live, but could not be restored now")
+        cards = page.get_by_role("main").locator("article.problem")
+        await expect(cards).to_have_count(1)
+        await expect(cards).to_contain_text(f"Partition 0: {reason}")
+        await looked_at(page, "many_at_risk")
+    async with served(of_many(paused_since=ago(60), paused_reason="repairs")) as url:
+        await page.goto(url)
+        await says(page, re.compile("Partitions 0–11 are paused"))
+        await expect(cards).to_have_count(1)
+        await expect(cards.locator("[data-copy]")).to_have_attribute("data-copy", f"snapreplay resume --url {url}")
+
+
+async def test_a_read_that_is_not_answered_is_told_in_words(page: Page) -> None:
+    """Not in those of the browser; a refusal is told with what to do."""
+    control = of_many()
+    control.histories = None
+
+    async def cut(route: Route) -> None:
+        await route.abort()
+
+    async with served(control) as url:
+        await page.goto(url)
+        await page.get_by_role("button", name="Details of partition 0").click()
+        read, alert = page.get_by_role("button", name="Read it from the log"), page.get_by_role("alert")
+        await read.click()
+        await expect(alert).to_contain_text("Partition 0: its log cannot be read: no broker")
+        await expect(alert).to_contain_text("GET /restore-status")
+        await page.route("**/history", cut)
+        await read.click()
+        await expect(alert).to_have_text("No answer: ask again")
+        await page.route("**/api/v1/savepoints", cut)
+        await page.get_by_role("button", name="Read them from Kafka").click()
+        await expect(page.locator("#savepoints").get_by_role("alert")).to_have_text("No answer: ask again")
