@@ -19,6 +19,7 @@ from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import Guard, Hosts
 from snapreplay.api.last_hour import LastHour
 from snapreplay.api.peers import Peers
+from snapreplay.api.queries import CHECKED
 from snapreplay.api.rates import UNLIMITED, Rates
 from snapreplay.api.routes import ROUTERS
 from snapreplay.api.siblings import Siblings
@@ -83,7 +84,7 @@ def create_app(  # noqa: PLR0913 - each keyword is one part of the process that 
     app.add_middleware(Answers, source=source)
     app.add_middleware(Guard, hosts=hosts or Hosts(), tokens=tokens, rates=rates)
     for router in (*ROUTERS, last_hour_routes.ROUTER):
-        app.include_router(router)
+        app.include_router(router, dependencies=[CHECKED])
     page.install(app)
     return app
 

@@ -47,7 +47,7 @@ def _fleet(here: ApiContext) -> list[Says]:
     return fleet_views.fleet(here.look, here.peers.known(here.status), boot_seconds())
 
 
-@ROUTER.get("/api/v1/processes", responses=views.answered(views.Processes))
+@ROUTER.get("/api/v1/processes", responses=views.answered(views.Processes, problems.INVALID))
 async def list_processes(here: Here) -> Response:
     """List the processes of the app: this one, the others of its group as of the last assignment, then those that
     died within the last quarter of an hour."""

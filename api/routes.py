@@ -302,7 +302,7 @@ async def startup(here: Here, scope: Probed = None) -> Response:
     return await _answer(here, probing.STARTED, scope, Check("http", ok=True))
 
 
-@_process.get("/api/v1", responses=views.answered(ServiceFacts))
+@_process.get("/api/v1", responses=views.answered(ServiceFacts, problems.INVALID))
 async def get_facts(here: Here) -> Response:
     """Name app, versions, instance and cluster."""
     return views.answer(here.status.facts)

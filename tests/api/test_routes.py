@@ -161,6 +161,31 @@ def test_malformed_json_is_400(client, control, body):
     assert control.operations() == []
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "where", "why"),
+    [
+        ("POST", "/trigger-snapshot?partition=0", "query.partition", "it takes only scope"),
+        ("GET", "/api/v1/partitions?limt=1&limit=1", "query.limt", "it takes only after, limit, scope"),
+        ("GET", "/api/v1/state/default/ada?min-batch=7", "query.min-batch", "min_batch, partition, scope, stale"),
+        ("GET", "/api/v1/processes?x", "query.x", "it takes none"),
+        ("GET", "/restore-status?scope=app&scope=local", "query.scope", "it is there more than once"),
+    ],
+)
+def test_a_parameter_that_is_unknown_or_twice_there_is_refused(client, control, method, path, where, why):
+    """It would be left out silently, and more would be done or told than was meant."""
+    answer = client.request(method, path)
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert (error["where"], why in error["message"]) == (where, True)
+    assert control.operations() == []
+
+
+def test_probes_and_metrics_take_any_parameter(client):
+    """Platforms and scrapers add some."""
+    for path in ("/healthz", "/startupz", "/metrics"):
+        assert client.get(f"{path}?verbose&x=1").status_code == 200
+
+
 @pytest.mark.parametrize("name", ["nope", "%00", "%ff", "%ED%A0%80"])
 def test_unknown_operation_is_404_and_says_how_many_are_kept(client, name):
     """An operation that never was, or was evicted: 404 with the rule, whatever the bytes."""
