@@ -1,5 +1,5 @@
-"""Commands that list what has happened: the operations, the snapshots, the changes of the group, and the
-history of a partition."""
+"""Commands that list the processes, and what has happened: the operations, the snapshots, the changes of the group, and
+the history of a partition."""
 
 from __future__ import annotations
 
@@ -24,6 +24,21 @@ SNAPSHOT_FIELDS = (
 )
 
 
+PROCESS_FIELDS = ("instance_id", "process_id", "host", "url", "state", "since", "partitions", "drain", "version", "last_error")
+
+
+def processes(*, client: Running, output: Output = Format.TABLE) -> None:
+    """List the processes of the app: who they are, which can be asked, since when, and why not."""
+    with client:
+        found = client.processes()
+    if output is Format.JSON:
+        print_json({"items": found})
+        return
+    drains = ((each["drain"] or {}).get("state") for each in found)
+    said = [{**each, "partitions": _listed(each["partitions"]), "drain": drain} for each, drain in zip(found, drains, strict=True)]
+    _print_fields(PROCESS_FIELDS, said)
+
+
 def operations(*, count: Lines = 20, client: Running, output: Output = Format.TABLE) -> None:
     """List the last operations of all processes of the app, newest first, with the ids that `cancel` takes."""
     with client:
@@ -31,7 +46,7 @@ def operations(*, count: Lines = 20, client: Running, output: Output = Format.TA
     if output is Format.JSON:
         print_json({"items": found})
         return
-    columns = ("begun at", "operation", "kind", "state", "partitions", "by", "reason or result")
+    columns = ("begun at", "operation", "kind", "state", "partitions", "host", "reason or result")
     _print_table(columns, map(_row, found))
 
 

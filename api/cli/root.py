@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from snapreplay.api.cli.author_commands import dev, new
 from snapreplay.api.cli.capacity_command import plan_capacity
 from snapreplay.api.cli.exits import Judging, code_of, hint_of
-from snapreplay.api.cli.listing_commands import group_changes, history, operations, snapshots
+from snapreplay.api.cli.listing_commands import group_changes, history, operations, processes, snapshots
 from snapreplay.api.cli.options import as_typed
 from snapreplay.api.cli.output import print_error
 from snapreplay.api.cli.record_commands import feed, redrive, tail
@@ -87,7 +87,7 @@ _COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Run an app on a cluster": (init, run, plan_capacity),
     "Operate a running app": (
         *(restore_status, plan, lag, get, scan, trigger_snapshot, adopt, retry, pause, resume, drill, audit_now),
-        *(operations, snapshots, history, group_changes),
+        *(processes, operations, snapshots, history, group_changes),
         *(cancel, drain, undrain, health, config, log_level, inputs, accept, patch, redrive, doctor, reset, delete),
     ),
     "Prove and compact with Spark": (audit, compact, draft_upgrade),

@@ -1,4 +1,4 @@
-"""operations, snapshots, history and group-changes against a service on a real port."""
+"""processes, operations, snapshots, history and group-changes against a service on a real port."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from snapreplay.service.control.protocol import Retry, TriggerSnapshot
 from snapreplay.service.control.status import Decision
 from snapreplay.service.core.group_changes import GroupChange, GroupMember
 from tests.support.fake_control import NOW, FakeControl, ago
+from tests.support.served import peer
 
 EVE = GroupMember("p9", "eve", "host-9")
 
@@ -43,6 +44,17 @@ def test_operations_are_listed_newest_first_with_what_became_of_them(invoke, url
     (only,) = json.loads(invoke("operations", "-n", "1", "--url", url, "-o", "json").stdout)["items"]
     assert only["id"] == second.id
     assert invoke("cancel", second.id, "--url", url).exit_code == 0
+
+
+def test_processes_are_listed_with_their_addresses_and_why_one_cannot_be_asked(invoke, url, control):
+    """As the API has them."""
+    control.peers = (peer("p2", "", 4, 5),)
+    shown = invoke("processes", "--url", url)
+    assert shown.exit_code == 0, shown.output
+    items = json.loads(invoke("processes", "-o", "json", "--url", url).stdout)["items"]
+    assert [(each["process_id"], each["state"]) for each in items] == [("p1", "self"), ("p2", "no_address")]
+    for text in ("p1", "host-a", "self", "p2", "host-p2", "no_address", "4, 5", items[1]["last_error"]):
+        assert text in shown.stdout
 
 
 def test_a_history_has_owners_snapshots_and_decisions(invoke, url):
