@@ -63,7 +63,7 @@ class ServiceLink:
             async with asyncio.timeout(ANSWER_SECONDS):
                 answer = await self._ask(command)
         except TimeoutError:
-            raise Silent(ANSWER_SECONDS) from None
+            raise Silent(ANSWER_SECONDS, to_a_command=True) from None
         if isinstance(answer, wire.Refused):
             raise answer.as_error()
         assert isinstance(answer, wire.Performed)  # noqa: S101 - answers come in order, and a command has no other

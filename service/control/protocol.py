@@ -143,9 +143,10 @@ class Busy(RetryableError):
 class Silent(RetryableError):
     """The process does not answer: it is frozen, or a handler keeps the interpreter to itself."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, to_a_command: bool = False) -> None:
+        unknown = "; it may still do what it was asked for" if to_a_command else ""
         super().__init__(
-            f"the service process has not answered for {seconds:.0f} s",
+            f"the service process has not answered for {seconds:.0f} s{unknown}",
             hint="it is frozen, or a handler keeps Python's interpreter to itself; GET /healthz says when to kill it",
         )
 

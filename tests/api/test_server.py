@@ -167,6 +167,8 @@ def test_a_frozen_service_is_seen(program):
     process, port, _ = program
     assert get(port, "/healthz")[0] == 200
     os.kill(process.pid, signal.SIGSTOP)
+    asked = httpx2.post(f"http://127.0.0.1:{port}/trigger-snapshot", timeout=scaled(10), trust_env=False)
+    assert (asked.status_code, "it may still do what it was asked for" in asked.json()["detail"]) == (503, True)
     eventually(lambda: get(port, "/readyz")[0] == 503, "not ready")
     eventually(lambda: get(port, "/restore-status")[0] == 503, "nothing old is shown")
     status, body = get(port, "/restore-status")
