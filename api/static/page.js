@@ -67,7 +67,7 @@ function unsaid(refused, begun) {
   const silent = refused.find((each) => !(each instanceof Refused));
   if (silent) return new Error("No answer: whether it was done is not known. Look at the operations before you ask again.");
   const [first] = refused;
-  first.message = `Refused: ${refused.map((each) => each.message).join("; ")}${begun ? `. ${begun} of ${begun + refused.length} were begun` : ""}`;
+  first.message = `${first.status < 500 ? "Refused: " : ""}${refused.map((each) => each.message).join("; ")}${begun ? `. ${begun} of ${begun + refused.length} were begun` : ""}`;
   return first;
 }
 

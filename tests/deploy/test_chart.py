@@ -120,6 +120,17 @@ def test_probes_and_metrics_have_a_port_of_their_own_if_it_is_wanted() -> None:
 
 
 @with_helm
+def test_each_alert_links_to_the_runbook_where_it_is() -> None:
+    """A path in a repository is no link for whoever is called."""
+    address = "https://docs.example.com/runbook/"
+    found = yaml.safe_load_all(chart.render({**chart.EVERYTHING, "monitoring.runbook": address}).stdout)
+    (rules,) = [each["spec"] for each in found if each["kind"] == "PrometheusRule"]
+    links = [rule["annotations"]["runbook_url"] for group in rules["groups"] for rule in group["rules"]]
+    assert links
+    assert {each.partition("#")[0] for each in links} == {address}
+
+
+@with_helm
 @pytest.mark.parametrize("missing", ["image.repository", "http.tokensSecret", "jobs.image.repository"])
 def test_what_is_needed_is_named(missing) -> None:
     """Nothing is rendered without it."""
