@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
-from snapreplay.api.cli.exits import ExitCode
+from snapreplay.api.cli.exits import ExitCode, OperationRefused, code_of
 from snapreplay.api.cli.output import Format, console, print_json, table
 from snapreplay.counted import counted, some
 from snapreplay.service.core.phase import RECOVERING, Phase
@@ -237,7 +237,8 @@ def follow(client: Client, output: Format) -> ExitCode:
     """Follow until every partition is live (OK), or those that are not have failed (FINDINGS).
 
     Raises:
-        ServiceUnreachable: at once if it never answered, otherwise after half a minute of silence.
+        ServiceUnreachable, OperationRefused: at once if it never answered, otherwise after half a minute of silence;
+            or at once, if it refuses to answer.
     """
     out = console()
     if output is Format.JSON:
@@ -263,8 +264,8 @@ def _statuses(client: Client) -> Iterator[Json]:
         time.sleep(POLL_S)  # between two questions to the service
         try:
             status = client.restore_status()
-        except ServiceUnreachable:
-            if time.monotonic() - answered_at > PATIENCE_S:
+        except (ServiceUnreachable, OperationRefused) as error:  # it is frozen, or started again
+            if code_of(error) is not ExitCode.UNREACHABLE or time.monotonic() - answered_at > PATIENCE_S:
                 raise
             continue
         answered_at = time.monotonic()

@@ -16,7 +16,7 @@ from rich.console import Console
 from snapreplay.api import views
 from snapreplay.api.cli import restore_view
 from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
-from snapreplay.api.cli.exits import ExitCode
+from snapreplay.api.cli.exits import ExitCode, OperationRefused
 from snapreplay.api.cli.output import Format
 from snapreplay.api.liveness import PeerState
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
@@ -228,7 +228,7 @@ def test_terminal_gets_bars(url, scripted, monkeypatch):
 
 
 def test_silence_is_endured_for_a_while(scripted, monkeypatch):
-    """A service that is killed and started again is followed on; a dead one ends it with 3."""
+    """A service that is killed and started again, or frozen for a moment, is followed on; a dead one ends it with 3."""
     monkeypatch.setattr(restore_view, "PATIENCE_S", 0.3)
     looks: list[Callable[[], Json]] = []
     gone = threading.Event()
@@ -245,7 +245,10 @@ def test_silence_is_endured_for_a_while(scripted, monkeypatch):
     def silent():
         raise ServiceUnreachable("restarting")
 
-    looks += [lambda: status, silent, silent, lambda: status]
+    def frozen():
+        raise OperationRefused("the service process has not answered for 6 s", hint="", code=ExitCode.UNREACHABLE)
+
+    looks += [lambda: status, silent, frozen, lambda: status]
     with Flaky("http://127.0.0.1:1") as client, pytest.raises(ServiceUnreachable, match="gone"):
         restore_view.follow(client, Format.TABLE)
     assert gone.is_set()
