@@ -5,7 +5,6 @@ out silently, and the request would do or tell something else.
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
 
 from fastapi import Depends, Request
 from fastapi.dependencies.models import Dependant
@@ -21,7 +20,8 @@ async def _checked(request: Request) -> None:
     """Refuse what the route does not take. Probes and scrapers may add what they like."""
     if not request.scope["query_string"] or request.url.path in AT_PROBES_PORT:
         return
-    known = _known(request.scope["route"])
+    route: APIRoute = request.scope["route"]
+    known = sorted(_names(route.dependant))
     for name, count in Counter(name for name, _ in request.query_params.multi_items()).items():
         where = f"query.{name[:NAME_LENGTH_MAX]}"
         if name not in known:
@@ -29,11 +29,6 @@ async def _checked(request: Request) -> None:
             raise state_problems.wrong(where, f"this path has no such parameter: it takes {takes}")
         if count > 1:
             raise state_problems.wrong(where, "it is there more than once")
-
-
-@lru_cache
-def _known(route: APIRoute) -> tuple[str, ...]:
-    return tuple(sorted(_names(route.dependant)))
 
 
 def _names(dependant: Dependant) -> set[str]:

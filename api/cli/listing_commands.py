@@ -24,7 +24,18 @@ SNAPSHOT_FIELDS = (
 )
 
 
-PROCESS_FIELDS = ("instance_id", "process_id", "host", "url", "state", "since", "partitions", "drain", "version", "last_error")
+PROCESS_FIELDS = (
+    "instance_id",
+    "process_id",
+    "host",
+    "url",
+    "state",
+    "since",
+    "partitions",
+    "drain",
+    "version",
+    "last_error",
+)
 
 
 def processes(*, client: Running, output: Output = Format.TABLE) -> None:
@@ -35,7 +46,10 @@ def processes(*, client: Running, output: Output = Format.TABLE) -> None:
         print_json({"items": found})
         return
     drains = ((each["drain"] or {}).get("state") for each in found)
-    said = [{**each, "partitions": _listed(each["partitions"]), "drain": drain} for each, drain in zip(found, drains, strict=True)]
+    said = [
+        {**each, "partitions": _listed(each["partitions"]), "drain": drain}
+        for each, drain in zip(found, drains, strict=True)
+    ]
     _print_fields(PROCESS_FIELDS, said)
 
 

@@ -165,7 +165,7 @@ def test_a_killed_service_leaves_neither_process_nor_port(program):
 def test_a_frozen_service_is_seen(program):
     """Not ready, then not healthy, and nothing old is shown as if it were true. Thawed, it answers as before."""
     process, port, _ = program
-    assert get(port, "/healthz")[0] == 200
+    assert (get(port, "/healthz")[0], get(port, "/restore-status")[0]) == (200, 200)
     os.kill(process.pid, signal.SIGSTOP)
     asked = httpx2.post(f"http://127.0.0.1:{port}/trigger-snapshot", timeout=scaled(10), trust_env=False)
     assert (asked.status_code, "it may still do what it was asked for" in asked.json()["detail"]) == (503, True)
