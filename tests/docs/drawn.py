@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import grimp
@@ -38,6 +39,7 @@ def reduced(edges: Edges) -> Edges:
     for upper, lower in edges:
         below.setdefault(upper, set()).add(lower)
 
+    @cache
     def reach(place: str) -> set[str]:
         return set().union(*({each} | reach(each) for each in below.get(place, ())))
 

@@ -120,32 +120,38 @@ class Taken:
     effect: effects.Effect
 
 
-def courses(recovery: Recovery, event: events.Event, way: tuple[Taken, ...] = ()) -> Iterator[tuple[Taken, ...]]:
-    """Every course of one attempt from this event on. A claim that is hidden is looked for once more in each."""
-    after, effect = step(recovery, event)
-    way = (*way, Taken(recovery, event, after, effect))
-    hidden = sum(isinstance(each.event, events.ClaimHidden) for each in way)
-    following = answers(effect) if hidden < 2 else []
-    if not following:
+Way = tuple[Taken, ...]
+"""The steps of one attempt so far."""
+
+
+def ways(recovery: Recovery, event: events.Event) -> Iterator[Way]:
+    """Every way of one attempt from this event on, as long as it is so far: each step is the last one of one way. A
+    claim that is hidden is looked for once more in each."""
+    left: list[tuple[Recovery, events.Event, Way, int]] = [(recovery, event, (), 0)]
+    while left:
+        recovery, event, way, hidden = left.pop()
+        after, effect = step(recovery, event)
+        way = (*way, Taken(recovery, event, after, effect))
+        hidden += isinstance(event, events.ClaimHidden)
+        following = answers(effect) if hidden < 2 else []
         yield way
-    for answer in following:
-        yield from courses(after, answer, way)
+        left += [(after, answer, way, hidden) for answer in reversed(following)]
 
 
-def all_courses() -> Iterator[tuple[Taken, ...]]:
-    """Yield the courses with and without a state in memory, with one that is to be upgraded, and with a warm copy."""
+def all_ways() -> Iterator[Way]:
+    """Yield the ways with and without a state in memory, with one that is to be upgraded, and with a warm copy."""
     for expected, kept in ((US, None), (US, KEPT), (NEWER, None)):
-        yield from courses(Recovery(expected, RestoreMode.CHANGES, kept=kept), events.Begin())
+        yield from ways(Recovery(expected, RestoreMode.CHANGES, kept=kept), events.Begin())
     for copied in (BEFORE, LAST, found(9, 29, owner_epoch=21)):
-        yield from courses(Recovery(US, RestoreMode.CHANGES, copy=WarmCopy(copied)), events.Begin())
+        yield from ways(Recovery(US, RestoreMode.CHANGES, copy=WarmCopy(copied)), events.Begin())
 
 
 def table() -> dict[tuple[Phase, type[events.Event]], set[type[effects.Effect]]]:
     """(phase, event) → the effects that can follow."""
     made = defaultdict(set)
-    for course in all_courses():
-        for each in course:
-            made[each.before.phase, type(each.event)].add(type(each.effect))
+    for way in all_ways():
+        last = way[-1]
+        made[last.before.phase, type(last.event)].add(type(last.effect))
     return made
 
 
