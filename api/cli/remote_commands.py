@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand
 
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
+from snapreplay.api.cli.following import ended, follow, follow_all, note_left_out, print_operation
 from snapreplay.api.cli.options import Output, Probed, Running
 from snapreplay.api.cli.output import Format, note, print_json
 from snapreplay.errors import SnapreplayError
@@ -17,9 +17,6 @@ from snapreplay.snapshots.proof.level import Level
 
 if TYPE_CHECKING:
     from snapreplay.api.cli.client import Client, Json
-
-POLL_S = 0.2
-T = TypeVar("T", int, str)
 
 LivePartitions = Annotated[
     list[int] | None, typer.Option("--partition", "-p", min=0, help="State partition; repeatable. Default: all live.")
@@ -143,17 +140,8 @@ def trigger_snapshot(
     with client:
         operation = client.trigger_snapshot(partition or None, reason)
         if not partition:
-            _note_left_out(client, operation)
-        _follow(client, operation, wait, output)
-
-
-def _note_left_out(client: Client, operation: Json) -> None:
-    """Name the partitions that were not live: nobody shall take the operation for one on all."""
-    asked = {part["partition"] for part in operation["parts"]}
-    others = [each for each in client.restore_status("app")["partitions"] if each["partition"] not in asked]
-    if others:
-        named = ", ".join(f"{each['partition']} ({each['phase'] or 'unknown'})" for each in others)
-        note(f"left out, as not known to be live by the process at {client.url}: partition {named}")
+            note_left_out(client, operation)
+        follow(client, operation, wait, output)
 
 
 def adopt(
@@ -170,16 +158,7 @@ def adopt(
 
     Processing continues meanwhile. Exit code with --wait: 0 adopted, 1 rejected."""
     with client:
-        _follow(client, client.adopt(partition, manifest_offset), wait, output)
-
-
-def _follow(client: Client, operation: Json, wait: bool, output: Format) -> None:
-    """Print an operation, at its end if that is to be awaited, and end with 1 if it failed."""
-    if wait:
-        (operation,) = _ended(client, [operation])
-    _print_operation(operation, output)
-    if operation["state"] == "failed":
-        raise typer.Exit(ExitCode.FINDINGS)
+        follow(client, client.adopt(partition, manifest_offset), wait, output)
 
 
 def retry(
@@ -187,7 +166,7 @@ def retry(
 ) -> None:
     """Let failed partitions recover again, after the cause was repaired or accepted."""
     with client:
-        _follow_all(client, partition or _failed(client), client.retry, wait, output)
+        follow_all(client, partition or _failed(client), client.retry, wait, output)
 
 
 def pause(
@@ -202,7 +181,7 @@ def pause(
 
     They stay live, and can be read. The batch under way is committed."""
     with client:
-        _follow_all(client, partition, lambda number: client.pause(number, reason), wait, output)
+        follow_all(client, partition, lambda number: client.pause(number, reason), wait, output)
 
 
 def resume(
@@ -210,7 +189,7 @@ def resume(
 ) -> None:
     """Process paused partitions again, from the next record on."""
     with client:
-        _follow_all(client, partition or _paused(client), client.resume, wait, output)
+        follow_all(client, partition or _paused(client), client.resume, wait, output)
 
 
 def drill(
@@ -220,7 +199,7 @@ def drill(
 
     Processing continues meanwhile. Exit code with --wait: 0 the same state, 1 another one, or given up."""
     with client:
-        _follow_all(client, partition or _in_phase(client, "live", "no partition is live"), client.drill, wait, output)
+        follow_all(client, partition or _in_phase(client, "live", "no partition is live"), client.drill, wait, output)
 
 
 def audit_now(
@@ -239,10 +218,10 @@ def audit_now(
     with client:
         operation = client.audit(partition or None, level)
         if not partition:
-            _note_left_out(client, operation)
+            note_left_out(client, operation)
         if wait:
-            (operation,) = _ended(client, [operation])
-        _print_operation(operation, output)
+            (operation,) = ended(client, [operation])
+        print_operation(operation, output)
     if any(part["findings"] for part in operation["parts"]):
         raise typer.Exit(ExitCode.FINDINGS)
     if operation["state"] == "failed":
@@ -266,13 +245,13 @@ def drain(
 
     Processes with warm copies take over first. Refused if no other process would take the partitions."""
     with client:
-        _follow_all(client, _processes(client, host), lambda each: client.drain(each, reason), wait, output)
+        follow_all(client, _processes(client, host), lambda each: client.drain(each, reason), wait, output)
 
 
 def undrain(*, host: OnHost = "", client: Running, output: Output = Format.TABLE) -> None:
     """Let a drained process take partitions again."""
     with client:
-        _follow_all(client, _processes(client, host), client.undrain, False, output)
+        follow_all(client, _processes(client, host), client.undrain, False, output)
 
 
 def _processes(client: Client, host: str) -> list[str]:
@@ -296,36 +275,7 @@ def cancel(
 
     Exit code 1: it has ended, or cannot be cancelled."""
     with client:
-        _print_operation(client.cancel(operation), output)
-
-
-def _follow_all(client: Client, names: list[T], ask: Callable[[T], Json], wait: bool, output: Format) -> None:
-    """Ask for one operation of each partition or process, and print them as `_follow` does."""
-    operations, refused = _begun(sorted(set(names)), ask)
-    if wait:
-        operations = _ended(client, operations)
-    if output is Format.JSON:
-        print_json({"items": operations})
-    else:
-        _print_parts([part for operation in operations for part in operation["parts"]])
-    for error in refused:
-        note(str(error))
-    if refused or any(operation["state"] == "failed" for operation in operations):
-        raise typer.Exit(ExitCode.FINDINGS)
-
-
-def _begun(names: list[T], ask: Callable[[T], Json]) -> tuple[list[Json], list[OperationRefused]]:
-    """Ask for each; a refusal does not hide those that have begun. If it is the only one it is raised, for its
-    exit code."""
-    operations, refused = [], []
-    for name in names:
-        try:
-            operations.append(ask(name))
-        except OperationRefused as error:
-            if len(names) == 1:
-                raise
-            refused.append(error)
-    return operations, refused
+        print_operation(client.cancel(operation), output)
 
 
 def _failed(client: Client) -> list[int]:
@@ -354,45 +304,6 @@ def _paused(client: Client) -> list[int]:
             code=ExitCode.FINDINGS,
         )
     return paused
-
-
-def _print_parts(parts: list[Json], *more: str) -> None:
-    from snapreplay.api.cli.output import console, table
-
-    columns = ("partition", "state", *more, "detail")
-    rows = ([part[name] for name in columns] for part in parts)
-    console().print(table(columns, rows, right="partition"))
-
-
-def _ended(client: Client, operations: list[Json]) -> list[Json]:
-    """Wait until these have ended. If the wait ends before, it is said which ones go on, and how to find them again."""
-    try:
-        return [_end_of(client, operation) for operation in operations]
-    except (KeyboardInterrupt, SnapreplayError):
-        ids = ", ".join(each["id"] for each in operations)
-        note(
-            f"not waited for to the end: {ids}. `snapreplay operations --url {client.url}` shows what became of it, and"
-            f" `snapreplay cancel ID --url {client.url}` cancels what has not begun"
-        )
-        raise
-
-
-def _end_of(client: Client, operation: Json) -> Json:
-    while operation["state"] == "running":
-        time.sleep(POLL_S)  # between two questions to the service
-        operation = client.operation(operation["id"])
-    return operation
-
-
-def _print_operation(operation: Json, output: Format) -> None:
-    if output is Format.JSON:
-        print_json(operation)
-        return
-    print(f"operation {operation['id']}: {operation['state']}")
-    _print_parts(operation["parts"], "snapshot_id")
-    for found in (each for part in operation["parts"] for each in part.get("findings", ())):
-        where = f"{found['topic']}-{found['partition']} offset {found['offset']}"
-        print(f"{found['check']}: {where}: {found['detail']}")
 
 
 def health(

@@ -1,4 +1,4 @@
-"""What the page says of requests that are refused or not answered, and of many partitions with one trouble."""
+"""The page says which requests are refused or not answered, and shows many partitions with one trouble as one."""
 
 from __future__ import annotations
 
