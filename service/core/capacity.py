@@ -17,6 +17,8 @@ CPU_PER_RECORD = 9.7e-6
 CPU_PER_COPIED_RECORD = 2.2e-6
 CPU_PER_PARTITION = 0.00025
 """Of a core, while nothing comes ("Many partitions in one process")."""
+CPU_PER_COPY, COPY_BYTES = 0.00035, 0.2e6
+"""The same of a copy, and its memory without entries ("Copies of many partitions")."""
 PROCESS_BYTES, PARTITION_BYTES, ENTRY_BYTES = 57e6, 0.28e6, 160
 """Resident memory; an entry is one of three numbers under a short key ("Memory")."""
 STORED_PER_RESIDENT = 13.4 / 160
@@ -26,7 +28,7 @@ CHANGE_BYTES, INCREMENT_BYTES = 6.8, 400
 SNAPSHOTS_KEPT = 3
 """Of a partition, by default; one more is there while a snapshot is written."""
 CONNECTIONS = 11
-"""Of a process, besides the one that each partition's producer has."""
+"""Of a process, besides those of its partitions: one of each that it owns, and one of each copy."""
 COMMITS_PER_PARTITION, COMMITS_PER_BROKER = 340, 1300
 """Transactions a second: one after the other by one producer, and together."""
 TAKE_PER_PARTITION = 0.023
@@ -143,19 +145,20 @@ def group_bytes(processes: int, partitions: int, replicas: int) -> int:
 def _of_a_process(deployment: Deployment) -> Iterator[Need]:
     per_partition = deployment.records_per_second / deployment.partitions
     owned, copies = deployment.owned, deployment.copies
-    cpu = owned * (per_partition * CPU_PER_RECORD + CPU_PER_PARTITION) + copies * per_partition * CPU_PER_COPIED_RECORD
+    cpu = owned * (per_partition * CPU_PER_RECORD + CPU_PER_PARTITION)
+    cpu += copies * (per_partition * CPU_PER_COPIED_RECORD + CPU_PER_COPY)
     more = "more processes (or `run --processes N`: a process uses one core)"
     yield Need("partitions of a process", f"{owned:,} owned, {copies:,} copied")
     yield Need("CPU of a process", f"{cpu:.2f} cores", cpu / CORE_SHARE_MAX, more)
     held = (owned + copies) * deployment.entries / deployment.partitions
-    resident = PROCESS_BYTES + owned * PARTITION_BYTES + held * deployment.entry_bytes
+    resident = PROCESS_BYTES + owned * PARTITION_BYTES + copies * COPY_BYTES + held * deployment.entry_bytes
     afterwards = deployment.owned_afterwards
     grown = resident + max(0, afterwards - owned) * (
         PARTITION_BYTES + held / max(1, owned + copies) * deployment.entry_bytes
     )
     yield Need("memory of a process", f"{resident / 1e6:,.0f} MB, {grown / 1e6:,.0f} MB after a rack is lost")
-    yield Need("connections of a process", f"{owned + CONNECTIONS:,}")
-    total = deployment.partitions + CONNECTIONS * deployment.processes
+    yield Need("connections of a process", f"{owned + copies + CONNECTIONS:,}")
+    total = deployment.partitions + (copies + CONNECTIONS) * deployment.processes
     yield Need("connections of a broker", f"{math.ceil(total / deployment.brokers):,}")
 
 

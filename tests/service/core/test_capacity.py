@@ -48,6 +48,21 @@ def test_warm_copies_spare_the_session_timeout_and_the_restore():
     assert restore_seconds(LARGE, 200) == pytest.approx(2 * restore_seconds(LARGE, 100))
 
 
+@pytest.mark.parametrize(
+    ("what", "with_copies", "without"),
+    [
+        ("CPU of a process", "0.18 cores", "0.12 cores"),
+        ("memory of a process", "425 MB, 523 MB after a rack is lost", "245 MB, 343 MB after a rack is lost"),
+        ("connections of a process", "211", "111"),
+        ("connections of a broker", "2,110", "1,110"),
+    ],
+)
+def test_a_copy_costs_also_while_nothing_comes(what, with_copies, without):
+    """Looks at the log, a reader and its connection."""
+    assert amount(LARGE, what) == with_copies
+    assert amount(replace(LARGE, replicas=0), what) == without
+
+
 def test_topics_hold_the_snapshots_that_are_kept_and_the_increments_since_the_oldest():
     """By the entries' size in memory, and by what is committed. A deployment without records has no increments."""
     what = "topics of the app, each replica"
