@@ -109,9 +109,13 @@ class Connection(AIOKafkaConnection):
 
 
 async def connect(host: str, port: int, **given: Any) -> Connection:
-    """Connect; arguments and errors are those of aiokafka's `create_conn`."""
+    """Connect; arguments and errors are those of aiokafka's `create_conn`. A name that nobody can be asked for is that
+    of an unknown host: the client expects no other error."""
     connection = Connection(host, port, **given)
-    await connection.connect()
+    try:
+        await connection.connect()
+    except UnicodeError:
+        raise socket.gaierror(socket.EAI_NONAME, f"{host!r} is no name of a host") from None
     if connection._writer is not None:  # None: it is closed already, and whoever uses it learns that
         end_when_silent(connection._writer.get_extra_info("socket"), connection._request_timeout)
     return connection

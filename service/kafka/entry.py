@@ -246,7 +246,7 @@ class Door:
         connection = AIOKafkaConnection(*place, **bare)
         try:
             await connection.connect()  # asks which versions the broker supports
-        except CLIENT_ERRORS:
+        except (*CLIENT_ERRORS, UnicodeError):
             return False
         connection.close()
         return True
@@ -275,7 +275,7 @@ async def _speaks_tls(place: BrokerAddress) -> bool:
             _, writer = await asyncio.open_connection(*place, ssl=anybody)
     except ssl.SSLError as error:
         return "ALERT" in (error.reason or "")  # an alert is TLS, too
-    except (OSError, TimeoutError):
+    except (OSError, UnicodeError):
         return False
     writer.close()
     return True

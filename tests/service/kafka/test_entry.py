@@ -163,6 +163,15 @@ async def test_every_client_of_ours_says_why(here, free_port):
             await call()
 
 
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+async def test_a_name_that_nobody_can_be_asked_for_is_told(protocol):
+    """An empty part, or one that is too long: no name server takes it. It may also be one that a broker advertises."""
+    for host in ("broker..example", f"{'b' * 64}.example"):
+        settings = Settings(kafka={"bootstrap.servers": f"{host}:9092", "security.protocol": protocol})
+        with pytest.raises(Unreachable, match=rf"nobody answers at {host}:9092 \('{host}' is no name of a host\)"):
+            await KafkaCluster(settings).reader()
+
+
 async def test_a_refused_kerberos_ticket_has_no_user_name_to_correct():
     """What can be wrong is the ticket, or the service's name."""
     sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
