@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 
@@ -137,6 +138,7 @@ class Facts(NamedTuple):
     positions: Mapping[str, int]
     size_bytes: int
     entries: int
+    created_at: datetime | None = None
 
 
 def way(last: Increment, mode: str, rates: Rates, pointer: Pointer | None, facts: Facts) -> PlannedRestore:

@@ -148,6 +148,10 @@ class RecoverabilityMonitor:
         if self._absent:
             return
         self._reporter.note(restore_plan=plan)
+        newest = plan.first.snapshot_id if plan.first is not None else None
+        if newest is not None and self._reporter.status.last_pointed_snapshot_at is None:
+            # An owner that had a warm copy has read no manifest.
+            self._reporter.note(last_pointed_snapshot_at=self._planner.created_at(newest))
         self._tell(outlook(seen), self._held_back.look({log: found[log] for log in logs[:-1]}))
         self.looked = True
         self._saw_snapshots(found[self._context.snapshots][1])

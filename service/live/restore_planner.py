@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import StopError
-from snapreplay.service.clock import wall_ms, wall_time
+from snapreplay.service.clock import time_of, wall_ms, wall_time
 from snapreplay.service.control.restore_plan import Facts, InputHeadroom, PlannedRestore, RestorePlan, way
 from snapreplay.service.core.headroom import Growth, Retention
 from snapreplay.service.core.recoverability import Seen, start_of
@@ -58,6 +59,10 @@ class RestorePlanner:
             made_at=wall_time(),
         )
 
+    def created_at(self, snapshot_id: str) -> datetime | None:
+        """Return when this snapshot of the last plan was written."""
+        return self._known[snapshot_id].created_at
+
     async def _ways(
         self, reader: Reader, seen: Seen, unusable: dict[str, str], mode: str
     ) -> tuple[list[PlannedRestore], Mapping[str, int]]:
@@ -93,7 +98,9 @@ class RestorePlanner:
                 unusable[pointer.snapshot_id] = error.message
                 return None
             size_bytes = sum(each.size_bytes for each in manifest.chunks)
-            known = self._known[pointer.snapshot_id] = Facts(manifest.positions, size_bytes, manifest.entry_count)
+            known = self._known[pointer.snapshot_id] = Facts(
+                manifest.positions, size_bytes, manifest.entry_count, time_of(manifest.created_at_ms)
+            )
         return known
 
     async def _headroom(self, reader: Reader, topic: str, needed_from: int, bounds: Bounds) -> InputHeadroom:

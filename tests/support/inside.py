@@ -31,6 +31,10 @@ def live(runner: Any) -> Any:
     return runner._live
 
 
+def reporter(runner: Any) -> Any:
+    return runner._reporter
+
+
 def committer(runner: Any) -> Any:
     return live(runner)._committer
 

@@ -11,6 +11,7 @@ from snapreplay.service.clock import wall_time
 from snapreplay.service.control.status import Recovery, SnapshotUsed
 from snapreplay.service.live.recoverability_monitor import WATCH_SECONDS
 from snapreplay.service.runtime.rates import MeasuredRates, Work, Worked
+from tests.support import inside
 from tests.support.fake_control import NOW
 from tests.support.stage import until
 
@@ -55,6 +56,19 @@ async def test_the_plan_is_what_the_next_recovery_does(bench, changes):
         assert used.snapshot.snapshot_id == newest
         assert (used.snapshot.size_bytes, used.snapshot.entries) == (plan.first.size_bytes, plan.first.entries)
         assert (used.records_advanced, used.mode) == (plan.first.records, plan.mode)
+
+
+async def test_an_owner_that_has_read_no_snapshot_learns_when_the_newest_was_written(bench):
+    """One that had a warm copy has read none: to its operator there would seem to be none."""
+    await bench.prepare()
+    await bench.feed(10)
+    async with bench.live() as one:
+        await one.position(10)
+        await one.snapshot()
+        pointed_at = one.status.last_pointed_snapshot_at
+        inside.reporter(one.runner).note(last_pointed_snapshot_at=None)
+        await looked(one)
+        assert abs(one.status.last_pointed_snapshot_at - pointed_at) < timedelta(minutes=1)
 
 
 async def test_a_snapshot_that_is_gone_is_said_to_be(bench):
