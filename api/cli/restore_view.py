@@ -5,6 +5,7 @@ Followed, it is bars in a terminal, elsewhere a line or a JSON document per chan
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -52,7 +53,8 @@ def print_status(status: Json) -> None:
         rows = [[row[0], _process(each, names), *row[1:]] for each, row in zip(status["partitions"], rows, strict=True)]
     if rows:
         out.print(table(columns, rows, right="partition percent progress rate eta attempts seconds"))
-    lines = [line for each in status["partitions"] for line in troubles(each)]
+    hints: dict[str, int] = {}
+    lines = [line for each in status["partitions"] for line in troubles(each, hints)]
     lines += [standby(each, names) for each in status.get("standbys", ())] + copies(status)
     lines += [away(each) for each in status.get("processes", ()) if each["state"] not in _ANSWERING]
     for line in (*lines, f"{status['app_id']}: {summary(status)}"):
@@ -187,8 +189,9 @@ def _proof(proof: Json | None) -> str | None:
     return "equal" if proof["equal"] else f"{proof['computed']} is not {proof['recorded']}"
 
 
-def troubles(partition: Json) -> list[str]:
-    """Tell what a person must know of this partition; empty if all is well."""
+def troubles(partition: Json, hints: dict[str, int] | None = None) -> list[str]:
+    """Tell what a person must know of this partition; empty if all is well. `hints` are those that were told, each with
+    its partition: the same hint, for another number, is not written out again."""
     lines, name = [], f"partition {partition['partition']}"
     if reason := partition["fallback_reason"]:
         which = partition["fallback_from"]
@@ -197,7 +200,7 @@ def troubles(partition: Json) -> list[str]:
     if error := partition["error"]:
         record = f" (record {error['record_id']})" if error["record_id"] else ""
         lines.append(f"{name}: {error['kind']}: {error['message']}{record}")
-        lines += [hint] if (hint := hint_line(partition)) else []
+        lines += _hint_once(partition, {} if hints is None else hints)
     if waiting_for := partition["waiting_for"]:
         lines.append(f"{name}: {waiting_for}")
     if since := partition.get("paused_since"):
@@ -206,6 +209,14 @@ def troubles(partition: Json) -> list[str]:
     if doubt := partition["ownership_doubt"]:
         lines.append(f"{name}: {doubt}")
     return lines
+
+
+def _hint_once(partition: Json, hints: dict[str, int]) -> list[str]:
+    hint, number = hint_line(partition), partition["partition"]
+    if hint is None:
+        return []
+    first = hints.setdefault(re.sub(rf"\bpartition {number}\b", "partition N", hint), number)
+    return [hint if first == number else f"partition {number}: hint: that of partition {first}, with this number"]
 
 
 def hint_line(partition: Json) -> str | None:

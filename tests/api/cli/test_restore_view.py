@@ -60,6 +60,24 @@ def test_a_partition_that_failed_after_it_was_live_shows_nothing_of_its_restore(
     assert row.split() == ["0", "failed", *["-"] * 9]
 
 
+def test_a_hint_of_many_partitions_is_written_out_once(capsys):
+    """The same for another number is named; another one is written out."""
+
+    def failed(number, hint):
+        error = msgspec.structs.replace(FAILED.error, hint=hint)
+        return msgspec.structs.replace(FAILED, partition=number, error=error)
+
+    restore_view.print_status(
+        shown(*(failed(each, f"`snapreplay retry --partition {each}`") for each in (1, 2)), failed(3, "wait"))
+    )
+    hints = [line for line in capsys.readouterr().out.splitlines() if "hint" in line]
+    assert hints == [
+        "partition 1: hint: `snapreplay retry --partition 1`",
+        "partition 2: hint: that of partition 1, with this number",
+        "partition 3: hint: wait",
+    ]
+
+
 @pytest.mark.parametrize(("status", "phase"), [(LIVE, "live, paused"), (FAILED, "failed, paused")])
 def test_a_pause_is_said_beside_the_phase(capsys, status, phase):
     """One that failed has not become live by it."""
