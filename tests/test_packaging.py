@@ -28,10 +28,16 @@ def build(kind: str, tree: Path, into: Path) -> Path:
     return built
 
 
-def names_in(wheel: Path) -> set[str]:
-    """Name the files of a wheel, its metadata left out."""
+def files_in(wheel: Path) -> dict[str, int]:
+    """Name the files of a wheel, its metadata left out, with their checksums."""
     with zipfile.ZipFile(wheel) as archive:
-        return {name for name in archive.namelist() if ".dist-info/" not in name}
+        return {each.filename: each.CRC for each in archive.infolist() if ".dist-info/" not in each.filename}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree."""
+    return build("wheel", ROOT, tmp_path_factory.mktemp("built"))
 
 
 def names_in_tree() -> set[str]:
@@ -44,12 +50,12 @@ def names_in_tree() -> set[str]:
     return {name for name in found if "__pycache__" not in name}
 
 
-def test_wheel_equals_tree(tmp_path: Path) -> None:
+def test_wheel_equals_tree(wheel: Path) -> None:
     """The wheel holds all files of the tree and puts nothing but snapreplay/ on the path."""
-    assert names_in(build("wheel", ROOT, tmp_path)) == names_in_tree()
+    assert files_in(wheel).keys() == names_in_tree()
 
 
-def test_wheel_from_sdist_is_the_same(tmp_path: Path) -> None:
+def test_wheel_from_sdist_is_the_same(wheel: Path, tmp_path: Path) -> None:
     """Who installs from the source archive, which has no links, gets the same files."""
     unpacked = tmp_path / "unpacked"
     unpacked.mkdir()
@@ -57,12 +63,12 @@ def test_wheel_from_sdist_is_the_same(tmp_path: Path) -> None:
     archive = build("sdist", ROOT, tmp_path)
     subprocess.run(["tar", "-xf", archive, "-C", unpacked], check=True)
     (tree,) = unpacked.iterdir()
-    assert names_in(build("wheel", tree, tmp_path)) == names_in_tree()
+    assert files_in(build("wheel", tree, tmp_path)) == files_in(wheel)
 
 
-def test_the_wheel_has_its_licences_and_says_that_it_is_typed(tmp_path: Path) -> None:
+def test_the_wheel_has_its_licences_and_says_that_it_is_typed(wheel: Path) -> None:
     """Its own, and that of each package in the page, beside it."""
-    with zipfile.ZipFile(build("wheel", ROOT, tmp_path)) as archive:
+    with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     vendored = {Path(name).parts[:5] for name in names if name.startswith("snapreplay/api/static/vendor/")}
     assert {parts[4] for parts in vendored} == {path.name for path in (ROOT / "api/static/vendor").iterdir()}
