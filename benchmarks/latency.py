@@ -3,7 +3,8 @@
 
 One partition. A thread sends records at a fixed rate; another one reads the outputs with `read_committed`. The n-th
 output belongs to the n-th record. Every second stretch has full snapshots of the whole state written meanwhile. With
-`--turns batch.linger_ms=0,1,2,5` each run has one service after the other, with each value of the setting.
+`--turns batch.linger_ms=0,1,2,5` each run has one service after the other, with each value of the setting. `--floor`
+gives the same load to a bare aiokafka process (`benchmarks.floor`) in turn: what this machine, broker and client leave.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the service")
     parser.add_argument("--turns", metavar="NAME=VALUE,…", help="a setting whose values take turns in each run")
     parser.add_argument("--alone", action="store_true", help="without the stretches that have snapshots")
+    parser.add_argument("--floor", action="store_true", help="a bare process takes turns with the service")
     arguments = parser.parse_args()
     print(f"{arguments.rate:,} records/s, {arguments.keys:,} keys; {harness.machine()}", flush=True)
     name, _, values = (arguments.turns or "").partition("=")
@@ -45,10 +48,25 @@ def main() -> None:
         harness.snapreplay("init", APP, "--bootstrap-servers", servers)
         harness.load(servers, "bench-in", arguments.keys, arguments.keys)
         for number in range(1, arguments.runs + 1):
+            if arguments.floor:
+                with _floor(servers, arguments.keys, Path(scratch) / f"{number}.log", f"floor{number}") as topics:
+                    print(f"run {number} floor: {_played(servers, arguments, None, topics)}", flush=True)
             for turn in turns:
                 log = Path(scratch) / f"{number}{turn}.log"
                 for line in _lines(servers, arguments, turn, log):
                     print(f"run {number} {turn} {line}".replace("  ", " "), flush=True)
+
+
+@contextmanager
+def _floor(servers: str, keys: int, log: Path, topics: str) -> Iterator[str]:
+    """Run a bare process that has as many keys; the block gets the prefix of its topics."""
+    harness.create_topics(servers, *(f"{topics}-{name}" for name in ("in", "out", "changes")))
+    harness.load(servers, f"{topics}-in", keys, keys)
+    with harness.child(log, "-m", "benchmarks.floor", servers, topics):
+        end = harness.CommittedEnd(servers, f"{topics}-out")
+        harness.wait_until(lambda: end() >= keys, f"the first records ({log})", 0.1)
+        end.close()
+        yield topics
 
 
 def _lines(servers: str, arguments: argparse.Namespace, turn: str, log: Path) -> Iterator[str]:
@@ -81,8 +99,8 @@ def _batch(port: int) -> int:
     return int(_partition(port)["batch"])
 
 
-def _played(servers: str, arguments: argparse.Namespace, url: str | None) -> str:
-    run = Run(servers, arguments.rate, arguments.seconds, arguments.keys)
+def _played(servers: str, arguments: argparse.Namespace, url: str | None, topics: str = "bench") -> str:
+    run = Run(servers, arguments, topics)
     if url is None:
         run.play()
         return run.shown()
@@ -102,10 +120,10 @@ def _snapshots(url: str, over: threading.Event) -> None:
 class Run:
     """One stretch of load."""
 
-    def __init__(self, servers: str, rate: int, seconds: float, keys: int) -> None:
-        self._keys = keys
+    def __init__(self, servers: str, arguments: argparse.Namespace, topics: str) -> None:
+        rate, self._keys, self._topics = arguments.rate, arguments.keys, topics
         self._servers, self._per_step = servers, max(1, round(rate * STEP_SECONDS))
-        self._records = round(rate * (seconds + WARM_UP_SECONDS))
+        self._records = round(rate * (arguments.seconds + WARM_UP_SECONDS))
         self._skipped = round(rate * WARM_UP_SECONDS)
         self._sent: list[float] = []
         self._seconds: list[float] = []
@@ -116,7 +134,7 @@ class Run:
         consumer = Consumer(
             {"bootstrap.servers": self._servers, "group.id": "bench-latency", "isolation.level": "read_committed"}
         )
-        place = TopicPartition("bench-out", 0)
+        place = TopicPartition(f"{self._topics}-out", 0)
         place.offset = consumer.get_watermark_offsets(place, timeout=10, cached=False)[1]
         consumer.assign([place])
         feeder = threading.Thread(target=self._feed)
@@ -144,7 +162,7 @@ class Run:
             for number in range(self._per_step):
                 key = b"acct%07d" % ((step * self._per_step + number) * 7919 % self._keys)
                 self._sent.append(time.perf_counter())
-                producer.produce("bench-in", VALUE, key, 0)
+                producer.produce(f"{self._topics}-in", VALUE, key, 0)
             producer.poll(0)
         producer.flush(30)
 
