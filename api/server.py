@@ -13,24 +13,23 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from snapreplay.api.http_process import Arguments
-from snapreplay.api.state_line import StateLine
 from snapreplay.api.tls import TlsFiles
 from snapreplay.api.tokens import OidcProvider, tokens_in
 from snapreplay.errors import UsageError
 from snapreplay.service.clock import boot_seconds
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.sources import ENV_PREFIX
-from snapreplay.service.control import wire
 from snapreplay.service.control.address import Address, address
-from snapreplay.service.control.counters import EVENTS
-from snapreplay.service.control.framing import Check, Probed, messages
-from snapreplay.service.control.metrics import counted
-from snapreplay.service.control.protocol import Control
+from snapreplay.service.control.framing import Check, Logged, Probed, early, frame, messages
 from snapreplay.service.runtime import child_process
+
+if TYPE_CHECKING:  # probes wait for this module
+    from snapreplay.api.state_line import StateLine
+    from snapreplay.service.control.protocol import Control
 
 log = logging.getLogger("snapreplay.http")
 
@@ -116,8 +115,11 @@ class HttpServer:
         bound = self.bind(settings)
         self.begin(settings)
         assert self._keeper is not None  # noqa: S101 - it has begun
+        from snapreplay.api.answering import Answers  # noqa: PLC0415 - slow to import, and probes wait for this module
+        from snapreplay.api.state_line import StateLine  # noqa: PLC0415 - too
+
         self._states = StateLine(control)
-        self._keeper.answer(control, self._states.attach)
+        self._keeper.answer(Answers(control).to, self._states.attach)
         if not await asyncio.to_thread(self._keeper.heard.wait, START_SECONDS):
             log.warning("the HTTP process has not started within %.0f s; requests wait for it", START_SECONDS)
         for host, port in self._keeper.bound[1:]:
@@ -208,7 +210,7 @@ class Keeper(threading.Thread):
     def __init__(self, listeners: Sequence[socket.socket], settings: HttpSettings, shared: Shared = ALONE) -> None:
         """Take `listeners` over: that of the API, then that of the probes, if they have one."""
         super().__init__(name="snapreplay-http", daemon=True)
-        self._control: Control | None = None
+        self._answers: Callable[[bytes], bytes] | None = None
         self._attach: Callable[[socket.socket], None] = socket.socket.close
         self._shared = shared
         self._listeners = list(listeners)
@@ -220,9 +222,9 @@ class Keeper(threading.Thread):
         self.heard = threading.Event()
         """Set when a process has started and asked for the first time."""
 
-    def answer(self, control: Control, attach: Callable[[socket.socket], None]) -> None:
-        """Answer for this service from now on. `attach` gets our end of each process's line for reads of states."""
-        self._attach, self._control = attach, control
+    def answer(self, answers: Callable[[bytes], bytes], attach: Callable[[socket.socket], None]) -> None:
+        """Let these be the answers from now on. `attach` gets our end of each process's line for reads of states."""
+        self._attach, self._answers = attach, answers
 
     def stop(self, within_seconds: float) -> None:
         """End the process, gracefully if it can within so many seconds. Idempotent."""
@@ -328,10 +330,10 @@ class Keeper(threading.Thread):
         try:
             for encoded in messages(line):
                 self.heard.set()
-                if not is_attached and self._control is not None:
+                if not is_attached and self._answers is not None:
                     self._attach(states)
                     is_attached = True
-                line.sendall(self._answer_to(wire.question(encoded)))
+                line.sendall((self._answers or _starting)(encoded))
         except TimeoutError:
             return f"it was silent for {SILENT_SECONDS:.0f} s"
         except OSError:
@@ -341,44 +343,17 @@ class Keeper(threading.Thread):
                 states.close()
         return ""
 
-    def _answer_to(self, message: wire.Question | wire.News) -> bytes:
-        """Return the answer; empty: it needs none."""
-        match message:
-            case wire.Logged():
-                logging.getLogger(message.logger).log(message.level, "%s", message.message)
-            case _ if self._control is None:  # it asks for nothing else before the service is there
-                return wire.frame(_starting())
-            case wire.Suspected():
-                self._control.suspect(message.process_id, message.why, is_silent=message.is_silent)
-            case wire.Ended(process_id):
-                self._control.ended(process_id)
-            case question:
-                return _answered(self._control, question)
+
+def _starting(message: bytes) -> bytes:
+    """Answer for a program that still makes its service: what probes hear. `/startupz` is not answered until it is
+    made."""
+    asked = early(message)
+    if isinstance(asked, Logged):
+        asked.log()
         return b""
-
-
-def _starting() -> Probed:
-    """Say what probes hear of a program that still makes its service. `/startupz` is not answered until it is made."""
     starts = "the service is being started"
-    return Probed(
-        (Check("service", ok=True, detail=starts),), (Check("member", ok=False, detail=starts),), boot_seconds()
-    )
-
-
-def _answered(control: Control, question: wire.Question) -> bytes:
-    try:
-        match question:
-            case wire.AskStatus():
-                return wire.frame(control.document())
-            case wire.AskCounted():
-                return wire.frame(wire.Counted(counted(EVENTS)))
-            case command:
-                return wire.frame(wire.Performed(control.perform(command)))
-    except Exception as error:  # the other end answers with it
-        refused = wire.Refused.because(error)
-        if refused.error == wire.DEFECT:
-            log.exception("a request could not be answered")
-        return wire.frame(refused)
+    checks = (Check("service", ok=True, detail=starts),), (Check("member", ok=False, detail=starts),)
+    return frame(Probed(*checks, boot_seconds()))
 
 
 def _hang_up(line: socket.socket) -> None:

@@ -6,6 +6,7 @@ That process imports little else of `service` until it answers probes.
 
 from __future__ import annotations
 
+import logging
 import socket
 import struct
 from collections.abc import Iterator
@@ -28,6 +29,10 @@ class Logged(msgspec.Struct, frozen=True, tag="logged"):
     logger: str
     message: str
 
+    def log(self) -> None:
+        """Write it into the log of this process."""
+        logging.getLogger(self.logger).log(self.level, "%s", self.message)
+
 
 class Check(msgspec.Struct, frozen=True):
     """One line of a probe's answer."""
@@ -45,6 +50,9 @@ class Probed(msgspec.Struct, frozen=True, tag="status"):
     made_at: float = 0.0
     facts: dict[str, Any] | None = None
 
+
+early = msgspec.msgpack.Decoder(AskStatus | Logged).decode
+"""Decode what is asked or told before there is a service, without its length."""
 
 _probed = msgspec.msgpack.Decoder(Probed)
 _encoder = msgspec.msgpack.Encoder()

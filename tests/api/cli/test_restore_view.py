@@ -64,6 +64,7 @@ def test_a_hint_of_many_partitions_is_written_out_once(capsys):
     """The same for another number is named; another one is written out."""
 
     def failed(number, hint):
+        assert FAILED.error is not None
         error = msgspec.structs.replace(FAILED.error, hint=hint)
         return msgspec.structs.replace(FAILED, partition=number, error=error)
 

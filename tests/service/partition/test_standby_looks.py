@@ -1,4 +1,4 @@
-"""How often warm copies look at the log, and what that costs."""
+"""Warm copies look at the log together."""
 
 import asyncio
 from typing import Any
