@@ -221,7 +221,7 @@ class Standby:
 
     def _keep(self, state: CopyState, error: SnapreplayError) -> None:
         """Keep the copy: if the log has lost its end, nobody else may have that batch."""
-        self._warn(f"the standby keeps its copy: {error}")
+        self._warn("the standby keeps its copy", error)
         self._update(state=state, error=problem_of(error))
 
     def _at(self, step: Step | None) -> None:
@@ -240,13 +240,15 @@ class Standby:
         self._copy, self._last, self._is_followed = None, None, False
         if self._store.keeps_changes:
             self._store.clear()  # what is loaded of it may be why there is no room
-        self._warn(f"the standby starts over: {error}")
+        self._warn("the standby starts over", error)
         self._update(state=CopyState.LOADING, error=problem_of(error))
 
-    def _warn(self, text: str) -> None:
-        line = self._said.line(text, asyncio.get_running_loop().time())
-        if line is not None:
-            log.warning("partition %d: %s", self._context.partition, line)
+    def _warn(self, what: str, error: BaseException) -> None:
+        """Log it. A cause is the error's class: its text may have other figures each time."""
+        now = asyncio.get_running_loop().time()
+        said = self._said.met((what, type(error)), now)
+        if said is not None:
+            log.warning("partition %d: %s: %s%s", self._context.partition, what, error, said.more(now))
 
     def _update(self, **changes: Any) -> None:
         self.status = msgspec.structs.replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -29,6 +30,24 @@ async def test_a_copy_that_does_not_fit_is_not_loaded_before_it_does(bench, monk
     assert re.fullmatch(r"the copy takes about [\d,]+ bytes of memory, and 10 are free", copied.status.error.message)
     monkeypatch.setattr(room, "available_bytes", lambda _: 10**9)
     assert (await copied.warm(one.status.batch)).error is None
+    await copied.standby.end()
+
+
+@virtual
+async def test_it_is_said_once_a_minute_that_a_copy_does_not_fit(bench, monkeypatch, caplog):
+    """Although what is free is another figure at each attempt."""
+    await bench.prepare(restore={"retry_backoff_max_ms": 5000})
+    one = await live(bench)
+    await bench.feed(10)
+    await one.position(10)
+    await one.snapshot()
+    free = itertools.count(10)
+    monkeypatch.setattr(room, "available_bytes", lambda _: next(free))
+    copied = Copied(await bench.context("two"))
+    await until(lambda: len(copied.told) == 40, "forty attempts", 1000)
+    said = [each.message for each in caplog.records if "starts over" in each.message]
+    assert 2 <= len(said) <= 10
+    assert "(repeated" in said[-1]
     await copied.standby.end()
 
 
