@@ -78,6 +78,7 @@ class InputGuard:
         )
         self._disturbances = reader.disturbances
         self._known = (self._standstills, reader.disturbances)
+        self._go_on = set(anchors)  # the recovery has compared them
         return reader
 
     def tell(self, reason: str) -> None:

@@ -271,7 +271,8 @@ class Live:
     async def _pass_time(self) -> None:
         """Let stream time go on without a record, on quiet input. What came during a standstill is not fetched yet."""
         if self._idle_time.is_followed and self._guard.has_news():
-            await self._fetcher.read_again(self._committer.chain, {})
+            chain = self._committer.chain
+            await self._fetcher.read_again(chain, self._guard.anchors(chain))
         if not self._fetcher.is_quiet():
             self._idle_time.heard()
             return

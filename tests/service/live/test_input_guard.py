@@ -161,6 +161,8 @@ async def test_a_standstill_is_seen_although_no_timer_has_run_yet():
     await asyncio.sleep(0)
     with here.pulse.told(here.guard.stood_still):
         here.now += 4.0
+        assert here.guard.has_news()
+        assert not here.guard.has_news()
         assert "stood still for 4.0 s" in here.guard.reason
     beat.cancel()
 
@@ -244,10 +246,10 @@ async def test_what_was_fetched_before_a_doubt_is_distrusted_until_it_is_read_ag
 async def test_the_leader_is_asked_again_about_what_another_broker_was_compared_with():
     """A comparison may reach a stale leader, which has it all: that ends no doubt which the leader has named."""
     here = await Here().opened()
-    assert here.guard.anchors(here.chain) == {}
-    disturb(here)
-    await here.guard.check(here.chain)
-    assert here.guard.anchors(here.chain) == {"in": PositionAnchor(4, 2)}
+    for _ in range(2):  # as the recovery has compared it, and again
+        assert here.guard.anchors(here.chain) == {"in": PositionAnchor(4, 2)}
+        disturb(here)
+        await here.guard.check(here.chain)
 
 
 @pytest.mark.parametrize("end", [None, EpochEnd(3, 10), EpochEnd(4, 2)])
