@@ -53,7 +53,7 @@ async def list_(app: Loaded, *, settings: OfCluster, output: Output = Format.TAB
         for each in found:
             print_json(_document(each))
         return
-    columns = ("savepoint", "usable", "partitions", "entries", "kept until", "by", "reason")
+    columns = ("savepoint", "usable", "partitions", "entries", "kept at", "by", "reason")
     console().print(table(columns, map(_row, found), right="partitions entries"))
 
 

@@ -3,7 +3,7 @@
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { bytes, count, counted, seconds } from "./format.js";
-import { badge, moment, phaseOf, table, ways } from "./parts.js";
+import { badge, moment, nameOf, phaseOf, table, ways } from "./parts.js";
 import { stages } from "./fleet.js";
 import { history } from "./history.js";
 import { plots } from "./plots.js";
@@ -30,7 +30,7 @@ function row(each, nowMs, isOpen, toggle, page, all) {
       <td><button type="button" class="toggle" aria-expanded=${isOpen} aria-controls="${id}-detail" aria-label="Details of partition ${each.partition}" @click=${() => toggle(each.partition)}><span aria-hidden="true">${isOpen ? "▾" : "▸"}</span> ${each.partition}</button></td>
       <td>${badge(each.level, phaseOf(each))}</td><td class="medium">${each.owner} <small>${each.host}</small></td><td class="medium">${moment(each.since, nowMs)}</td>
       <td class="number">${count(each.lag)}</td><td class="number wide">${count(each.state_entries)}</td><td class="number wide">${bytes(each.state_bytes)}</td>
-      <td class="number wide">${count(each.batch)}</td><td class="medium">${each.last_pointed_snapshot_at ? moment(each.last_pointed_snapshot_at, nowMs) : each.phase ? "none yet" : "–"}</td></tr>
+      <td class="number wide">${count(each.batch)}</td><td class="medium">${each.last_pointed_snapshot_at ? moment(each.last_pointed_snapshot_at, nowMs) : each.restore_plan?.first && !each.restore_plan.first.snapshot_id ? "none yet" : "–"}</td></tr>
     <tr class="detail" id="${id}-detail" ?hidden=${!isOpen}><td colspan=${HEADS.length}>${isOpen ? detail(each, nowMs, page, all) : nothing}</td></tr>`;
 }
 
@@ -40,7 +40,7 @@ function detail(each, nowMs, page, all) {
     ${restored(each, nowMs)}
     ${each.error ? html`<div class="wide"><h3>Error</h3><p class="message">${each.error.kind}: ${each.error.message}</p>${ways(each.error.hint)}</div>` : nothing}
     <div class="wide"><h3>The last hour</h3>${plots(page.hours.of(each.partition), nowMs, { of: 1, goal: each.objective?.seconds ?? null })}</div>
-    <div><h3>Inputs</h3>${table(`Inputs of partition ${each.partition}`, ["Topic", "Position", "Last stable offset", "Lag", "High watermark", "Lag to it"], each.inputs.map((input) => [input.topic, ...[input.position, input.end_offset, input.lag, input.high_watermark, input.lag_to_high_watermark].map(count)]), "Not known yet.")}</div>
+    <div><h3>Inputs</h3>${table(`Inputs of partition ${each.partition}`, ["Topic", ["Position", "medium"], ["Last stable offset", "medium"], "Lag", ["High watermark", "medium"], "Lag to watermark"], each.inputs.map((input) => [input.topic, ...[input.position, input.end_offset, input.lag, input.high_watermark, input.lag_to_high_watermark].map(count)]), "Not known yet.")}</div>
     <div><h3>Stores</h3>${table(`Stores of partition ${each.partition}`, ["Store", "Entries", "Size", "Largest entry"], each.stores.map((store) => [store.name, count(store.entries), bytes(store.size_bytes), bytes(store.largest_entry_bytes)]), "None yet.")}</div>
     <div><h3>Next restore</h3>${next(each, nowMs)}</div>
     <div><h3>Audited</h3><p>${audited(each, nowMs)}</p>${each.audit ? html`<p>${ran(each.audit, nowMs)}</p>` : nothing}</div>
@@ -109,5 +109,5 @@ function standbys(each, all) {
   const { wanted = 0, why_missing: why } = all.lanes.find((lane) => lane.process.process_id === each.process_id)?.process.copies ?? {};
   const said = wanted ? [`${counted(wanted, "copy is", "copies are")} wanted${why ? `, ${found.length} ${found.length === 1 ? "exists" : "exist"}: ${why}` : ""}. `] : [];
   if (!found.length) return [...said, "None is seen from here."];
-  return said.concat(found.map((one) => `${one.host ?? all.facts.host}: ${one.state}, batch ${count(one.batch)}, ${counted(one.lag_offsets, "offset")} behind, ${counted(one.digests_compared ?? 0, "digest")} equal to the owner's. `));
+  return said.concat(found.map((one) => `${nameOf(one, all.lanes) ?? all.facts.instance_id}: ${one.state}, batch ${count(one.batch)}, ${counted(one.lag_offsets, "offset")} behind, ${counted(one.digests_compared ?? 0, "digest")} equal to the owner's. `));
 }

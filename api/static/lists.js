@@ -3,11 +3,11 @@
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { bytes, count, counted, seconds } from "./format.js";
 import { named } from "./model.js";
-import { badge, decided, moment, table } from "./parts.js";
+import { badge, decided, moment, nameOf, table } from "./parts.js";
 
 const FEW = 8;
 
-const from = (each, lanes) => (each.host && lanes.length > 1 ? html` <small>${each.host}</small>` : nothing);
+const from = (each, lanes) => (each.process_id && lanes.length > 1 ? html` <small>${nameOf(each, lanes)}</small>` : nothing);
 
 const LEVELS = { pointed: "good", succeeded: "good", running: "busy", writing: "busy", written: "busy", pending: "busy", skipped: "unknown", cancelled: "unknown", failed: "bad" };
 const CANCELLABLE = ["snapshot", "retry", "drill", "audit", "drain", "savepoint"];
@@ -72,7 +72,7 @@ function decisions({ partitions }, nowMs) {
 
 function audits({ partitions }, nowMs) {
   const rows = partitions.flatMap((p) => (p.audited ?? []).map((each) => [p.partition, each.level, count(each.batch), counted(p.unaudited_batches, "batch", "batches"), moment(each.at, nowMs)]));
-  return section("audits", "Audits", nothing, table("Audits", ["Partition", "Level", "Proven to batch", "Since then", "At"], rows, "No audit has recorded a proof that is seen from here."));
+  return section("audits", "Audits", nothing, table("Audits", ["Partition", ["Level", "medium"], "Proven to batch", ["Since then", "medium"], "At"], rows, "No audit has recorded a proof that is seen from here."));
 }
 
 const WENT = [["joined", "good", "joined"], ["left", "unknown", "left"], ["expelled", "bad", "expelled"], ["gone", "warn", "gone"], ["absent", "warn", "absent"]];

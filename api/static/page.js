@@ -245,7 +245,7 @@ function top(line, all, heardAt, nowMs) {
     ${all ? html`<nav aria-label="Sections">${links.map(([id, name]) => html`<a href="#${id}">${name}</a>`)}</nav>` : nothing}
     <span class="line">This page: ${line.kind === "fresh" ? "live" : badge(...words[line.kind])}${heardAt === null ? nothing : html`, as of ${moment(heardAt, nowMs, false)}`}
     <span class="zone">· times in ${zone(nowMs)}</span>
-    ${token.get() ? html`${state.role ?? nothing} <button type="button" @click=${() => { token.forget(); location.reload(); }}>Forget the token</button>` : nothing}</span></header>`;
+    ${token.get() ? html`${state.role ? html`· role ${state.role}` : nothing} <button type="button" @click=${() => { token.forget(); location.reload(); }}>Forget the token</button>` : nothing}</span></header>`;
 }
 
 function plotted(all, nowMs) {

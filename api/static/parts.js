@@ -9,6 +9,12 @@ export const sign = (level) => html`<span class="sign ${level}" aria-hidden="tru
 
 export const badge = (level, word) => html`<span class="badge ${level}">${sign(level)} ${word}</span>`;
 
+// The process that says something. Several may be on one host.
+export function nameOf({ process_id: id, host }, lanes) {
+  const found = lanes.find(({ process }) => process.process_id === id)?.process;
+  return found?.instance_id || host;
+}
+
 // A time of the process's clock, and how long ago that was.
 export function moment(text, nowMs, withAge = true) {
   if (!text) return "–";
@@ -58,10 +64,10 @@ export function table(label, heads, rows, empty) {
     <tbody>${rows.map((row) => html`<tr>${row.map((cell, index) => html`<td class=${kind(heads[index])}>${cell}</td>`)}</tr>`)}</tbody></table></div>`;
 }
 
-// What a process that does not answer said last is no knowledge.
 // Of a decision: its finding, what was decided, by whom and why.
 export const decided = (each) => [each.finding, html`${each.problem}<br><small>${each.decided}</small>`, html`${each.by}<br><small>${each.reason}</small>`];
 
+// What a process that does not answer said last is no knowledge.
 export function phaseOf({ level, phase, paused_since: paused }) {
   const word = phase === "live" && paused ? "paused" : phase;
   return level !== "unknown" ? word : word ? `was ${word}` : "not known";

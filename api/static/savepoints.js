@@ -35,7 +35,7 @@ export function savepoints(found, nowMs, acts) {
     <button type="button" class="act" title=${acts.whyOff("operator")} ?disabled=${acts.isOff("operator")} @click=${acts.keep}>Keep a savepoint …</button></div>
     <p>The state of the app under a name, until it is dropped. To go back to one, stop the app, then ${instructions("`snapreplay reset APP --savepoint NAME`")}</p>
     ${error ? failure(error) : nothing}
-    ${told ? table("Savepoints", ["Name", "State", "Kept", ["Entries", "medium"], "By, and why", "Action"], told.map((each) => row(each, nowMs, acts)), "None.") : nothing}</section>`;
+    ${told ? table("Savepoints", ["Name", "State", "Kept", ["Entries", "medium"], ["By, and why", "medium"], "Action"], told.map((each) => row(each, nowMs, acts)), "None.") : nothing}</section>`;
 }
 
 function row(each, nowMs, acts) {

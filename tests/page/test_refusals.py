@@ -7,10 +7,13 @@ import re
 import msgspec
 from playwright.async_api import Page, Route, expect
 
+from snapreplay.service.clock import wall_time
+from snapreplay.service.control.audit_run import StartAudit
+from snapreplay.service.control.status import AuditProof
 from tests.page.looking import looked_at, says
 from tests.page.test_states import Held
 from tests.support.fake_control import FAILED, LIVE, FakeControl, ago
-from tests.support.served import served
+from tests.support.served import peer, served
 
 MANY = 12
 
@@ -76,6 +79,22 @@ async def test_partitions_with_one_trouble_have_one_card(page: Page) -> None:
         await says(page, re.compile("Partitions 0–11 are paused"))
         await expect(cards).to_have_count(1)
         await expect(cards.locator("[data-copy]")).to_have_attribute("data-copy", f"snapreplay resume --url {url}")
+
+
+async def test_what_matters_most_fits_a_phone(page: Page) -> None:
+    """Lags, proofs and who carries out what are seen without moving a table sideways."""
+    proof = AuditProof("changes", 40, 77, None, None, "7", wall_time())
+    control = of_many(audited=(proof,))
+    control.peers = (peer("p2", "http://127.0.0.1:1"),)
+    control.perform(StartAudit((0,), "changes"))
+    async with served(control) as url:
+        await page.set_viewport_size({"width": 360, "height": 900})
+        await page.goto(url)
+        await page.get_by_role("button", name="Details of partition 0").click()
+        await expect(page.get_by_role("region", name="Operations", exact=True)).to_contain_text("audit host-a")
+        for name in ("Audits: table", "Inputs of partition 0: table", "Operations: table"):
+            table = page.get_by_role("region", name=name)
+            assert await table.evaluate("it => it.scrollWidth <= it.clientWidth"), name
 
 
 async def test_a_read_that_is_not_answered_is_told_in_words(page: Page) -> None:
