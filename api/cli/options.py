@@ -159,14 +159,26 @@ def _app(app: str | None) -> App[Any] | None:
 
 def _client(url: str | None, http_port: int | None, config: Path | None, token_file: Path | None) -> Client:
     from snapreplay.api.cli.client import Client
-    from snapreplay.api.tokens import authorization, sent, tokens_in
+    from snapreplay.api.tokens import authorization
 
     asked = service_url(url, http_port, config)
     named = token_file or settings_from(config, None).http.token_file
-    token = sent(tokens_in(Path(named))) if named else ""
-    if named and not token:
-        raise UsageError(f"{named} holds only hashes of tokens", hint="name a file with a token: `--token-file FILE`")
+    token = _token_in(Path(named)) if named else ""
     return Client(asked, authorization(token) if token else None, _context(asked, config))
+
+
+def _token_in(path: Path) -> str:
+    from snapreplay.api.tokens import sent, tokens_in
+
+    hint = "name a file with a token of the service: `--token-file FILE`"
+    try:
+        token = sent(tokens_in(path))
+    except UsageError as error:
+        error.hint = hint  # a new token, as for a service that is to be started, would not be known there
+        raise
+    if not token:
+        raise UsageError(f"{path} holds only hashes of tokens", hint=hint)
+    return token
 
 
 def _prober(url: str | None, http_port: int | None, config: Path | None) -> Client:

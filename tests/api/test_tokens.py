@@ -200,6 +200,12 @@ async def test_commands_send_the_token_of_their_file(file, monkeypatch, tmp_path
         assert (await asyncio.to_thread(run)).exit_code == 1
         file.write_text("short")
         assert (await asyncio.to_thread(run)).exit_code == 2
+        missing = await asyncio.to_thread(run, "--token-file", "missing")
+        assert (missing.exit_code, "`--token-file FILE`" in missing.stderr, "openssl" in missing.stderr) == (
+            2,
+            True,
+            False,
+        )
 
 
 def test_tokens_of_a_file_are_its_lines(file):

@@ -21,7 +21,7 @@ ELSEWHERE = {
     "api/problems.py::no_token": "test_everything_but_the_probes_needs_a_token",
     "api/cli/client.py::_refusal": "test_commands_send_the_token_of_their_file",
     "api/problems.py::role_too_low": "test_each_role_may_do_what_it_may",
-    "api/cli/options.py::_client": "test_the_log_says_who_did_what_and_no_token",
+    "api/cli/options.py::_token_in": "test_the_log_says_who_did_what_and_no_token",
     "api/tls.py::_wrong": "test_files_of_no_use_are_refused_at_the_start",
     "api/problems.py::not_at_this_port": "test_probes_and_metrics_need_no_login_there_and_nothing_else_is_there",
     "api/problems.py::no_certificate": "test_with_an_authority_for_clients_only_probes_go_without_a_certificate",
