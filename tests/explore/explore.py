@@ -79,11 +79,12 @@ def explore(beginning: Any, states_max: int, walk: Walk = OWNERS) -> Explored:
     while waiting:
         key, world = waiting.popleft()
         for words, after in moves(world):
-            problem = after.broken or next(problems(after), "")
+            reached = key_of(after)
+            known = reached in came
+            problem = after.broken or ("" if known else next(problems(after), ""))
             if problem:
                 return Explored(len(came), False, problem, (*_story(came, key), words))
-            reached = key_of(after)
-            if reached in came:
+            if known:
                 continue
             if len(came) >= states_max:
                 return Explored(len(came), False)
