@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from snapreplay.service.kafka.shared import IDLE_MAX
+from snapreplay.service.kafka import shared
 from snapreplay.service.recovery import memory
 from snapreplay.service.topics import reading
 from tests.support import apps
@@ -15,7 +15,9 @@ from tests.support.stage import until
 from tests.support.wire import HOST, Proxy
 
 pytestmark = pytest.mark.kafka
-PARTITIONS = 50
+PARTITIONS = 20
+IDLE_MAX = 8
+"""Connections that are kept: fewer than partitions."""
 FETCH, LIST_OFFSETS = 1, 2
 LOOKS = 10
 
@@ -27,7 +29,7 @@ def trim(servers, topic, before):
         done.result(30)
 
 
-async def test_fifty_that_wait_for_another_process_ask_as_one(stage, unique, monkeypatch):
+async def test_twenty_that_wait_for_another_process_ask_as_one(stage, unique, monkeypatch):
     """Their logs have lost what the last increment needs. Each looks every second whether somebody has written there
     since; they share the questions and the connection, and read nothing."""
     here = await stage(apps.ledger(unique("many")), partitions=PARTITIONS)
@@ -36,6 +38,7 @@ async def test_fifty_that_wait_for_another_process_ask_as_one(stage, unique, mon
         await here.all_processed(service)
     last = [records[-1].offset for records in await here.read(here.increments)]
     await asyncio.to_thread(trim, here.bootstrap_servers, here.increments, last)
+    monkeypatch.setattr(shared, "IDLE_MAX", IDLE_MAX)
     monkeypatch.setattr(memory, "LOOK_SECONDS", 0.2)
     monkeypatch.setattr(reading, "PATIENCE_SECONDS", 0.5)  # no leader is stale here
     proxy = Proxy(here.bootstrap_servers)
