@@ -70,7 +70,7 @@ WANTED: tuple[str, ...] = (
     "turn went on in another batch",
     "time passed on quiet input",
     "pipeline: staging in steps",
-    "pipeline: _applied in steps",
+    "pipeline: feeding in steps",
     "follower: gone in steps",
     "snapshot_writer: slicing in steps",
 )
