@@ -76,11 +76,11 @@ def run_plainly(given: Namespace) -> int:
     try:
         from snapreplay.app.load import load_app
 
-        settings = settings_from(given.config, given.overrides, given.bootstrap_servers, given.http_port)
-        begin = first_start(init=given.init, start=given.start, wait=given.wait)
-        http = begun_http(settings) if given.processes == 1 and this_worker is None else None
         app = load_app(given.app)
-        return run_app(app, settings, given.log_level, given.log_format, begin, given.processes, http)
+        settings = settings_from(given.config, given.overrides, given.bootstrap_servers, given.http_port)
+        log = (given.log_level, given.log_format)
+        begin = first_start(init=given.init, start=given.start, wait=given.wait)
+        return run_app(app, settings, *log, begin, given.processes)
     except SnapreplayError as error:
         from snapreplay.api.cli.exits import code_of, hint_of
         from snapreplay.api.cli.output import print_error
@@ -93,15 +93,8 @@ def run_plainly(given: Namespace) -> int:
 
 
 def run_app(
-    app: App[Any],
-    settings: Settings,
-    log_level: Verbosity,
-    log_format: LogFormat,
-    begin: FirstStart,
-    processes: int,
-    http: HttpServer | None = None,
+    app: App[Any], settings: Settings, log_level: Verbosity, log_format: LogFormat, begin: FirstStart, processes: int
 ) -> int:
-    """Run; return the exit code. `http`: has begun already."""
     if (worker := this_worker) is not None:
         configure(log_level, log_format, app.app_id, (worker.number, worker.log_lock))
         return _run_worker(app, settings, worker, begin)
@@ -112,7 +105,7 @@ def run_app(
         configure(log_level, log_format, app.app_id, (None, log_lock))
         return run_workers(settings, processes, log_lock, _announce)
     configure(log_level, log_format, app.app_id)
-    return _run(app, settings, http or announced_http(), begin)
+    return _run(app, settings, announced_http(), begin)
 
 
 def _run(app: App[Any], settings: Settings, http: HttpServer, begin: FirstStart) -> int:
@@ -164,13 +157,6 @@ def first_start(*, init: bool, start: Literal["earliest", "latest"] | None, wait
     if init:
         return start or "earliest"
     return "wait" if wait else "refuse"
-
-
-def begun_http(settings: Settings) -> HttpServer:
-    """Begin HTTP: to start its process takes as long as to import the app and the service."""
-    http = announced_http()
-    http.begin(settings.http)
-    return http
 
 
 def announced_http() -> HttpServer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from typer.main import get_command
 from snapreplay.api.cli import main, running, service_commands
 from snapreplay.api.cli.root import app
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
 TREE: Any = get_command(app)
 PLAIN = [
     ["a.py"],
@@ -44,15 +42,14 @@ def test_it_is_called_as_by_the_tree(invoke, monkeypatch, tmp_path, words):
     calls = []
     (tmp_path / "own.toml").write_text("[batch]\nrecords_max = 3\n")
     monkeypatch.setattr("snapreplay.app.load.load_app", lambda name: f"app of {name}")
-    monkeypatch.setattr(running, "begun_http", lambda _: "has begun")
     for module in (running, service_commands):
-        monkeypatch.setattr(module, "run_app", lambda *given: calls.append(given))
+        monkeypatch.setattr(module, "run_app", lambda *given, **options: calls.append((given, options)))
     given = running.plain_run(["run", *words])
     assert given is not None
     running.run_plainly(given)
     assert invoke("run", *words).exit_code == 0
-    (*plainly, http), by_the_tree = calls
-    assert (tuple(plainly), http) == (by_the_tree, "has begun")
+    plainly, by_the_tree = calls
+    assert plainly == by_the_tree
 
 
 @pytest.mark.parametrize("words", FOR_THE_TREE, ids=" ".join)
@@ -67,10 +64,7 @@ def test_every_option_is_known():
     assert {each.name for each in TREE.commands["run"].params} == taken.keys()
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [(["run", "no_such:app", "--http-port", "0"], 2), (["run", f"{EXAMPLES}/ledger.py", "--set", "x"], 2)],
-)
+@pytest.mark.parametrize(("words", "code"), [(["run", "no_such:app"], 2), (["run", "no_such:app", "--set", "x"], 2)])
 def test_an_error_is_printed_as_by_the_tree(invoke, monkeypatch, capsys, words, code):
     """Message, hint, exit code, and no traceback."""
     by_the_tree = invoke(*words)
@@ -84,6 +78,6 @@ def test_an_error_is_printed_as_by_the_tree(invoke, monkeypatch, capsys, words, 
 def test_an_interrupted_start_ends_without_a_traceback(tmp_path):
     """Ctrl-C while the app's module is imported."""
     (tmp_path / "slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    command = [sys.executable, "-m", "snapreplay.api.cli", "run", str(tmp_path / "slow.py"), "--http-port", "0"]
+    command = [sys.executable, "-m", "snapreplay.api.cli", "run", str(tmp_path / "slow.py")]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (130, "Aborted.\n")
