@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from ssl import SSLContext
@@ -20,6 +21,15 @@ LOG_TIMEOUT_S = 10.0  # the service itself gives up after 8
 TOO_OFTEN, PATIENCE_S = 429, 60.0
 
 Json = dict[str, Any]
+COMMANDS = {
+    "/restore-status": "restore-status",
+    "/api/v1/operations": "operations",
+    "/api/v1/processes": "processes",
+    "/healthz": "health",
+    "/readyz": "health --ready",
+}
+"""The commands that make the requests which hints of the service name."""
+_REQUEST = re.compile(r"GET (/[a-z]+[a-z0-9/-]*?)(?:/[0-9a-f+-]{36,})?(?:\?scope=app)?(?= |;|,|$)")
 
 
 class ServiceUnreachable(RetryableError):
@@ -226,7 +236,12 @@ def _refusal(status: int, problem: Json) -> OperationRefused:
         case _:
             code = ExitCode.FINDINGS
     message = str(problem.get("detail") or problem.get("title") or f"HTTP status {status}")
-    hint = str(problem.get("hint", ""))
+    hint = _REQUEST.sub(_command, str(problem.get("hint", "")))
     if status == 401:
         hint = "name a file with the token of the service: `--token-file FILE`, or http.token_file in the settings"
     return OperationRefused(message, hint=hint, code=code, problem=problem)
+
+
+def _command(request: re.Match[str]) -> str:
+    command = COMMANDS.get(request[1])
+    return f"`snapreplay {command}`" if command else request[0]

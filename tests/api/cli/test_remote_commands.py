@@ -145,13 +145,14 @@ def test_of_a_wait_that_is_interrupted_the_operation_is_named(invoke, url, contr
     [
         ("trigger-snapshot", "6", 2, "partition 6 does not exist: there are 6 (0 to 5)"),
         ("trigger-snapshot", "5", 1, "another process owns it"),
-        ("trigger-snapshot", "5", 1, "hint: GET /restore-status shows which process has it"),
+        ("trigger-snapshot", "5", 1, "hint: `snapreplay restore-status` shows which process has it"),
         ("trigger-snapshot", "1", 1, "it is loading"),
         ("trigger-snapshot", "-1", 2, "--partition"),
         ("trigger-snapshot", "false", 2, "--partition"),
         ("adopt", "0", 2, "--manifest-offset"),
         ("retry", "6", 2, "partition 6 does not exist: there are 6 (0 to 5)"),
         ("retry", "5", 2, "this process does not own it"),
+        ("retry", "0", 1, "hint: `snapreplay restore-status` shows its phase"),
         ("retry", "0", 1, "partition 0 is live: there is nothing to retry"),
     ],
 )
