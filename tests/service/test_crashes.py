@@ -30,7 +30,7 @@ async def test_killed_at_random_moments_under_load(stage, unique, children, kind
     app = (apps.pair if kind == "pair" else apps.ledger)(unique("killed"))
     here = await stage(app, partitions=2)
     kept = {"restore__mode": mode, "snapshot__every_records": 200}
-    with Load(here), Load(here, topic=app.inputs[-1].name):
+    with Load(here, pause_s=0.05), Load(here, topic=app.inputs[-1].name, pause_s=0.05):
         for _ in range(3):
             child = children.start(kind, app.app_id, **kept)
             await asyncio.to_thread(child.wait_http)
@@ -72,7 +72,7 @@ def asked(child, *command):
 async def test_a_stop_finishes_and_writes_a_last_snapshot(stage, unique):
     """Under load; the next process has nothing to advance but what came since."""
     here = await stage(apps.ledger(unique("stop")), partitions=2)
-    with Load(here):
+    with Load(here, pause_s=0.05):
         async with here.running(snapshot={"before_stop": True}) as service:
             await until(lambda: sum(s.records_total for s in service.restore_status()) > 100, "some input")
     async with here.running() as service:

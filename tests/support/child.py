@@ -173,7 +173,7 @@ def family(bootstrap_servers: str, folder: Path) -> Iterator[Family]:
 class Load:
     """A thread that writes a few records, pauses, and writes the next, until the block ends."""
 
-    def __init__(self, here: Stage, topic: str | None = None, pause_s: float = 0.02, count: int = 10) -> None:
+    def __init__(self, here: Stage, topic: str | None = None, pause_s: float = 0.1, count: int = 10) -> None:
         self._here = here
         self._topic = topic or here.app.inputs[0].name
         self._pause_s, self._count = pause_s, count
@@ -182,9 +182,9 @@ class Load:
 
     def _send(self) -> None:
         first = 0
+        write = reference.sender(self._here.bootstrap_servers, self._topic, self._here.partitions)
         while not self._ended.wait(self._pause_s):
-            records = [(f"k{n % 20}", {"amount": n}) for n in range(first, first + self._count)]
-            reference.send(self._here.bootstrap_servers, self._topic, self._here.partitions, records)
+            write((f"k{n % 20}", {"amount": n}) for n in range(first, first + self._count))
             first += self._count
 
     def __enter__(self) -> None:

@@ -25,24 +25,33 @@ def send(bootstrap_servers: str, topic: str, partitions: int, records: Iterable[
 
     A key "2:k" goes to partition 2 whatever its hash.
     """
+    sender(bootstrap_servers, topic, partitions)(records)
+
+
+def sender(bootstrap_servers: str, topic: str, partitions: int) -> Callable[[Iterable[tuple[Any, Any]]], None]:
+    """Return what writes as `send` does, by one client each time."""
     # Known before the first record, and `flush` does not wait for the linger time: what is small enough arrives as one
     # batch, or not at all. While a topic is looked up, some records of a batch can be sent before the others.
     producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 60_000})
     assert producer.list_topics(topic, READ_SECONDS).topics[topic].error is None
-    failed: list[object] = []
-    for key, value in records:
-        raw_key = key if isinstance(key, bytes) else str(key).encode()
-        raw_value = value if isinstance(value, bytes) else json.dumps(value).encode()
-        producer.produce(
-            topic,
-            key=raw_key,
-            value=raw_value,
-            partition=partition_of(raw_key, partitions),
-            on_delivery=lambda error, _: failed.append(error) if error else None,
-        )
-        producer.poll(0)
-    assert producer.flush(READ_SECONDS) == 0, "not all input was written"
-    assert not failed, failed
+
+    def write(records: Iterable[tuple[Any, Any]]) -> None:
+        failed: list[object] = []
+        for key, value in records:
+            raw_key = key if isinstance(key, bytes) else str(key).encode()
+            raw_value = value if isinstance(value, bytes) else json.dumps(value).encode()
+            producer.produce(
+                topic,
+                key=raw_key,
+                value=raw_value,
+                partition=partition_of(raw_key, partitions),
+                on_delivery=lambda error, _: failed.append(error) if error else None,
+            )
+            producer.poll(0)
+        assert producer.flush(READ_SECONDS) == 0, "not all input was written"
+        assert not failed, failed
+
+    return write
 
 
 def partition_of(key: bytes, partitions: int) -> int:

@@ -196,12 +196,14 @@ class Stage(AppTopics):
 
 
 async def until(holds: Callable[[], object], what: object = "", seconds: float = DEADLINE_SECONDS) -> None:
-    """Wait for a condition; says what it was when it does not come true in time."""
+    """Wait for a condition; says what it was when it does not come true in time. What takes long is looked at less
+    often: a look may be a request, which takes CPU of two processes more."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + scaled(seconds)
+    began = loop.time()
+    deadline = began + scaled(seconds)
     while not holds():
         assert loop.time() < deadline, f"not within {scaled(seconds):.0f} s: {what}"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(min(0.01 + (loop.time() - began) / 40, 0.05))
 
 
 async def processed(service: Service[Any], positions: dict[int, int], topic: str = "") -> None:
