@@ -29,7 +29,7 @@ from examples.demo.topics import ANSWER_S, quiet
 
 LONGEST_AFTER_CHUNK_S = 0.2  # Spark has to read the chunks back before it writes a manifest
 ADOPTION_S = 30.0
-LOOK_S = 0.02
+LOOK_S = 0.1
 
 
 class Proposal(msgspec.Struct):
