@@ -110,7 +110,7 @@ async def test_it_is_said_which_copies_are_missing_and_which_are_on_the_rack_of_
         return children.start("ledger", here.app.app_id, instance_id=name, kafka__client__rack="r1", **WARM)
 
     def copies(child):
-        return child.get("/api/v1/processes?scope=local")["items"][0]["copies"]
+        return child.get("/api/v1/processes")["items"][0]["copies"]
 
     one = started("one")
     await in_thread(one.wait_live, 4)
