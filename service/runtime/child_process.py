@@ -43,11 +43,15 @@ def end_with(parent: int, number: int) -> None:
         sys.exit(1)
 
 
+SESSION_NICE_MAX = 10
+"""A tenth of what an equal would get: also on a machine that is never idle, work in the background ends some day."""
+
+
 def go_behind(nice: int) -> None:
     """Let others go first where CPU is short: with a `nice` of 5 this thread, and those that it starts, get a third of
-    what an equal would get; with 19 a sixtieth."""
+    what an equal would get."""
     with suppress(OSError):  # not allowed to be polite
         os.nice(nice)
     # A session of its own is weighed as a whole, so that a nice process in it would get as much as all others.
     with suppress(OSError):  # elsewhere than on Linux, or without CONFIG_SCHED_AUTOGROUP
-        Path("/proc/self/autogroup").write_text(str(nice))
+        Path("/proc/self/autogroup").write_text(str(min(nice, SESSION_NICE_MAX)))
