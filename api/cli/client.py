@@ -184,7 +184,7 @@ class Client:
             wait = response.headers.get("Retry-After", "")
             if response.status_code != TOO_OFTEN or not wait.isdecimal() or time.monotonic() + int(wait) > until:
                 return response
-            time.sleep(int(wait))
+            time.sleep(int(wait))  # as long as the service says
 
     def _late(self, method: str, path: str, timeout_s: float) -> ServiceUnreachable:
         message = f"the service at {self.url} has not answered {method} {path} within {timeout_s:g} s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
@@ -79,8 +80,9 @@ def _end_of(client: Client, operation: Json) -> Json:
 
 def note_left_out(client: Client, operation: Json) -> None:
     """Name the partitions that were not live: nobody shall take the operation for one on all."""
-    asked = {part["partition"] for part in operation["parts"]}
-    others = [each for each in client.restore_status("app")["partitions"] if each["partition"] not in asked]
+    asked, others = {part["partition"] for part in operation["parts"]}, []
+    with suppress(SnapreplayError):  # the operation has begun all the same, and is to be shown
+        others = [each for each in client.restore_status("app")["partitions"] if each["partition"] not in asked]
     if others:
         named = ", ".join(f"{each['partition']} ({each['phase'] or 'unknown'})" for each in others)
         note(f"left out, as not known to be live by the process at {client.url}: partition {named}")

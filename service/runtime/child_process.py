@@ -53,5 +53,6 @@ def go_behind(nice: int) -> None:
     with suppress(OSError):  # not allowed to be polite
         os.nice(nice)
     # A session of its own is weighed as a whole, so that a nice process in it would get as much as all others.
-    with suppress(OSError):  # elsewhere than on Linux, or without CONFIG_SCHED_AUTOGROUP
+    # Elsewhere than on Linux, or without CONFIG_SCHED_AUTOGROUP; and but for root, once in 0.1 s for all processes.
+    with suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(min(nice, SESSION_NICE_MAX)))

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from snapreplay.api.cli import following
+from snapreplay.api.cli.client import Client, ServiceUnreachable
 from snapreplay.service.control.protocol import Check
 from snapreplay.service.core.phase import Phase
 from tests.support.fake_control import LIVE, LOADING
@@ -107,6 +108,17 @@ def test_trigger_prints_the_operation(invoke, url, control):
     assert begun.reason == "deploy"
     assert result.stderr.endswith("partition 1 (loading), 2 (failed), 3 (assigned), 4 (unknown), 5 (unknown)\n")
     assert "left out" not in invoke("trigger-snapshot", "--url", url, "--partition", "0").stderr
+
+
+def test_an_operation_that_has_begun_is_printed_whatever_comes_then(invoke, url, control, monkeypatch):
+    """The service dies before it says which partitions were left out."""
+
+    def gone(*_):
+        raise ServiceUnreachable("gone")
+
+    monkeypatch.setattr(Client, "restore_status", gone)
+    result = invoke("trigger-snapshot", "--url", url)
+    assert (result.exit_code, control.operations()[0].id in result.stdout) == (0, True)
 
 
 @pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 1)])
