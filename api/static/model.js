@@ -145,8 +145,8 @@ function alike(partitions, of) {
 const earliest = (times) => times.filter(Boolean).sort()[0] ?? null;
 const among = (group, text) => (group.length > 1 ? `Partition ${group[0].partition}: ${text}` : text);
 
-// A command for these partitions; of many it is for all that it finds.
-const forAll = (command, group) => `\`snapreplay ${command}${group.length > 8 ? "" : group.map((each) => ` --partition ${each.partition}`).join("")}`;
+// A command for these partitions, and no others.
+const forThese = (command, group) => `\`snapreplay ${command}${group.map((each) => ` --partition ${each.partition}`).join("")}`;
 
 function down({ partitions }) {
   const bad = partitions.filter((each) => each.level === "bad");
@@ -262,7 +262,7 @@ function drills(all) {
     message: among(group, first.drill.detail), since: earliest(group.map((each) => each.drill.finished_at)),
     until: "A later drill succeeds. The owner writes a snapshot at once.",
     lost: { level: "warn", text: "Not yet. A restore might not lead to this state: the state in memory may be the only copy." },
-    todo: `Keep the process alive, then ${forAll("drill", group)} --wait\``,
+    todo: `Keep the process alive, then ${forThese("drill", group)} --wait\``,
   }));
 }
 
@@ -273,7 +273,7 @@ function audits(all) {
     since: earliest(group.map((each) => each.audit.finished_at)),
     until: `A later audit succeeds. ${group.length > 1 ? "They have" : "This one has"} ${counted(group.reduce((sum, each) => sum + each.audit.finding_count, 0), "finding")}.`,
     lost: { level: "warn", text: "Not yet. The log is not what was written: the state in memory may be the only copy." },
-    todo: `Keep the process alive, then ${forAll("drill", group)} --wait\``,
+    todo: `Keep the process alive, then ${forThese("drill", group)} --wait\``,
   }));
 }
 
@@ -333,7 +333,7 @@ function pauses(all) {
     message: [...new Set(group.map((each) => each.paused_reason || "No reason was given."))].join("; "),
     since: earliest(group.map((each) => each.paused_since)), until: `Somebody resumes ${group.length > 1 ? "them" : "it"}, here or by the command. A restart does not.`,
     lost: { level: "good", text: "No. The records wait in the inputs, as long as their retention lasts." },
-    todo: `${forAll("resume", group)}\``,
+    todo: `${forThese("resume", group)}\``,
   }));
 }
 
