@@ -9,6 +9,7 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,18 @@ class Prometheus:
     def alerts(self) -> list[dict[str, Any]]:
         """Return the alerts that fire now; none while it starts."""
         try:
-            with urllib.request.urlopen(f"{self._url}/api/v1/alerts", timeout=5) as answer:  # noqa: S310 - loopback
-                found = json.load(answer)["data"]["alerts"]
+            found = self._data("alerts")["alerts"]
         except OSError:
             return []
         return [each for each in found if each["state"] == "firing"]
+
+    def judged_at(self) -> datetime:
+        """Return the time since which all rules have been judged."""
+        return min(datetime.fromisoformat(each["lastEvaluation"]) for each in self._data("rules")["groups"])
+
+    def _data(self, of: str) -> Any:
+        with urllib.request.urlopen(f"{self._url}/api/v1/{of}", timeout=5) as answer:  # noqa: S310 - loopback
+            return json.load(answer)["data"]
 
     def value(self, expression: str) -> float | None:
         """Return the value of an expression with one result; None: it has none yet."""
