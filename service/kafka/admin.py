@@ -16,7 +16,13 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.admin import NewTopic as ClientNewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.protocol import ConsumerProtocol
-from aiokafka.errors import OffsetOutOfRangeError, PolicyViolationError, TopicAuthorizationFailedError, for_code
+from aiokafka.errors import (
+    OffsetOutOfRangeError,
+    PolicyViolationError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
@@ -43,7 +49,6 @@ TOPIC_CONFIG = (
     "unclean.leader.election.enable",
     "message.timestamp.type",
 )
-_UNKNOWN_TOPIC = 3
 _NON_EMPTY_GROUP, _NO_SUCH_GROUP = 68, 69
 _NEEDED_OF_INPUTS = {"DescribeConfigs": 10, "Read": 3}
 """With the code of the operation (org.apache.kafka.common.acl.AclOperation)."""
@@ -124,7 +129,7 @@ class KafkaAdmin:
             for name, code in answer.topic_error_codes:
                 if code == _FORBIDDEN:
                     raise TopicAuthorizationFailedError(name)
-                if code not in {0, _UNKNOWN_TOPIC}:
+                if code and code != UnknownTopicOrPartitionError.errno:
                     known = for_code(code).__name__
                     raise StopError(f"topic {name} was not deleted: {known}", topic=name, error=known)
             await self._on_all_brokers(client, lambda found: found.keys().isdisjoint(names))
@@ -305,7 +310,7 @@ async def _config(
     found = {}
     for answer in await client.describe_configs([ConfigResource(kind, name) for name in names]):
         for code, message, _, name, entries in answer.resources:
-            if code == _UNKNOWN_TOPIC:
+            if code == UnknownTopicOrPartitionError.errno:
                 continue
             if code:
                 raise for_code(code)(name if code == _FORBIDDEN else f"{name}: {message}")

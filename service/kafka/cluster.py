@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import for_code
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.consumer.fetcher import READ_UNCOMMITTED
+from aiokafka.errors import NoError, for_code
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 
@@ -38,11 +39,8 @@ from snapreplay.service.ports import NO_IDS, CommittedOffset, TopicPartition
 log = logging.getLogger(__name__)
 
 COORDINATOR_PAUSE_S = 0.2
-_COORDINATOR_OF_TRANSACTIONS = 1
 _NO_SUCH_ID = 105  # TRANSACTIONAL_ID_NOT_FOUND
-_READ_UNCOMMITTED = 0
 _LATEST = -1
-_NO_ERROR = 0
 LIMITS_AGE_S = 30.0
 """A changed max.message.bytes counts for producers that start this much later, or after a refused record."""
 
@@ -103,7 +101,7 @@ class KafkaCluster(KafkaAdmin):
     async def last_fence(self, transactional_id: str) -> LastFence | None:
         doing = f"asking who has fenced {transactional_id}"
         async with self._client(doing, "Write", transactional_id) as client:
-            node = await client.find_coordinator(transactional_id, _COORDINATOR_OF_TRANSACTIONS)
+            node = await client.find_coordinator(transactional_id, CoordinationType.TRANSACTION)
             answer = await client._client.send(node, DescribeTransactions(transactional_id))
             ((code, _, state, _, _, producer_id, epoch, *_),) = answer.transaction_states
             if code == _NO_SUCH_ID:
@@ -212,10 +210,10 @@ async def _agreed_end_offset(client: AIOKafkaClient, partition: TopicPartition) 
     (view, *others) = set(views.values())
     if others or view is None or not view.replicas <= set(views) or view.leader not in views:
         return None
-    request = OffsetRequest(-1, _READ_UNCOMMITTED, [(partition.topic, [(partition.partition, _LATEST)])])
+    request = OffsetRequest(-1, READ_UNCOMMITTED, [(partition.topic, [(partition.partition, _LATEST)])])
     answer = await client.send(view.leader, request)
     ((_, ((_, code, _, end_offset),)),) = answer.topics
-    return int(end_offset) if code == _NO_ERROR else None
+    return int(end_offset) if code == NoError.errno else None
 
 
 async def leader_view(

@@ -13,10 +13,12 @@ from dataclasses import replace
 from typing import Any, Self
 
 from aiokafka import codec
+from aiokafka.client import CoordinationType
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
     LeaderNotAvailableError,
+    NoError,
     TransactionalIdAuthorizationFailed,
     for_code,
 )
@@ -40,6 +42,7 @@ from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import Asked, translated
 from snapreplay.service.kafka.requests import (
+    COORDINATOR_AWAY,
     DescribeGroup,
     DescribeProducers,
     DescribeTransactions,
@@ -61,14 +64,10 @@ NEEDED: tuple[type[Request[Any]], ...] = (
 )
 """What the service and `doctor` ask of brokers: all since Kafka 3.0. A fetch by id (3.1) can be one by name."""
 
-_COORDINATOR_OF_GROUPS = 0
-_COORDINATOR_OF_TRANSACTIONS = 1
 _NOBODY = -1  # no producer has this id
 _FORBIDDEN = {GroupAuthorizationFailedError.errno, TransactionalIdAuthorizationFailed.errno}
-_NO_ERROR = 0
 _ABORT = 0
-# The coordinator loads, moves, creates its topic at first use, or ends the last transaction of this id.
-_AGAIN = {14, 15, 16, 51}
+_AGAIN = COORDINATOR_AWAY | {51}  # or it ends the last transaction of this id
 _PAUSE_S = 0.05
 
 
@@ -153,7 +152,7 @@ class KafkaDiagnostics:
             found = {}
             anywhere = await anybody(self._client._client)
             for each in transactional_ids:
-                find = FindCoordinatorRequest(each, _COORDINATOR_OF_TRANSACTIONS)
+                find = FindCoordinatorRequest(each, CoordinationType.TRANSACTION)
                 code, at = await self._asked(anywhere, find)
                 if code:
                     continue  # `refused` says why
@@ -173,7 +172,7 @@ class KafkaDiagnostics:
             anywhere = await anybody(self._client._client)
             code, _ = await self._asked(anywhere, InitProducerIdRequest(None, 0))
             _note(refused, "idempotent writes", code)
-            find = FindCoordinatorRequest(transactional_id, _COORDINATOR_OF_TRANSACTIONS)
+            find = FindCoordinatorRequest(transactional_id, CoordinationType.TRANSACTION)
             code, found = await self._asked(anywhere, find)
             if _note(refused, transactional_id, code):
                 return WriteProbe(refused)
@@ -207,12 +206,12 @@ class KafkaDiagnostics:
         async with self._asking("asking for the permissions of its group and transactional ids"):
             refused: dict[str, str] = {}
             beat = HeartbeatRequest(group_id, -1, "")
-            code = await self._at_coordinator(_COORDINATOR_OF_GROUPS, group_id, beat)
-            _note(refused, group_id, code if code in _FORBIDDEN else _NO_ERROR)
+            code = await self._at_coordinator(CoordinationType.GROUP, group_id, beat)
+            _note(refused, group_id, code if code in _FORBIDDEN else NoError.errno)
             for owner, (topic, number) in owners.items():
                 add = AddPartitionsToTxnRequest(owner, _NOBODY, 0, [(topic, [number])])
-                code = await self._at_coordinator(_COORDINATOR_OF_TRANSACTIONS, owner, add)
-                _note(refused, owner, code if code in _FORBIDDEN else _NO_ERROR)
+                code = await self._at_coordinator(CoordinationType.TRANSACTION, owner, add)
+                _note(refused, owner, code if code in _FORBIDDEN else NoError.errno)
             return refused
 
     def _asking(self, doing: str) -> AbstractAsyncContextManager[None]:

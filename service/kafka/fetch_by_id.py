@@ -16,7 +16,7 @@ from aiokafka.client import ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.conn import CloseReason
 from aiokafka.consumer.fetcher import Fetcher, FetchResult
-from aiokafka.errors import CorruptRecordException, for_code
+from aiokafka.errors import CorruptRecordException, NoError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
@@ -25,9 +25,7 @@ from snapreplay.service.kafka.fetches import FetchById, FetchedBatches
 from snapreplay.service.kafka.shared import SharingClient
 from snapreplay.service.ports import EpochEnd, TopicPartition
 
-_NO_ERROR = 0
 _CORRUPT = 2
-_UNKNOWN_TOPIC = 3
 # The client asks again at once.
 _PAUSE_S = 0.1
 # The client's fetcher looks every 0.2 s whether there is anything to do, although everything that there may be wakes
@@ -122,16 +120,16 @@ class FetchWatch:
             KafkaError: it has no topics, only an error. The client's fetcher would take that for nothing new and ask
                 again at once; after an error it pauses.
         """
-        code = getattr(answer, "error_code", _NO_ERROR)  # since version 7
-        if code != _NO_ERROR:
+        code = getattr(answer, "error_code", NoError.errno)  # since version 7
+        if code != NoError.errno:
             self.disturbances += 1
             raise for_code(code)("the whole fetch was refused")
         missing = False
         for topic, partitions in answer.topics:
             for partition, error_code, *rest in partitions:
-                if error_code != _NO_ERROR:
+                if error_code != NoError.errno:
                     self.disturbances += 1
-                    missing = missing or error_code == _UNKNOWN_TOPIC
+                    missing = missing or error_code == UnknownTopicOrPartitionError.errno
                     if error_code == _CORRUPT:
                         self.unreadable.add((topic, partition))
                 elif (topic, partition) in batches and batches[topic, partition].add(rest[-1]):

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import IncompatibleBrokerVersion, LeaderNotAvailableError, for_code
+from aiokafka.consumer.fetcher import READ_UNCOMMITTED
+from aiokafka.errors import IncompatibleBrokerVersion, LeaderNotAvailableError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.types import CompactArray, CompactBytes, Int8, Int16, Int32, Int64
 from aiokafka.structs import TopicPartition as ClientPartition
@@ -25,7 +26,6 @@ from snapreplay.app.ranges import PositionAnchor
 from snapreplay.service.kafka.requests import NO_TAGS, TEXT, LeaderEpochEnds, TopicId, array_of, flexible, struct_of
 from snapreplay.service.ports import EpochEnd, TopicPartition
 
-_UNKNOWN_TOPIC = 3
 # UNKNOWN_TOPIC_ID and INCONSISTENT_TOPIC_ID, which the client does not know.
 _NO_SUCH_ID = {100, 103}
 _OUT_OF_RANGE = 1
@@ -41,7 +41,6 @@ _WITH_LEADER_EPOCH = 2  # the format since Kafka 0.11
 
 _WAIT_MS = 500
 _ONE_BATCH = 1  # byte: a broker answers with one whole batch at least (KIP-74)
-_READ_UNCOMMITTED = 0
 
 _FetchByIdRequest = struct_of(
     "FetchById",
@@ -162,7 +161,7 @@ def _as_version_11(answered: tuple[Any, ...]) -> tuple[Any, ...]:
     partition, error_code, *offsets, aborted, preferred_read_replica, records, _ = answered
     return (
         partition,
-        _UNKNOWN_TOPIC if error_code in _NO_SUCH_ID else error_code,
+        UnknownTopicOrPartitionError.errno if error_code in _NO_SUCH_ID else error_code,
         *offsets,
         [(producer_id, first_offset) for producer_id, first_offset, _ in aborted or ()],
         preferred_read_replica,
@@ -252,7 +251,7 @@ async def batch_at(
         KafkaError: ask again; also when the answer was empty.
     """
     wanted = [(partition.topic, [(partition.partition, offset, _ONE_BATCH)])]
-    fetch = FetchRequest(_WAIT_MS, 1, _ONE_BATCH, _READ_UNCOMMITTED, wanted)
+    fetch = FetchRequest(_WAIT_MS, 1, _ONE_BATCH, READ_UNCOMMITTED, wanted)
     asked = FetchById(fetch, ids) if ids.get(partition.topic) else fetch
     answer = await client.send(await _leader(client, partition), asked)
     if isinstance(asked, FetchById):

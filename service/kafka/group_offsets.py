@@ -24,14 +24,13 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.clients import KeptAdmin
 from snapreplay.service.kafka.errors import Asked, translated
+from snapreplay.service.kafka.requests import COORDINATOR_AWAY
 from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.ports import CommittedOffset, TopicPartition
 
 BROKERS_RETENTION_MS = -1
 TEN_YEARS_MS = 10 * 365 * 24 * 3600 * 1000
 _NO_MEMBER, _NO_GENERATION = "", -1
-# The coordinator loads, is being found, or has moved.
-_AGAIN = {14, 15, 16}
 _PAUSE_S = 0.05
 _OCCUPIED = {22, 25, 27}  # illegal generation, unknown member, rebalance in progress
 
@@ -82,7 +81,7 @@ async def _asked(client: AIOKafkaAdminClient, group_id: str, request: Any) -> An
         node = await _coordinator(client, group_id)
         answer = await client._send_request_to_node(node, request)
         found = {(topic, code) for topic, code in _codes(answer) if code}
-        if not any(code in _AGAIN for _, code in found):
+        if not any(code in COORDINATOR_AWAY for _, code in found):
             for topic, code in found:
                 _refuse(group_id, topic, code)
             return answer
@@ -94,7 +93,7 @@ async def _coordinator(client: AIOKafkaAdminClient, group_id: str) -> int:
     while True:
         try:
             return int(await client.find_coordinator(group_id))
-        except tuple(for_code(code) for code in _AGAIN):
+        except tuple(for_code(code) for code in COORDINATOR_AWAY):
             await asyncio.sleep(_PAUSE_S)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from aiokafka.client import AIOKafkaClient
+from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED
 from aiokafka.errors import KafkaError, LeaderNotAvailableError, for_code
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.structs import TopicPartition as ClientPartition
@@ -17,7 +18,6 @@ from snapreplay.service.ports import Bounds, TopicPartition
 
 _NONE = -1  # no leader; no replica
 _EARLIEST, _LATEST = -2, -1
-_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _PAUSE_S = 0.02  # as the client's own
 
 _Found: TypeAlias = Bounds | KafkaError
@@ -37,7 +37,7 @@ class LogEnds:
         Raises:
             KafkaError: a connection broke, or asking again is futile.
         """
-        isolation = _READ_COMMITTED if read_committed else _READ_UNCOMMITTED
+        isolation = READ_COMMITTED if read_committed else READ_UNCOMMITTED
         known: dict[TopicPartition, Bounds] = {}
         while left := [log for log in logs if log not in known]:
             met: KafkaError | None = None

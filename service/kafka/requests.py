@@ -24,6 +24,9 @@ from aiokafka.protocol.types import (
     UnsignedVarInt32,
 )
 
+COORDINATOR_AWAY = frozenset({14, 15, 16})
+"""It loads, is being found, or has moved."""
+
 TEXT = CompactString("utf-8")
 NO_TAGS: dict[int, bytes] = {}
 """The value of the last field of every structure, in a request."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError, for_code
 
 from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError
@@ -23,7 +23,6 @@ from snapreplay.service.kafka.shared import Shared
 
 log = logging.getLogger("snapreplay.topics")
 
-_UNKNOWN_TOPIC = 3
 _DOING = "asking for topic ids"
 
 
@@ -96,6 +95,6 @@ def _told(answer: Any) -> Told:
     for code, name, topic_id, *_ in answer.topics:
         if topic_id or not code:
             ids[name] = topic_id
-        elif code != _UNKNOWN_TOPIC:
+        elif code != UnknownTopicOrPartitionError.errno:
             hidden[name] = for_code(code)(name)
     return Told(ids, hidden)
