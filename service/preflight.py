@@ -6,6 +6,8 @@ import logging
 from typing import Any
 
 from snapreplay.app.app import App
+from snapreplay.app.batch import ErrorPolicy
+from snapreplay.app.fold import check_rollback
 from snapreplay.app.ways import app_name, new_app
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings, seals_of
@@ -13,7 +15,6 @@ from snapreplay.service.core.headroom import retention_of
 from snapreplay.service.ports import Cluster, ClusterFacts, TopicFacts
 from snapreplay.service.runtime.context import ClusterView
 from snapreplay.service.topics.requirements import (
-    check_dead_letters,
     check_own_topic,
     check_replayable,
     described,
@@ -66,7 +67,7 @@ async def inspect(
         NotAuthenticated, NotAuthorized: an operator must act first.
         Unreachable: ask again later.
     """
-    check_dead_letters(app, settings)  # before its topic is missed
+    check_rollback(ErrorPolicy(settings.errors.policy), app, app.new_store())  # before its topic is missed
     seals = seals_of(settings) if running is None else running.seals
     outputs = tuple(topic.name for topic in app.outputs)
     own = own_topics(app, settings)

@@ -7,13 +7,13 @@ batch, when and why. So whatever reads an app's topics reads a savepoint, and no
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from snapreplay.app import names
 from snapreplay.app.app import APP_ID_MAX, App
+from snapreplay.app.topic import LEGAL_NAME
 from snapreplay.app.ways import MODULE, app_name
 from snapreplay.errors import DamagedError, StopError, UsageError
 from snapreplay.service.config.settings import Settings, seals_of
@@ -35,7 +35,6 @@ from snapreplay.state.contract import Store
 KEPT_AS = "savepoint"
 """The key of a decision that names the savepoint which it made."""
 
-_LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _OF_THE_APP = ("max.message.bytes", "min.insync.replicas")
 
 
@@ -138,7 +137,7 @@ async def create(
 
 def _refuse_name(app_id: str, name: str) -> None:
     longest = APP_ID_MAX - len(names.savepoint_id(app_id, ""))
-    if not _LEGAL_NAME.fullmatch(name) or len(name) > longest:
+    if not LEGAL_NAME.fullmatch(name) or len(name) > longest:
         raise UsageError(
             f"savepoint name {name!r} cannot be part of a topic name",
             hint=f'use 1 to {longest} letters, digits, ".", "_" or "-"',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from snapreplay.app.out import DEFAULT_LIMIT_BYTES
 from snapreplay.counted import counted
 from snapreplay.service.core.refusals import keys_moved_hint, own_topic_grown_hint
 from snapreplay.service.doctor.cluster_checks import BROKERS_MIN
@@ -12,7 +13,6 @@ from snapreplay.service.ports import TopicFacts
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER, RECORD_BYTES_NEEDED, matching
 
 RECORD_FRAME_BYTES = 2048  # record batch, headers and envelope around a chunk
-MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
 
 
 def existence(facts: Facts) -> Iterator[Diagnosis]:
@@ -178,7 +178,7 @@ def record_sizes(facts: Facts) -> Iterator[Diagnosis]:
                 "record sizes",
                 topic.name,
                 f"max.message.bytes={_message_bytes(topic)}, but our records need {needed}",
-                facts.alter(topic.name, f"max.message.bytes={MESSAGE_BYTES}"),
+                facts.alter(topic.name, f"max.message.bytes={DEFAULT_LIMIT_BYTES}"),
             )
     yield from _dead_letter_sizes(facts)
 
@@ -197,4 +197,4 @@ def _dead_letter_sizes(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def _message_bytes(topic: TopicFacts) -> int:
-    return int(topic.config.get("max.message.bytes", MESSAGE_BYTES))
+    return int(topic.config.get("max.message.bytes", DEFAULT_LIMIT_BYTES))

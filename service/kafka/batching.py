@@ -14,6 +14,7 @@ from aiokafka.partitioner import murmur2
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from snapreplay.app.names import alter
+from snapreplay.app.out import DEFAULT_LIMIT_BYTES, ROOM_BYTES
 from snapreplay.app.record import Carried, Output
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.core.kafka_errors import RefusedRecord
@@ -22,8 +23,6 @@ from snapreplay.service.ports import LogRecord, TopicPartition
 BATCH_OVERHEAD_BYTES = 128
 """Kept free below a topic's max.message.bytes; the header of a record batch is 61 bytes."""
 
-_ROOM_BYTES = 4096  # what a limit leaves beside one record: the frame of a batch, and a slightly larger one
-_OWN_LIMIT_BYTES = 1_048_588  # Kafka's default. Our own topics are refused at start with much less
 _NO_HEADERS: list[tuple[str, bytes]] = []
 
 
@@ -67,7 +66,8 @@ class _Lane:
         batch._relative_offset += 1
         # Only the first record of a batch may pass the batch's size, so only there can one be too large.
         if added.offset == 0 and added.size + BATCH_OVERHEAD_BYTES > self.shape.record_bytes_max:
-            least = _OWN_LIMIT_BYTES if isinstance(record, LogRecord) else 0
+            # Our own topics are refused at start with much less.
+            least = DEFAULT_LIMIT_BYTES if isinstance(record, LogRecord) else 0
             raise _too_large(self.target.topic, added.size, self.shape.record_bytes_max, least)
 
 
@@ -146,7 +146,7 @@ def _no_such_partition(topic: str, partition: int, count: int) -> RefusedRecord:
 
 def _too_large(topic: str, size_bytes: int, limit: int, least_bytes: int) -> RefusedRecord:
     """Make the error for a record of `size_bytes` with headers; `least_bytes`: the lowest limit the topic may have."""
-    wanted = max(size_bytes + _ROOM_BYTES, least_bytes)
+    wanted = max(size_bytes + ROOM_BYTES, least_bytes)
     return RefusedRecord(
         f"a record of {size_bytes} bytes for topic {topic} does not fit its max.message.bytes={limit}",
         hint=f"`{alter(topic, f'max.message.bytes={wanted}')}`",

@@ -8,6 +8,8 @@ from typing import Any
 
 from snapreplay.app import names
 from snapreplay.app.app import App
+from snapreplay.app.batch import ErrorPolicy
+from snapreplay.app.fold import check_rollback
 from snapreplay.app.names import alter
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES
 from snapreplay.app.ways import app_name, new_app
@@ -76,7 +78,7 @@ async def ensure_topics(
     for name in (each for each in (increments, snapshots) if each not in missing):
         check_own_topic(app, facts[name], count)
     check_replayable(app, settings, [facts[name] for name in app.input_names])
-    check_dead_letters(app, settings)
+    check_rollback(ErrorPolicy(settings.errors.policy), app, app.new_store())
     # Nothing is created before all of it is known to be accepted.
     lines = []
     if create_io_partitions is not None:
@@ -252,7 +254,7 @@ def check_own_topic(app: App[Any], facts: TopicFacts, count: int) -> None:
     if limit < RECORD_BYTES_NEEDED:
         raise StopError(
             f"topic {facts.name} has max.message.bytes={limit}, but our records need {RECORD_BYTES_NEEDED}",
-            hint=f"`{alter(facts.name, 'max.message.bytes=1048588')}`",
+            hint=f"`{alter(facts.name, f'max.message.bytes={DEFAULT_LIMIT_BYTES}')}`",
             found=limit,
             expected=RECORD_BYTES_NEEDED,
         )
@@ -275,17 +277,6 @@ def check_replayable(app: App[Any], settings: Settings, inputs: list[TopicFacts]
     elif settings.changelog.enabled and settings.restore.mode == "changes":
         return
     raise UsageError(f"input {compacted[0]} is compacted: it cannot be replayed", hint=hint, topic=compacted[0])
-
-
-def check_dead_letters(app: App[Any], settings: Settings) -> None:
-    """Raise UsageError if dead letters are asked for, and the state cannot undo a failed record."""
-    if settings.errors.policy != "dead_letter" or app.new_store().can_roll_back:
-        return
-    raise UsageError(
-        f"errors.policy = dead_letter, but the state of app {app.app_id!r} cannot roll back:"
-        " a part of a failed record's effects would stay",
-        hint="give the state begin() and rollback(), or use MapState, or set errors.policy = fail",
-    )
 
 
 def limits_of(names: Collection[str], facts: Mapping[str, TopicFacts]) -> dict[str, int]:

@@ -62,11 +62,7 @@ class Fold:
         """Take `output_limits`: topic name → the largest accepted record (max.message.bytes), else Kafka's default.
         `carries`: outputs carry the trace context of their record.
         Raises UsageError: the policy is DEAD_LETTER, but the state cannot undo half a record."""
-        if policy is ErrorPolicy.DEAD_LETTER and not store.can_roll_back:
-            raise UsageError(
-                f"{app.app_id}: errors.policy = dead_letter needs a state that can undo a record",
-                hint="give the state begin() and rollback(), use a MapState, or set errors.policy = fail",
-            )
+        check_rollback(policy, app, store)
         self.partition = partition
         self._app = app
         self._store, self._clock = store, store.clock
@@ -390,3 +386,13 @@ def _decoder(codec: Codec[Any]) -> Callable[[bytes | None], Any]:
     """Return what decodes key or value. A codec that is not nullable needs no test: `decode` refuses None."""
     decode: Callable[[Any], Any] = codec.decode
     return decode if not codec.nullable else lambda data: None if data is None else decode(data)
+
+
+def check_rollback(policy: ErrorPolicy, app: App[Any], store: Store) -> None:
+    """Raise UsageError if dead letters are asked for, and the state cannot undo a failed record."""
+    if policy is ErrorPolicy.DEAD_LETTER and not store.can_roll_back:
+        raise UsageError(
+            f"errors.policy = dead_letter, but the state of app {app.app_id!r} cannot roll back:"
+            " a part of a failed record's effects would stay",
+            hint="give the state begin() and rollback(), or use MapState, or set errors.policy = fail",
+        )

@@ -33,8 +33,8 @@ DefaultRecordBatch.estimateBatchSizeUpperBound adds."""
 
 _HEADER_OVERHEAD_BYTES = 10
 
-_ROOM_BYTES = 4096
-"""What a limit that is raised leaves beside the record."""
+ROOM_BYTES = 4096
+"""What a limit that is raised leaves beside the record: the frame of a batch, and a slightly larger record."""
 
 
 class Out:
@@ -180,7 +180,7 @@ def _undeclared(topic: Any, known: Mapping[Topic[Any, Any], object]) -> RecordEr
 
 
 def _too_large(topic: str, size_bytes: int, limit_bytes: int) -> RecordError:
-    raised = f"max.message.bytes={size_bytes + _ROOM_BYTES}"
+    raised = f"max.message.bytes={size_bytes + ROOM_BYTES}"
     return RecordError(
         f"output to {topic} has {size_bytes:,} bytes, but the topic accepts at most {limit_bytes:,}",
         hint=f"send less, or raise max.message.bytes of {topic}: `{alter(topic, raised)}`; then `snapreplay retry`",

@@ -17,7 +17,7 @@ V = TypeVar("V")
 TOPIC_NAME_MAX = 249
 """Characters; longer names do not fit into Kafka's file names (org.apache.kafka.common.internals.Topic)."""
 
-_LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]+")
+LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class Topic(Generic[K, V]):
@@ -106,7 +106,7 @@ class TopicPattern(Topic[K, V]):
 
     def matches(self, name: str) -> bool:
         """Say whether the whole name matches. Kafka's own topics, whose names begin with two underscores, never do."""
-        is_legal = not name.startswith("__") and _LEGAL_NAME.fullmatch(name) and name.startswith(self._prefix)
+        is_legal = not name.startswith("__") and LEGAL_NAME.fullmatch(name) and name.startswith(self._prefix)
         return bool(is_legal and self._matches(name.removeprefix(self._prefix)))
 
     def named(self, name: str) -> Topic[K, V]:
@@ -125,7 +125,7 @@ def check_topic_name(name: object) -> None:
     problem = None
     if not isinstance(name, str):
         problem = f"is a {type(name).__name__}, not a str"
-    elif not _LEGAL_NAME.fullmatch(name):
+    elif not LEGAL_NAME.fullmatch(name):
         problem = "is empty" if not name else "has characters that Kafka does not allow"
     elif name in {".", ".."}:
         problem = "is reserved"

@@ -146,7 +146,6 @@ IN_CODE = {
     "snapreplay/state/round_trip.py": "_surrogates lost_attribute",
     "snapreplay/app/codecs.py": "_codec",
     "snapreplay/app/failure.py": "_bad_bytes",
-    "snapreplay/app/fold.py": "Fold.__init__",
     "snapreplay/app/harness.py": "Harness._numbered",
     "snapreplay/app/out.py": "checked_headers _undeclared _too_large",
     "snapreplay/app/topic.py": "check_topic_name _checked_codec check_topics",

@@ -138,7 +138,7 @@ async def test_a_transaction_timeout_above_the_brokers_is_lowered(newcomer):
     await who.healthy()
 
 
-@carries_out("service/topics/requirements.py::check_dead_letters")
+@carries_out("snapreplay/app/fold.py::check_rollback")
 async def test_a_state_that_cannot_roll_back_gets_the_policy_that_is_named(newcomer):
     """Dead letters are for states that can; with the policy of the hint it starts."""
     who = newcomer()
