@@ -24,7 +24,7 @@ from snapreplay.service.control.protocol import Adopt, Command, Once, Retry, Set
 ROUTER = APIRouter(tags=["partitions"], dependencies=[Keyed], generate_unique_id_function=attrgetter("name"))
 
 PARTITION_MAX = 2**31 - 1  # Kafka's partition numbers are int32
-OFFSET_MAX = 2**53 - 1
+INTEGER_MAX = 2**53 - 1  # that every reader of JSON knows exactly (RFC 8259)
 """JSON has no larger integer that every client reads exactly; no log is that long."""
 
 PartitionNumber = Annotated[
@@ -51,7 +51,7 @@ class Proposal(problems.Model):
     """A snapshot that a job has written into the snapshots topic."""
 
     manifest_offset: Annotated[
-        int, Field(ge=0, le=OFFSET_MAX, description="Of its manifest in the snapshots topic."), BeforeValidator(whole)
+        int, Field(ge=0, le=INTEGER_MAX, description="Of its manifest in the snapshots topic."), BeforeValidator(whole)
     ]
 
 

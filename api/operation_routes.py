@@ -13,10 +13,10 @@ from snapreplay.api.answers import ApiContext, Here, Keyed
 from snapreplay.api.fleet_routes import Covers
 from snapreplay.api.fleet_views import Covered, Process
 from snapreplay.api.forwarding import Begun
-from snapreplay.api.operation_views import OPERATIONS_MAX, Operation, Operations, find, joined, located, operations
+from snapreplay.api.operation_views import Operation, Operations, find, joined, located, operations
 from snapreplay.api.pages import AFTER
 from snapreplay.service.control import protocol
-from snapreplay.service.control.operation_registry import NotCancellable
+from snapreplay.service.control.operation_registry import OPERATIONS_MAX, NotCancellable
 from snapreplay.service.control.protocol import Cancel
 
 ROUTER = APIRouter(tags=["snapshots"], generate_unique_id_function=attrgetter("name"))

@@ -15,11 +15,10 @@ from snapreplay.api.fleet_views import Age, Host, Process, ProcessId, Says
 from snapreplay.api.liveness import PeerState
 from snapreplay.api.pages import NEXT, cut
 from snapreplay.service.control import protocol
-from snapreplay.service.control.operation_registry import ENDED, whole
+from snapreplay.service.control.operation_registry import ENDED, OPERATIONS_MAX, whole
 from snapreplay.service.control.protocol import OperationState
 from snapreplay.service.control.vocabulary import said
 
-OPERATIONS_MAX = 1000
 JOIN = "+"
 _LEFT_UNDONE = (PeerState.DEAD, PeerState.ENDED)
 

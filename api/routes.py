@@ -46,6 +46,7 @@ from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.control.metrics import DocumentCollector
 from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import Check, ServiceFacts, SetDrained, SetLogLevel, TriggerSnapshot
+from snapreplay.service.control.snapshots_seen import SNAPSHOTS_KEPT
 
 _partitions, _snapshots, _process = (
     APIRouter(tags=[tag], generate_unique_id_function=attrgetter("name"))
@@ -208,8 +209,8 @@ async def trigger_snapshot(
 )
 async def list_snapshots(
     covered: Covers,
-    limit: Annotated[int, Query(ge=1, le=views.SNAPSHOTS_MAX, description="Snapshots of this answer, at most.")] = (
-        views.SNAPSHOTS_MAX
+    limit: Annotated[int, Query(ge=1, le=SNAPSHOTS_KEPT, description="Snapshots of this answer, at most.")] = (
+        SNAPSHOTS_KEPT
     ),
     after: Annotated[str | None, Query(max_length=200, description=AFTER)] = None,
 ) -> Response:

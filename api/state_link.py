@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from itertools import count
+from typing import TypeVar
 
 from snapreplay.service.clock import boot_seconds
 from snapreplay.service.control import wire
@@ -13,6 +14,8 @@ from snapreplay.service.control.partition_history import HISTORY_SECONDS, Partit
 from snapreplay.service.control.protocol import TooManyCommands
 from snapreplay.service.control.savepoint_list import ReadSavepoints, SavepointList
 from snapreplay.service.control.state_reads import READ_SECONDS, ReadLate, StateAnswer, StateRead
+
+T = TypeVar("T")
 
 READS_MAX = 64
 UNSENT_BYTES_MAX = 256 * 1024  # a frozen service takes nothing
@@ -47,28 +50,24 @@ class StateLink:
         return answer
 
     async def history(self, partition: int) -> PartitionHistory:
-        answer = await self._ask_kafka(ReadHistory(partition))
-        assert isinstance(answer, PartitionHistory)  # noqa: S101 - what was asked for
-        return answer
+        return await self._ask_kafka(ReadHistory(partition), PartitionHistory)
 
     async def key_history(self, read: ReadKeyHistory) -> KeyHistory:
-        answer = await self._ask_kafka(read)
-        assert isinstance(answer, KeyHistory)  # noqa: S101 - what was asked for
-        return answer
+        return await self._ask_kafka(read, KeyHistory)
 
     async def savepoints(self, name: str) -> SavepointList:
-        answer = await self._ask_kafka(ReadSavepoints(name))
-        assert isinstance(answer, SavepointList)  # noqa: S101 - what was asked for
-        return answer
+        return await self._ask_kafka(ReadSavepoints(name), SavepointList)
 
-    async def _ask_kafka(self, read: wire.FromKafka) -> _Read:
+    async def _ask_kafka(self, read: wire.FromKafka, kind: type[T]) -> T:
         if self._from_kafka >= FROM_KAFKA_MAX:
             raise TooManyCommands(self._from_kafka)
         self._from_kafka += 1
         try:
-            return await self._ask(read, FROM_KAFKA_SECONDS)
+            answer = await self._ask(read, FROM_KAFKA_SECONDS)
         finally:
             self._from_kafka -= 1
+        assert isinstance(answer, kind)  # noqa: S101 - what was asked for
+        return answer
 
     async def _ask(self, read: StateRead | wire.FromKafka, seconds: float) -> _Read:
         unsent_bytes = self._writer.transport.get_write_buffer_size()

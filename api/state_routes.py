@@ -12,6 +12,7 @@ from urllib.parse import unquote_to_bytes
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from snapreplay.api import state_problems, state_views, views
+from snapreplay.api.action_routes import INTEGER_MAX, PARTITION_MAX
 from snapreplay.api.answers import context_of
 from snapreplay.api.fleet_routes import covered_by
 from snapreplay.api.fleet_views import Scope
@@ -24,14 +25,12 @@ from snapreplay.service.control.state_reads import ENTRIES_MAX, NotReadable, Rea
 
 T = TypeVar("T", StateValues, StateEntries)
 ROUTER = APIRouter(tags=["state"], generate_unique_id_function=attrgetter("name"))
-PARTITION_MAX = 2**31 - 1
-BATCH_MAX = 2**53 - 1
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
 
 Store = Annotated[str, Path(max_length=100, description="Name of a store; `default` where the state is one map.")]
 Stale = Annotated[bool, Query(description="Whether a warm copy may answer where the owner is another process.")]
 MinBatch = Annotated[
-    int, Query(ge=0, le=BATCH_MAX, description="Wait for this batch of the partition, for at most 1.5 s.")
+    int, Query(ge=0, le=INTEGER_MAX, description="Wait for this batch of the partition, for at most 1.5 s.")
 ]
 AskedScope = Annotated[
     Scope | None,
@@ -123,7 +122,7 @@ async def get_key_history(
     partition: Annotated[int, Query(ge=0, le=PARTITION_MAX, description="Number of a state partition.")],
     limit: Annotated[int, Query(ge=1, le=CHANGES_MAX, description="Changes of this answer, at most.")] = 20,
     before: Annotated[
-        int | None, Query(ge=0, le=BATCH_MAX, description="`from_offset` of the answer before: what is older.")
+        int | None, Query(ge=0, le=INTEGER_MAX, description="`from_offset` of the answer before: what is older.")
     ] = None,
 ) -> Response:
     """Read from the log of a partition which batches changed a key, newest first. Any process may be asked. It reads

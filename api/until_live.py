@@ -9,11 +9,10 @@ from collections.abc import Iterable, Sequence
 
 from snapreplay.api.fleet_views import Held
 from snapreplay.service.control.status import Recovery
-from snapreplay.service.core.phase import RECOVERING, Phase
+from snapreplay.service.core.phase import ON_THE_WAY, Phase
 
 ENDED_MIN, ENDED_MAX = 3, 10
 """Restores of a process whose pace counts: the last ones. The first ones run beside the fences and claims of all."""
-_ON_THE_WAY = {Phase.ASSIGNED.value, *(each.value for each in RECOVERING)}
 
 
 def remaining_seconds(partitions: Iterable[Held]) -> float | None:
@@ -27,7 +26,7 @@ def remaining_seconds(partitions: Iterable[Held]) -> float | None:
 
 
 def _of_process(partitions: Sequence[Held]) -> float | None:
-    waiting = [each for each in partitions if each.phase_now in _ON_THE_WAY]
+    waiting = [each for each in partitions if each.phase_now in ON_THE_WAY]
     if not waiting:
         return 0.0
     begun = [each.started_at for each in _restores(waiting) if each.started_at]

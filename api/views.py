@@ -34,6 +34,7 @@ from snapreplay.service.control.partition_history import PartitionHistory
 from snapreplay.service.control.protocol import ServiceFacts
 from snapreplay.service.control.restore_plan import Drill, RestoreObjective, RestorePlan
 from snapreplay.service.control.savepoint_list import SavepointList
+from snapreplay.service.control.snapshots_seen import SNAPSHOTS_KEPT
 from snapreplay.service.control.status import PartitionError, PartitionStatus, Recovery, SnapshotStatus, StandbyStatus
 from snapreplay.service.control.vocabulary import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
 from snapreplay.service.core.group_changes import GroupChange
@@ -326,10 +327,7 @@ def restore_plans(covered: Covered) -> RestorePlans:
     )
 
 
-SNAPSHOTS_MAX = 500
-
-
-def snapshots(says: Sequence[Says], after: str | None = None, limit: int = SNAPSHOTS_MAX) -> Snapshots:
+def snapshots(says: Sequence[Says], after: str | None = None, limit: int = SNAPSHOTS_KEPT) -> Snapshots:
     """Return each snapshot once: as the process that wrote it says, which knows why it did."""
     found: dict[str, tuple[SnapshotStatus, Process]] = {}
     for who, told in says:
@@ -339,7 +337,7 @@ def snapshots(says: Sequence[Says], after: str | None = None, limit: int = SNAPS
     newest = [*found.values()]
     if len(says) > 1:
         newest.sort(key=lambda each: each[0].started_at, reverse=True)
-    page, next_after = cut(newest[:SNAPSHOTS_MAX], lambda each: each[0].snapshot_id, after, limit)
+    page, next_after = cut(newest[:SNAPSHOTS_KEPT], lambda each: each[0].snapshot_id, after, limit)
     return Snapshots(tuple(_with(each, Snapshot, **origin(who)) for each, who in page), next_after)
 
 

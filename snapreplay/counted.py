@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 SOME = 3
+LINES = 10
 
 
 def counted(count: int, noun: str) -> str:
@@ -29,6 +30,12 @@ def some(names: Iterable[str]) -> str:
     every = list(names)
     more = len(every) - SOME
     return ", ".join(every) if more < 2 else f"{', '.join(every[:SOME])} and {more:,} more"
+
+
+def lines_of(lines: Sequence[str]) -> str:
+    """Return them one below the other, indented, or the first ten and how many there are besides."""
+    more = len(lines) - LINES
+    return "".join(f"\n  {each}" for each in [*lines[:LINES], *([f"and {more} more"] if more > 0 else [])])
 
 
 def counted_are(count: int, noun: str) -> str:

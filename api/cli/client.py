@@ -29,7 +29,7 @@ COMMANDS = {
     "/readyz": "health --ready",
 }
 """The commands that make the requests which hints of the service name."""
-_REQUEST = re.compile(r"GET (/[a-z]+[a-z0-9/-]*?)(?:/[0-9a-f+-]{36,})?(?:\?scope=app)?(?= |;|,|$)")
+_REQUEST = re.compile(r"GET (/(?:api/v1/)?[a-z-]+)[^ ;,]*")
 
 
 class ServiceUnreachable(RetryableError):

@@ -25,14 +25,13 @@ from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.out import headers_upper_bound, size_upper_bound
 from snapreplay.app.record import InputRecord, Output
 from snapreplay.app.topic import Topic
-from snapreplay.counted import counted
+from snapreplay.counted import counted, lines_of
 from snapreplay.errors import SnapreplayError, UsageError
 from snapreplay.snapshots.format.envelope import MAGIC, decode
 from snapreplay.snapshots.format.records import ChangesRecord, Chunk
 from snapreplay.state.contract import PERIODS_STORE, TIMERS_STORE
 from snapreplay.state.timers import TimerKey
 
-SHOWN_LINES = 10
 Document = dict[str, Any]
 _TEXT_MAX = 2000
 
@@ -65,10 +64,8 @@ def records_of(lines: Iterable[bytes], topic: Topic[Any, Any], partition_count: 
         except _Refused as why:
             refused.append(f"line {number}: {why}")
     if refused:
-        more = len(refused) - SHOWN_LINES
-        shown = [*refused[:SHOWN_LINES], *([f"and {more} more"] if more > 0 else [])]
         raise UsageError(
-            f"{counted(len(refused), 'line')} cannot be fed to {topic.name}, so nothing was:\n  " + "\n  ".join(shown),
+            f"{counted(len(refused), 'line')} cannot be fed to {topic.name}, so nothing was:{lines_of(refused)}",
             hint='each line is a JSON object such as {"key": "ada", "value": {"amount": 5}}',
         )
     return found

@@ -18,13 +18,12 @@ from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
 from snapreplay.api.cli.exits import ExitCode, OperationRefused, code_of
 from snapreplay.api.cli.output import Format, console, print_json, table
 from snapreplay.counted import counted, some
-from snapreplay.service.core.phase import RECOVERING, Phase
+from snapreplay.service.core.phase import ON_THE_WAY
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-_ON_THE_WAY = {phase.value for phase in (Phase.ASSIGNED, *RECOVERING)}
 _ANSWERING = ("self", "reachable")
 _COLUMNS = (
     "partition",
@@ -124,7 +123,7 @@ def summary(status: Json) -> str:
     if not phases:
         return "no partition is assigned to this process"
     listed = ", ".join(f"{count} {phase}" for phase, count in phases.items())
-    if _ON_THE_WAY.isdisjoint(phases):
+    if phases.keys().isdisjoint(ON_THE_WAY):
         return listed
     eta = status["summary"].get("eta_seconds")
     return f"{listed}; {status['summary']['percent']:.1f} %{'' if eta is None else f'; all live in about {eta:,.0f} s'}"

@@ -27,6 +27,8 @@ class Phase(StrEnum):
 
 
 RECOVERING = (Phase.FENCING, Phase.CLAIMING, Phase.LOCATING, Phase.LOADING, Phase.ADVANCING)
+ON_THE_WAY = (Phase.ASSIGNED, *RECOVERING)
+"""The phases of a partition that is to be LIVE, and is not yet."""
 
 _ENDS = frozenset({Phase.FENCED, Phase.FAILED, Phase.CLOSED})
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from snapreplay.counted import counted
+from snapreplay.counted import counted, lines_of
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import DEFAULT_STORE
@@ -21,7 +21,6 @@ from snapreplay.state.stores import maps_of
 
 LINES_MAX = 10_000
 """The most lines of one file: all of them are in memory, and one batch makes all changes."""
-SHOWN_LINES = 10
 SHOWN_CHARS = 200
 _HINT = (
     'each line is a JSON object such as {"store": "accounts", "key": "ada", "expected": {"n": 4}, "value": {"n": 5},'
@@ -145,10 +144,8 @@ def refuse(problems: Sequence[str], where: str = "") -> None:
     """Raise NotCorrected if there are any. `where`: " in partition 1"; else nothing was changed anywhere."""
     if not problems:
         return
-    more = len(problems) - SHOWN_LINES
-    listed = [*problems[:SHOWN_LINES], *([f"and {more} more"] if more > 0 else [])]
     what = f"{counted(len(problems), 'line')} cannot be carried out, so nothing was{where}"
-    raise NotCorrected(f"{what}:\n  " + "\n  ".join(listed), hint=_HINT)
+    raise NotCorrected(f"{what}:{lines_of(problems)}", hint=_HINT)
 
 
 def _correction(
