@@ -18,6 +18,18 @@ TURN_SECONDS = 60.0
 """No stale leader hides a record for longer: the record whose turn has begun is not there any more."""
 PART_OF_TIME = 0.02
 """Hashing takes at most this part of the time, however large the state and however small the batches."""
+IDLE_POLL_MS = 100  # bounds how late a snapshot that is due by time begins; whatever else is to be done wakes
+IDLE_POLL_MS_MAX, IDLE_MS_PER_PARTITION = 1000, 5  # among many: each look costs the others 0.2 ms of CPU
+QUIET_POLL_MS_MAX, QUIET_MS_PER_PARTITION = 10_000, 50  # of those with no input to read, and no time to follow
+
+
+def idle_poll_ms(partitions: int, *, rests: bool) -> int:
+    """Return how long one of so many partitions waits for records when nothing is under way. It `rests` with no input
+    to read, and nothing that waits for it."""
+    per_partition_ms, most_ms = (
+        (QUIET_MS_PER_PARTITION, QUIET_POLL_MS_MAX) if rests else (IDLE_MS_PER_PARTITION, IDLE_POLL_MS_MAX)
+    )
+    return max(IDLE_POLL_MS, min(per_partition_ms * partitions, most_ms))
 
 
 class Pace:

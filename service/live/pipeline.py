@@ -25,7 +25,7 @@ from snapreplay.service.live.audit_watch import AuditWatch
 from snapreplay.service.live.committer import Committed, Committer, Doubt
 from snapreplay.service.live.fetcher import Fetcher, InputGuard
 from snapreplay.service.live.live_report import DeadLetterCheck, DeadLetterLimitReached, LiveReport
-from snapreplay.service.live.pace import AtWork, IdleTime, Pace, StateDigests
+from snapreplay.service.live.pace import AtWork, IdleTime, Pace, StateDigests, idle_poll_ms
 from snapreplay.service.live.pausing import Pausing
 from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler
 from snapreplay.service.recovery.driver import Recovered
@@ -34,9 +34,6 @@ from snapreplay.service.runtime.cooperative import feeding, pause, run_cooperati
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment
 
-IDLE_POLL_MS = 100  # bounds how late a snapshot that is due by time begins; whatever else is to be done wakes
-IDLE_POLL_MS_MAX, IDLE_MS_PER_PARTITION = 1000, 5  # among many: each look costs the others 0.2 ms of CPU
-QUIET_POLL_MS_MAX, QUIET_MS_PER_PARTITION = 10_000, 50  # of those with no input to read, and no time to follow
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
 POLLED_RECORDS = 1024  # unpacked in one go, a millisecond
 
@@ -391,9 +388,7 @@ class Live:
 
     def _idle_poll_ms(self) -> int:
         is_waited_for = self._idle_time.is_followed or self.at_work.is_awaited or self.snapshots.is_asked
-        rests = self._fetcher.is_quiet() and not is_waited_for
-        among_all_ms = (QUIET_MS_PER_PARTITION if rests else IDLE_MS_PER_PARTITION) * self._context.neighbours()
-        return max(IDLE_POLL_MS, min(among_all_ms, QUIET_POLL_MS_MAX if rests else IDLE_POLL_MS_MAX))
+        return idle_poll_ms(self._context.neighbours(), rests=self._fetcher.is_quiet() and not is_waited_for)
 
     def _wake(self) -> None:
         """Take the next turn at once."""

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app as command_line
 from snapreplay.api.server import HttpServer
-from snapreplay.service.live import pipeline
+from snapreplay.service.live import pace
 from snapreplay.service.recovery.follower import Follower
 from snapreplay.service.topics import snapshots
 from snapreplay.snapshots.format.envelope import RecordKind, decode
@@ -112,7 +112,7 @@ def _watch(url: str) -> int:
 @pytest.fixture(autouse=True)
 def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle partition looks for news every 10 ms, and no leader is stale."""
-    monkeypatch.setattr(pipeline, "IDLE_POLL_MS", 10)
+    monkeypatch.setattr(pace, "IDLE_POLL_MS", 10)
     monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 0.1)
 
 

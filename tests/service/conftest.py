@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from snapreplay.app.app import App
-from snapreplay.service.live import pipeline
+from snapreplay.service.live import pace
 from tests.support.child import Family, family
 from tests.support.stage import Stage, past
 
@@ -20,7 +20,7 @@ def attentive(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """An idle partition looks for news every 10 ms, not 100: tests ask it for much in a short time. In virtual time
     more looks only take longer. No leader is stale here, and a log that seems too short is."""
     if "bench" not in request.fixturenames:
-        monkeypatch.setattr(pipeline, "IDLE_POLL_MS", 10)
+        monkeypatch.setattr(pace, "IDLE_POLL_MS", 10)
     monkeypatch.setattr("snapreplay.service.topics.reading.ASK_AGAIN_SECONDS", 0.02)
 
 

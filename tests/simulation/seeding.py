@@ -12,7 +12,7 @@ from unittest import mock
 
 from snapreplay.service import clock
 from snapreplay.service.core import suspicion
-from snapreplay.service.live import pipeline
+from snapreplay.service.live import pace, pipeline
 from snapreplay.service.partition import standby, takeovers
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.recovery import follower
@@ -65,7 +65,7 @@ def seeded(world: World) -> Iterator[None]:
     with (
         mock.patch("uuid.uuid4", seeded_uuid),
         mock.patch.object(clock, "time", wall),
-        mock.patch.object(pipeline, "IDLE_POLL_MS", 400),
+        mock.patch.object(pace, "IDLE_POLL_MS", 400),
         mock.patch.object(pipeline, "POLLED_RECORDS", 2),
         mock.patch.object(Shards.__init__, "__defaults__", SMALL),
         mock.patch.object(MapStore.clear, "__defaults__", SMALL),

@@ -7,7 +7,7 @@ import pytest
 
 from snapreplay.app.ranges import SkippedRange
 from snapreplay.service.core.kafka_errors import Unreachable
-from snapreplay.service.live import pipeline
+from snapreplay.service.live import pace
 from snapreplay.service.live.committer import Committer
 from snapreplay.service.live.fetcher import InputGuard
 from snapreplay.service.live.pace import StateDigests
@@ -248,7 +248,7 @@ async def test_nothing_stops_at_a_record_before_all_records_in_front_of_it_are_c
 @virtual
 async def test_a_quiet_partition_among_many_does_at_once_what_is_asked_of_it(bench, monkeypatch, caplog):
     """It looks once a minute by itself: a snapshot, a doubt about an input and a stop do not wait for that."""
-    monkeypatch.setattr(pipeline, "IDLE_POLL_MS", 60_000)
+    monkeypatch.setattr(pace, "IDLE_POLL_MS", 60_000)
     caplog.set_level("INFO")
     await bench.prepare()
     await bench.feed(10)
