@@ -31,7 +31,7 @@ class _Answer(NamedTuple):
     body: bytes
 
 
-class Answers:
+class KeptAnswers:
     """An ASGI middleware that keeps answers. A GET is answered once per status document, whoever asks for it how
     often: a handler costs up to 4 ms, an answer that is kept 0.1 (measured). A HEAD is answered as a GET without
     its body."""
@@ -124,7 +124,7 @@ class ApiContext(NamedTuple):
 async def context_of(request: Request) -> ApiContext:
     """Look at the service, and return what a route needs."""
     source, *others = request.app.state.context
-    # `Answers` has looked already, to know whether it must ask a handler at all.
+    # `KeptAnswers` has looked already, to know whether it must ask a handler at all.
     look = request.scope.get(LOOK) or await source.look()
     key = request.headers.get(KEY, "")
     here = ApiContext(source, look, *others)._replace(asker=request.scope.get(ASKER, ""))

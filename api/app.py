@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from snapreplay import __version__
 from snapreplay.api import examples, last_hour_routes, page, problem_answers, problems, views
-from snapreplay.api.answers import Answers
+from snapreplay.api.answers import KeptAnswers
 from snapreplay.api.events import StatusEvents
 from snapreplay.api.forwarding import Forwarder
 from snapreplay.api.guard import Guard, Hosts
@@ -81,7 +81,7 @@ def create_app(  # noqa: PLR0913 - each keyword is one part of the process that 
     app.state.rates = rates
     problem_answers.install(app)
     app.add_middleware(BodyLimit)
-    app.add_middleware(Answers, source=source)
+    app.add_middleware(KeptAnswers, source=source)
     app.add_middleware(Guard, hosts=hosts or Hosts(), tokens=tokens, rates=rates)
     for router in (*ROUTERS, last_hour_routes.ROUTER):
         app.include_router(router, dependencies=[CHECKED])

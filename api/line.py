@@ -79,7 +79,7 @@ class Line:
         return self._reader.at_eof() and not line.poll(0)
 
 
-class Shared(Generic[T]):
+class SharedQuestion(Generic[T]):
     """One question for all who wait for its answer. It is asked after each of them began to wait."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
@@ -124,7 +124,7 @@ class Status(Generic[D]):
         self._decode = decode
         self._began_at = boot_seconds()
         self._newest: D | None = None
-        self._asked = Shared(self._ask)
+        self._asked = SharedQuestion(self._ask)
 
     async def look(self) -> tuple[D | None, float]:
         """Ask, and return what is known then, and how long the service has been silent."""

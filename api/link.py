@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from snapreplay.api.line import ANSWER_SECONDS, Line, Shared, Status
+from snapreplay.api.line import ANSWER_SECONDS, Line, SharedQuestion, Status
 from snapreplay.service.control import wire
 from snapreplay.service.control.protocol import (
     Command,
@@ -28,7 +28,7 @@ class ServiceLink:
     def __init__(self, line: Line) -> None:
         self._line = line
         self._status = Status(line, _status)
-        self._counted = Shared(self._ask_counted)
+        self._counted = SharedQuestion(self._ask_counted)
 
     async def run(self) -> None:
         """Beat, so that the service sees that this process lives, and this one that the service does."""

@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from snapreplay.api.line import Shared
+from snapreplay.api.line import SharedQuestion
 from snapreplay.api.peer_client import Caller, NoAnswer, asked, whole
 from snapreplay.service.control.framing import Check
 
@@ -41,13 +41,13 @@ class Siblings:
     def __init__(self, urls: Sequence[tuple[int, str]] = ()) -> None:
         """Take the number and the URL of each other worker; none: there are no workers."""
         self._urls = urls
-        self._shared: dict[str, Shared[tuple[Check, ...]]] = {}
+        self._shared: dict[str, SharedQuestion[tuple[Check, ...]]] = {}
 
     async def checks(self, path: str) -> tuple[Check, ...]:
         """Return one check for each of them."""
         if not self._urls:
             return ()
-        found = await self._shared.setdefault(path, Shared(partial(self._ask, path))).new()
+        found = await self._shared.setdefault(path, SharedQuestion(partial(self._ask, path))).new()
         return found or (Check("workers", ok=path == LIVENESS, detail="their answers are late"),)
 
     async def _ask(self, path: str) -> tuple[Check, ...]:

@@ -91,7 +91,7 @@ class Lose(Struct, frozen=True):
     error: SnapreplayError
 
 
-class Pause(Struct, frozen=True):
+class BackOff(Struct, frozen=True):
     """Back off and show why."""
 
     seconds: float
@@ -136,7 +136,7 @@ class Fail(Struct, frozen=True):
     may_be_written: bool
 
 
-Next = Own | AskForLoss | AskForOwner | Lose | Pause | StandBack | StandAside | Fail
+Next = Own | AskForLoss | AskForOwner | Lose | BackOff | StandBack | StandAside | Fail
 
 
 ASK_AGAIN_SECONDS = 1.0  # whether the group gives us the partition by now
@@ -150,8 +150,8 @@ class Stage(StrEnum):
     LOST = "the loss of the increments topic is reported"
     ASKING_FOR_LOSS = "is the increments topic still the one that was written to?"
     ASKING_FOR_OWNER = "has anybody claimed the partition since?"
-    PAUSED = "back-off, then the next ownership"
-    PAUSED_IN_DOUBT = "back-off, then the log is asked once more"
+    BACKING_OFF = "back-off, then the next ownership"
+    BACKING_OFF_IN_DOUBT = "back-off, then the log is asked once more"
     ASKING_AGAIN = "has anybody claimed the partition meanwhile?"
     STANDING_BACK = "another process has claimed the partition"
     ASIDE = "another process uses our instance id"
@@ -276,7 +276,7 @@ def _owner_answered(ownership: Ownership, newer: Claim | None, at: float) -> tup
         failures = ownership.failures.doubted(ownership.failed, ownership.failed_events)
         ownership = replace(ownership, failures=failures)
     reacted, following = _react(ownership, cause)
-    return replace(reacted, stage=Stage.PAUSED_IN_DOUBT), following
+    return replace(reacted, stage=Stage.BACKING_OFF_IN_DOUBT), following
 
 
 def _stand_back(ownership: Ownership, error: Superseded, at: float) -> tuple[Ownership, Next]:
@@ -298,10 +298,10 @@ def _react(ownership: Ownership, error: BaseException) -> tuple[Ownership, Next]
     if not isinstance(error, SnapreplayError) or error.reaction not in AGAIN:
         return _failed(ownership, error)
     if isinstance(error, NotAssigned):
-        return replace(ownership, stage=Stage.PAUSED), Pause(ASK_AGAIN_SECONDS, error)
+        return replace(ownership, stage=Stage.BACKING_OFF), BackOff(ASK_AGAIN_SECONDS, error)
     pauses = ownership.pauses.next(ownership.batch or 0)
     seconds = pauses.seconds(ownership.backoff_ms, ownership.backoff_max_ms)
-    return replace(ownership, stage=Stage.PAUSED, pauses=pauses), Pause(seconds, error)
+    return replace(ownership, stage=Stage.BACKING_OFF, pauses=pauses), BackOff(seconds, error)
 
 
 def _failed(ownership: Ownership, error: BaseException) -> tuple[Ownership, Next]:
@@ -321,7 +321,7 @@ def is_defect(error: BaseException | None) -> bool:
 
 def _done(ownership: Ownership) -> tuple[Ownership, Next]:
     match ownership.stage:
-        case Stage.PAUSED_IN_DOUBT:
+        case Stage.BACKING_OFF_IN_DOUBT:
             return replace(ownership, stage=Stage.ASKING_AGAIN), AskForOwner()
         case Stage.ASIDE if isinstance(ownership.refused, DuplicateInstance):
             return _own(replace(ownership, refused=None))

@@ -278,8 +278,8 @@ class PartitionRunner:
             case machine.Lose(error):
                 self._lose(error)
                 return machine.Done()
-            case machine.Pause():
-                return await self._pause(following)
+            case machine.BackOff():
+                return await self._back_off(following)
             case machine.StandBack():
                 return await self._stand_back(following)
             case machine.StandAside():
@@ -309,12 +309,12 @@ class PartitionRunner:
         if isinstance(error, IncrementsReplaced):
             self._memory.replaced()
 
-    async def _pause(self, pause: machine.Pause) -> machine.Outcome:
+    async def _back_off(self, wait: machine.BackOff) -> machine.Outcome:
         """Back off, but end at once when stopped or refused."""
-        self._context.metrics.failed(type(pause.error).__name__, pause.error.reaction.value)
+        self._context.metrics.failed(type(wait.error).__name__, wait.error.reaction.value)
         self._not_live_any_more()
-        self._reporter.retrying(pause.error)
-        await within(pause.seconds, self._lifecycle.interrupted)
+        self._reporter.retrying(wait.error)
+        await within(wait.seconds, self._lifecycle.interrupted)
         return machine.Interrupted() if self._lifecycle.interrupted.is_set() else machine.Done()
 
     async def _stand_back(self, taken: machine.StandBack) -> machine.Outcome:

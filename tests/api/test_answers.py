@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from fastapi.testclient import TestClient
 
-from snapreplay.api.answers import KEPT_MAX, Answers
+from snapreplay.api.answers import KEPT_MAX, KeptAnswers
 from snapreplay.api.app import create_app
 from snapreplay.service.control.protocol import Look
 from tests.support.fake_control import LIVE, NOW, FakeControl, Local, ago
@@ -77,7 +77,7 @@ async def test_an_answer_is_kept_for_the_document_that_it_was_made_of():
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": body})
 
-    answers = Answers(app, source)
+    answers = KeptAnswers(app, source)
 
     async def got(path):
         sent = []

@@ -62,10 +62,10 @@ def cases() -> Iterator[tuple[Ownership, str, Outcome]]:
     for stage in (Stage.ASKING_FOR_OWNER, Stage.ASKING_AGAIN):
         for words, answer in OWNERS.items():
             yield at(stage, cause=IN_DOUBT, failed=increment(7)), words, answer
-    yield at(Stage.PAUSED_IN_DOUBT, cause=IN_DOUBT), "over", machine.Done()
-    for stage in (Stage.PAUSED, Stage.PAUSED_IN_DOUBT, Stage.STANDING_BACK, Stage.ASIDE):
+    yield at(Stage.BACKING_OFF_IN_DOUBT, cause=IN_DOUBT), "over", machine.Done()
+    for stage in (Stage.BACKING_OFF, Stage.BACKING_OFF_IN_DOUBT, Stage.STANDING_BACK, Stage.ASIDE):
         yield at(stage), "stopped or refused", machine.Interrupted()
-    for stage in (Stage.LOST, Stage.PAUSED, Stage.STANDING_BACK, Stage.ASIDE):
+    for stage in (Stage.LOST, Stage.BACKING_OFF, Stage.STANDING_BACK, Stage.ASIDE):
         yield at(stage), "over", machine.Done()
     stepped_down = at(Stage.ASIDE, refused=DuplicateInstance("another"))
     yield stepped_down, "over: the other process of our name has gone", machine.Done()

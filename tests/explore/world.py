@@ -347,7 +347,7 @@ def follow(turn: Turn, outcome: machine.Outcome) -> World:
             return follow(turn, machine.Done())
         case machine.AskForOwner():
             return turn.now(asks=True).done()
-        case machine.Pause():
+        case machine.BackOff():
             return follow(turn, machine.Done())
         case machine.StandBack():
             back = replace(ownership, stage=machine.Stage.OWNING)

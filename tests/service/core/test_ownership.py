@@ -15,6 +15,7 @@ from snapreplay.service.core.ownership import (
     ASK_AGAIN_SECONDS,
     AskForLoss,
     AskForOwner,
+    BackOff,
     Done,
     Ended,
     Fail,
@@ -24,7 +25,6 @@ from snapreplay.service.core.ownership import (
     Own,
     OwnerAnswered,
     OwnerUnknown,
-    Pause,
     Retried,
     Stage,
     StandAside,
@@ -69,7 +69,7 @@ def test_a_doubt_is_asked_about_before_anybody_is_fenced_and_once_more_after_the
     for outcome in (LossAnswered(None), OwnerAnswered(None), Done(), OwnerAnswered(None)):
         ownership, following = step(ownership, outcome)
         order.append(type(following))
-    assert order == [AskForLoss, AskForOwner, Pause, AskForOwner, Own]
+    assert order == [AskForLoss, AskForOwner, BackOff, AskForOwner, Own]
 
 
 @pytest.mark.parametrize("error", [DOUBT, NotAuthorized("no ACL")])
@@ -87,7 +87,7 @@ def test_a_batch_that_the_broker_refuses_is_cut_at_once_and_fails_when_nothing_i
     """The record to blame is dead-lettered, or stops the partition; its dead letter may be refused, too."""
     refused = RefusedRecord("too large", topic="out", error="too large")
     ownership, following = after(Ended(refused, failed=batch(4)))
-    assert isinstance(following, Pause)
+    assert isinstance(following, BackOff)
     assert ownership.failures.bisection.limit_at({"in": 0}) == 1
     alone = Ended(refused, failed=batch(1))
     ownership, _ = after(alone, ownership=ownership)
@@ -116,13 +116,13 @@ def test_pauses_double_until_a_batch_is_committed():
     ownership, seconds = BEGINNING, []
     for newest in (5, 5, 5, 6, *[6] * 9):
         ownership, following = after(Ended(NO_BROKER, batch=newest), ownership=ownership)
-        assert isinstance(following, Pause)
+        assert isinstance(following, BackOff)
         seconds.append(following.seconds)
         ownership, _ = after(Done(), ownership=ownership)
     assert seconds[:6] == [1, 2, 4, 1, 2, 4]
     assert max(seconds) == 60
     _, following = after(Ended(NotAssigned("not ours")), ownership=ownership)
-    assert following == Pause(ASK_AGAIN_SECONDS, following.error)
+    assert following == BackOff(ASK_AGAIN_SECONDS, following.error)
 
 
 def test_who_is_interrupted_asks_nobody_any_more():
@@ -134,7 +134,7 @@ def test_who_is_interrupted_asks_nobody_any_more():
 def test_a_log_that_does_not_answer_is_asked_again_by_the_next_recovery():
     """Nobody is fenced for it before the pause."""
     ownership, following = after(Ended(DOUBT), LossAnswered(None), OwnerUnknown(NO_BROKER))
-    assert (type(following), following.error) == (Pause, NO_BROKER)
+    assert (type(following), following.error) == (BackOff, NO_BROKER)
     assert isinstance(after(Done(), ownership=ownership)[1], Own)
 
 
