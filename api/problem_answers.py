@@ -117,10 +117,9 @@ def _not_now(error: NotFailed | Busy | KeyReused | Silent | TooManyCommands) -> 
 
 def _busy(error: Busy) -> ProblemError:
     operation = error.operation_id
-    kind, what = _BUSY_WITH[error.kind]
     return ProblemError(
-        kind,
-        f"{what} of partition {error.partition} is already running",
+        _BUSY_WITH[error.kind],
+        error.message,
         partition=error.partition,
         operation_id=operation,
         hint=f"GET /api/v1/operations/{operation} shows it" if operation else "try again when it has ended",
@@ -128,16 +127,16 @@ def _busy(error: Busy) -> ProblemError:
 
 
 _BUSY_WITH = {
-    "snapshot": (BUSY, "a snapshot"),
-    "adopt": (ADOPTING, "an adoption"),
-    "retry": (RETRYING, "a retry"),
-    "pause": (PAUSING, "a pause"),
-    "resume": (RESUMING, "a resume"),
-    "drill": (DRILLING, "a drill"),
-    "audit": (AUDITING, "an audit"),
-    "drain": (DRAINING, "a drain"),
-    "savepoint": (KEEPING, "a savepoint"),
-    "savepoint-drop": (KEEPING, "the drop of a savepoint"),
+    "snapshot": BUSY,
+    "adopt": ADOPTING,
+    "retry": RETRYING,
+    "pause": PAUSING,
+    "resume": RESUMING,
+    "drill": DRILLING,
+    "audit": AUDITING,
+    "drain": DRAINING,
+    "savepoint": KEEPING,
+    "savepoint-drop": KEEPING,
 }
 
 

@@ -134,7 +134,8 @@ class Busy(RetryableError):
     """An operation of this kind is already running on that partition."""
 
     def __init__(self, partition: int, operation_id: str | None, kind: str = "snapshot") -> None:
-        super().__init__(f"a {kind} of partition {partition} is already running")
+        what = {"adopt": "an adoption", "audit": "an audit", "savepoint-drop": "the drop of a savepoint"}.get(kind)
+        super().__init__(f"{what or f'a {kind}'} of partition {partition} is already running")
         self.partition = partition
         self.operation_id = operation_id
         self.kind = kind

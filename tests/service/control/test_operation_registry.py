@@ -51,6 +51,17 @@ def test_a_part_that_has_ended_is_never_changed():
     assert states(found(operations, made)) == ["succeeded"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "what"), [("snapshot", "a snapshot"), ("audit", "an audit"), ("adopt", "an adoption")]
+)
+def test_what_is_under_way_is_named_in_english(kind, what):
+    """A program reads the message of the error; HTTP tells the same."""
+    operations = OperationRegistry()
+    operations.create(kind, "", [3])
+    with pytest.raises(Busy, match=f"^{what} of partition 3 is already running$"):
+        operations.create(kind, "", [3])
+
+
 def test_a_busy_partition_is_refused_until_its_part_has_ended():
     """And nothing of the refused operation is started."""
     operations = OperationRegistry()
