@@ -226,7 +226,7 @@ def nothing_live() -> ProblemError:
     return ProblemError(
         NOTHING_LIVE,
         "no partition is live: there is nothing to do",
-        hint="GET /restore-status says what they are doing",
+        hint="GET /restore-status says what each partition is doing",
     )
 
 

@@ -81,7 +81,7 @@ def not_found(read: Sequence[int], not_read: Sequence[NotRead]) -> ProblemError:
         f"the key was not found, but {counted(len(not_read), 'partition')} could not be read: {missing}",
         partitions=tuple(read),
         headers=_SOON,
-        hint="GET /restore-status says what they are doing, and which process owns them",
+        hint="GET /restore-status says what each partition is doing, and which process owns it",
     )
 
 

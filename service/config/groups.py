@@ -41,7 +41,7 @@ class HttpSettings(Table):
     client_ca_file: str = ""
     """File with the authorities, in PEM, of the certificate that whoever asks must show. Empty: none is needed."""
     insecure: bool = False
-    """Whether everybody who reaches another address than the loopback one may ask for everything. See below."""
+    """Whether everybody may ask for everything at another address than the loopback one, without a login. See below."""
     suspect_after_ms: Annotated[int, Meta(ge=2000, le=600_000)] = 3000
     """Another process of the group that is silent for this long seems to be dead (ms). See below."""
 
@@ -78,7 +78,7 @@ class StreamTimeSettings(Table):
     """The advance of the time that timers and entries with a ttl follow."""
 
     idle_advance_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 0
-    """On input that is quiet for this long, stream time follows the clock so far behind (ms); 0 = never. See below."""
+    """On input quiet for this long, stream time follows the clock, this far behind (ms); 0 = never. See below."""
 
 
 class SnapshotSettings(Table):

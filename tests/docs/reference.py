@@ -238,7 +238,7 @@ LINKS = {
     "snapreplay_input_high_watermark_lag_records": ("open transactions", "http.md#lags"),
     "snapreplay_state_bytes": ("memory", "state.md#memory"),
     "snapreplay_state_largest_entry_bytes": ("has a limit", "state.md#the-size-of-an-entry"),
-    "snapreplay_restore_predicted_seconds": ("objective", "operators.md#hold-a-recovery-time-objective"),
+    "snapreplay_restore_predicted_seconds": ("objective", "operators.md#meet-a-recovery-time-objective"),
     "snapreplay_copies_missing": ("too few", "operators.md#there-are-fewer-copies-than-wanted"),
     "snapreplay_standbys": ("Warm copies", "standbys.md"),
     "snapreplay_proposals_total": ("reason", "http.md#adopting-a-proposed-snapshot"),
