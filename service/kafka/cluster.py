@@ -207,7 +207,7 @@ async def _agreed_end_offset(client: AIOKafkaClient, partition: TopicPartition) 
         for node in to_ask:
             views[node], known = await leader_view(client, node, partition)
             asked |= known
-    (view, *others) = set(views.values())
+    (view, *others) = set(views.values()) or (None,)  # one that the controllers have fenced names no brokers
     if others or view is None or not view.replicas <= set(views) or view.leader not in views:
         return None
     request = OffsetRequest(-1, READ_UNCOMMITTED, [(partition.topic, [(partition.partition, _LATEST)])])

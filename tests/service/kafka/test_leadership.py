@@ -4,6 +4,7 @@ import asyncio
 import uuid
 
 import pytest
+from aiokafka.cluster import ClusterMetadata
 
 from snapreplay.service.kafka import cluster as module
 from snapreplay.service.kafka.cluster import KafkaCluster, LeaderView
@@ -48,6 +49,12 @@ async def test_brokers_that_do_not_answer_know_nothing(free_port):
     """No error: whoever asks goes on waiting."""
     settings = hasty(f"127.0.0.1:{free_port}", 500)
     assert await end_offset(settings, TopicPartition("x", 0)) is None
+
+
+async def test_a_broker_that_names_no_brokers_knows_nothing(log, monkeypatch):
+    """One that the controllers have fenced answers so."""
+    monkeypatch.setattr(ClusterMetadata, "brokers", lambda _: set())
+    assert await end_offset(*log) is None
 
 
 @pytest.mark.parametrize(
