@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from snapreplay.counted import counted
 
 QUIET_SECONDS = 60.0
+CAUSES_MAX = 100
+"""With so many, the quiet ones are forgotten: a text may have other figures each time."""
 
 
 @dataclass
@@ -37,6 +39,8 @@ class Repeats:
         of others, `left_out` were not said, this one included."""
         known = self.causes.get(cause)
         if known is None or (not known.left_out and now - known.said_at >= QUIET_SECONDS):
+            if len(self.causes) >= CAUSES_MAX:
+                self.forget(now)
             self.causes[cause] = known = Repeated(now, now)
             return known
         known.times += 1

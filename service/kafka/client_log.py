@@ -16,7 +16,6 @@ from collections.abc import Callable
 from snapreplay.service.core.repeats import QUIET_SECONDS, Repeated, Repeats
 
 CLIENT_LOGGER = "aiokafka"
-CAUSES_MAX = 1000  # then the quiet ones are forgotten
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 _Key = tuple[str, int, str]
@@ -57,7 +56,6 @@ class Summary(logging.Handler):
             self._tell_later(now)
         elif said.times == 1:
             self._target.callHandlers(record)
-            self._forget(now)
         else:
             self._last[key] = record
             self._tell(key, said, now)
@@ -93,10 +91,6 @@ class Summary(logging.Handler):
             self._timer = threading.Timer(max(0.0, due_at - now), self.tell)
             self._timer.daemon = True
             self._timer.start()
-
-    def _forget(self, now: float) -> None:
-        if len(self._repeats.causes) > CAUSES_MAX:
-            self._repeats.forget(now)
 
 
 def _cause(record: logging.LogRecord) -> str:

@@ -1,6 +1,6 @@
 """Tests of what is said again and again."""
 
-from snapreplay.service.core.repeats import QUIET_SECONDS, Repeats
+from snapreplay.service.core.repeats import CAUSES_MAX, QUIET_SECONDS, Repeats
 
 
 def test_the_first_one_is_said_at_once_and_then_a_sum_a_minute():
@@ -43,3 +43,11 @@ def test_what_was_quiet_for_a_minute_is_new_again():
     again = repeats.met("a", QUIET_SECONDS)
     assert again
     assert again.times == 1
+
+
+def test_a_text_with_other_figures_each_time_takes_no_memory():
+    """A clock that is wrong for a day is said again and again, with the time of each attempt."""
+    repeats = Repeats()
+    for attempt in range(8640):
+        assert repeats.line(f"the clock is ahead: it showed {attempt}", 10.0 * attempt)
+    assert len(repeats.causes) <= CAUSES_MAX
