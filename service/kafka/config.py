@@ -12,6 +12,7 @@ import random
 import ssl
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -32,9 +33,14 @@ _DEFAULTS: dict[str, object] = {"client.id": "snapreplay", "retry.backoff.ms": 2
 class _Loaded(NamedTuple):
     written: tuple[int | None, ...]  # when each file was, in ns
     context: ssl.SSLContext
+    told: str = ""  # why the files of today were not loaded
 
 
-_CONTEXTS: dict[tuple[tuple[str, object], ...], _Loaded] = {}
+Properties = tuple[tuple[str, object], ...]
+"""Those of TLS, sorted."""
+
+_CONTEXTS: dict[Properties, _Loaded] = {}
+_PROPERTIES: WeakKeyDictionary[ssl.SSLContext, Properties] = WeakKeyDictionary()
 
 
 def client_arguments(settings: Settings) -> dict[str, Any]:
@@ -118,7 +124,12 @@ def _arguments(settings: Settings, client: str) -> dict[str, Any]:
     return {name.replace(".", "_"): value for name, value in values.items() if PROPERTIES[name].client == client}
 
 
-def _ssl_context(properties: tuple[tuple[str, object], ...]) -> ssl.SSLContext:
+def renewed(context: ssl.SSLContext) -> ssl.SSLContext:
+    """Return the context of the same files as they are now: a client may live longer than its certificate."""
+    return _ssl_context(_PROPERTIES[context])
+
+
+def _ssl_context(properties: Properties) -> ssl.SSLContext:
     """Return the context, from PEM files that are read again when they were written again: certificates are renewed
     under a running service. If they cannot be loaded, for example because the key comes a moment later, the former
     ones stay in use."""
@@ -131,9 +142,11 @@ def _ssl_context(properties: tuple[tuple[str, object], ...]) -> ssl.SSLContext:
     except UsageError as error:
         if known is None:
             raise
-        log.warning("the certificates that were loaded before stay in use: %s", error)
+        if error.message != known.told:
+            log.warning("the certificates that were loaded before stay in use: %s", error)
+        _CONTEXTS[properties] = known._replace(told=error.message)
         return known.context
-    _CONTEXTS[properties] = _Loaded(written, context)
+    _CONTEXTS[properties], _PROPERTIES[context] = _Loaded(written, context), properties
     return context
 
 
@@ -144,7 +157,7 @@ def _written_at(path: str) -> int | None:
         return None
 
 
-def _load_context(properties: tuple[tuple[str, object], ...]) -> ssl.SSLContext:
+def _load_context(properties: Properties) -> ssl.SSLContext:
     given = dict(properties)
     try:
         context = ssl.create_default_context(cafile=_text(given.get("ssl.cafile")))

@@ -8,6 +8,7 @@
   the task that connects, the one that renews the metadata for all, and nobody hears of it;
 - counts the time that a fetch waits at the broker as part of request.timeout.ms, and relies on that alone to notice a
   network that drops all packets;
+- connects with the certificates that were there when the client was made;
 - uses a connection until the broker closes it, and a broker closes each one whose login is over (KIP-368): after
   connections.max.reauth.ms, or when its token ends. Whatever is under way then is lost, a commit included.
 
@@ -33,6 +34,8 @@ from aiokafka.protocol.admin import SaslAuthenticateRequest
 from aiokafka.protocol.api import RequestStruct
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
+
+from snapreplay.service.kafka.config import renewed
 
 LOGIN_SHARES = (0.6, 0.8)
 """Of the time of a login, after which a new connection takes over; at random, so that not all of them do at once."""
@@ -111,6 +114,8 @@ class Connection(AIOKafkaConnection):
 async def connect(host: str, port: int, **given: Any) -> Connection:
     """Connect; arguments and errors are those of aiokafka's `create_conn`. A name that nobody can be asked for is that
     of an unknown host: the client expects no other error."""
+    if given.get("ssl_context") is not None:
+        given["ssl_context"] = renewed(given["ssl_context"])
     connection = Connection(host, port, **given)
     try:
         await connection.connect()

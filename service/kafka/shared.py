@@ -107,9 +107,7 @@ class Metadata(BareClient):
             kept.close()
 
     async def _began_anew(self, topics: Collection[str]) -> bool:
-        given = client_arguments(self._settings)  # shuffled addresses, and certificates as they are now
-        self._bootstrap_servers = given["bootstrap_servers"]
-        self._ssl_context = given.get("ssl_context")
+        self._bootstrap_servers = client_arguments(self._settings)["bootstrap_servers"]  # shuffled
         self._close_first_connection()
         try:
             await self.bootstrap()

@@ -5,13 +5,14 @@ import re
 from typing import Any
 
 import pytest
-from aiokafka.errors import SaslAuthenticationFailed
+from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import NotAuthenticated, Unreachable
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.connection import Connection
+from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.connection import BareClient, Connection
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.entry import BrokerAddress, Door, refusal
 from snapreplay.service.kafka.feeding import KafkaAppender
@@ -129,6 +130,20 @@ async def test_a_renewed_certificate_needs_no_restart(here, tmp_path):
     assert await refusal(settings) is None
     trusted.write_text("half a fi")
     assert await refusal(settings) is None
+
+
+async def test_a_client_that_was_made_before_connects_with_the_renewed_certificate(here, tmp_path):
+    """The group's member has one client for as long as the process lives, and a certificate ends before."""
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes((here.folder / "other.pem").read_bytes())
+    client = BareClient(**client_arguments(Settings(kafka=here.by_certificate(ssl_cafile=str(trusted)))))
+    with pytest.raises(KafkaConnectionError):
+        await client.bootstrap()
+    trusted.write_bytes((here.folder / "ca.pem").read_bytes())
+    await client.bootstrap()
+    (broker,) = client.cluster.brokers()
+    assert await client.ready(broker.nodeId)
+    await client.close()
 
 
 async def test_a_broker_that_is_down_hides_nobody_s_refusal(here, free_port):
