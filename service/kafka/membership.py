@@ -35,6 +35,7 @@ from snapreplay.service.kafka.entry import entered, refusal
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, describe
 from snapreplay.service.kafka.evictions import Evictions
 from snapreplay.service.kafka.leaving import leave_group
+from snapreplay.service.kafka.shared import Shared
 from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_consumer
 from snapreplay.service.ports import TopicPartition
 
@@ -257,9 +258,9 @@ class Membership:
 
     async def _be_member(self) -> None:
         """Live one client's life: returns when we leave or stand aside, raises when the client is no longer usable."""
-        consumer = consumer_client(
-            membership_arguments(self._settings, self._group_id) | {"partition_assignment_strategy": (self._assignor,)}
-        )
+        arguments = membership_arguments(self._settings, self._group_id)
+        arguments["partition_assignment_strategy"] = (self._assignor,)
+        consumer = consumer_client(arguments, Shared(self._settings))  # its metadata finds brokers that have all moved
         try:
             await entered(consumer.start(), self._settings)
             self._consumer = consumer
