@@ -3,10 +3,12 @@ with it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from snapreplay.errors import RetryableError
 from snapreplay.service.control.status import SnapshotUsed, StatusBoard
+from snapreplay.service.core.phase import Phase
 from snapreplay.service.runtime.free_memory import ROOT, available_bytes, memory_of
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.state.contract import Store
@@ -22,10 +24,18 @@ class Room(Reporter):
     A manifest says how many entries there are, but not their size. So the rest is judged by the part that is loaded.
     """
 
-    def __init__(self, partition: int, store: Store) -> None:
+    def __init__(self, partition: int, store: Store, begins: Callable[[], None]) -> None:
+        """Take `begins`, which is called when the store is about to lose what it holds."""
         super().__init__(StatusBoard(), partition)
         self._store = store
+        self._begins = begins
         self._entries = 0
+
+    def phase(self, phase: Phase) -> None:
+        """Hear that the load begins."""
+        super().phase(phase)
+        if phase is Phase.LOADING:
+            self._begins()
 
     def restore(self, **changes: Any) -> None:
         """Learn of the snapshot."""

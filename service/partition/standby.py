@@ -158,9 +158,8 @@ class Standby:
             if self._store.keeps_changes:
                 self._store.clear()  # never two of them in memory
             self._store = self._context.app.new_store()
-        examiner = Examiner(
-            self._context, self._store, copy=self._copy, reporter=Room(self._context.partition, self._store)
-        )
+        room = Room(self._context.partition, self._store, self._drop)
+        examiner = Examiner(self._context, self._store, copy=self._copy, reporter=room)
         try:
             refusal = await examiner.examine_beside_owner()
             if left is not None and isinstance(refusal, IncrementsBehind):
@@ -205,6 +204,10 @@ class Standby:
         self._newest_at = now
         self._failures = 0
         self._warm(self._copy or copy)
+
+    def _drop(self) -> None:
+        """Give up what an owner has left: it cannot be used, and the snapshot is loaded in its place."""
+        self._copy = None
 
     def _warm(self, copy: WarmCopy) -> None:
         self._copy, self._last, self._lag_offsets = copy, copy.last.increment, 0

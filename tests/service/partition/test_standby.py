@@ -254,22 +254,6 @@ async def test_a_copy_that_is_ahead_of_the_log_is_kept(bench):
 
 
 @virtual
-async def test_what_an_owner_left_is_kept_although_the_log_has_lost_its_end(bench):
-    """It may be the only copy of that batch. It is looked at again and again."""
-    one, copied = await followed(bench)
-    (left,) = await copied.handed_over()
-    await one.end()
-    records = (await bench.read(bench.increments))[0]
-    bench.recreate(bench.increments, records[:-3])
-    again = Copied(await bench.context("two"), left)
-    await until(lambda: [each.state for each in again.told] == ["ahead"] * 3, "three looks")
-    ((store, copy),) = await again.handed_over()
-    assert store is left[0]
-    assert copy is left[1]
-    assert store.digest == copy.last.increment.digest
-
-
-@virtual
 async def test_a_copy_is_warm_up_to_the_acceptable_lag(bench):
     """A copy that is further behind is not gone on from before the session timeout, and no partition moves to it."""
     _, copied = await followed(bench)
