@@ -86,6 +86,11 @@ class Standby:
         return is_following and self._copy is not None and self._lag_offsets <= ACCEPTABLE_LAG_OFFSETS
 
     @property
+    def is_failing(self) -> bool:
+        """Whether it starts over again and again, and may never be warm."""
+        return self.status.state == CopyState.LOADING and self.status.error is not None
+
+    @property
     def known_lag(self) -> int:
         """The offsets that it is behind; as many as are acceptable, while it cannot look."""
         cannot_look = self.status.error is not None and self.status.state == CopyState.WARM
@@ -305,8 +310,8 @@ class Standbys:
     def hold(self, partitions: Set[int], coming: frozenset[int], rejoin: Callable[[], None]) -> None:
         """Hold copies of these partitions, and of no others.
 
-        `rejoin` is called when all that are `coming`, which are to be owned here, are warm; again after a while, if
-        they did not come.
+        `rejoin` is called when all that are `coming`, which are to be owned here, are warm, without those that cannot
+        be loaded; again after a while, if they did not come.
         """
         self._next, self._rejoin, self._wanted = coming, rejoin, frozenset(partitions)
         for number in self._held.keys() - partitions:
@@ -344,6 +349,11 @@ class Standbys:
             return
         self._board.publish_standby(status.partition, status)
         now = asyncio.get_running_loop().time()
-        if self._next and self._next <= self.warm and now - self._rejoined_at >= REJOIN_SECONDS:
+        if self._have_come() and now - self._rejoined_at >= REJOIN_SECONDS:
             self._rejoined_at = now
             self._rejoin()
+
+    def _have_come(self) -> bool:
+        """Say whether some that are coming are warm, and none of the others is on its way."""
+        late = self._next - self.warm
+        return late < self._next and all(each in self._held and self._held[each].is_failing for each in late)
