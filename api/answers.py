@@ -47,9 +47,8 @@ class KeptAnswers:
         if not is_kept or page.owns(scope["path"]) or scope["path"] == events.PATH:
             await self._app(scope, receive, send)
             return
-        answer = await (
-            self._made if scope["path"].startswith((state_views.PATH, state_views.HISTORY_PATH)) else self._answer
-        )(scope, receive)
+        is_alone = has_body(scope) or scope["path"].startswith((state_views.PATH, state_views.HISTORY_PATH))
+        answer = await (self._made if is_alone else self._answer)(scope, receive)
         await send(answer.start)
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
 
@@ -85,6 +84,14 @@ class KeptAnswers:
 
         await self._app({**scope, "method": "GET"}, receive, kept)
         return _Answer(start, b"".join(parts))
+
+
+def has_body(scope: Scope) -> bool:
+    """Say whether a body is announced; nothing of it is read."""
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
+        for name, value in scope["headers"]
+    )
 
 
 KEY, FINGERPRINT = "Idempotency-Key", "Snapreplay-Fingerprint"

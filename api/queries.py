@@ -1,5 +1,5 @@
-"""The names in the query of a request: a route takes those that it declares, each once. A misspelt one would be left
-out silently, and the request would do or tell something else.
+"""The names in the query of a request, and its body: a route takes the names that it declares, each once, and a body if
+it declares one. What it does not take would be left out silently, and the request would do or tell something else.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from snapreplay.api import state_problems
+from snapreplay.api.answers import has_body
 from snapreplay.api.guard import AT_PROBES_PORT
 
 NAME_LENGTH_MAX = 100
@@ -18,9 +19,13 @@ NAME_LENGTH_MAX = 100
 
 async def _checked(request: Request) -> None:
     """Refuse what the route does not take. Probes and scrapers may add what they like."""
-    if not request.scope["query_string"] or request.url.path in AT_PROBES_PORT:
+    if request.url.path in AT_PROBES_PORT:
         return
     route: APIRoute = request.scope["route"]
+    if route.body_field is None and has_body(request.scope) and not _is_empty(await request.body()):
+        raise state_problems.wrong("body", "this path takes none")
+    if not request.scope["query_string"]:
+        return
     known = sorted(_names(route.dependant))
     for name, count in Counter(name for name, _ in request.query_params.multi_items()).items():
         where = f"query.{name[:NAME_LENGTH_MAX]}"
@@ -29,6 +34,11 @@ async def _checked(request: Request) -> None:
             raise state_problems.wrong(where, f"this path has no such parameter: it takes {takes}")
         if count > 1:
             raise state_problems.wrong(where, "it is there more than once")
+
+
+def _is_empty(body: bytes) -> bool:
+    """Say whether nothing is asked by it: some clients send an empty document with every request."""
+    return b"".join(body.split()) in (b"", b"{}", b"null")
 
 
 def _names(dependant: Dependant) -> set[str]:

@@ -1,0 +1,41 @@
+"""The bodies of requests that take none. What else a request may have: test_routes.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.api.test_routes import JSON, problem
+
+WITHOUT_BODY = [
+    ("GET", "/restore-status"),
+    ("HEAD", "/restore-status"),
+    ("GET", "/api/v1/operations"),
+    ("GET", "/api/v1/state/default/ada"),
+    ("POST", "/api/v1/partitions/2/retry"),
+    ("POST", "/api/v1/partitions/0/resume"),
+    ("DELETE", "/api/v1/savepoints/before-42"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), WITHOUT_BODY)
+def test_a_body_where_none_is_taken_is_refused(client, control, method, path):
+    """It would be left out silently, as an unknown member would be elsewhere. An empty one asks for nothing."""
+    as_usual = client.request(method, path).status_code
+    done = len(control.operations())
+    for content in (b'{"partitions": [0]}', b"x", b"[]", iter([b'{"reason":', b' ""}'])):
+        answer = client.request(method, path, content=content, headers=JSON)
+        assert answer.status_code == 422
+        if method != "HEAD":
+            assert problem(answer, 422, "invalid-request")["detail"] == "body: this path takes none"
+    assert len(control.operations()) == done
+    for content in (b"", b"{}", b" { }\n", b"null"):
+        assert client.request(method, path, content=content, headers=JSON).status_code in (as_usual, 409)
+    assert client.request(method, path, headers={"Content-Length": "0"}).status_code in (as_usual, 409)
+
+
+def test_a_body_that_is_refused_is_nobody_elses(client):
+    """Answers are given again as long as nothing has happened: that to a request with a body is not, and it gets none
+    that was made for one without."""
+    for _ in range(2):
+        assert client.get("/api/v1/snapshots").status_code == 200
+        assert client.request("GET", "/api/v1/snapshots", json={"limit": 1}).status_code == 422
