@@ -3,6 +3,8 @@ whoever owns the partitions."""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from operator import attrgetter
 from typing import Annotated
 
@@ -21,6 +23,8 @@ from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoi
 
 ROUTER = APIRouter(tags=["savepoints"], generate_unique_id_function=attrgetter("name"))
 
+LOOK_SECONDS = 2.0
+"""At most, for a look whether a savepoint is there. It is short if there is none."""
 _NAME = {"pattern": r"^[A-Za-z0-9._-]+$", "max_length": 200, "description": "Of the savepoint."}
 Name = Annotated[str, Path(**_NAME)]
 _COSTS = costs(READS_OF_LOGS)
@@ -62,6 +66,14 @@ async def _read(request: Request, name: str) -> SavepointList:
     return found
 
 
+async def _is_unknown(request: Request, name: str) -> bool:
+    """Say whether the app surely has none of this name. One that cannot be read may be dropped."""
+    with suppress(TimeoutError, RetryableError):
+        async with asyncio.timeout(LOOK_SECONDS):
+            return not (await request.app.state.states.savepoints(name)).items
+    return False
+
+
 @ROUTER.post(
     "/api/v1/savepoints",
     status_code=202,
@@ -82,11 +94,14 @@ async def create_savepoint(here: Here, wanted: Annotated[Wanted, Body(openapi_ex
     "/api/v1/savepoints/{name}",
     status_code=202,
     summary="Delete a savepoint for good",
-    dependencies=[Keyed],
-    responses=views.begun(*_CHANGES),
+    dependencies=[Keyed, _COSTS],
+    responses=views.begun(problems.UNKNOWN_SAVEPOINT, *_CHANGES),
 )
-async def drop_savepoint(here: Here, name: Name) -> Response:
-    """Delete the topics of a savepoint, complete or not. Apps that have begun with it keep their state. The operation
-    fails if there is none of this name."""
+async def drop_savepoint(request: Request, here: Here, name: Name) -> Response:
+    """Delete the topics of a savepoint, complete or not. Apps that have begun with it keep their state. With an
+    Idempotency-Key, which an earlier drop of this name may have had, an unknown name is no refusal: the operation
+    fails."""
     check_reached(here)
+    if not here.key and await _is_unknown(request, name):
+        raise problems.unknown_savepoint(name)
     return views.accepted(joined([await begun_here(here, covered_by(here, Scope.LOCAL), DropSavepoint(name))]))
