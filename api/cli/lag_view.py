@@ -6,7 +6,7 @@ from datetime import datetime
 
 from rich.text import Text
 
-from snapreplay.api.cli.client import Json
+from snapreplay.api.cli.client import Json, last_heard
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.output import console, table
 from snapreplay.counted import counted
@@ -17,7 +17,7 @@ _NUMBERS = ("position", "end_offset", "lag", "high_watermark", "lag_to_high_wate
 
 
 def print_lags(partitions: Json) -> None:
-    """Print one row per partition and input, then what holds back a topic."""
+    """Print one row per partition and input, then what may be wrong by now, and what holds back a topic."""
     out = console()
     rows = [row for each in partitions["items"] for row in _rows(each)]
     shown = table(_COLUMNS, rows)
@@ -25,21 +25,28 @@ def print_lags(partitions: Json) -> None:
         shown.columns[column].justify = "right"
     out.print(shown)
     for each in partitions["items"]:
+        if heard := last_heard(each):
+            out.print(Text(f"partition {each['partition']} {heard}"), soft_wrap=True)
         for blocked in each["blocked_by_open_transaction"]:
             out.print(Text(f"partition {each['partition']}: {_held_back(blocked, wall_time())}"), soft_wrap=True)
 
 
 def exit_code(partitions: Json) -> ExitCode:
-    """Tell a script whether an input or the log is held back, or whether it should ask again."""
+    """Tell a script whether an input or the log is held back, or whether to ask again: a lag is not known (now)."""
     items = partitions["items"]
     if any(each["blocked_by_open_transaction"] for each in items):
         return ExitCode.FINDINGS
-    known = items and all(each["inputs"] and None not in [one["lag"] for one in each["inputs"]] for each in items)
-    return ExitCode.OK if known else ExitCode.NOT_YET
+    return ExitCode.OK if items and all(map(_is_known, items)) else ExitCode.NOT_YET
+
+
+def _is_known(partition: Json) -> bool:
+    lags = [each["lag"] for each in partition["inputs"]]
+    return bool(lags) and None not in lags and not last_heard(partition)
 
 
 def _rows(partition: Json) -> list[list[object]]:
-    start = [partition["partition"], partition["phase"] or "unknown"]
+    phase = partition["phase"] or "unknown"
+    start = [partition["partition"], f"was {phase}" if last_heard(partition) and partition["phase"] else phase]
     rows = [
         [*start, each["topic"], *(None if each[name] is None else f"{each[name]:,}" for name in _NUMBERS)]
         for each in partition["inputs"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from snapreplay.api.cli.client import Json
+from snapreplay.api.cli.client import Json, last_heard
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.output import console, table
 
@@ -25,10 +25,11 @@ def print_plans(plans: Json) -> None:
 
 
 def exit_code(plans: Json) -> ExitCode:
-    """Tell a script whether each could be restored, one could not, or it should ask again."""
+    """Tell a script whether each could be restored, one could not, or it should ask again: one is not known (now)."""
     if any(each["recoverable"] is False for each in plans["items"]):
         return ExitCode.FINDINGS
-    return ExitCode.OK if plans["items"] and all(each["plan"] for each in plans["items"]) else ExitCode.NOT_YET
+    known = [each["plan"] is not None and not last_heard(each) for each in plans["items"]]
+    return ExitCode.OK if known and all(known) else ExitCode.NOT_YET
 
 
 def _row(partition: Json) -> list[object]:
@@ -67,6 +68,8 @@ def _troubles(partition: Json) -> list[str]:
     objective, drill = partition["objective"], partition["drill"]
     if drill is not None and drill["state"] == "failed":
         lines.append(f"{name}: the last drill failed: {drill['detail']}")
+    if heard := last_heard(partition):
+        lines.append(f"{name} {heard}")
     if objective is not None and not objective["is_met"]:
         lines.append(f"{name} does not meet restore.objective_seconds: {objective['reason']}")
     if partition["recoverable"] is False:

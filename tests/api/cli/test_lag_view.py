@@ -1,13 +1,21 @@
-"""The lags as `snapreplay lag` shows them."""
+"""The lags as `snapreplay lag` shows them, and the plans as `snapreplay plan` does."""
 
+import json
 import re
 
 import msgspec
 import pytest
 
+from snapreplay.api import views
+from snapreplay.api.cli import lag_view, plan_view
+from snapreplay.api.cli.exits import ExitCode
+from snapreplay.api.fleet_views import held
+from snapreplay.api.liveness import PeerState
 from snapreplay.service.clock import time_of, wall_ms
 from snapreplay.service.control.input_status import BlockedTopic, InputStatus, OpenTransactionStatus
-from tests.support.fake_control import LIVE
+from snapreplay.service.control.restore_plan import Rates, RestorePlan
+from tests.api.test_owners import app
+from tests.support.fake_control import LIVE, NOW
 
 KNOWN = OpenTransactionStatus(77, 0, 500, "payments-writer", time_of(wall_ms() - 7_500_000), 900.0)
 HANGING = OpenTransactionStatus(78, 0, 500, last_record_at=time_of(wall_ms() - 7_500_000))
@@ -52,3 +60,23 @@ def test_a_lag_that_is_not_known_yet_is_no_lag_of_zero(invoke, url):
     result = invoke("lag", "--url", url)
     assert result.exit_code == 5
     assert ["1", "loading", *"------"] in [line.split() for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("state", [PeerState.DEAD, PeerState.UNREACHABLE, PeerState.REACHABLE])
+def test_what_a_dead_process_said_last_is_not_told_as_known(capsys, state):
+    """Its lag and its plan are of then: both commands say so, and end with 5."""
+    plan = RestorePlan("changes", None, (), {}, (), Rates(), NOW)
+    theirs = msgspec.structs.replace(LIVE, partition=1, restore_plan=plan, recoverable=True)
+    covered = app([], p2=(state, [theirs]))
+    (mine,) = [each for each in held(covered) if each.partition == 1]
+    plans = [each for each in views.restore_plans(covered).items if each.partition == 1]
+    lags = json.loads(msgspec.json.encode(views.Partitions((views.partition(mine, NOW),))))
+    plans = json.loads(msgspec.json.encode(views.RestorePlans(tuple(plans))))
+    lag_view.print_lags(lags)
+    plan_view.print_plans(plans)
+    said = capsys.readouterr().out
+    is_known = state is PeerState.REACHABLE
+    code = ExitCode.OK if is_known else ExitCode.NOT_YET
+    assert (lag_view.exit_code(lags), plan_view.exit_code(plans)) == (code, code)
+    assert said.count(f"partition 1 when last heard: its process p2 is {state}") == (0 if is_known else 2)
+    assert ("was live" in said) is not is_known
