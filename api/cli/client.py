@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Mapping
 from ssl import SSLContext
@@ -29,7 +30,26 @@ COMMANDS = {
     "/readyz": "health --ready",
 }
 """The commands that make the requests which hints of the service name."""
+ASKING = (
+    *("restore-status", "plan", "lag", "get", "scan", "trigger-snapshot", "adopt", "retry", "pause", "resume", "drill"),
+    *("audit-now", "processes", "operations", "snapshots", "history", "group-changes", "cancel", "drain", "undrain"),
+    *("health", "config", "log-level"),
+)
+"""The commands that ask a running service."""
+_ASKS = re.compile(rf"(?<=`)snapreplay (?:{'|'.join(ASKING)})(?= |`)(?![^`]* --(?:url|help))[^`]*(?=`)")
 _REQUEST = re.compile(r"GET (/(?:api/v1/)?[a-z-]+)[^ ;,]*")
+
+
+ANSWERING = ("self", "reachable")
+"""The states of a process that can be asked."""
+
+
+def last_heard(row: Json) -> str:
+    """Say of a row about a partition that it may be wrong by now, such as "when last heard: its process 3f0c is dead";
+    empty: its process answers, or nobody has the partition."""
+    if row.get("process_state", "self") in (None, *ANSWERING):  # an older service does not say it
+        return ""
+    return f"when last heard: its process {row['process_id']} is {row['process_state']}"
 
 
 class ServiceUnreachable(RetryableError):
@@ -43,9 +63,18 @@ class Client:
     problem document).
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str] | None = None, context: SSLContext | None = None) -> None:
-        """Take `headers`, which are sent with every request, and how https is spoken; None: as on this machine."""
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        context: SSLContext | None = None,
+        *,
+        is_given: bool = False,
+    ) -> None:
+        """Take `headers`, which are sent with every request, and how https is spoken; None: as on this machine.
+        `is_given`: a command that does not say where the service is asks elsewhere."""
         self.url = url
+        self._is_given = is_given
         # No proxy from the environment: the service is on this machine or in this network.
         verify = True if context is None else context
         self._http = httpx2.Client(base_url=url, headers=headers, timeout=TIMEOUT_S, trust_env=False, verify=verify)
@@ -55,6 +84,10 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self._http.close()
+
+    def here(self, hint: str) -> str:
+        """Return a hint whose commands ask this service, as they are to be typed."""
+        return _ASKS.sub(lambda found: f"{found[0]} --url {shlex.quote(self.url)}", hint) if self._is_given else hint
 
     def restore_status(self, scope: str | None = None) -> Json:
         """Ask for the partitions of the app or of the process alone; None: of the app, if it has peers."""
@@ -174,7 +207,9 @@ class Client:
             )
         if response.status_code == NOT_FOUND and document.get("type") == NO_TYPE:
             raise self._no_such_path(path)
-        raise _refusal(response.status_code, document)
+        refused = _refusal(response.status_code, document)
+        refused.hint = self.here(refused.hint)
+        raise refused
 
     def _when_allowed(self, method: str, path: str, body: Json | None, timeout_s: float) -> httpx2.Response:
         """Ask. Who asks too often is told when to go on, and does."""

@@ -164,7 +164,8 @@ def _client(url: str | None, http_port: int | None, config: Path | None, token_f
     asked = service_url(url, http_port, config)
     named = token_file or settings_from(config, None).http.token_file
     token = _token_in(Path(named)) if named else ""
-    return Client(asked, authorization(token) if token else None, _context(asked, config))
+    is_given = (url, http_port, config) != (None, None, None)
+    return Client(asked, authorization(token) if token else None, _context(asked, config), is_given=is_given)
 
 
 def _token_in(path: Path) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
+from snapreplay.api.cli.client import ANSWERING, Client, Json, ServiceUnreachable, last_heard
 from snapreplay.api.cli.exits import ExitCode, OperationRefused, code_of
 from snapreplay.api.cli.output import Format, console, print_json, table
 from snapreplay.counted import counted, some
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-_ANSWERING = ("self", "reachable")
 _COLUMNS = (
     "partition",
     "phase",
@@ -40,7 +39,11 @@ _COLUMNS = (
 )
 
 
-def print_status(status: Json) -> None:
+Here = Callable[[str], str]
+"""Makes the commands of a hint ask the same service."""
+
+
+def print_status(status: Json, here: Here = str) -> None:
     """Print one row per partition, then what is wrong with each, the standbys, which of them are missing, the processes
     that cannot be asked, and the summary."""
     out = console()
@@ -53,9 +56,9 @@ def print_status(status: Json) -> None:
     if rows:
         out.print(table(columns, rows, right="partition percent progress rate eta attempts seconds"))
     hints: dict[str, int] = {}
-    lines = [line for each in status["partitions"] for line in troubles(each, hints)]
+    lines = [line for each in status["partitions"] for line in troubles(each, hints, here)]
     lines += [standby(each, names) for each in status.get("standbys", ())] + copies(status)
-    lines += [away(each) for each in status.get("processes", ()) if each["state"] not in _ANSWERING]
+    lines += [away(each) for each in status.get("processes", ()) if each["state"] not in ANSWERING]
     for line in (*lines, f"{status['app_id']}: {summary(status)}"):
         out.print(Text(line), soft_wrap=True)
 
@@ -74,7 +77,7 @@ def _process(row: Json, names: dict[str, str]) -> str | None:
     if row["process_id"] is None:
         return None
     name = names.get(row["process_id"], row["process_id"])
-    return name if row["process_state"] in _ANSWERING else f"{name} ({row['process_state']})"
+    return name if row["process_state"] in ANSWERING else f"{name} ({row['process_state']})"
 
 
 def away(process: Json) -> str:
@@ -102,7 +105,7 @@ def copies(status: Json) -> list[str]:
     said: dict[str, list[str]] = {}
     for each in status.get("processes", ()):
         found = each.get("copies")
-        if not found or not each["partitions"] or each["state"] not in _ANSWERING:
+        if not found or not each["partitions"] or each["state"] not in ANSWERING:
             continue
         if why := found["why_missing"]:
             text = f"{found['given']} of {counted(found['wanted'], 'copy')} of each: {why}"
@@ -188,7 +191,7 @@ def _proof(proof: Json | None) -> str | None:
     return "equal" if proof["equal"] else f"{proof['computed']} is not {proof['recorded']}"
 
 
-def troubles(partition: Json, hints: dict[str, int] | None = None) -> list[str]:
+def troubles(partition: Json, hints: dict[str, int] | None = None, here: Here = str) -> list[str]:
     """Tell what a person must know of this partition; empty if all is well. `hints` are those that were told, each with
     its partition: the same hint, for another number, is not written out again."""
     lines, name = [], f"partition {partition['partition']}"
@@ -199,7 +202,7 @@ def troubles(partition: Json, hints: dict[str, int] | None = None) -> list[str]:
     if error := partition["error"]:
         record = f" (record {error['record_id']})" if error["record_id"] else ""
         lines.append(f"{name}: {error['kind']}: {error['message']}{record}")
-        lines += _hint_once(partition, {} if hints is None else hints)
+        lines += _hint_once(partition, {} if hints is None else hints, here)
     if waiting_for := partition["waiting_for"]:
         lines.append(f"{name}: {waiting_for}")
     if since := partition.get("paused_since"):
@@ -210,25 +213,23 @@ def troubles(partition: Json, hints: dict[str, int] | None = None) -> list[str]:
     return lines
 
 
-def _hint_once(partition: Json, hints: dict[str, int]) -> list[str]:
-    hint, number = hint_line(partition), partition["partition"]
+def _hint_once(partition: Json, hints: dict[str, int], here: Here) -> list[str]:
+    hint, number = hint_line(partition, here), partition["partition"]
     if hint is None:
         return []
     first = hints.setdefault(re.sub(rf"\bpartition {number}\b", "partition N", hint), number)
     return [hint if first == number else f"partition {number}: hint: that of partition {first}, with this number"]
 
 
-def hint_line(partition: Json) -> str | None:
+def hint_line(partition: Json, here: Here = str) -> str | None:
     """Tell what a person can do about its error, if there is one."""
     hint = (partition["error"] or {}).get("hint")
-    return f"partition {partition['partition']}: hint: {hint}" if hint else None
+    return f"partition {partition['partition']}: hint: {here(hint)}" if hint else None
 
 
 def line(partition: Json) -> str:
     """Write one partition in one line, for logs and pipes."""
-    parts = [f"partition {partition['partition']} {partition['phase'] or 'unknown'}"]
-    if partition.get("process_state", "self") not in (None, *_ANSWERING):
-        parts.append(f"when last heard: its process {partition['process_id']} is {partition['process_state']}")
+    parts = [f"partition {partition['partition']} {partition['phase'] or 'unknown'}", last_heard(partition)]
     if partition["phase"] in ("loading", "advancing"):
         parts += [amount(partition) or "", f"{partition['percent']:.0f} %"]
         parts += [_rate(partition["progress"] or {}) or "", partition["waiting_for"]]
@@ -254,9 +255,9 @@ def follow(client: Client, output: Format) -> ExitCode:
     if output is Format.JSON:
         shown: AbstractContextManager[Callable[[Json], None]] = nullcontext(_each_change())
     elif out.is_terminal:
-        shown = _bars(out)
+        shown = _bars(out, client.here)
     else:
-        shown = nullcontext(_each_line())
+        shown = nullcontext(_each_line(client.here))
     with shown as show:
         status: Json = {}
         for status in _statuses(client):
@@ -300,7 +301,7 @@ def _without_ages(node: object) -> object:
     return [_without_ages(each) for each in node] if isinstance(node, list) else node
 
 
-def _each_line() -> Callable[[Json], None]:
+def _each_line(here: Here) -> Callable[[Json], None]:
     last: dict[object, str | None] = {}
 
     def tell(what: object, said: str | None) -> None:
@@ -314,13 +315,13 @@ def _each_line() -> Callable[[Json], None]:
         for partition in status["partitions"]:
             number = partition["partition"]
             tell(number, line(partition))
-            tell(("hint", number), hint_line(partition))
+            tell(("hint", number), hint_line(partition, here))
 
     return show
 
 
 @contextmanager
-def _bars(out: Console) -> Iterator[Callable[[Json], None]]:
+def _bars(out: Console, here: Here) -> Iterator[Callable[[Json], None]]:
     """Show one bar per partition; troubles are printed above them, each once."""
     progress = Progress(
         TextColumn("partition {task.description}"),
@@ -345,7 +346,7 @@ def _bars(out: Console) -> Iterator[Callable[[Json], None]]:
                 percent=percent(partition) or "-",
                 text=line(partition).removeprefix(f"partition {number} "),
             )
-            lines += troubles(partition)
+            lines += troubles(partition, here=here)
         for each in lines:
             if each not in told:
                 told.add(each)

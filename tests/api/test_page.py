@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from snapreplay.api.app import create_app
+from snapreplay.api.cli.client import ASKING
 from snapreplay.api.page import Site, owns
 
 SITE = Site.read()
@@ -90,11 +91,11 @@ def test_paths_of_the_api_are_not_of_the_page():
 
 
 def test_the_page_knows_the_commands_that_ask_a_process() -> None:
-    """They are copied with its address: all that take the URL of a running service, and no others."""
+    """They are copied and printed with its address: all that take the URL of a running service, and no others."""
     script = SITE.files["parts.js"].decode()
     (listed,) = re.findall(r"const ASKING = \[(.+?)\];", script, re.DOTALL)
     options = (ROOT / "docs" / "cli-options.md").read_text(encoding="utf-8")
     asking = [
         each.split("`")[0] for each in options.split("## `snapreplay ") if "| URL of the running service." in each
     ]
-    assert re.findall(r'"([^"]+)"', listed) == asking
+    assert re.findall(r'"([^"]+)"', listed) == asking == [*ASKING]
