@@ -2,7 +2,7 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
-import { ago, bytes, count, counted, rate, roughly, seconds, lowered } from "./format.js";
+import { ageSeconds, bytes, count, counted, rate, roughly, seconds, lowered } from "./format.js";
 import { badge, bar, moment, phaseOf, sign } from "./parts.js";
 import { ANSWERING, STAGES } from "./model.js";
 import { inWords } from "./until.js";
@@ -34,10 +34,10 @@ function lane({ process, owned, copies }, nowMs, acts, open) {
         aria-label="${process.drain ? "Undrain" : "Drain"} ${process.instance_id || process.process_id}">${process.drain ? "Undrain …" : "Drain …"}</button>` : nothing}</div>
     <ul class="cells" aria-label="Partitions of ${process.instance_id || process.process_id}">
       ${repeat(owned, (each) => each.partition, (each) => html`<li><button type="button" class="cell ${each.level}" @click=${() => open(each.partition)}
-        title="partition ${each.partition}: ${phaseOf(each)}${each.since ? `, since ${ago(each.since, nowMs)}` : ""}"
-        aria-label="Partition ${each.partition}, ${phaseOf(each)}: details">${sign(each.level)}${each.partition}</button></li>`)}
+        aria-label="Partition ${each.partition}, ${phaseOf(each)}${age(each, nowMs) && ` for ${age(each, nowMs)}`}: details"
+        title="partition ${each.partition}: ${phaseOf(each)}"><span>${sign(each.level)}${each.partition}</span><small>${age(each, nowMs)}</small></button></li>`)}
       ${repeat(copies, (each) => `copy ${each.partition}`, (each) => html`<li><span class="cell copy ${each.error ? "warn" : ""}"
-        title=${copyTitle(each)}><span aria-hidden="true">${each.state === "warm" ? "≈" : "…"}</span>${each.partition}<span class="hidden"> ${copyTitle(each)}</span></span></li>`)}
+        title=${copyTitle(each)}><span aria-hidden="true"><span>${each.state === "warm" ? "≈" : "…"}${each.partition}</span><small>${each.state}</small></span><span class="hidden">${copyTitle(each)}</span></span></li>`)}
       ${owned.length + copies.length ? nothing : html`<li class="empty">no partition</li>`}</ul></div>`;
 }
 
@@ -53,6 +53,12 @@ function lacks({ copies, partitions }) {
   const { given, wanted, why_missing: missing, why_on_owners_rack: rack, on_owners_rack: there } = copies;
   return html`${missing ? html`${badge("warn", `${given} of ${counted(wanted, "copy", "copies")} of each`)} <small>${missing}</small>` : nothing}
     ${rack ? html`${badge("warn", `${counted(there, "partition")} with all copies on its rack`)} <small>${rack}</small>` : nothing}`;
+}
+
+// How long it has been so. Of what a silent process said last, that is not known.
+function age({ level, since, paused_since: paused }, nowMs) {
+  const began = paused ?? since;
+  return level === "unknown" || !began ? "" : roughly(ageSeconds(began, nowMs));
 }
 
 const copyTitle = (each) =>

@@ -237,6 +237,9 @@ function until(busy) {
   return `${inWords(last.ending)}${busy.length > 1 ? ` This is for partition ${last.partition}, the last one.` : ""}`;
 }
 
+// What a process that does not answer said last may be wrong by now.
+const isKnown = (each) => each.level !== "unknown";
+
 // One card for the live partitions of a process of which something holds.
 function ofLive({ partitions }, holds, card) {
   return alike(partitions.filter((each) => each.phase === "live" && holds(each)), (each) => each.process_id).map(([process, group]) => {
@@ -248,11 +251,18 @@ function ofLive({ partitions }, holds, card) {
 
 function atRisk(all) {
   return ofLive(all, (each) => each.recoverable === false, (group, first, names) => ({
-    key: "risk", level: "bad", what: `${names} ${is(group)} live, but could not be restored now`,
-    message: among(group, first.unrecoverable_reason), since: null,
-    until: "A new snapshot can be used. The owner writes one as soon as it can.",
-    lost: { level: "warn", text: "Not yet: the state in memory may be the only copy." },
-    todo: "Keep the process alive. Do not restart it before this is gone.",
+    key: "risk", level: "bad", message: among(group, first.unrecoverable_reason), since: null,
+    ...(isKnown(first) ? {
+      what: `${names} ${is(group)} live, but could not be restored now`,
+      until: "A new snapshot can be used. The owner writes one as soon as it can.",
+      lost: { level: "warn", text: "Not yet: the state in memory may be the only copy." },
+      todo: "Keep the process alive. Do not restart it before this is gone.",
+    } : {
+      what: `${names} could not be restored when ${group.length > 1 ? "their" : "its"} process answered last`,
+      until: "It answers again, or another process has restored what there is.",
+      lost: { level: "warn", text: "Perhaps: the state in the memory of that process may be the only copy." },
+      todo: `If the process still runs on host ${first.host}, keep it alive, and do not restart it. Repair what keeps it from answering.`,
+    }),
   }));
 }
 
@@ -278,7 +288,7 @@ function audits(all) {
 }
 
 function slow({ partitions }) {
-  const missed = partitions.filter((each) => each.objective && !each.objective.is_met);
+  const missed = partitions.filter((each) => isKnown(each) && each.objective && !each.objective.is_met);
   if (!missed.length) return [];
   const { partition, objective } = missed.reduce((a, b) => (b.objective.predicted_seconds > a.objective.predicted_seconds ? b : a));
   return [{
@@ -292,8 +302,9 @@ function slow({ partitions }) {
 }
 
 function blocked({ partitions }) {
-  const topics = partitions.flatMap((p) => p.blocked_by_open_transaction.map((each) => ({ ...each, partition: p.partition })));
-  const doubts = partitions.filter((each) => each.ownership_doubt);
+  const known = partitions.filter(isKnown);
+  const topics = known.flatMap((p) => p.blocked_by_open_transaction.map((each) => ({ ...each, partition: p.partition })));
+  const doubts = known.filter((each) => each.ownership_doubt);
   return [
     ...alike(topics, (each) => `${each.topic} ${each.held_by?.producer_id ?? ""}`).map(([key, group]) => held(key, group)),
     ...(doubts.length ? [{

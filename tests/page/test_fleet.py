@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Locator, Page, expect
 
 from tests.page.looking import looked_at, says
 from tests.support import apps
@@ -35,7 +35,7 @@ async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children
     await expect(lane.get_by_text(re.compile(r"copy of partition .: warm, .* \d+ digests? equal"))).to_have_count(2)
 
     state = page.get_by_role("region", name="State", exact=True)
-    theirs = re.sub(r"\D", "", await lane.locator("button").first.inner_text())
+    theirs = await number_of(lane)
     await state.get_by_label("Partition").select_option(theirs)
     for stale, answered_by in ((False, "its owner"), (True, "a warm copy")):
         await state.get_by_label("also from warm copies").set_checked(stale)
@@ -44,7 +44,7 @@ async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children
 
     await drains(page)
 
-    failing = re.sub(r"\D", "", await lane.locator("button").first.inner_text())
+    failing = await number_of(lane)
     await here.send([(f"{failing}:k", {"amount": 1, "poison": True})])
     card = page.get_by_role("article", name=f"Partition {failing} is down")
     await expect(card).to_be_visible()
@@ -67,6 +67,14 @@ async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children
     group = page.get_by_role("region", name="Group", exact=True)
     await expect(group).to_contain_text(re.compile(r"expelled\s+two"))
     await looked_at(page, "group")
+
+
+async def number_of(lane: Locator) -> str:
+    """Read the number of the first partition. How long it is live is seen without a pointer, and heard."""
+    cell = lane.locator("button").first
+    await expect(cell).to_have_text(re.compile(r"✓\d\s*\d+\s(s|min)"))
+    await expect(cell).to_have_accessible_name(re.compile(r"Partition \d, live for \d+\s(s|min): details"))
+    return re.sub(r"\D", "", await cell.locator("span").first.inner_text())
 
 
 async def drains(page: Page) -> None:

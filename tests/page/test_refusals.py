@@ -9,11 +9,12 @@ from playwright.async_api import Page, Route, expect
 
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.audit_run import StartAudit
+from snapreplay.service.control.input_status import BlockedTopic
 from snapreplay.service.control.status import AuditProof
 from tests.page.looking import looked_at, says
 from tests.page.test_states import Held
 from tests.support.fake_control import FAILED, LIVE, FakeControl, ago
-from tests.support.served import peer, served
+from tests.support.served import control_of, peer, served
 
 MANY = 12
 
@@ -119,3 +120,29 @@ async def test_a_read_that_is_not_answered_is_told_in_words(page: Page) -> None:
         await page.route("**/api/v1/savepoints", cut)
         await page.get_by_role("button", name="Read them from Kafka").click()
         await expect(page.locator("#savepoints").get_by_role("alert")).to_have_text("No answer: ask again")
+
+
+async def test_what_a_process_said_last_is_not_told_as_true(page: Page) -> None:
+    """It ended, and nobody has its partition yet: that was at risk, how long it was live and what held it back is not
+    known any more."""
+    one, two = control_of("p1"), control_of("p2")
+    blocked = (BlockedTopic("payments", 500, 40),)
+    risk = {"recoverable": False, "unrecoverable_reason": "topic ledger-snapshots does not exist"}
+    one.statuses = {0: msgspec.structs.replace(LIVE, recoverable=True)}
+    two.statuses = {1: msgspec.structs.replace(LIVE, partition=1, blocked_by_open_transaction=blocked, **risk)}
+    for each in (one, two):
+        each.service_facts = msgspec.structs.replace(each.service_facts, partition_count=2)
+    async with served(one) as url:
+        async with served(two) as other:
+            one.peers = (peer("p2", other, 1),)
+            await page.goto(url)
+            await says(page, re.compile("Partition 1 is live, but could not be restored now"))
+            await expect(page.get_by_role("article", name="payments-1 delivers nothing")).to_be_visible()
+        await says(page, re.compile("Partition 1 could not be restored when its process answered last"))
+        card = page.get_by_role("article", name="Partition 1 could not be restored")
+        await expect(card).to_contain_text("If the process still runs on host host-p2, keep it alive")
+        await expect(card).to_contain_text("Perhaps: the state in the memory of that process may be the only copy.")
+        await expect(page.get_by_role("article", name="payments-1 delivers nothing")).to_have_count(0)
+        cell = page.get_by_role("list", name="Partitions of name-p2").get_by_role("button")
+        await expect(cell).to_have_accessible_name("Partition 1, was live: details")
+        await looked_at(page, "said_last")
