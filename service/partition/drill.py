@@ -35,7 +35,7 @@ _ENDED = {DrillState.SUCCEEDED: OperationState.SUCCEEDED}
 
 
 class GivenUp(RetryableError):
-    """A drill that proves nothing."""
+    """A drill or an audit that proves nothing."""
 
 
 class RestoreDiffers(StopError):

@@ -1,4 +1,5 @@
-"""docs/hints.md, made from the program: each hint, its error, the alert that may ring, the test that carries it out.
+"""docs/hints.md, made from the program: a section for each error with its meaning, the alert that may ring, and its
+hints, each with the test that carries it out.
 
 `python -m tests.hints.page` writes it.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 from tests.hints.registry import OPEN_BECAUSE, ROOT, carried_out
@@ -16,25 +18,22 @@ from tests.hints.test_inventory import FUNCTIONS, PACKAGES, POSITIONAL, count_of
 PAGE = ROOT / "docs" / "hints.md"
 HEAD = """# Hints
 
-This page is for operators and authors: it lists every hint, with its error, the alert that may ring, and its test.
+This page is for operators and authors: it has a section for each error, with its meaning and each hint.
 
-Look for a few words of what you read, or for the name of the error. `…` stands for a name or a number. Several hints
+Look for the name of the error, or for a few words of what you read. `…` stands for a name or a number. Several hints
 of one place are divided by `/`. An alert rings only if a running service has the error, and keeps it: one of a command
 rings none. [The runbook](runbook.md) says what an alert means, and what is safe. Each test carries out its hint as it
 is printed. The page is made from the program, and a test compares them.
 """
-PARTS = {
-    "service": "The service, its topics and its cluster",
-    "snapreplay": "Apps, states and tests of apps",
-    "api": "Commands, HTTP and the page",
-    "snapshots": "Proofs, audits and jobs",
-}
 FAILED, NOT_LIVE = "SnapreplayPartitionFailed", "SnapreplayPartitionNotLive"
 ALERTS = {"STOP": FAILED, "REBUILD": FAILED, "HANDLER_POLICY": FAILED, "RETRY": NOT_LIVE}
 """Reaction of an error → the alert, if the error stays."""
 SILENT = ("api/", "service/decisions/", "service/doctor/", "snapshots/", "snapreplay/testing/", "snapreplay/devbroker/")
 """Where commands, jobs and tests are: what they refuse rings nothing."""
-SHOWN = {"Diagnosis": "a finding of `doctor`", "ProblemError": "an answer of HTTP"}
+SHOWN = {"ProblemError": "Answers of HTTP", "Diagnosis": "Findings of `doctor`", "": "Hints that several errors share"}
+"""What has hints and is no error, in this order behind the errors."""
+OF_CALLS = ("GivenUp", "NoSuccessor", "NotCaughtUp", "OtherRecord", "PartitionNotLive", "SavepointsUnread", "Silent")
+"""Errors of a call or a command that a running service answers: no partition stays in them."""
 
 
 class Place(NamedTuple):
@@ -48,7 +47,14 @@ class Place(NamedTuple):
 class Errors(dict[str, tuple[list[str], str]]):
     """Name of a class → the names of its bases, and its own reaction."""
 
-    def add(self, node: ast.ClassDef) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanings: dict[str, dict[str, str]] = {}
+        """Name of a class → file → the first paragraph of its docstring."""
+
+    def add(self, node: ast.ClassDef, file: str) -> None:
+        meaning = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
+        self.meanings.setdefault(node.name, {})[file] = meaning
         own = [
             each.value.attr
             for each in node.body
@@ -89,7 +95,7 @@ def places() -> tuple[list[Place], Errors]:
             tree = ast.parse(path.read_text(encoding="utf-8"))
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef):
-                    errors.add(node)
+                    errors.add(node, str(path.relative_to(ROOT)))
             found += _in(tree, str(path.relative_to(ROOT)), "")
     return found, errors
 
@@ -139,25 +145,42 @@ def _error(call: ast.Call, where: str) -> Iterator[str]:
 def written() -> str:
     """Write the page."""
     found, errors = places()
-    tests, open_because = carried_out(), {place: why for why, all_of in OPEN_BECAUSE.items() for place in all_of}
+    by_error: dict[str, list[Place]] = {}
+    for place in found:
+        for name in (place.errors or [""]) if said(place) else []:
+            by_error.setdefault(name, []).append(place)
     text = HEAD
-    for part, title in PARTS.items():
-        rows = sorted(
-            _row(each, errors, tests.get(each.name, ""), open_because.get(each.name, ""))
-            for each in found
-            if each.name.startswith(f"{part}/") and "".join(each.texts).strip("… /")
-        )
-        text += f"\n## {title}\n\n| error | hint | alert | carried out by |\n| --- | --- | --- | --- |\n{''.join(rows)}"
+    for name in sorted(by_error.keys() - SHOWN.keys()):
+        text += f"\n## {name}\n\n{_about(name, by_error[name], errors)}\n\n{_hints(by_error[name])}"
+    for name, title in SHOWN.items():
+        text += f"\n## {title}\n\n{_hints(by_error[name])}"
     return text
 
 
-def _row(place: Place, errors: Errors, test: str, open_because: str) -> str:
-    names = [SHOWN.get(name, f"`{name}`") for name in place.errors] or ["–"]
-    heard = [] if place.name.startswith(SILENT) else place.errors
-    alerts = sorted({ALERTS[reaction] for name in heard if (reaction := errors.reaction(name)) in ALERTS})
-    rung = ", ".join(f"[{each}](runbook.md#{each.lower()})" for each in alerts) or "–"
-    said = " / ".join(dict.fromkeys(each.strip() for each in place.texts if each.strip(" …")))
-    return f"| {', '.join(names)} | {_cell(said)} | {rung} | {f'`{test}`' if test else f'none: it {open_because}'} |\n"
+def _about(name: str, those: list[Place], errors: Errors) -> str:
+    """Write what the error means, and which alert may ring."""
+    meaning = " Or: ".join(dict.fromkeys(errors.meanings[name].values()))
+    alert = ALERTS.get(errors.reaction(name), "")
+    is_heard = name not in OF_CALLS and not all(each.name.startswith(SILENT) for each in those)
+    rings = f" [{alert}](runbook.md#{alert.lower()}) may ring." if alert and is_heard else ""
+    return f"{meaning}{rings}"
+
+
+def _hints(those: list[Place]) -> str:
+    rows = sorted(f"| {_cell(said(each))} | {_tests()[each.name]} |\n" for each in those)
+    return f"| hint | carried out by |\n| --- | --- |\n{''.join(rows)}"
+
+
+def said(place: Place) -> str:
+    """Return the hints of a place as one text; empty: nothing of them is known before a run."""
+    return " / ".join(dict.fromkeys(each.strip() for each in place.texts if each.strip(" …")))
+
+
+@cache
+def _tests() -> dict[str, str]:
+    """Return who carries out the hints of each place, or why nobody does."""
+    nobody = {place: f"none: it {why}" for why, all_of in OPEN_BECAUSE.items() for place in all_of}
+    return nobody | {place: f"`{test}`" for place, test in carried_out().items()}
 
 
 def _cell(text: str) -> str:
