@@ -4,7 +4,7 @@ import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { bytes, count, counted, seconds } from "./format.js";
 import { badge, moment, nameOf, phaseOf, table, ways } from "./parts.js";
-import { stages } from "./fleet.js";
+import { stages, stateOf } from "./fleet.js";
 import { history } from "./history.js";
 import { plots } from "./plots.js";
 
@@ -109,5 +109,5 @@ function standbys(each, all) {
   const { wanted = 0, why_missing: why } = all.lanes.find((lane) => lane.process.process_id === each.process_id)?.process.copies ?? {};
   const said = wanted ? [`${counted(wanted, "copy is", "copies are")} wanted${why ? `, ${found.length} ${found.length === 1 ? "exists" : "exist"}: ${why}` : ""}. `] : [];
   if (!found.length) return [...said, "None is seen from here."];
-  return said.concat(found.map((one) => `${nameOf(one, all.lanes) ?? all.facts.instance_id}: ${one.state}, batch ${count(one.batch)}, ${counted(one.lag_offsets, "offset")} behind, ${counted(one.digests_compared ?? 0, "digest")} equal to the owner's. `));
+  return said.concat(found.map((one) => `${nameOf(one, all.lanes) ?? all.facts.instance_id}: ${stateOf(one)}, batch ${count(one.batch)}, ${counted(one.lag_offsets, "offset")} behind, ${counted(one.digests_compared ?? 0, "digest")} equal to the owner's. `));
 }

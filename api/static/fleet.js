@@ -36,8 +36,8 @@ function lane({ process, owned, copies }, nowMs, acts, open) {
       ${repeat(owned, (each) => each.partition, (each) => html`<li><button type="button" class="cell ${each.level}" @click=${() => open(each.partition)}
         aria-label="Partition ${each.partition}, ${phaseOf(each)}${age(each, nowMs) && ` for ${age(each, nowMs)}`}: details"
         title="partition ${each.partition}: ${phaseOf(each)}"><span>${sign(each.level)}${each.partition}</span><small>${age(each, nowMs)}</small></button></li>`)}
-      ${repeat(copies, (each) => `copy ${each.partition}`, (each) => html`<li><span class="cell copy ${each.error ? "warn" : ""}"
-        title=${copyTitle(each)}><span aria-hidden="true"><span>${each.state === "warm" ? "≈" : "…"}${each.partition}</span><small>${each.state}</small></span><span class="hidden">${copyTitle(each)}</span></span></li>`)}
+      ${repeat(copies, (each) => `copy ${each.partition}`, (each) => html`<li><span class="cell copy ${each.error ? "warn" : ""}" title=${copyTitle(each)}><span
+        aria-hidden="true">${isWarm(each) ? "≈" : each.level === "unknown" ? "?" : "…"}${each.partition}<small>${stateOf(each)}</small></span><span class="hidden">${copyTitle(each)}</span></span></li>`)}
       ${owned.length + copies.length ? nothing : html`<li class="empty">no partition</li>`}</ul></div>`;
 }
 
@@ -61,8 +61,11 @@ function age({ level, since, paused_since: paused }, nowMs) {
   return level === "unknown" || !began ? "" : roughly(ageSeconds(began, nowMs));
 }
 
+export const stateOf = ({ level, state }) => (level === "unknown" ? `was ${state}` : state);
+const isWarm = (each) => stateOf(each) === "warm";
+
 const copyTitle = (each) =>
-  `copy of partition ${each.partition}: ${each.state}, ${counted(each.lag_offsets, "offset")} behind, ${counted(each.digests_compared ?? 0, "digest")} equal${each.error ? `, ${each.error.message}` : ""}`;
+  `copy of partition ${each.partition}: ${stateOf(each)}, ${counted(each.lag_offsets, "offset")} behind, ${counted(each.digests_compared ?? 0, "digest")} equal${each.error ? `, ${each.error.message}` : ""}`;
 
 function nobody(missing) {
   return html`<div class="lane"><div class="who"><strong>Nobody</strong> <small>these partitions have no owner</small></div>

@@ -48,7 +48,7 @@ export function picture(told, nowMs) {
     .map((each) => ({ ...each, ...shown(each, restores.get(each.partition)) }));
   const past = measured(partitions);
   for (const each of partitions) if (each.level === "busy") each.ending = ending(each, past, nowMs);
-  const { standbys } = told.restores;
+  const standbys = told.restores.standbys.map((each) => ({ ...each, level: ANSWERING.includes(each.process_state) ? "copy" : "unknown" }));
   const owned = new Set(partitions.map((each) => each.partition));
   const missing = [...Array(facts.partition_count ?? 0).keys()].filter((number) => !owned.has(number));
   const lanes = told.restores.processes.map((process) => lane(process, partitions, standbys));
@@ -199,18 +199,40 @@ const AWAY = {
   wrong_address: "advertises an address where something else answers",
 };
 
-function awayProcesses({ lanes }) {
+function awayProcesses({ lanes, partitions }) {
   const isAlone = !lanes.some(({ process }) => ANSWERING.includes(process.state) && !process.drain);
-  return lanes.filter(({ process }) => AWAY[process.state] && process.is_member).map(({ process }) => ({
-    key: `process ${process.process_id}`, level: process.state === "no_address" ? "warn" : "bad",
-    what: `Process ${process.instance_id || process.process_id} on ${process.host} ${AWAY[process.state]}`,
-    message: [process.last_error, process.partitions.length ? `${named(process.partitions)} ${is(process.partitions)} given to it.` : ""].filter(Boolean).join("\n"),
-    since: process.since, retry: [],
-    until: process.state === "no_address" ? "It is started with an address." : "It answers again, or the group gives its partitions to other processes: after group.session_timeout_ms, 10 s unless it is set.",
-    lost: { level: "unknown", text: "Not known from here. What it committed is in Kafka." },
-    todo: process.state === "no_address" ? "Nothing is wrong with its work: it cannot be seen from here." : `${isAlone ? "Start a process of the app: none is there to take over." : "Nothing now: other processes take over."} Then look at host ${process.host}, and at the log of the process.`,
-  }));
+  const known = partitions.filter(isKnown);
+  const [others, live] = [known, known.filter((each) => each.phase === "live")].map((each) => new Set(numbers(each)));
+  return lanes.filter(({ process }) => AWAY[process.state] && process.is_member).map(({ process }) => {
+    const left = process.partitions.filter((each) => !others.has(each));
+    const isTaken = process.partitions.length && process.partitions.every((each) => live.has(each));
+    const about = process.state === "no_address" ? UNSEEN : isTaken ? takenFrom(process) : leftBy(process, isAlone);
+    return {
+      key: `process ${process.process_id}`, since: process.since, retry: [],
+      what: `Process ${process.instance_id || process.process_id} on ${process.host} ${AWAY[process.state]}`,
+      message: [process.last_error, left.length ? `${named(left)} ${is(left)} given to it.` : ""].filter(Boolean).join("\n"), ...about,
+    };
+  });
 }
+
+const NOT_KNOWN = { level: "unknown", text: "Not known from here. What it committed is in Kafka." };
+const UNSEEN = {
+  level: "warn", until: "It is started with an address.", lost: NOT_KNOWN,
+  todo: "Nothing is wrong with its work: it cannot be seen from here.",
+};
+const look = ({ host }) => `look at host ${host}, and at the log of the process.`;
+
+const leftBy = (process, isAlone) => ({
+  level: "bad", lost: NOT_KNOWN,
+  until: "It answers again, or the group gives its partitions to other processes: after group.session_timeout_ms, 10 s unless it is set.",
+  todo: `${isAlone ? "Start a process of the app: none is there to take over." : "Nothing now: other processes take over."} Then ${look(process)}`,
+});
+
+const takenFrom = (process) => ({
+  level: "warn", until: "It answers again, or is started again.",
+  lost: { level: "good", text: "No. Other processes have taken over what it has committed." },
+  todo: `Nothing for its partitions. To have as many processes as before, ${look(process)}`,
+});
 
 function underWay({ partitions }) {
   const busy = partitions.filter((each) => each.level === "busy");

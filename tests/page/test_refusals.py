@@ -14,7 +14,7 @@ from snapreplay.service.control.status import AuditProof
 from tests.page.looking import looked_at, says
 from tests.page.test_states import Held
 from tests.support.fake_control import FAILED, LIVE, FakeControl, ago
-from tests.support.served import control_of, peer, served
+from tests.support.served import control_of, peer, program, served
 
 MANY = 12
 
@@ -146,3 +146,19 @@ async def test_what_a_process_said_last_is_not_told_as_true(page: Page) -> None:
         cell = page.get_by_role("list", name="Partitions of name-p2").get_by_role("button")
         await expect(cell).to_have_accessible_name("Partition 1, was live: details")
         await looked_at(page, "said_last")
+
+
+async def test_a_dead_process_whose_partitions_others_have_is_no_outage(page: Page) -> None:
+    """Nothing of it is left to be taken over: who reads the page is told so, and need not hurry."""
+    one = of_many(*(msgspec.structs.replace(LIVE, partition=number, owner_epoch=900) for number in range(4)))
+    with program("p2") as two:
+        one.peers = (peer("p2", two.url, 0, 1, 2, 3),)
+        async with served(one) as url:
+            await page.goto(url)
+            await says(page, re.compile("Healthy"))
+            two.process.kill()
+            await says(page, "! Process name-p2 on host-p2 seems to be dead")
+            card = page.get_by_role("article", name="Process name-p2")
+            await expect(card).to_contain_text("No. Other processes have taken over what it has committed.")
+            await expect(card).not_to_contain_text("given to it")
+            await looked_at(page, "taken_over")
