@@ -141,7 +141,7 @@ class Client:
         return self._ask("POST", f"/api/v1/processes/{process_id}/undrain", "parts")
 
     def cancel(self, operation_id: str) -> Json:
-        return self._ask("DELETE", f"/api/v1/operations/{_segment(operation_id)}", "parts")
+        return self._ask("DELETE", f"/api/v1/operations/{_name(operation_id, 'id of an operation')}", "parts")
 
     def operations(self, limit: int) -> Json:
         return self._ask("GET", f"/api/v1/operations?limit={limit}", "items")
@@ -162,16 +162,17 @@ class Client:
         self, store: str, key: str, *, partition: int | None = None, stale: bool = False, min_batch: int = 0
     ) -> Json:
         asked = {"partition": partition, "stale": stale or None, "min_batch": min_batch or None}
-        return self._ask("GET", f"/api/v1/state/{_segment(store)}/{_segment(key)}{_query(asked)}", "items")
+        return self._ask(
+            "GET", f"/api/v1/state/{_name(store, 'name of a store')}/{_segment(key)}{_query(asked)}", "items"
+        )
 
     def state_entries(self, store: str, partition: int, asked: Json) -> Json:
-        path = f"/api/v1/state/{_segment(store)}{_query({'partition': partition, **asked})}"
+        path = f"/api/v1/state/{_name(store, 'name of a store')}{_query({'partition': partition, **asked})}"
         return self._ask("GET", path, "items")
 
     def key_history(self, store: str, key: str, partition: int, limit: int) -> Json:
-        path = (
-            f"/api/v1/key-history/{_segment(store)}/{_segment(key)}{_query({'partition': partition, 'limit': limit})}"
-        )
+        asked = _query({"partition": partition, "limit": limit})
+        path = f"/api/v1/key-history/{_name(store, 'name of a store')}/{_segment(key)}{asked}"
         return self._ask("GET", path, "items", timeout_s=LOG_TIMEOUT_S)
 
     def probe(self, path: str) -> Json:
@@ -246,6 +247,13 @@ def _segment(text: str) -> str:
     except UnicodeEncodeError as error:
         raise UsageError("the key holds bytes that are not UTF-8", hint="give a key of bytes in base64") from error
     return quoted.replace(".", "%2E") if quoted.strip(".") == "" else quoted  # else it would be a step in the path
+
+
+def _name(text: str, what: str) -> str:
+    """Return a name as one segment of a path. Raises UsageError: with that name it would be another path."""
+    if not text or "/" in text:
+        raise UsageError(f"{text!r} is no {what}")
+    return _segment(text)
 
 
 def _query(asked: Json) -> str:

@@ -35,7 +35,7 @@ def exit_code(plans: Json) -> ExitCode:
 def _row(partition: Json) -> list[object]:
     plan = partition["plan"]
     if plan is None or plan["first"] is None:
-        return [partition["partition"], partition["phase"] if plan is None else "none", *[None] * (len(_COLUMNS) - 2)]
+        return [partition["partition"], None if plan is None else "none", *[None] * (len(_COLUMNS) - 2)]
     first = plan["first"]
     return [
         partition["partition"],
@@ -75,5 +75,6 @@ def _troubles(partition: Json) -> list[str]:
     if partition["recoverable"] is False:
         lines.append(f"{name} is not recoverable: {partition['unrecoverable_reason']}")
     elif plan is None:
-        lines.append(f"{name}: no plan yet; a live partition is looked at once a minute")
+        phase = partition["phase"] or "unknown"
+        lines.append(f"{name} is {phase}: no plan yet; a live partition is looked at once a minute")
     return lines

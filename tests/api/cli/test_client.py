@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -51,3 +52,13 @@ def test_cluster_not_reached_counts_as_unreachable(url, control):
     with Client(url) as client, pytest.raises(OperationRefused) as refused:
         client.trigger_snapshot(None, "")
     assert refused.value.code == ExitCode.UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    "words", [("cancel", "a/b"), ("cancel", ""), ("get", "", "ada"), ("scan", "a/b"), ("get", "", "ada", "--history")]
+)
+def test_a_name_that_would_be_another_path_is_refused(invoke, url, words):
+    """By itself, and not as if the service were of another version, or none."""
+    refused = invoke(*words, "--url", url)
+    assert refused.exit_code == 2
+    assert re.search(r"error: '(a/b)?' is no (id of an operation|name of a store)", refused.stderr)
