@@ -35,6 +35,7 @@ class Thread:
 
 
 def test_who_need_not_wait_for_a_core_takes_all_of_it() -> None:
+    """A tenth of waiting is usual on a machine with free cores."""
     thread = Thread(waits=0.1)
     assert thread.serve(10) == pytest.approx(10 / 1.1, rel=0.01)
     assert thread.rested == 0
@@ -71,6 +72,7 @@ def test_one_request_is_charged_with_so_much_at_most() -> None:
 
 
 def test_cpu_that_is_no_longer_short_is_taken() -> None:
+    """After the next look."""
     thread = Thread(waits=1.0)
     thread.serve(5)
     thread.waits = 0.0
@@ -90,6 +92,7 @@ def test_this_machine_says_how_long_a_thread_ran() -> None:
 
 
 async def test_the_next_request_begins_when_the_one_before_it_has_rested() -> None:
+    """Also when nobody waited meanwhile."""
     loop, queue = asyncio.get_running_loop(), RequestQueue(lambda: 0.05)
     began = loop.time()
     await queue.place()

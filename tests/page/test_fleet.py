@@ -43,7 +43,6 @@ async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children
         await expect(state.get_by_role("row").nth(1)).to_contain_text(answered_by)
 
     await drains(page)
-
     failing = await number_of(lane)
     await here.send([(f"{failing}:k", {"amount": 1, "poison": True})])
     card = page.get_by_role("article", name=f"Partition {failing} is down")
