@@ -27,6 +27,9 @@ from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_client, fi
 
 FRESH_SECONDS = 1.0
 """A client that starts gets metadata that is no older: it may be there because another one met a stale leader."""
+REPEATED_SECONDS = 0.1
+"""Between an answer and the same question, as in Kafka's own clients. As long as a partition has no leader, the client's
+fetcher asks again at once: 2,700 times a second (measured)."""
 IDLE_MAX = 32
 """Connections to a broker that are kept although nobody uses them."""
 DRAIN_SECONDS = 2.0
@@ -56,6 +59,7 @@ class Metadata(BareClient):
         self._settings = settings
         self._topics: frozenset[str] = _NoTopics()
         self._asked_at = -FRESH_SECONDS
+        self._answered: tuple[Collection[str], float] = (), 0.0
         self.log_ends = LogEnds(self)
         """Asks for all clients, on a connection of its own to each leader."""
 
@@ -94,6 +98,15 @@ class Metadata(BareClient):
         return updated
 
     async def _metadata_update(self, cluster_metadata: ClusterMetadata, topics: Collection[str]) -> bool:
+        before, answered_at = self._answered
+        if topics == before:
+            await asyncio.sleep(answered_at + REPEATED_SECONDS - self._loop.time())
+        try:
+            return await self._updated(cluster_metadata, topics)
+        finally:
+            self._answered = topics, self._loop.time()
+
+    async def _updated(self, cluster_metadata: ClusterMetadata, topics: Collection[str]) -> bool:
         asked_at = self._loop.time()
         if not await super()._metadata_update(cluster_metadata, topics) and not await self._began_anew(topics):
             return False

@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from aiokafka.cluster import ClusterMetadata
 
 from snapreplay.service.config.groups import GroupSettings, TimeoutSettings
 from snapreplay.service.config.settings import Settings
@@ -12,9 +13,10 @@ from snapreplay.service.core import owners
 from snapreplay.service.core.assignment import Holding
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.kafka.membership import Membership
+from snapreplay.service.kafka.shared import REPEATED_SECONDS
 from snapreplay.service.ports import LogRecord
 from tests.support.stage import until
-from tests.support.wire import Proxy
+from tests.support.wire import METADATA, Proxy
 
 pytestmark = pytest.mark.kafka
 FETCH = 1
@@ -270,6 +272,21 @@ async def test_nothing_is_ever_fetched(broker, cluster, new_topic, unique):
         await one.membership.leave()
     assert proxy.seen[11] > 2, "JoinGroup went through the proxy"
     assert proxy.seen.get(FETCH, 0) == 0
+
+
+async def test_a_partition_without_a_leader_is_not_asked_for_on_and_on(broker, new_topic, unique, monkeypatch):
+    """The client's fetcher would ask for its leader as fast as brokers answer, and so would all processes."""
+    proxy, loop = Proxy(broker.bootstrap_servers), asyncio.get_running_loop()
+    async with proxy.through():
+        one = Member(broker.bootstrap_servers, unique("app"), await new_topic(4))
+        await until(lambda: one.owns == {0, 1, 2, 3})
+        monkeypatch.setattr(ClusterMetadata, "leader_for_partition", lambda *_: -1)
+        asked, began = proxy.seen[METADATA], loop.time()
+        await until(lambda: proxy.seen[METADATA] > asked + 5, "it asks for it")
+        assert loop.time() - began > 4 * REPEATED_SECONDS
+        monkeypatch.undo()
+        await one.membership.leave()
+        await one.crash()
 
 
 async def test_a_revocation_that_hangs_holds_nobody_up(group, caplog):
