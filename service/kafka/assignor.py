@@ -59,7 +59,10 @@ class StandbyAssignor:
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
         """Assign as `core.assignment` says; the leader of the group is asked."""
         said = {name: _member(name, each.user_data) for name, each in members.items()}
-        shares = assigned(said, cluster.partitions_for_topic(self._topic) or ())
+        there = cluster.partitions_for_topic(self._topic)
+        if there is None:  # deleted, or not to be seen by this process for now: whoever has a partition keeps it
+            there = {partition for each in said.values() for partition in each.owned}
+        shares = assigned(said, there)
         told = _told(shares, peers_of(said, shares))
         return {name: self._encoded(share, told[name]) for name, share in shares.items()}
 

@@ -24,7 +24,7 @@ from snapreplay.service.topics.requirements import ensure_topics, own_topics
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.proven import NOTHING, Proof
 from tests.service.test_inputs import appears, orders
-from tests.support import apps
+from tests.support import apps, inside
 from tests.support.guarded import USER, Guarded, bindings, guarded_broker
 from tests.support.kafka import until_async
 from tests.support.stage import Stage, processed, settings_for, snapshot, until
@@ -221,6 +221,21 @@ async def test_a_revoked_acl_stops_a_partition_until_it_is_given_back(here, uniq
             await asyncio.to_thread(here.allow, acl)
             await until(service.control.ready, f"ready again, with {acl}")
             await stage.assert_exactly_once(service)
+
+
+async def test_a_group_that_may_not_see_its_topic_takes_no_partition_away(here, unique):
+    """When its leader sees the topic again, which may be later than all others do, nothing is to be restored."""
+    stage = await Restricted(here, apps.ledger(unique("unseen"))).allowed()
+    async with stage.running(kafka=here.as_user() | {"metadata.max.age.ms": 4000}) as service:
+        membership, runner = inside.membership(service), inside.runner(service)
+        generation = membership.generation
+        await asyncio.to_thread(here.revoke, stage.mine[2])
+        await until(lambda: membership.generation > generation, "the leader has noticed")
+        await asyncio.to_thread(here.allow, stage.mine[2])
+        await until(lambda: membership.generation > generation + 1, "it sees the topic again")
+        await stage.feed(20)
+        await stage.assert_exactly_once(service)
+        assert inside.runner(service) is runner
 
 
 async def test_a_topic_of_a_pattern_that_may_not_be_read_is_named_until_it_may(here, unique, monkeypatch, caplog):

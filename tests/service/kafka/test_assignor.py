@@ -19,10 +19,10 @@ FIRST_RELEASE = Path(__file__).parents[2] / "golden" / "group"
 
 
 class Cluster:
-    """A topic with this many partitions."""
+    """A topic with this many partitions; None: it is not known."""
 
     def __init__(self, partitions):
-        self._partitions = set(range(partitions))
+        self._partitions = None if partitions is None else set(range(partitions))
 
     def partitions_for_topic(self, topic):
         return self._partitions
@@ -58,6 +58,17 @@ def test_everybody_hears_who_is_there_and_what_they_own():
         peer(1).process_id: (2, 3),
     }
     assert (one.first, two.first) == ((2, 3), (0, 1))
+
+
+def test_a_leader_that_does_not_see_the_topic_takes_nothing_from_anybody():
+    """It is asked again when it sees the topic, and that may be half a minute after all others do."""
+    members = {
+        "a": Member(frozenset({0, 1}), replicas=1, peer=peer(0)),
+        "b": Member(frozenset({2}), replicas=1, peer=peer(1)),
+        "c": Member(frozenset(), replicas=1, peer=peer(2)),
+    }
+    assignors, _ = group(members, None)
+    assert [assignors[name].share.owned for name in members] == [(0, 1), (2,), ()]
 
 
 def fleet(processes, each=100, lag=0):
