@@ -1,6 +1,7 @@
 // What the answers of a process mean: who has what, what is wrong, what it is worth. Pure.
 
 import { ageSeconds, count, counted, seconds, lowered } from "./format.js";
+import { awayProcesses } from "./away.js";
 import { ending, inWords, measured } from "./until.js";
 
 const ON_THE_WAY = ["assigned", "fencing", "claiming", "locating", "loading", "advancing"];
@@ -88,6 +89,7 @@ function problems(all, nowMs) {
   return [
     ...notBegun(all),
     ...down(all),
+    ...checks(all, nowMs),
     ...nobodys(all, nowMs),
     ...awayProcesses(all),
     ...underWay(all),
@@ -98,7 +100,6 @@ function problems(all, nowMs) {
     ...slow(all),
     ...pauses(all),
     ...drains(all),
-    ...checks(all, nowMs),
   ];
 }
 
@@ -194,46 +195,6 @@ function nobodys({ missing, facts, lanes }, nowMs) {
   }];
 }
 
-const AWAY = {
-  dead: "seems to be dead", unreachable: "does not answer", no_address: "has no HTTP address",
-  wrong_address: "advertises an address where something else answers",
-};
-
-function awayProcesses({ lanes, partitions }) {
-  const isAlone = !lanes.some(({ process }) => ANSWERING.includes(process.state) && !process.drain);
-  const known = partitions.filter(isKnown);
-  const [others, live] = [known, known.filter((each) => each.phase === "live")].map((each) => new Set(numbers(each)));
-  return lanes.filter(({ process }) => AWAY[process.state] && process.is_member).map(({ process }) => {
-    const left = process.partitions.filter((each) => !others.has(each));
-    const isTaken = process.partitions.length && process.partitions.every((each) => live.has(each));
-    const about = process.state === "no_address" ? UNSEEN : isTaken ? takenFrom(process) : leftBy(process, isAlone);
-    return {
-      key: `process ${process.process_id}`, since: process.since, retry: [],
-      what: `Process ${process.instance_id || process.process_id} on ${process.host} ${AWAY[process.state]}`,
-      message: [process.last_error, left.length ? `${named(left)} ${is(left)} given to it.` : ""].filter(Boolean).join("\n"), ...about,
-    };
-  });
-}
-
-const NOT_KNOWN = { level: "unknown", text: "Not known from here. What it committed is in Kafka." };
-const UNSEEN = {
-  level: "warn", until: "It is started with an address.", lost: NOT_KNOWN,
-  todo: "Nothing is wrong with its work: it cannot be seen from here.",
-};
-const look = ({ host }) => `look at host ${host}, and at the log of the process.`;
-
-const leftBy = (process, isAlone) => ({
-  level: "bad", lost: NOT_KNOWN,
-  until: "It answers again, or the group gives its partitions to other processes: after group.session_timeout_ms, 10 s unless it is set.",
-  todo: `${isAlone ? "Start a process of the app: none is there to take over." : "Nothing now: other processes take over."} Then ${look(process)}`,
-});
-
-const takenFrom = (process) => ({
-  level: "warn", until: "It answers again, or is started again.",
-  lost: { level: "good", text: "No. Other processes have taken over what it has committed." },
-  todo: `Nothing for its partitions. To have as many processes as before, ${look(process)}`,
-});
-
 function underWay({ partitions }) {
   const busy = partitions.filter((each) => each.level === "busy");
   if (!busy.length) return [];
@@ -260,7 +221,7 @@ function until(busy) {
 }
 
 // What a process that does not answer said last may be wrong by now.
-const isKnown = (each) => each.level !== "unknown";
+export const isKnown = (each) => each.level !== "unknown";
 
 // One card for the live partitions of a process of which something holds.
 function ofLive({ partitions }, holds, card) {

@@ -10,6 +10,7 @@ from playwright.async_api import Page, Route, expect
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.audit_run import StartAudit
 from snapreplay.service.control.input_status import BlockedTopic
+from snapreplay.service.control.protocol import Check
 from snapreplay.service.control.status import AuditProof
 from tests.page.looking import looked_at, says
 from tests.page.test_states import Held
@@ -162,3 +163,20 @@ async def test_a_dead_process_whose_partitions_others_have_is_no_outage(page: Pa
             await expect(card).to_contain_text("No. Other processes have taken over what it has committed.")
             await expect(card).not_to_contain_text("given to it")
             await looked_at(page, "taken_over")
+
+
+async def test_while_no_broker_answers_nobody_is_said_to_take_over(page: Page) -> None:
+    """The process that is asked has no contact with the group, and says so first; then which other one is gone."""
+    one = of_many(*(msgspec.structs.replace(LIVE, partition=number) for number in range(3)))
+    document, cut_off = one.document, Check("member", ok=False, detail="no broker answers for the app's group")
+    one.document = lambda: msgspec.structs.replace(document(), ready_checks=(cut_off,))  # type: ignore[method-assign]  # as it says
+    with program("p2") as two:
+        one.service_facts = msgspec.structs.replace(one.service_facts, partition_count=4)
+        one.peers = (peer("p2", two.url, 3),)
+        async with served(one) as url:
+            await page.goto(url)
+            await expect(page.get_by_role("link", name="name-p2")).to_be_visible()
+            two.process.kill()
+            await says(page, "✕ Process host-a has no contact with the app's group, and 1 more")
+            card = page.get_by_role("article", name="Process name-p2")
+            await expect(card).to_contain_text("takes nothing over. Repair that first.")
