@@ -17,7 +17,7 @@ from snapreplay.api.problems import Problem
 from snapreplay.api.state_views import StateEntries, StateValue, StateValues
 from snapreplay.service.control.state_reads import NotRead, Role
 from snapreplay.service.control.status import StandbyStatus
-from snapreplay.service.core.phase import CopyState
+from snapreplay.service.core.phase import CopyState, Phase
 
 T = TypeVar("T", StateValues, StateEntries)
 
@@ -123,10 +123,18 @@ async def _one(asked: ForwardedRead, process: Process, wanted: set[int]) -> Gath
     except ProblemError as error:
         told: Iterable[int] = error.members.get("partitions") or ()  # type: ignore[assignment]  # of the document
         read = frozenset(told)
-        return Gathered((), read, tuple(NotRead(number, None, error.detail) for number in sorted(wanted - read)))
+        return Gathered((), read, tuple(_refused(asked, number, error) for number in sorted(wanted - read)))
     known = {*answer.read, *(each.partition for each in answer.not_read)}
     moved = [NotRead(n, None, f"process {process.process_id} has it no more") for n in sorted(wanted - known)]
     return Gathered(answer.items, frozenset(answer.read), (*answer.not_read, *moved))
+
+
+def _refused(asked: ForwardedRead, partition: int, error: ProblemError) -> NotRead:
+    """Say why a partition was not read: by its phase, if that says so. The refusal is about all that were asked."""
+    phase = next((each.phase_now for each in held(asked.covered) if each.partition == partition), "unknown")
+    if phase in (Phase.LIVE, "unknown"):
+        return NotRead(partition, None, error.detail)
+    return NotRead(partition, phase, f"it is {phase}")
 
 
 def newest(items: Iterable[StateValue]) -> list[StateValue]:

@@ -23,7 +23,10 @@ from snapreplay.service.control.state_reads import (
     UnknownMap,
     WrongRead,
 )
+from tests.api.test_owners import both
 from tests.api.test_routes import problem
+
+__all__ = ["both"]
 
 AT = ReadAt(0, 60, {"payments": 500}, 130, Role.OWNER, 0.0, "", "p1", "host-a")
 VALUE = msgspec.msgpack.encode({"n": 5, "raw": b"\xff", "text": b"tea"})
@@ -149,3 +152,14 @@ def test_a_batch_is_of_one_partition(client, control):
     problem(client.get("/api/v1/state/default/ada?min_batch=3"), 422, "invalid-request")
     assert client.get("/api/v1/state/default/ada?min_batch=3&partition=0").status_code == 200
     assert control.reads == [ReadKey("default", "ada", 0, False, 3)]
+
+
+async def test_each_partition_of_another_process_says_why_it_was_not_read(both):
+    """By its phase. The refusal of that process is about all of its partitions, and was repeated for each."""
+    answering(both.one, PartRead(AT, ()), count=6)
+    theirs = msgspec.structs.replace(AT, partition=4)
+    answering(both.two, PartRead(theirs, ()), not_read=(NotRead(5, "failed", "it is failed"),), count=6)
+    answer = await both.ask.get("/api/v1/state/default/x")
+    detail = problem(answer, 503, "partition-not-readable")["detail"]
+    assert detail.endswith("partition 3: nobody is known to own it; partition 5: it is failed")
+    assert "process p2" not in detail
