@@ -94,6 +94,8 @@ async function confirm(values) {
 dialog.addEventListener("close", () => { state.dialog = null; draw(); });
 
 const ROLES = ["viewer", "operator", "admin"];
+// A button that is off cannot be pointed at by keyboard or touch: what the role may not do stands in the head, too.
+const MAY = { viewer: "viewer: it may look only", operator: "operator: it may not adopt or drop" };
 const may = (needed) => state.role === null || ROLES.indexOf(state.role) >= ROLES.indexOf(needed);
 
 const acts = {
@@ -245,7 +247,7 @@ function top(line, all, heardAt, nowMs) {
     ${all ? html`<nav aria-label="Sections">${links.map(([id, name]) => html`<a href="#${id}">${name}</a>`)}</nav>` : nothing}
     <span class="line">This page: ${line.kind === "fresh" ? "live" : badge(...words[line.kind])}${heardAt === null ? nothing : html`, as of ${moment(heardAt, nowMs, false)}`}
     <span class="zone">· times in ${zone(nowMs)}</span>
-    ${token.get() ? html`${state.role ? html`· role ${state.role}` : nothing} <button type="button" @click=${() => { token.forget(); location.reload(); }}>Forget the token</button>` : nothing}</span></header>`;
+    ${token.get() ? html`${state.role ? html`· role ${MAY[state.role] ?? state.role}` : nothing} <button type="button" @click=${() => { token.forget(); location.reload(); }}>Forget the token</button>` : nothing}</span></header>`;
 }
 
 function plotted(all, nowMs) {

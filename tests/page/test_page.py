@@ -171,7 +171,9 @@ async def test_what_a_role_may_not_do_is_switched_off(
     for button, role in ((write, "operator"), (one, "operator"), (adopt, "admin")):
         await expect(button).to_be_disabled()
         await expect(button).to_have_attribute("title", f"This needs the role {role}; the token is of the role viewer.")
+    await expect(page.locator(".top")).to_contain_text("role viewer: it may look only")
     tokens.write_text("operator:of-the-night-shift\n")
+    await expect(page.locator(".top")).to_contain_text("role operator: it may not adopt or drop")
     await expect(write).to_be_enabled()
     await expect(one).to_be_enabled()
     await expect(adopt).to_be_disabled()
