@@ -72,6 +72,8 @@ def create_app(  # noqa: PLR0913 - each keyword is one part of the process that 
         # one of its own.
         docs_url=None,
         redoc_url=None,
+        # A path has one spelling. A redirect would lead to whatever `Host` says, and is kept for others, too.
+        redirect_slashes=False,
     )
     peers = peers or Peers()
     others = (events or StatusEvents(), peers, siblings or Siblings(), hour or LastHour())

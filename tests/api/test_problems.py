@@ -48,6 +48,7 @@ def test_unexpected_error_says_nothing_of_itself():
     [
         ("GET", "/nope", 404, "Not Found", None),
         ("GET", "/api/v1/operations/a/b", 404, "Not Found", None),
+        ("GET", "/restore-status/", 404, "Not Found", None),
         ("DELETE", "/healthz", 405, "Method Not Allowed", "GET, HEAD"),
         ("PUT", "/api/v1/savepoints", 405, "Method Not Allowed", "GET, POST, HEAD"),
         ("POST", "/api/v1/events", 405, "Method Not Allowed", "GET"),
