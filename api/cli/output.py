@@ -22,7 +22,7 @@ from snapreplay.api.cli.logs import is_json
 from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
     from rich.table import Table
 
 PIPED_COLUMNS = 200
@@ -110,15 +110,18 @@ def print_error(message: str, hint: str) -> None:
         out.print(Text.assemble((" hint: ", "bold cyan"), hint), soft_wrap=True)
 
 
-def table(columns: Iterable[str], rows: Iterable[Iterable[object]], right: str = "") -> Table:
-    """Make a table; `right` names the columns, blank-separated, that are aligned to the right."""
+def table(columns: Iterable[str], rows: Iterable[Iterable[object]], right: str = "", whole: str = "") -> Table:
+    """Make a table; `right` names the columns, blank-separated, that are aligned to the right, and `whole` those that
+    stay in one line as long as others can be folded."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        made.add_column(column, justify="right" if column in right.split() else "left")
+        justify: JustifyMethod = "right" if column in right.split() else "left"
+        # Folded, because a phase or an id that is cut is of no use.
+        made.add_column(column, justify=justify, overflow="fold", no_wrap=column in whole.split())
     for row in rows:
         made.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
     return made

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -22,8 +22,10 @@ from snapreplay.service.core.phase import ON_THE_WAY
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
+WIDTH_MAX = 1000
 _COLUMNS = (
     "partition",
     "phase",
@@ -54,13 +56,23 @@ def print_status(status: Json, here: Here = str) -> None:
         columns = (_COLUMNS[0], "process", *_COLUMNS[1:])
         rows = [[row[0], _process(each, names), *row[1:]] for each, row in zip(status["partitions"], rows, strict=True)]
     if rows:
-        out.print(table(columns, rows, right="partition percent progress rate eta attempts seconds"))
+        out.print(_fitting(out, columns, rows))
     hints: dict[str, int] = {}
     lines = [line for each in status["partitions"] for line in troubles(each, hints, here)]
     lines += [standby(each, names) for each in status.get("standbys", ())] + copies(status)
     lines += [away(each) for each in status.get("processes", ()) if each["state"] not in ANSWERING]
     for line in (*lines, f"{status['app_id']}: {summary(status)}"):
         out.print(Text(line), soft_wrap=True)
+
+
+def _fitting(out: Console, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """Make the table; where it is too wide, without the columns in which nothing is known."""
+    right, whole = "partition percent progress rate eta attempts seconds", "partition process phase percent proof"
+    made = table(columns, rows, right, whole)
+    if out.measure(made, options=out.options.update(width=WIDTH_MAX)).maximum <= out.width:
+        return made
+    kept = [at for at in range(len(columns)) if any(row[at] is not None for row in rows)]
+    return table([columns[at] for at in kept], [[row[at] for at in kept] for row in rows], right, whole)
 
 
 def _names(status: Json) -> dict[str, str]:

@@ -79,6 +79,17 @@ def test_a_hint_of_many_partitions_is_written_out_once(capsys):
     ]
 
 
+def test_a_narrow_terminal_cuts_nothing(capsys, monkeypatch):
+    """In 80 columns each word is whole: what is not known of any partition is left out."""
+    monkeypatch.setenv("COLUMNS", "80")
+    covered = app([LIVE], p2=(PeerState.REACHABLE, [msgspec.structs.replace(FAILED, partition=1)]))
+    restore_view.print_status(json.loads(msgspec.json.encode(views.restore_status(covered))))
+    table = capsys.readouterr().out.partition("partition 0:")[0]
+    assert "…" not in table
+    assert {"partition", "process", "phase", "live", "failed", "100.0", "proof", "equal"} <= {*table.split()}
+    assert not {"progress", "rate", "eta"} & {*table.split()}
+
+
 @pytest.mark.parametrize(("status", "phase"), [(LIVE, "live, paused"), (FAILED, "failed, paused")])
 def test_a_pause_is_said_beside_the_phase(capsys, status, phase):
     """One that failed has not become live by it."""
