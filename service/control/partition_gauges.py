@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from snapreplay.service.control.input_status import BlockedTopic
-from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, PartitionStatus, StoreStatus
+from snapreplay.service.control.status import AuditProof, PartitionStatus, StoreStatus
 from snapreplay.service.core.phase import RECOVERING, Phase
+from snapreplay.snapshots.proof.level import Level
 
 Value = float | None | Mapping[str, float | None]
 """None: no sample, because the value is not known. A mapping has a sample for each value of one more label."""
@@ -61,9 +62,7 @@ def _stores(value: Callable[[StoreStatus], float | None]) -> Callable[[Partition
 
 def _proofs(value: Callable[[AuditProof], float]) -> Callable[[PartitionStatus], Value]:
     """Return the proofs by level: a proof counts for its own level and the ones below."""
-    return lambda status: {
-        level: value(proof) for level in AUDIT_LEVELS if (proof := status.audited_at(level)) is not None
-    }
+    return lambda status: {level: value(proof) for level in Level if (proof := status.audited_at(level)) is not None}
 
 
 SHOWN: Sequence[Shown] = (

@@ -23,6 +23,7 @@ from snapreplay.service.control.restore_plan import Drill, Forecast, RestoreObje
 from snapreplay.service.control.vocabulary import LONG_AGO, Count, Percent, Seconds, Time, one_of, said
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.phase import CopyState, Phase
+from snapreplay.snapshots.proof.level import Level
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -214,14 +215,11 @@ class RejectedProposal(msgspec.Struct, frozen=True):
     at: Time
 
 
-AUDIT_LEVELS = ("integrity", "changes", "replay")
-
-
 class AuditProof(msgspec.Struct, frozen=True):
     """The record of `snapreplay audit --since-last`: everything up to and with this batch was audited, without a
     finding. `offset` is that of the batch's increment."""
 
-    level: Annotated[str, said("Each level includes the one before.", enum=list(AUDIT_LEVELS))]
+    level: Annotated[str, one_of(*Level), said("Each level includes the one before.")]
     batch: Count
     offset: Count
     digest: str | None
@@ -316,9 +314,9 @@ class PartitionStatus(msgspec.Struct, frozen=True):
             case _:
                 return None
 
-    def audited_at(self, level: str) -> AuditProof | None:
+    def audited_at(self, level: Level) -> AuditProof | None:
         """Return the furthest proof at this level or a higher one."""
-        levels = AUDIT_LEVELS[AUDIT_LEVELS.index(level) :]
+        levels = [each for each in Level if each.includes(level)]
         return next((each for each in self.audited or () if each.level in levels), None)
 
     @property

@@ -12,10 +12,11 @@ from snapreplay.service.control.counters import EVENTS, PartitionMetrics, Result
 from snapreplay.service.control.metrics import DocumentCollector, counted
 from snapreplay.service.control.partition_gauges import SHOWN
 from snapreplay.service.control.restore_plan import DrillState
-from snapreplay.service.control.status import AUDIT_LEVELS, StandbyStatus
+from snapreplay.service.control.status import StandbyStatus
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.copies import Copies
 from snapreplay.service.core.phase import CopyState, Phase, RestoreMode
+from snapreplay.snapshots.proof.level import Level
 from tests.support.fake_control import FakeControl
 
 TARGET = {"instance", "job"}
@@ -23,7 +24,7 @@ TARGET = {"instance", "job"}
 WORDS = {
     "phase": set(Phase),
     "result": {*Result, *Reason, *DrillState, *AuditState, "adopted", "missed"},
-    "level": set(AUDIT_LEVELS),
+    "level": set(Level),
     "kind": {"CommitInDoubt"},
     "mode": {*RestoreMode, "warm", "none"},
     "state": set(CopyState),

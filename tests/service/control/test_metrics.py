@@ -13,9 +13,10 @@ from snapreplay.service.clock import time_of
 from snapreplay.service.control.counters import EVENTS, PartitionMetrics, Result
 from snapreplay.service.control.input_status import BlockedTopic, InputStatus, OpenTransactionStatus
 from snapreplay.service.control.metrics import DocumentCollector, counted
-from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, StandbyStatus
+from snapreplay.service.control.status import AuditProof, StandbyStatus
 from snapreplay.service.core.copies import Copies
 from snapreplay.service.core.phase import CopyState, Phase
+from snapreplay.snapshots.proof.level import Level
 from tests.support.fake_control import ASSIGNED, LIVE, LOADING, FakeControl
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -150,7 +151,7 @@ def test_a_proof_counts_for_the_levels_below() -> None:
     high = AuditProof("replay", 40, 90, None, None, "7", time_of(1_000_000))
     low = AuditProof("integrity", 55, 120, None, None, "7", time_of(2_000_000))
     found = scrape(FakeControl([msgspec.structs.replace(LIVE, audited=(low, high))]))
-    batches = {level: found["snapreplay_audited_batch", labels(0, level=level)] for level in AUDIT_LEVELS}
+    batches = {level: found["snapreplay_audited_batch", labels(0, level=level)] for level in Level}
     assert batches == {"integrity": 55, "changes": 40, "replay": 40}
     assert found["snapreplay_audit_timestamp_seconds", labels(0, level="changes")] == 1000
     assert found["snapreplay_unaudited_batches", labels(0)] == 5
