@@ -98,7 +98,7 @@ async def reset(
     settings: OfCluster,
     output: Output = Format.TABLE,
 ) -> None:
-    """Set a stopped app back to a savepoint, or to an empty state. Its state of now is given up.
+    """Set a stopped app back to a savepoint, or to an empty state. Its present state is given up.
 
     Records behind the new place are processed again, and their outputs are written a second time."""
     from snapreplay.service.decisions.reset import Target, carry_out, propose
@@ -110,7 +110,7 @@ async def reset(
     if asks or output is Format.TABLE:
         _print_resets(proposed, stderr=output is Format.JSON)
     if asks and due:
-        confirm("Give up the state of now?")
+        confirm("Give up the present state?")
     for each in due:
         begun = None if dry_run else await carry_out(each)
         if output is Format.JSON:

@@ -114,6 +114,6 @@ def _missed(objective: Objective, records: int) -> str:
             f" newest snapshot, and one takes {objective.write_seconds:.2f} s to write"
         )
     return (
-        f"a restore from a snapshot of now would take {objective.predicted(0):.2f} s, not {seconds:g} s:"
+        f"a restore even from a new snapshot would take {objective.predicted(0):.2f} s, not {seconds:g} s:"
         f" {objective.size_bytes:,} bytes are to be loaded. Snapshots keep it within {objective.limit_seconds:.2f} s"
     )

@@ -58,7 +58,7 @@ async def test_an_objective_that_cannot_be_met_is_told_beside_the_plan(stage, un
     async with here.running(http=HttpServer()) as service:
         await until(lambda: service.restore_status()[0].objective, "the objective")
         shown = await asyncio.to_thread(CliRunner().invoke, app, ["plan", "--url", url(service)])
-    assert "partition 0 does not meet restore.objective_seconds: a restore from a snapshot of now" in shown.output
+    assert "partition 0 does not meet restore.objective_seconds: a restore even from a new snapshot" in shown.output
 
 
 async def test_each_input_has_the_headroom_of_its_own_retention(stage, unique, monkeypatch):
