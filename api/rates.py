@@ -33,7 +33,7 @@ class Rate(NamedTuple):
 READS_OF_LOGS = Rate("what is read from Kafka", 1, 20)
 READS_OF_ALL = Rate("what all other processes are asked for", 10, 100)
 READS_ELSEWHERE = Rate("entries that are read in another process", 50, 200)
-FAILED_LOGINS = Rate("a login with a token that is not good", 10, 100)
+FAILED_LOGINS = Rate("a login with an invalid token", 10, 100)
 
 
 class Rates:

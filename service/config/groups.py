@@ -27,7 +27,7 @@ class HttpSettings(Table):
     token_file: str = ""
     """File with the tokens of this API, one a line. Empty: no token is needed, and none is sent. See below."""
     oidc_issuer: str = ""
-    """OpenID provider whose tokens are good as well, as they name it (`iss`). Empty: none. See below."""
+    """OpenID provider whose tokens are accepted as well, as they name it (`iss`). Empty: none. See below."""
     oidc_audience: str = ""
     """The name of this service in those tokens (`aud`)."""
     oidc_role_claim: str = "roles"
