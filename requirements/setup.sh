@@ -136,7 +136,7 @@ trap 'echo "setup: interrupted. The next make setup begins anew, with what was d
 only_one
 if is_whole; then exit 0; fi # the other one has done it
 prepare
-echo "setup: $VENV gets the $(grep -c '==' requirements/dev.lock) locked packages (the first time about 600 MB to download, 450 MB of it Spark)"
+echo "setup: $VENV gets the $(grep -c '==' requirements/dev.lock) locked packages (the first time about 660 MB to download, 450 MB of it Spark)"
 # No isolation: what builds is locked too (requirements/build.lock).
 install --require-hashes -r requirements/build.lock
 install --require-hashes --no-build-isolation -r requirements/dev.lock
