@@ -128,6 +128,11 @@ class Scenario:
         return _settings(instance_id, **{name: getattr(self, name) for name in KNOBS})
 
 
+def instance_id(number: int) -> str:
+    """Return the name of a process by its number from 0."""
+    return "abcdefghijklmnopqrstuvwxyz"[number] if number < 26 else f"p{number}"
+
+
 def draw(rng: random.Random) -> Scenario:
     partitions = rng.choices((1, 2, 3, 4), (12, 5, 2, 1))[0]
     inputs = rng.choice((1, 1, 2))

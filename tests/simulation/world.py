@@ -28,7 +28,7 @@ from tests.simulation.pausing import Pauses
 from tests.simulation.process import Process
 from tests.simulation.replacing import LEADS_NOWHERE, REFUSED, Replacement, create_own, fill
 from tests.simulation.rewiring import Rewiring
-from tests.simulation.scenario import Scenario
+from tests.simulation.scenario import Scenario, instance_id
 from tests.simulation.settling import Settling
 from tests.simulation.suspecting import Suspicions
 from tests.simulation.watch import Watch
@@ -180,7 +180,7 @@ class World:
         scenario = self.scenario
         await self._prepare()
         for number in range(scenario.processes):
-            self.start("abcdefghij"[number])
+            self.start(instance_id(number))
         self.network.faults.active = True
         began = self.loop.time()
         self.feeder.schedule(self.loop, scenario.chaos_seconds)
