@@ -119,12 +119,8 @@ def main() -> None:
     loss, began = Loss(planned, racks_of(planned)), time.process_time()
     problem = loss.run()
     print(f"{processes} processes on {planned.racks} racks, {partitions:,} partitions: {problem or 'no problem'}")
-    print(
-        f"{planned.lost} processes with {len(loss.lost):,} partitions are lost at once; {len(loss.copied):,} are copied"
-    )
-    print(
-        f"all LIVE {loss.seconds:.2f} s later: {dict(loss.restores)}; {loss.most_under_way} at once in a process at most"
-    )
+    print(f"{planned.lost} processes with {len(loss.lost):,} partitions are lost; {len(loss.copied):,} are copied")
+    print(f"all LIVE {loss.seconds:.2f} s later: {dict(loss.restores)}; {loss.most_under_way} at once in a process")
     print(f"as evenly as planned ({planned.owned_afterwards} in a process): {loss.evened}")
     print(f"{time.process_time() - began:.0f} s of CPU")
 
