@@ -38,6 +38,9 @@ def follow_all(client: Client, names: list[T], ask: Callable[[T], Json], wait: b
         print_json({"items": operations})
     else:
         _print_parts([part for operation in operations for part in operation["parts"]])
+        for each in operations:
+            if not each["parts"]:
+                print(f"operation {each['id']}: {each['kind']} {each['state']}")
     for error in refused:
         note(str(error))
     if refused or any(operation["state"] == "failed" for operation in operations):
@@ -100,6 +103,8 @@ def print_operation(operation: Json, output: Format) -> None:
 
 
 def _print_parts(parts: list[Json], *more: str) -> None:
+    if not parts:  # none was due
+        return
     from snapreplay.api.cli.output import console, table
 
     columns = ("partition", "state", *more, "detail")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -254,3 +255,10 @@ def test_the_port_of_run_and_dev_is_taken_as_typed(invoke, url, command):
     """Who started the service with --http-port finds it by the same option: one partition has failed."""
     result = invoke(*command, "--http-port", url.rpartition(":")[2])
     assert result.exit_code == (1 if command[0] == "restore-status" else 0), result.output
+
+
+def test_an_operation_of_no_partition_says_what_became_of_it(invoke, url):
+    """No table without rows: it would not say whether anything was done."""
+    result = invoke("undrain", "--url", url)
+    assert (result.exit_code, "partition" in result.stdout) == (0, False)
+    assert re.fullmatch(r"operation \S+: undrain succeeded\n", result.stdout)
