@@ -61,8 +61,15 @@ def is_running(pid: int) -> bool:
 
 
 def eventually(holds: Callable[[], object], what: object = "", seconds: float = 30.0) -> None:
-    """Wait for a condition; says what it was when it does not come true in time."""
-    deadline = time.monotonic() + scaled(seconds)
+    """Wait for a condition; says what it was when it does not come true in time. What takes long is looked at less
+    often: a look may be a request, which takes CPU of three processes."""
+    began = time.monotonic()
+    deadline = began + scaled(seconds)
     while not holds():
         assert time.monotonic() < deadline, f"not within {scaled(seconds):.0f} s: {what}"
-        time.sleep(0.01)  # between two looks, under the deadline
+        time.sleep(pause(time.monotonic() - began))  # between two looks, under the deadline
+
+
+def pause(waited_seconds: float) -> float:
+    """Seconds until the next look, by those that were waited before."""
+    return min(0.01 + waited_seconds / 40, 0.05)

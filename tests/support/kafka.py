@@ -12,7 +12,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.producer import KafkaProducer
 from snapreplay.service.ports import TopicPartition
-from tests.support.deadlines import scaled, within
+from tests.support.deadlines import pause, scaled, within
 
 T = TypeVar("T")
 
@@ -53,9 +53,11 @@ async def decided(cluster: KafkaCluster, source: TopicPartition) -> None:
 
 async def until_async(ask: Callable[[], Awaitable[T]], holds: Callable[[T], object]) -> T:
     """Ask again and again until the answer is right; the test fails when that takes 30 s."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     async with within(30):
         while not holds(answer := await ask()):  # noqa: ASYNC110 - what is waited for knows no events
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(pause(loop.time() - began))
     return answer
 
 
@@ -75,6 +77,22 @@ def client_tasks() -> list[asyncio.Task[object]]:
 
     ours = "/service/kafka/fetch_by_id.py"
     return [t for t in asyncio.all_tasks() if "/aiokafka/" in source(t) or ours in source(t)]
+
+
+class Since:
+    """Tells what is there of clients and was not when it was made. What earlier tests have left may end meanwhile."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._servers = bootstrap_servers
+        self._before = {*sockets_to(bootstrap_servers), *client_tasks()}
+
+    @property
+    def sockets(self) -> set[object]:
+        return {*sockets_to(self._servers)} - self._before
+
+    @property
+    def tasks(self) -> set[object]:
+        return {task for task in client_tasks() if task not in self._before}
 
 
 class Overtaken(KafkaProducer):

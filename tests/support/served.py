@@ -19,7 +19,7 @@ import pytest
 from snapreplay.api.server import HttpServer
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.core.peers import Peer
-from tests.support.deadlines import within
+from tests.support.deadlines import pause, within
 from tests.support.fake_control import FACTS, FakeControl
 
 PROGRAM = """
@@ -107,10 +107,12 @@ async def served(control: FakeControl, settings: HttpSettings | None = None) -> 
 
 async def until(holds: Callable[[], Awaitable[object]], what: str) -> None:
     """Wait for a condition that has to be asked for."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     try:
         async with within(30):
             while not await holds():  # noqa: ASYNC110 - what is waited for knows no events
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(pause(loop.time() - began))
     except TimeoutError:
         pytest.fail(f"not within its time: {what}")
 

@@ -26,7 +26,7 @@ from snapreplay.service.service import Service
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from tests.support import apps, reference
-from tests.support.deadlines import scaled
+from tests.support.deadlines import pause, scaled
 
 DEADLINE_SECONDS = 30.0
 GROUP = {"session_timeout_ms": 3000, "heartbeat_interval_ms": 200}
@@ -203,7 +203,7 @@ async def until(holds: Callable[[], object], what: object = "", seconds: float =
     deadline = began + scaled(seconds)
     while not holds():
         assert loop.time() < deadline, f"not within {scaled(seconds):.0f} s: {what}"
-        await asyncio.sleep(min(0.01 + (loop.time() - began) / 40, 0.05))
+        await asyncio.sleep(pause(loop.time() - began))
 
 
 async def processed(service: Service[Any], positions: dict[int, int], topic: str = "") -> None:

@@ -8,6 +8,7 @@ import pytest
 from snapreplay.service.kafka import client_log as module
 from snapreplay.service.kafka.client_log import CLIENT_LOGGER, Summary, summarise_client_log
 from tests.support import apps
+from tests.support.deadlines import scaled
 from tests.support.stage import until
 from tests.support.tampering import delete
 
@@ -98,7 +99,7 @@ def test_what_was_left_out_is_told_also_when_nothing_more_comes(bench, monkeypat
     told.clear()
     monkeypatch.setattr(threading, "Timer", at_once)
     bench.log.warning("lost")
-    assert told.wait(10)
+    assert told.wait(scaled(10))
 
 
 def at_once(_, function):

@@ -1,6 +1,5 @@
 """Batches that are damaged on the broker's disk: a byte of a real log, flipped under a real broker."""
 
-import asyncio
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.read_errors import ATTEMPTS_MAX, CorruptBatches
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
+from tests.support.deadlines import within
 
 pytestmark = pytest.mark.kafka
 
@@ -133,7 +133,7 @@ async def test_damage_that_is_gone_is_read_over(cluster, disk, unique, monkeypat
     found: list[bytes | None] = []
     await reader.follow({source: 0})
     try:
-        async with asyncio.timeout(20):
+        async with within(20):
             while len(found) < len(values):
                 records = (await reader.poll(40, 100)).get(source, [])
                 found += [record.value for record in records]
@@ -166,7 +166,7 @@ async def follow_all(cluster, sources):
     passed: dict[TopicPartition, int] = {}
     await reader.follow(dict.fromkeys(sources, 0))
     try:
-        async with asyncio.timeout(20):
+        async with within(20):
             with pytest.raises(DamagedError) as ended:  # noqa: PT012 - whichever poll it is
                 while True:
                     passed = {each: reader.position(each) for each in sources}

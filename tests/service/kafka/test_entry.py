@@ -1,6 +1,5 @@
 """Tests that who is not let in learns why, on a real broker with SASL and TLS; and what the hint says lets him in."""
 
-import asyncio
 import re
 from typing import Any
 
@@ -17,6 +16,7 @@ from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.entry import BrokerAddress, Door, refusal
 from snapreplay.service.kafka.feeding import KafkaAppender
 from snapreplay.service.kafka.shared import Metadata
+from tests.support.deadlines import within
 from tests.support.guarded import Guarded, guarded_broker
 
 pytestmark = pytest.mark.kafka
@@ -217,8 +217,8 @@ async def test_an_error_of_the_library_that_makes_the_login_is_a_refusal(here, m
         assert "LookupError: the ticket has expired" in refused.message
         for each in metadata._conns.values():
             each.close()
-        async with asyncio.timeout(30):
+        async with within(30):
             assert not await metadata.force_metadata_update()
-    async with asyncio.timeout(30):
+    async with within(30):
         assert await metadata.force_metadata_update()
     await metadata.close()

@@ -16,6 +16,7 @@ from snapreplay.service.kafka.fetch_by_id import FetchWatch
 from snapreplay.service.kafka.fetches import FetchById, FetchedBatches
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.ports import EpochEnd, LogRecord, TopicPartition
+from tests.support.deadlines import within
 from tests.support.kafka import until_async
 from tests.support.tampering import delete, recreate, topic_id
 
@@ -191,7 +192,7 @@ async def test_what_was_gone_before_it_was_read_ends_however_often_the_client_is
     reader = KafkaReader(hasty, read_committed=True, large=False, topic_ids=ids)
     await reader.start()
     with pytest.raises(TopicGone, match=ids[topic]):
-        async with asyncio.timeout(25):
+        async with within(25):
             await anext(aiter(reader.read(TopicPartition(topic, 0), 0, 3)))
     assert reader.disturbances > 1, "it was renewed"
     await reader.close()

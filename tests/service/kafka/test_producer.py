@@ -1,7 +1,5 @@
 """Transactions on a real broker: all or nothing, nobody but the owner, never for ever."""
 
-import asyncio
-
 import aiokafka.producer.sender as aiokafka_sender
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
@@ -13,6 +11,7 @@ from snapreplay.service.config.groups import TimeoutSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import Fenced, RefusedRecord
 from snapreplay.service.ports import LogRecord, TopicPartition
+from tests.support.deadlines import within
 from tests.support.kafka import decided, overtaken, until_async, values_of
 
 pytestmark = pytest.mark.kafka
@@ -24,7 +23,7 @@ def output(topic, key=b"k", value=b"v"):
 
 async def commit_until_refused(producer, records):
     """A broker notices a new limit a little later."""
-    async with asyncio.timeout(20):
+    async with within(20):
         while True:
             try:
                 await producer.commit(0, [], records)

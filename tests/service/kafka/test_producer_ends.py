@@ -13,7 +13,8 @@ from snapreplay.service.core.kafka_errors import CommitInDoubt, Unreachable
 from snapreplay.service.kafka import producer as module
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import LogRecord
-from tests.support.kafka import client_tasks, hasty, overtaken, sockets_to, values_of
+from tests.support.deadlines import scaled
+from tests.support.kafka import Since, hasty, overtaken, values_of
 from tests.support.stage import until
 from tests.support.wire import ADD_PARTITIONS, END_TXN, PRODUCE, Proxy, once
 
@@ -27,13 +28,13 @@ def output(topic, key=b"k", value=b"v", partition=None, same_key=False, timestam
 async def test_a_discarded_producer_is_dead_and_leaves_nothing(cluster, broker, new_topic, unique):
     """No task, no socket; a second discard is nothing; a commit is refused."""
     topic = await new_topic()
-    tasks, sockets = len(client_tasks()), len(sockets_to(broker.bootstrap_servers))
+    since = Since(broker.bootstrap_servers)
     producer = await cluster.fence(unique("app"))
     await producer.commit(0, [], [LogRecord(topic, b"1")])
     await producer.discard()
     await producer.discard()
-    assert len(client_tasks()) == tasks
-    await until(lambda: len(sockets_to(broker.bootstrap_servers)) == sockets)
+    assert not since.tasks
+    await until(lambda: not since.sockets)
     with pytest.raises(CommitInDoubt, match="must be renewed"):
         await producer.commit(0, [], [LogRecord(topic, b"2")])
 
@@ -94,7 +95,7 @@ async def test_a_coordinator_that_never_answers_is_left_at_the_deadline(broker, 
     """commit_transaction would wait for ever; the outcome is in doubt, and nothing is left over."""
     topic, name, proxy = await new_topic(), unique("app"), Proxy(broker.bootstrap_servers)
     settings = hasty(broker.bootstrap_servers, 400, commit_ms=1500)
-    tasks = len(client_tasks())
+    since = Since(broker.bootstrap_servers)
     cluster = KafkaCluster(settings)
     async with proxy.through():
         producer = await cluster.fence(name)
@@ -102,8 +103,8 @@ async def test_a_coordinator_that_never_answers_is_left_at_the_deadline(broker, 
         started = time.monotonic()
         with pytest.raises(CommitInDoubt, match="deadline passed"):
             await producer.commit(0, [], [LogRecord(topic, b"1")])
-        assert 1.4 < time.monotonic() - started < 5
-        assert len(client_tasks()) == tasks
+        assert 1.4 < time.monotonic() - started < scaled(5)
+        assert not since.tasks
         proxy.fault = lambda key: "pass"
         renewed = await cluster.fence(name)
         await renewed.discard()
@@ -114,12 +115,12 @@ async def test_a_fence_that_cannot_be_had_is_left_at_the_deadline(broker, unique
     """start() would wait for ever for a coordinator that does not answer."""
     proxy = Proxy(broker.bootstrap_servers)
     settings = hasty(broker.bootstrap_servers, 400, fence_ms=1000)
-    tasks = len(client_tasks())
+    since = Since(broker.bootstrap_servers)
     async with proxy.through():
         proxy.fault = lambda key: "mute" if key == 22 else "pass"
         with pytest.raises(Unreachable, match="fencing"):
             await KafkaCluster(settings).fence(unique("app"))
-    assert len(client_tasks()) == tasks
+    assert not since.tasks
 
 
 async def test_a_transaction_timeout_above_the_brokers_is_a_setting_to_correct(broker, unique):

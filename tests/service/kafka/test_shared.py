@@ -8,7 +8,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.shared import BrokerNode, Metadata, Shared
 from snapreplay.service.ports import LogRecord, TopicPartition
-from tests.support.kafka import client_tasks, hasty, sockets_to
+from tests.support.kafka import Since, hasty
 from tests.support.stage import until
 from tests.support.wire import Proxy
 
@@ -25,8 +25,7 @@ def alone(broker):
 async def test_what_a_client_gives_back_the_next_one_takes(alone, broker, new_topic, unique):
     """Ten readers and ten transactions, one after the other, need no connection that the first of them did not need.
     Nothing is left of the last one."""
-    topic, name, tasks = await new_topic(), unique("app"), client_tasks()
-    before = len(sockets_to(broker.bootstrap_servers))
+    topic, name, since = await new_topic(), unique("app"), Since(broker.bootstrap_servers)
     first, producer = await alone.reader(), await alone.fence(name)
     place, counted = TopicPartition(topic, 0), set()
     for number in range(10):
@@ -36,36 +35,36 @@ async def test_what_a_client_gives_back_the_next_one_takes(alone, broker, new_to
         read = [record.value async for records in reader.read(place, 0, end_offset) for record in records]
         assert read == [b"%d" % each for each in range(number + 1)]
         await reader.close()
-        counted.add(len(sockets_to(broker.bootstrap_servers)) - before)
+        counted.add(len(since.sockets))
     assert max(counted) <= 5, "metadata, the coordinator, the leader, and a reader that still drains"
     await producer.discard()
     await first.close()
-    await until(lambda: len(sockets_to(broker.bootstrap_servers)) == before)
-    assert len(client_tasks()) == len(tasks)
+    await until(lambda: not since.sockets)
+    assert not since.tasks
 
 
 async def test_what_is_held_stays_open_between_one_client_and_the_next(alone, broker):
     """As long as it is held: a service asks one question after the other, each with a client of its own."""
-    before = len(sockets_to(broker.bootstrap_servers))
+    since = Since(broker.bootstrap_servers)
     alone.hold()
     await alone.facts()
-    held = len(sockets_to(broker.bootstrap_servers)) - before
+    held = since.sockets
     assert held
     await alone.facts()
-    assert len(sockets_to(broker.bootstrap_servers)) - before == held
+    assert since.sockets == held
     await alone.let_go()
-    await until(lambda: len(sockets_to(broker.bootstrap_servers)) == before)
+    await until(lambda: not since.sockets)
 
 
 async def test_a_broker_that_names_no_brokers_is_asked_on_one_connection(broker, monkeypatch):
     """However often: a broker that the controller has fenced answers so."""
-    before = len(sockets_to(broker.bootstrap_servers))
+    since = Since(broker.bootstrap_servers)
     metadata = Metadata(hasty(broker.bootstrap_servers, 5000))
     with monkeypatch.context() as patch:
         patch.setattr(metadata.cluster, "brokers", set)
         for _ in range(3):
             await metadata._began_anew(())
-    await until(lambda: len(sockets_to(broker.bootstrap_servers)) == before + 1)
+    await until(lambda: len(since.sockets) == 1)
     await metadata.close()
 
 

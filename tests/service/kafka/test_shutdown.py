@@ -11,7 +11,7 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka import shutdown
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.kafka.shutdown import bounded, close_consumer
-from tests.support.kafka import client_tasks, sockets_to
+from tests.support.kafka import Since
 from tests.support.stage import until
 
 
@@ -61,7 +61,7 @@ async def test_bounded_passes_on_our_own_cancellation():
 async def test_a_consumer_that_does_not_stop_is_cut(broker, monkeypatch):
     """Its connections are closed over its head."""
     monkeypatch.setattr(shutdown, "CLOSE_S", 0.1)
-    sockets = len(sockets_to(broker.bootstrap_servers))
+    since = Since(broker.bootstrap_servers)
     consumer = AIOKafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
     await consumer.start()
     client = consumer._client
@@ -69,7 +69,7 @@ async def test_a_consumer_that_does_not_stop_is_cut(broker, monkeypatch):
     stop = consumer.stop
     consumer.stop = lambda: asyncio.sleep(60)
     await close_consumer(consumer)
-    await until(lambda: len(sockets_to(broker.bootstrap_servers)) == sockets)
+    await until(lambda: not since.sockets)
     await stop()
 
 
@@ -89,21 +89,21 @@ async def test_a_start_that_is_cancelled_leaves_no_connection(cluster, settings,
         return send(self, request, **keywords)
 
     monkeypatch.setattr(AIOKafkaConnection, "send", interrupted)
-    before, tasks = len(sockets_to(settings.bootstrap_servers[0])), set(client_tasks())
+    since = Since(settings.bootstrap_servers[0])
     arguments = (unique("fence"),) if what == "fence" else ()
     task = asyncio.create_task(getattr(cluster, what)(*arguments))
     await asyncio.wait({task})
     assert task.cancelled()
     gc.collect()
-    await until(lambda: len(sockets_to(settings.bootstrap_servers[0])) == before)
-    assert not set(client_tasks()) - tasks
+    await until(lambda: not since.sockets)
+    assert not since.tasks
 
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("turns", range(5))
 async def test_a_close_that_is_cancelled_leaves_no_client(settings, turns):
     """Whoever closes is cut off after so many turns of the loop: the client ends all the same."""
-    before, tasks = len(sockets_to(settings.bootstrap_servers[0])), set(client_tasks())
+    since = Since(settings.bootstrap_servers[0])
     reader = KafkaReader(settings, read_committed=True, large=False)
     await reader.start()
     close = asyncio.create_task(reader.close())
@@ -113,18 +113,18 @@ async def test_a_close_that_is_cancelled_leaves_no_client(settings, turns):
     await asyncio.wait({close})
     if turns == 0:  # cut off before its first step: it is still to be closed
         await reader.close()
-    await until(lambda: len(sockets_to(settings.bootstrap_servers[0])) == before)
-    assert not set(client_tasks()) - tasks
+    await until(lambda: not since.sockets)
+    assert not since.tasks
 
 
 @pytest.mark.kafka
 async def test_a_reader_closed_while_it_connects_leaves_no_client(settings):
     """Two tasks: one connects, the other one closes; there was nothing to close yet."""
-    before = len(sockets_to(settings.bootstrap_servers[0]))
+    since = Since(settings.bootstrap_servers[0])
     reader = KafkaReader(settings, read_committed=True, large=False)
     start = asyncio.create_task(reader.start())
     await asyncio.sleep(0)
     await reader.close()
     with pytest.raises(Unreachable, match="closed"):
         await start
-    await until(lambda: len(sockets_to(settings.bootstrap_servers[0])) == before)
+    await until(lambda: not since.sockets)

@@ -7,7 +7,7 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
 from snapreplay.service.ports import NewTopic
-from tests.support.kafka import hasty, sockets_to
+from tests.support.kafka import Since, hasty
 from tests.support.tampering import delete
 
 pytestmark = pytest.mark.kafka
@@ -23,17 +23,17 @@ async def watch(settings):
 
 async def test_another_topic_of_the_same_name_has_another_id(watch, settings, unique):
     """On the same connection; meanwhile it is absent, and asking does not create it."""
-    name, admin = unique("watched"), KafkaAdmin(settings)
+    name, admin, since = unique("watched"), KafkaAdmin(settings), Since(settings.bootstrap_servers[0])
     await admin.create_topics([NewTopic(name, 1)])
     first = await watch.ids([name])
-    connections = sockets_to(settings.bootstrap_servers[0])
+    connections = since.sockets
     assert first == {name: (await admin.topics([name]))[name].topic_id}
     delete(settings.kafka["bootstrap.servers"], name)
     assert await watch.ids([name]) == {}
     await admin.create_topics([NewTopic(name, 1)])
     second = await watch.ids([name])
     assert second[name] not in {first[name], ""}
-    assert sockets_to(settings.bootstrap_servers[0]) == connections
+    assert since.sockets == connections
 
 
 async def test_nobody_there_is_unreachable_and_asked_again():
