@@ -1,8 +1,7 @@
 """An operator at a real broker, with an app in the working directory."""
 
-import logging
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,19 @@ import pytest
 from tests.hints.following import Operator
 from tests.service.conftest import attentive, stage
 from tests.support import apps
+from tests.support.loggers import loggers_put_back
 from tests.support.stage import Stage, past
 
 __all__ = ["attentive", "past", "stage"]
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No leader is stale here; and a command's log ends with the command, whose standard error is closed then."""
-    monkeypatch.setattr(logging.root, "handlers", logging.root.handlers[:])
     monkeypatch.setattr("snapreplay.service.topics.reading.ASK_AGAIN_SECONDS", 0.1)
     monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 1.0)
+    with loggers_put_back():
+        yield
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +13,10 @@ from typer.testing import CliRunner, Result
 
 from snapreplay.api.cli.root import app
 from snapreplay.app.load import load_app
+from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.testing import RealHarness
 from tests.support.deadlines import scaled
+from tests.support.loggers import loggers_put_back
 
 Invoke = Callable[..., Result]
 
@@ -26,8 +26,6 @@ def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
     """`invoke("restore-status", "--url", url)` in an empty directory, without the user's settings."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
-    # `run` and `dev` make the root logger write to this invocation's standard error, which is closed after it.
-    monkeypatch.setattr(logging.root, "handlers", logging.root.handlers[:])
     for name in ("SNAPREPLAY_HTTP__PORT", "SNAPREPLAY_HTTP__HOST"):
         monkeypatch.delenv(name, raising=False)
 
@@ -36,7 +34,8 @@ def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
         words = [str(each) for each in arguments]
         return CliRunner().invoke(app, words, input=stdin, prog_name="snapreplay")
 
-    yield run
+    with loggers_put_back():  # `run` and `dev` log to this invocation's standard error, which is closed after it
+        yield run
     _forget_modules_of(tmp_path)
 
 
@@ -50,8 +49,7 @@ def _forget_modules_of(folder: Path) -> None:
 @pytest.fixture
 def nobody_there() -> str:
     """An address where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        return f"127.0.0.1:{closed.getsockname()[1]}"
+    return f"127.0.0.1:{free_ports(1)[0]}"
 
 
 @pytest.fixture
