@@ -15,6 +15,7 @@ import pytest
 
 from snapreplay.api.guard import AT_PROBES_PORT
 from snapreplay.api.server import HttpServer
+from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from tests.api.test_tls import Authority
@@ -28,9 +29,7 @@ TOKEN = "0123456789abcdef" * 4
 @pytest.fixture
 def port() -> int:
     """A port where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        found: int = listener.getsockname()[1]
-    return found
+    return free_ports(1)[0]
 
 
 @asynccontextmanager

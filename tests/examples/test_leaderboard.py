@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import signal
-import socket
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
@@ -20,6 +19,7 @@ import pytest
 
 from examples.leaderboard import PARTITIONS, Score, api, app, scores, totals
 from snapreplay import PartitionNotLive, Settings, StoresView, ensure_topics, init
+from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.testing import Harness, check, record
 from tests.support.deadlines import scaled
 
@@ -107,9 +107,7 @@ class WebServer:
     """`uvicorn examples.leaderboard:api`, as its user starts it."""
 
     def __init__(self, servers: str, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        (self.port,) = free_ports(1)
         self._log_path = folder / "uvicorn.log"
         self._process: asyncio.subprocess.Process | None = None
         self._environment = os.environ | {

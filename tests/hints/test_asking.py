@@ -20,6 +20,7 @@ from snapreplay.api.events import StatusEvents
 from snapreplay.api.guard import Hosts, allowed_hosts
 from snapreplay.api.limits import connections_max
 from snapreplay.api.tokens import OidcProvider
+from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import load_settings
@@ -299,8 +300,7 @@ async def test_what_others_reach_asks_for_a_login(host, tmp_path, monkeypatch):
 @carries_out("api/cli/client.py::Client._ask", "api/cli/client.py::Client._no_such_path", "api/cli/options.py::_url_of")
 def test_a_service_is_asked_where_it_is(url):
     """Nobody answers: with `--url` of one that does, it is answered."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    nowhere = f"http://127.0.0.1:{free_ports(1)[0]}"
     with client.Client(nowhere) as asking, pytest.raises(SnapreplayError) as refused:
         asking.restore_status()
     assert "say where it is with --http-port or --url" in refused.value.hint

@@ -1,6 +1,5 @@
 """A stage on the session's broker: `await stage(app)` has made its topics and its genesis."""
 
-import socket
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 
 from snapreplay.app.app import App
+from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.live import pace
 from tests.support.child import Family, family
 from tests.support.stage import Stage, past
@@ -41,7 +41,5 @@ def children(broker: Any, tmp_path: Path) -> Iterator[Family]:
 
 @pytest.fixture
 def free_port() -> int:
-    """A port where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
+    """A port where nobody listens, and that no other test gets when it asks the system for any."""
+    return free_ports(1)[0]

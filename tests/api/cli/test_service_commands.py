@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import httpx2
 import pytest
 
 from snapreplay.api.cli.dev import INSTEAD
+from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
@@ -77,8 +77,7 @@ def ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
 def test_probes_are_answered_before_the_service_is_imported(ledger, tmp_path, monkeypatch, nobody_there):
     """HTTP starts beside it, and says that the process lives and is not ready. Everything else is answered later."""
     gate = Gate(tmp_path, monkeypatch, "snapreplay.service.program")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "snapreplay.api.cli", "run", str(ledger), "--http-port", str(port)]
     command += ["--bootstrap-servers", nobody_there]
     asking = httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=scaled(30))
@@ -163,7 +162,7 @@ def test_run_serves_until_sigterm(on_broker, invoke, process):
     assert json.loads(watched.stdout.splitlines()[-1])["summary"]["all_live"] is True
     process.send_signal(signal.SIGTERM)
     said = process.stderr.read()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=scaled(30)) == 0
     assert "SIGTERM: stops gracefully, within 25.0 s" in said
     assert re.search(r"2 partitions ended after \d+\.\d\d s", said)
     assert re.search(r": stopped$", said, re.MULTILINE)
@@ -189,7 +188,7 @@ def test_run_waits_for_its_beginning_and_goes_on(on_broker, invoke, process):
     watched = invoke("restore-status", "--watch", "--url", url)
     assert watched.exit_code == 0, watched.output
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=scaled(30)) == 0
 
 
 @pytest.mark.kafka
@@ -202,7 +201,7 @@ def test_run_begins_a_new_app_in_one_command(on_broker, invoke, process):
     assert watched.exit_code == 0, watched.output
     assert on_broker("init").stdout.count("already initialised") == 2
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=scaled(30)) == 0
 
 
 FOR_OTHERS = {"fastapi", "httpx2", "pydantic", "pyspark", "rich", "starlette", "typer", "uvicorn"}
@@ -222,7 +221,7 @@ def test_a_service_imports_only_what_it_needs(broker, app_id, ledger, process):
     assert not FOR_OTHERS & {name.partition(".")[0] for name in imported}
     assert len(imported) <= MODULES_MAX
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=scaled(30)) == 0
 
 
 @pytest.mark.kafka
