@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 
 from snapreplay.api import event_stream, fleet_views, peers
@@ -24,17 +25,42 @@ from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
 from tests.support.served import Program, control_of, http_processes, peer, program, served, until
 
-SOON = HttpSettings(port=0, suspect_after_ms=2000)
 LATE = HttpSettings(port=0, suspect_after_ms=600_000)
 Row = dict[str, Any]
 Shown = Callable[[], Awaitable[list[Row]]]
 
 
+def soon() -> HttpSettings:
+    """Suspect who is silent for two seconds: on a busy machine for longer, as who is not frozen may be silent, too."""
+    return HttpSettings(port=0, suspect_after_ms=round(scaled(2000)))
+
+
 @asynccontextmanager
-async def following(control: FakeControl, settings: HttpSettings = SOON) -> AsyncIterator[Shown]:
+async def following(control: FakeControl, settings: HttpSettings | None = None) -> AsyncIterator[Shown]:
     """Serve `control`, and ask it for the rows of its peers."""
-    async with served(control, settings) as url, shown_at(url) as shown:
+    async with served(control, settings or soon()) as url, shown_at(url) as shown:
         yield shown
+
+
+@asynccontextmanager
+async def watching(control: FakeControl, settings: HttpSettings | None = None) -> AsyncIterator[Shown]:
+    """Follow the peers of `control` as its HTTP process does, in this process: that saves a start."""
+
+    def suspect(process_id: str, why: str, is_silent: bool) -> None:
+        control.suspect(process_id, why, is_silent=is_silent)
+
+    followed = Peers((settings or soon()).suspect_after_ms / 1000, suspect)
+    running = asyncio.create_task(followed.run(control.document))
+
+    async def rows() -> list[Row]:
+        own = control.document()
+        _, *others = fleet_views.fleet(Look(own, 0.0), followed.known(own), boot_seconds())
+        return [msgspec.json.decode(msgspec.json.encode(each.process)) for each in others]
+
+    try:
+        yield rows
+    finally:
+        await cancel_and_wait(running)
 
 
 @asynccontextmanager
@@ -118,7 +144,7 @@ async def test_processes_know_each_other_until_one_says_bye(two: Program):
 async def test_a_killed_process_is_suspected_by_all_others_at_once(two: Program):
     """Without waiting for silence, of which there would be ten minutes here. The rest of what is known stays."""
     one, three = control_of("p1", two.peer), control_of("p3", two.peer)
-    async with following(one, LATE) as by_one, following(three, LATE) as by_three:
+    async with following(one, LATE) as by_one, watching(three, LATE) as by_three:
         await become(by_one, "reachable")
         await become(by_three, "reachable")
         two.send(signal.SIGKILL)
@@ -139,8 +165,7 @@ async def test_a_killed_process_is_suspected_by_all_others_at_once(two: Program)
 async def test_a_frozen_process_is_suspected_once_and_found_again(two: Program):
     """Its HTTP answers all the time, and says that its service is silent."""
     one = control_of("p1", two.peer)
-    # On a busy machine a process may be silent for some seconds and not be frozen.
-    async with following(one, HttpSettings(port=0, suspect_after_ms=round(scaled(5000)))) as shown:
+    async with following(one) as shown:
         await become(shown, "reachable")
         two.send(signal.SIGSTOP)
         assert (await suspected(one, "p2")).startswith("silent for ")
@@ -156,7 +181,7 @@ async def test_a_frozen_process_is_suspected_once_and_found_again(two: Program):
 async def test_a_process_whose_http_dies_alone_is_not_suspected(two: Program):
     """Its service listens again at once, and starts another process for HTTP."""
     one = control_of("p1", two.peer)
-    async with following(one, LATE) as shown:
+    async with watching(one, LATE) as shown:
         (before,) = await become(shown, "reachable")
         (http,) = http_processes(two.process.pid)
         http.kill()
@@ -178,7 +203,7 @@ async def test_an_address_of_another_process_is_named_and_never_used(app_id, pro
     """Two processes advertise one address, or it is that of another app."""
     async with served(control_of(process_id, app_id=app_id)) as wrong:
         one = control_of("p1", peer("p2", wrong, 4))
-        async with following(one) as shown:
+        async with watching(one) as shown:
             (row,) = await become(shown, "wrong_address")
             assert error in row["last_error"]
             assert (row["partitions"], row["age_seconds"]) == ([4], None)
@@ -245,7 +270,7 @@ async def test_what_is_no_peer_is_told_and_not_suspected(answer, state, error):
     """Whatever it sends, or never sends; the memory and the time for it are bounded."""
     async with answering(answer) as url:
         one = control_of("p1", peer("p2", url))
-        async with following(one, LATE) as shown:
+        async with watching(one, LATE) as shown:
 
             async def is_told() -> bool:
                 (row,) = await shown()
@@ -271,7 +296,7 @@ async def test_a_connection_that_is_cut_means_silence(two: Program):
     proxy = await asyncio.start_server(through, "127.0.0.1", 0)
     url = "http://127.0.0.1:{}".format(*proxy.sockets[0].getsockname()[1:2])
     one = control_of("p1", peer("p2", url))
-    async with following(one) as shown:
+    async with watching(one) as shown:
         await become(shown, "reachable")
         is_cut.set()
         assert (await suspected(one, "p2")).startswith("silent for ")
@@ -297,7 +322,7 @@ async def test_a_process_that_dies_behind_a_proxy_is_suspected_by_its_silence(tw
 
     proxy = await asyncio.start_server(through, "127.0.0.1", 0)
     one = control_of("p1", peer("p2", "http://127.0.0.1:{}".format(*proxy.sockets[0].getsockname()[1:2])))
-    async with proxy, following(one) as shown:
+    async with proxy, watching(one) as shown:
         await become(shown, "reachable")
         two.send(signal.SIGKILL)
         assert (await suspected(one, "p2")).startswith("silent for ")
@@ -306,8 +331,8 @@ async def test_a_process_that_dies_behind_a_proxy_is_suspected_by_its_silence(tw
 
 async def test_an_address_that_only_one_side_reaches_is_no_death():
     """The one that hears the other tells so. The other one has never heard it, and suspects nobody, however long."""
-    one, two = control_of("p1"), control_of("p2")
-    async with served(two, SOON) as url, shown_at(url) as by_two, following(one) as by_one:
+    one, two, settings = control_of("p1"), control_of("p2"), soon()
+    async with served(two, settings) as url, shown_at(url) as by_two, watching(one, settings) as by_one:
         one.peers = (peer("p2", url),)
         two.peers = (peer("p1", f"http://127.0.0.1:{free_ports(1)[0]}"),)
         await become(by_one, "reachable")
@@ -322,7 +347,7 @@ async def test_an_address_that_only_one_side_reaches_is_no_death():
             (row,) = await by_two()
             return (
                 wall_time() - datetime.fromisoformat(row["since"])
-            ).total_seconds() > 1.5 * SOON.suspect_after_ms / 1000
+            ).total_seconds() > 1.5 * settings.suspect_after_ms / 1000
 
         await until(is_long_ago, "as long as one that was heard may be silent")
         await become(by_one, "reachable")
@@ -333,41 +358,28 @@ async def test_an_address_that_only_one_side_reaches_is_no_death():
 async def test_clocks_that_differ_change_nothing(two: Program, monkeypatch: pytest.MonkeyPatch, hours: int):
     """The one that follows is an hour off. Ages are true, a death is seen at once, and `since` is by its own clock."""
     monkeypatch.setattr(peers, "wall_time", lambda: wall_time() + timedelta(hours=hours))
-    own, suspects = control_of("p1", two.peer).document(), list[str]()
-    followed = Peers(suspect=lambda name, why, _: suspects.append(f"{name}: {why}"))
-    running = asyncio.create_task(followed.run(lambda: own))
-
-    def row() -> fleet_views.Process:
-        return fleet_views.fleet(Look(own, 0.0), followed.known(own), boot_seconds())[1].process
-
-    async def becomes(state: str) -> fleet_views.Process:
-        async def has_become() -> bool:
-            return row().state == state
-
-        await until(has_become, state)
-        return row()
-
-    age_seconds = (await becomes("reachable")).age_seconds
-    assert age_seconds is not None
-    assert 0 <= age_seconds < scaled(3)
-    assert suspects == []
-    two.send(signal.SIGKILL)
-    found = await becomes("dead")
-    assert "refuses connections" in found.last_error
-    assert abs((found.since - wall_time()).total_seconds() - 3600 * hours) < scaled(60)
-    assert len(suspects) == 1
-    await cancel_and_wait(running)
+    one = control_of("p1", two.peer)
+    async with watching(one, LATE) as shown:
+        (row,) = await become(shown, "reachable")
+        assert 0 <= row["age_seconds"] < scaled(3)
+        assert one.suspected == []
+        two.send(signal.SIGKILL)
+        (row,) = await become(shown, "dead")
+    assert "refuses connections" in row["last_error"]
+    off_seconds = (datetime.fromisoformat(row["since"]) - wall_time()).total_seconds()
+    assert abs(off_seconds - 3600 * hours) < scaled(60)
+    assert len(one.suspected) == 1
 
 
 async def test_a_process_that_stood_still_suspects_nobody(two: Program):
     """Its own clock went on meanwhile, and what the others sent waits to be read."""
     one = control_of("p1", two.peer)
-    mine = http_processes(os.getpid())
-    async with following(one) as shown:
+    mine, settings = http_processes(os.getpid()), soon()
+    async with following(one, settings) as shown:
         await become(shown, "reachable")
         (http,) = http_processes(os.getpid()) - mine
         http.suspend()
-        await asyncio.sleep(3)  # longer than its peer may be silent
+        await asyncio.sleep(1.5 * settings.suspect_after_ms / 1000)  # longer than its peer may be silent
         http.resume()
 
         async def has_heard() -> bool:

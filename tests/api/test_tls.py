@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import time
 from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
 from shutil import copy, rmtree
 from typing import Any
@@ -39,9 +40,10 @@ class Authority:
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
+        self.signed = cache(self._signed)
         self.file = self._made("ca", "-addext", "keyUsage=critical,keyCertSign")
 
-    def signed(self, name: str) -> tuple[str, str]:
+    def _signed(self, name: str) -> tuple[str, str]:
         """Make a certificate for 127.0.0.1, or for a client of that name; return its file and that of its key."""
         ca = ("-CA", self.file, "-CAkey", self.file.replace(".crt", ".key"))
         made = self._made(name, *ca, "-addext", "basicConstraints=CA:FALSE", "-addext", "subjectAltName=IP:127.0.0.1")
@@ -49,7 +51,8 @@ class Authority:
 
     def _made(self, name: str, *options: str) -> str:
         file = self._folder / f"{self._name}-{name}.crt"
-        words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", f"/CN={name}", *options]
+        words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+        words += ["-subj", f"/CN={name}", *options]
         key = ("-keyout", str(file.with_suffix(".key")), "-out", str(file))
         subprocess.run(["openssl", *words, *key], check=True, capture_output=True)
         return str(file)
