@@ -42,6 +42,7 @@ class Load:
         self._producer = _producer(bootstrap_servers)
         self._records = draw(app_id, partitions, seed, keys, holds)
         self._per_tick = max(1, round(rate * TICK_S))
+        self._tick_s = self._per_tick / rate
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load")
 
@@ -55,7 +56,7 @@ class Load:
         flush(self._producer)
 
     def _run(self) -> None:
-        while not self._ended.wait(TICK_S):
+        while not self._ended.wait(self._tick_s):
             for _ in range(self._per_tick):
                 self._producer.produce(**next(self._records))
             self.sent += self._per_tick
