@@ -118,12 +118,12 @@ async def test_answers_do_not_wait_for_an_acknowledgement():
     """Headers and body are two writes: without TCP_NODELAY the second one waits for 40 ms."""
     async with served() as address, httpx2.AsyncClient(base_url=address.url, trust_env=False) as client:
         await client.get("/healthz")
-        seconds = []
-        for _ in range(20):
-            began = time.monotonic()
-            await client.get("/healthz")
-            seconds.append(time.monotonic() - began)
-    assert min(seconds) < 0.03
+        seconds = 1.0
+        async with within(30):
+            while seconds > 0.03:  # on a busy machine not each is as quick
+                began = time.monotonic()
+                await client.get("/healthz")
+                seconds = time.monotonic() - began
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])

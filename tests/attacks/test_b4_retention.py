@@ -14,6 +14,7 @@ from snapreplay.service.clock import time_of, wall_ms, wall_time
 from snapreplay.service.control.input_status import BlockedTopic
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.live import recoverability_monitor
+from snapreplay.service.live.recoverability_monitor import RecoverabilityMonitor
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
@@ -26,8 +27,18 @@ LEAN = {"changelog": {"enabled": False}}
 
 
 @pytest.fixture(autouse=True)
-def watchful(monkeypatch):
+def looks(monkeypatch):
+    """The monitor looks ten times a second. Return one entry for each look that has ended."""
     monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.1)
+    ended: list[Any] = []
+    look = RecoverabilityMonitor._look
+
+    async def noted(self: RecoverabilityMonitor) -> None:
+        await look(self)
+        ended.append(self)
+
+    monkeypatch.setattr(RecoverabilityMonitor, "_look", noted)
+    return ended
 
 
 def status(service: Any) -> Any:
@@ -36,6 +47,12 @@ def status(service: Any) -> Any:
 
 async def looked_at(service: Any) -> None:
     await until(lambda: status(service).recoverable is not None, "looked at")
+
+
+async def two_more(looks: list[Any]) -> None:
+    """Wait for a look that has begun since, and for the one after it."""
+    before = len(looks)
+    await until(lambda: len(looks) > before + 2, "looks")
 
 
 async def past(here: Stage, service: Any) -> None:
@@ -57,7 +74,7 @@ async def cut(here: Stage, before_offset: int) -> None:
     await asyncio.to_thread(trim, here.bootstrap_servers, here.input, 0, before_offset)
 
 
-async def test_b4_a_snapshot_comes_before_the_input_it_needs_is_gone(stage, unique):
+async def test_b4_a_snapshot_comes_before_the_input_it_needs_is_gone(stage, unique, looks):
     """Lean mode: the input begins within a quarter of what the oldest kept snapshot needs, so a new one is written at
     once, without being asked; the partition was recoverable all the time, and is after the next cut."""
     here = await stage(apps.ledger(unique("near")), **LEAN)
@@ -71,14 +88,14 @@ async def test_b4_a_snapshot_comes_before_the_input_it_needs_is_gone(stage, uniq
         assert status(service).recoverable is True
         written = service.control.document().snapshots[0].snapshot_id
         await cut(here, 60)
-        await asyncio.sleep(0.3)  # three looks: what must not happen has no condition
+        await two_more(looks)
         assert status(service).recoverable is True
     async with here.running() as service:
         assert status(service).restore.snapshot.snapshot_id == written
         assert service.view(0)["k0"]["n"] == 3
 
 
-async def test_b4_what_cannot_come_back_is_an_alarm(stage, unique, snapshots, caplog):
+async def test_b4_what_cannot_come_back_is_an_alarm(stage, unique, snapshots, looks, caplog):
     """Cut beyond the newest snapshot, and snapshots cannot be written: not recoverable, in the status and once in the
     log, with topic, offsets and remedy. As soon as one is pointed to, it is again."""
     here = await stage(apps.ledger(unique("alarm")), **LEAN)
@@ -89,6 +106,7 @@ async def test_b4_what_cannot_come_back_is_an_alarm(stage, unique, snapshots, ca
         with caplog.at_level(logging.ERROR, "snapreplay.partition"):
             await cut(here, 50)
             await until(lambda: status(service).recoverable is False, "the alarm")
+            await two_more(looks)
         topic = here.input
         reason = status(service).unrecoverable_reason
         assert f"input {topic} begins at offset 50" in reason
@@ -134,8 +152,10 @@ async def test_b4_the_interval_follows_the_retention_of_the_input(stage, unique,
             await until(lambda: "interval" in reasons(service), "a snapshot")
         assert "at least every 100 ms" in caplog.text
         caplog.clear()
-        async with here.running(changelog={"enabled": True}, snapshot={"every_seconds": 0}):
-            assert "at least every" not in caplog.text
+        async with here.running(changelog={"enabled": True}, snapshot={"every_seconds": 0}) as service:
+            await here.feed(1)
+            await here.all_processed(service)
+        assert "at least every" not in caplog.text
 
 
 async def test_b4_what_an_open_transaction_holds_back_is_named(stage, unique):

@@ -8,9 +8,9 @@ from confluent_kafka import Producer
 from snapreplay.errors import NotCaughtUp, ServiceClosed
 from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.service import Service
-from tests.support import apps
+from tests.support import apps, inside
 from tests.support.deadlines import scaled
-from tests.support.stage import settings_for
+from tests.support.stage import settings_for, until
 
 pytestmark = pytest.mark.kafka
 
@@ -53,6 +53,7 @@ async def test_who_waits_for_a_cluster_is_told_why_and_when_it_is_over(unique, f
     """The errors name the broker that does not answer, and the stop."""
     service = Service(apps.ledger(unique("nobody")), settings_for(f"127.0.0.1:{free_port}"))
     await service.start()
+    await until(lambda: inside.control(service).unreachable_reason, "nobody answers")
     with pytest.raises(NotCaughtUp, match=rf"no partition is assigned; .*127\.0\.0\.1:{free_port}"):
         await service.wait_caught_up(0.5)
     waiting = [asyncio.create_task(each()) for each in (service.wait_live, service.wait_caught_up)]

@@ -42,7 +42,7 @@ def dev(ledger: Path, invoke, *options: str, locale: str, live: Callable[[str], 
             if live is not None:
                 live("".join(lines))
             process.send_signal(signal.SIGINT)
-            _, rest = process.communicate(timeout=60)
+            _, rest = process.communicate(timeout=scaled(60))
         finally:
             process.kill()
         assert process.returncode == 0, "".join(lines) + rest

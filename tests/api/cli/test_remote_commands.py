@@ -17,6 +17,7 @@ from snapreplay.api.cli import following
 from snapreplay.api.cli.client import Client, ServiceUnreachable
 from snapreplay.service.control.protocol import Check
 from snapreplay.service.core.phase import Phase
+from tests.support.deadlines import scaled
 from tests.support.fake_control import FAILED, LIVE, LOADING
 
 
@@ -38,7 +39,7 @@ def ended_once_asked(control, state: str) -> Iterator[None]:
 
     control.perform = remember
     finisher = threading.Thread(
-        target=lambda: asked.wait(timeout=20) and control.finish(control.operations()[0], state)
+        target=lambda: asked.wait(timeout=scaled(20)) and control.finish(control.operations()[0], state)
     )
     finisher.start()
     yield

@@ -286,6 +286,7 @@ async def test_an_owner_that_leaves_snapshots_to_jobs_has_a_safety_net(bench, ca
             assert (await answer(asked(one, Job(bench).propose())))[0] == "succeeded"
         assert one.status.snapshot.reason == "adopted"
         await fed(bench, one, 89)
+        await asyncio.sleep(5)  # virtual: it is not begun at once
         assert one.status.snapshot.reason == "adopted"
         await fed(bench, one, 1)
         await one.pointed("safety_net")
