@@ -29,6 +29,7 @@ from snapreplay.service.publish.owned import owned
 from snapreplay.service.publish.state import LogWentOn, by_whom
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
 from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.log_bounds import refuse_lost_end
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from snapreplay.snapshots.format.records import Increment
@@ -144,6 +145,7 @@ async def carry_out(proposed: Proposed) -> FoundIncrement:
 
     Raises:
         LogWentOn: other inputs would be changed than were proposed.
+        IncrementsBehind, LogCut: the log has lost its end, and a later batch would hide it.
         Fenced, Superseded, CommitInDoubt: `ATTEMPTS_MAX` times in a row.
         As `propose`; Unreachable: only the log shows what happened.
     """
@@ -162,6 +164,7 @@ async def _carried_out(proposed: Proposed) -> FoundIncrement:
         last = await ours.last_increment()
         if last is None:
             raise refusals.no_genesis(context.expected)
+        await refuse_lost_end(context, last)  # an increment behind it would have the number of a lost batch
         async with reading(context.cluster) as reader:
             hint = "run the command again: it looks at all partitions, and says what to do"
             try:  # other partitions may be without the input by now

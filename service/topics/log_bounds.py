@@ -39,14 +39,20 @@ async def read_starts(context: Context, last: FoundIncrement, *, disregard_manif
     async with reading(context.cluster, read_committed=False) as reader:
         found, starts = await _bounds(context, reader, last.increment.positions)
         if not disregard_manifests:
-            ahead = await _ahead(context, reader, last, found[context.snapshots])
-            if ahead:
-                raise _cut(context, ahead, last.increment)
-            await _check_witness(context, last)
+            await _refuse_lost_end(context, reader, last, found[context.snapshots])
     return starts
 
 
-async def _check_witness(context: Context, last: FoundIncrement) -> None:
+async def refuse_lost_end(context: Context, last: FoundIncrement) -> None:
+    """Raise LogCut or IncrementsBehind, as `read_starts`; the inputs need not exist."""
+    async with reading(context.cluster, read_committed=False) as reader:
+        await _refuse_lost_end(context, reader, last, await reader.bounds(context.snapshots))
+
+
+async def _refuse_lost_end(context: Context, reader: Reader, last: FoundIncrement, snapshots: Bounds) -> None:
+    ahead = await _ahead(context, reader, last, snapshots)
+    if ahead:
+        raise _cut(context, ahead, last.increment)
     app_id, source = context.app.app_id, context.increments
     witness = await witness_ahead(context.cluster, app_id, source, last)
     if witness is not None:
