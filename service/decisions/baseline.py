@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,6 +14,7 @@ from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.core.chain import decided_at, ground_increment, read_positions, standing_for
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.decisions import places
 from snapreplay.service.decisions.places import moved_to, newest_common
 from snapreplay.service.ports import TopicPartition
@@ -231,7 +232,19 @@ def _snapshot_ground(
     state = f"the state becomes that of snapshot {manifest.snapshot_id}, of batch {manifest.batch}{_digest(store)}"
     if manifest.proposed_by is not None:
         state += f"; {manifest.proposed_by} proposed it, and it is not known whether the owner adopted it"
-    return Baseline(increment, (*passed_over, state, *changed))
+    others = _unproven(context, manifest, positions) if last is None else ()
+    return Baseline(increment, (*passed_over, state, *changed, *others))
+
+
+def _unproven(context: Context, manifest: Manifest, positions: Mapping[str, int]) -> Iterator[str]:
+    """Name the inputs that are other topics than those of the snapshot: no increment is left whose anchor would tell
+    whether such a topic is a copy."""
+    for change in changes(positions, manifest.topic_ids, context.view.topic_ids):
+        at = positions[change.topic]
+        yield (
+            f"{change}, and nothing is left that shows whether offset {at} means the same in it: if it is no copy, what"
+            " it holds below that offset is never processed"
+        )
 
 
 def _with_inputs_of(
