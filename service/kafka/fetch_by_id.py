@@ -16,7 +16,7 @@ from aiokafka.client import ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.conn import CloseReason
 from aiokafka.consumer.fetcher import Fetcher, FetchResult
-from aiokafka.errors import CorruptRecordException, NoError, UnknownTopicOrPartitionError, for_code
+from aiokafka.errors import CorruptRecordException, KafkaError, NoError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
@@ -26,8 +26,9 @@ from snapreplay.service.kafka.shared import SharingClient
 from snapreplay.service.ports import EpochEnd, TopicPartition
 
 _CORRUPT = 2
-# The client asks again at once.
-_PAUSE_S = 0.1
+# The client asks again at once, or 20 ms after an error: 20 readers of a broker that is gone took 35 % of a core
+# (measured).
+_PAUSE_S, _PAUSE_S_MAX = 0.1, 1.0
 # The client's fetcher looks every 0.2 s whether there is anything to do, although everything that there may be wakes
 # it. With 200 partitions that was half of what an idle process did (measured).
 _LOOK_AGAIN_S = 10.0
@@ -153,13 +154,20 @@ class FetchWatch:
 class _WatchedClient(SharingClient):
     watch: FetchWatch
     is_reading = True
+    _failures = 0  # in a row
 
     async def send(self, node_id: Any, request: Any, *, group: int = ConnectionGroup.DEFAULT) -> Any:
         if not isinstance(request, FetchRequest):
             return await super().send(node_id, request, group=group)
         asked, batches = self.watch.asked(request), self.watch.batches
-        with self.watch.awaiting(node_id, asked):
-            answer = await super().send(node_id, asked, group=group)
+        try:
+            with self.watch.awaiting(node_id, asked):
+                answer = await super().send(node_id, asked, group=group)
+        except KafkaError:
+            self._failures += 1
+            await asyncio.sleep(min(_PAUSE_S * 2.0 ** min(self._failures - 1, 16), _PAUSE_S_MAX))
+            raise
+        self._failures = 0
         diverged = {}
         if isinstance(asked, FetchById):
             diverged = asked.diverged(answer)

@@ -14,7 +14,7 @@ from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.config.groups import TimeoutSettings
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import CommitInDoubt, Unreachable
-from snapreplay.service.kafka import shutdown
+from snapreplay.service.kafka import fetch_by_id, shutdown
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.config import producer_arguments
 from snapreplay.service.kafka.shutdown import cut_producer
@@ -130,3 +130,32 @@ async def test_cutting_a_producer_ends_everything_at_once(mortal, unique):
     finally:
         loop.set_exception_handler(None)
     assert complaints == []
+
+
+async def test_a_reader_tries_a_broker_that_is_gone_less_and_less_often(mortal, unique, monkeypatch):
+    """Each partition has a reader: twenty of them took a third of a core. When the broker is back, it reads on."""
+    cluster, source = KafkaCluster(settings_for(mortal)), TopicPartition(unique("gone"), 0)
+    await cluster.create_topics([NewTopic(source.topic, 1)])
+    loop, send, tried = asyncio.get_running_loop(), fetch_by_id._WatchedClient.send, list[object]()
+
+    async def noted(client, *request, **more):
+        tried.append(request)
+        return await send(client, *request, **more)
+
+    monkeypatch.setattr(fetch_by_id._WatchedClient, "send", noted)
+    reader = await cluster.reader(patient=True)
+    await reader.follow({source: 0})
+    assert await reader.poll(1, 100) == {}
+    await asyncio.to_thread(mortal.kill)
+    began, before = loop.time(), len(tried)
+    while len(tried) < before + 6:
+        assert await reader.poll(1, 100) == {}
+    assert loop.time() - began > 1.5
+    await asyncio.to_thread(mortal.restart)
+    producer = await cluster.fence(unique("app"))
+    await producer.commit(0, [], [LogRecord(source.topic, b"x")])
+    await producer.discard()
+    while not (fetched := await reader.poll(1, 100)):
+        pass
+    assert [record.value for record in fetched[source]] == [b"x"]
+    await reader.close()
