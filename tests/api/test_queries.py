@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.api.test_routes import JSON, problem
@@ -36,7 +38,7 @@ def test_a_body_where_none_is_taken_is_refused(client, control, method, path):
 def test_a_body_that_is_refused_is_nobody_elses(client, monkeypatch):
     """Answers are given again as long as nothing has happened: that to a request with a body is not, and it gets none
     that was made for one without."""
-    source, kept = client.app.state.context[0], []
+    source, kept = client.app.state.context[0], list[Any]()
     look = source.look
 
     async def same():
