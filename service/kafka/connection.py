@@ -167,8 +167,10 @@ class BareClient(AIOKafkaClient):
     async def _successor(self, held: Connection, node_id: Any, group: int) -> Connection:
         """Return a new connection in the place of this one, or this one if none can be made."""
         del self._conns[node_id, group]
-        made: Connection | None = await self._connected(node_id, group=group)
-        if made is None:
-            return self._conns.setdefault((node_id, group), held)  # type: ignore[no-any-return]
-        held.close(CloseReason.SHUTDOWN)
-        return made
+        kept: Connection | None = None
+        try:
+            kept = await self._connected(node_id, group=group) or self._conns.setdefault((node_id, group), held)
+        finally:
+            if kept is not held:  # nobody else knows it, also where the one who asked is cancelled
+                held.close(CloseReason.SHUTDOWN)
+        return kept
