@@ -117,6 +117,7 @@ async def taken_over(context: Context, chain: Chain, drafted: Manifest) -> Point
         positions=last.positions,
         stream_time_ms=last.stream_time_ms,
         created_at_ms=wall_ms(),
+        genesis=last.genesis,
         topic_ids=dict(chain.expected_ids),
         proposed_by=None,
         draft_of=None,

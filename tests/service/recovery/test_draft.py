@@ -1,5 +1,6 @@
 """The drafted upgrade of a job: taken over, brought forward, or refused in one line and done by the owner itself."""
 
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -7,12 +8,13 @@ import msgspec
 import pytest
 
 from snapreplay.app.load import load_app
+from snapreplay.service.decisions.inputs import Wish, carry_out, propose
 from snapreplay.snapshots.format.envelope import RecordKind, decode, encode
 from snapreplay.snapshots.format.records import ChunkRef
 from snapreplay.snapshots.jobs.compaction_report import Outcome
 from snapreplay.state.digest import Digest
 from tests.service.recovery.test_upgrade import folded
-from tests.support.accepting import fenced_while_writing
+from tests.support.accepting import accepted, fenced_while_writing
 from tests.support.audited_topics import MemoryTopics
 from tests.support.compacting import Killed, Steps, Topics
 from tests.support.drafting import drafted, forged, second_version
@@ -254,3 +256,32 @@ async def test_a_live_owner_does_not_adopt_a_draft(bench, second):
     async with bench.live() as one:
         _, _, detail = await answer(asked(one, result.manifest_offset))
         assert "its schema_version is 2" in detail
+
+
+@pytest.fixture
+def second_with_refunds(second):
+    file = Path(second)
+    text = file.read_text("utf-8").replace("app = App", 'refunds = Topic("refunds-app")\napp = App')
+    text = text.replace("inputs=[payments]", "inputs=[payments, refunds]")
+    file.write_text(text.replace("@app.handler(payments)", "@app.handler(refunds)\n@app.handler(payments)"), "utf-8")
+    return second
+
+
+@virtual
+async def test_a_draft_from_before_an_input_was_added_becomes_a_snapshot_of_today(bench, second_with_refunds):
+    """Its manifest names the inputs that the state has now: if only it is left, the state can be accepted."""
+    await bench.past()
+    bench.broker.create("refunds-app", 1)
+    drafted(bench, second_with_refunds)
+    two = load_app(second_with_refunds)
+    (proposed,) = await propose(two, bench.settings(), bench.cluster, Wish("earliest"))
+    await carry_out(proposed)
+    async with bench.live(two) as one:
+        assert one.view() == folded(120)
+        assert "by draft-upgrade" in one.status.decisions[0].decided
+    bench.recreate(bench.increments)
+    bench.app = two
+    status = await bench.failure()
+    await accepted(bench, status.error.hint)
+    async with bench.live() as one:
+        assert one.view() == folded(120)
