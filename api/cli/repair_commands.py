@@ -145,6 +145,11 @@ async def patch(
     from snapreplay.service.kafka.cluster import KafkaCluster
 
     asks = must_ask(yes=yes, dry_run=dry_run)
+    if undo is not None and undo.exists() and not dry_run:
+        raise UsageError(
+            f"{undo} exists, and may hold the only lines that take an interrupted run back",
+            hint="name another file for --undo",
+        )
     patches = await propose(app, settings, KafkaCluster(settings), _lines(file), reason, note)
     try:
         if asks or output is Format.TABLE:

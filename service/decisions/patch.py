@@ -182,16 +182,20 @@ def _misplaced(corrections: Sequence[Correction], patches: Sequence[Patch]) -> l
     for each in corrections:
         places = [patch.partition for patch in patches if each.line in {one.line for one in patch.corrections}]
         if not places:
-            problems.append(
-                f"line {each.line}: {each.place} is in no partition"
-                + (': an entry that is added needs "partition"' if each.expected is msgspec.UNSET else "")
-            )
+            problems.append(f"line {each.line}: {each.place} is in no partition{_why_nowhere(each)}")
         elif len(places) > 1:
             problems.append(
                 f"line {each.line}: {each.place} is in the partitions {', '.join(map(str, places))}:"
                 ' say which with "partition"'
             )
     return problems
+
+
+def _why_nowhere(correction: Correction) -> str:
+    if correction.expected is msgspec.UNSET:
+        return ': an entry that is added needs "partition"'
+    deleted = correction.value is msgspec.UNSET
+    return ': if an interrupted run has deleted it, say in which "partition"' if deleted else ""
 
 
 def _refused(patch: Patch) -> list[str]:

@@ -36,6 +36,7 @@ ELSEWHERE = {
     "snapreplay/app/upgrade.py::check_upgrade_function": "test_wrong_declarations_are_refused_at_once",
     "snapreplay/app/upgrade.py::check_leads_on": "test_wrong_declarations_are_refused_at_once",
     "snapreplay/app/upgrade.py::check_upgrades": "test_wrong_declarations_are_refused_at_once",
+    "api/cli/repair_commands.py::patch": "test_lines_that_were_carried_out_half_way_are_carried_out_to_the_end",
     "api/cli/repair_commands.py::_lines": "test_a_live_app_is_corrected_between_two_records",
     "api/cli/output.py::must_ask": "test_a_live_app_is_corrected_between_two_records",
     "api/cli/savepoint_commands.py::delete": "test_an_app_is_deleted_after_its_id_was_typed",

@@ -247,6 +247,30 @@ async def test_a_live_app_is_corrected_between_two_records(desk, tmp_path):
 
 
 @pytest.mark.kafka
+async def test_lines_that_were_carried_out_half_way_are_carried_out_to_the_end(desk, tmp_path):
+    """A deleted entry is in no partition any more, so its line says in which it was. The file that takes the first half
+    back is not written over."""
+    async with desk.harness() as harness:
+        lines = [
+            f'{{"key": "{key}", "value": {{"amount": 1}}, "partition": {at}}}' for at, key in enumerate(("a", "b"))
+        ]
+        await desk.type("feed", f"{desk.name}-in", stdin="\n".join(lines))
+        await harness.caught_up()
+        gone, more = ({"key": "a", "expected": 1, "delete": True}, {"key": "b", "expected": 1, "value": 2})
+        undo, second, why = tmp_path / "undo.jsonl", tmp_path / "second.jsonl", ("--yes", "--reason", "twice")
+        await desk.type("patch", file_of(tmp_path, gone), *why, "--undo", undo)
+        whole = undo.read_text()
+        again = await desk.type("patch", file_of(tmp_path, gone, more), *why, "--undo", undo, code=2)
+        assert f"{undo} exists" in again.stderr
+        again = await desk.type("patch", file_of(tmp_path, gone, more), *why, "--undo", second, code=2)
+        assert """state['a'] is in no partition: if an interrupted run has deleted it, say in which""" in again.stderr
+        await desk.type("patch", file_of(tmp_path, gone | {"partition": 0}, more), *why, "--undo", second)
+        await harness.caught_up()
+        assert [dict(await harness.state(number)) for number in range(2)] == [{}, {"b": 2}]
+        assert (undo.read_text(), second.read_text().count("\n")) == (whole, 1)
+
+
+@pytest.mark.kafka
 async def test_a_key_that_two_partitions_have_needs_a_partition(desk, tmp_path):
     """Nothing is guessed; the other one keeps its value."""
     async with desk.harness() as harness:
