@@ -53,6 +53,10 @@ async def _refuse_lost_end(context: Context, reader: Reader, last: FoundIncremen
     ahead = await _ahead(context, reader, last, snapshots)
     if ahead:
         raise _cut(context, ahead, last.increment)
+    await _check_witness(context, last)
+
+
+async def _check_witness(context: Context, last: FoundIncrement) -> None:
     app_id, source = context.app.app_id, context.increments
     witness = await witness_ahead(context.cluster, app_id, source, last)
     if witness is not None:
