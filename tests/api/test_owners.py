@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import httpx2
 import msgspec
@@ -24,6 +24,7 @@ from snapreplay.service.control.protocol import Look, StatusDocument
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
 from snapreplay.service.core.copies import Copies
 from snapreplay.service.core.phase import Phase
+from tests.api.conftest import Current
 from tests.support.deadlines import scaled, within
 from tests.support.fake_control import FACTS, FAILED, LIVE, NOW, FakeControl
 from tests.support.served import control_of, peer, served, until
@@ -127,18 +128,33 @@ class Two(NamedTuple):
     ask_two: httpx2.AsyncClient
 
 
+@pytest.fixture(scope="module")
+async def http_of_two() -> AsyncIterator[tuple[Current, str, Current, str]]:
+    """The HTTP of two processes, whose controls each test replaces: to start it takes most of the time."""
+    one, two = Current(), Current()
+    one.control, two.control = control_of("p1"), control_of("p2")
+    async with served(cast("Any", one)) as url, served(cast("Any", two)) as other:
+        yield one, url, two, other
+
+
 @pytest.fixture
-async def both() -> AsyncIterator[Two]:
+async def both(http_of_two: tuple[Current, str, Current, str]) -> AsyncIterator[Two]:
     """The first has partition 0, the second 4, which is live, and 5, which has failed."""
-    one, two = control_of("p1"), control_of("p2")
+    first, url, second, other = http_of_two
+    one, two = control_of("p1", peer("p2", other)), control_of("p2", peer("p1", url))
     one.statuses = {0: LIVE}
     two.statuses = {4: msgspec.structs.replace(LIVE, partition=4), 5: msgspec.structs.replace(FAILED, partition=5)}
-    async with served(one) as url, served(two) as other, asked(url) as ask, asked(other) as ask_two:
-        one.peers, two.peers = (peer("p2", other),), (peer("p1", url),)
-        async with within(30):
-            for client in (ask, ask_two):
-                while [each["state"] for each in await items(client, "/api/v1/processes")] != ["self", "reachable"]:  # noqa: ASYNC110 - what is waited for knows no events
-                    await asyncio.sleep(0.02)  # between two questions
+    first.control, second.control = one, two
+    owners = {(0, "p1"), (4, "p2"), (5, "p2")}
+    async with asked(url) as ask, asked(other) as ask_two:
+        for client in (ask, ask_two):
+
+            async def has_heard(client: httpx2.AsyncClient = client) -> bool:
+                states = [each["state"] for each in await items(client, "/api/v1/processes")]
+                rows = {(each["partition"], each["process_id"]) for each in await items(client, "/api/v1/partitions")}
+                return states == ["self", "reachable"] and owners <= rows
+
+            await until(has_heard, "each knows what the other one has")
         yield Two(one, two, ask, ask_two)
 
 
@@ -158,8 +174,9 @@ async def ended(both: Two, operation: dict[str, Any], state: str) -> dict[str, A
     shown: dict[str, Any] = {}
     async with within(30):
         for client in (both.ask, both.ask_two):
-            while shown.get("state") != state:
+            while shown.get("state") != state:  # seldom enough for the rate of what others are asked for
                 shown = (await client.get(f"/api/v1/operations/{operation['id']}")).json()
+                await asyncio.sleep(0.05)
     return shown
 
 

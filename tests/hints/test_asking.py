@@ -28,13 +28,13 @@ from snapreplay.service.control.protocol import Look
 from snapreplay.service.control.state_reads import NotRead, NotReadable, ReadLate, StateAnswer, StateRead
 from snapreplay.snapshots.proof.level import Level
 from tests.api.conftest import control, served, url
-from tests.api.test_owners import both
+from tests.api.test_owners import both, http_of_two
 from tests.hints.following import refused_then_taken
 from tests.hints.registry import carries_out
 from tests.support.fake_control import FAILED, LIVE, LOADING, NOW, FakeControl, Local
 from tests.support.served import peer
 
-__all__ = ["both", "control", "served", "url"]
+__all__ = ["both", "control", "http_of_two", "served", "url"]
 
 JSON = {"Content-Type": "application/json"}
 
