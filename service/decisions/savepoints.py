@@ -18,7 +18,7 @@ from snapreplay.app.ways import MODULE, app_name
 from snapreplay.errors import DamagedError, StopError, UsageError
 from snapreplay.service.config.settings import Settings, seals_of
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.decisions.state_import import CannotTakeOver, named, takeover_of
+from snapreplay.service.decisions.state_import import STATE_CHAIN, CannotTakeOver, chain_of, named, takeover_of
 from snapreplay.service.ports import Cluster, NewTopic, Reader, SealedLog, TopicFacts
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.state import publish
@@ -115,12 +115,13 @@ async def create(
         SavepointExists: it is complete already.
         CannotTakeOver, StopError, OlderState: a recovery would not come to the state of a partition either, or this
             version of the app upgrades it first.
-        SavepointUnusable: what was written cannot be read back.
+        SavepointUnusable: what was written cannot be read back; or parts are there of a state that is not the app's any
+            more.
         UsageError, Unreachable: as preflight.
     """
     _refuse_name(app.app_id, name)
     contexts = contexts_of(app, settings, cluster, await inspect(app, settings, cluster))
-    await _refuse_without_state(contexts)
+    chains = await _chains(contexts)
     contexts = await _saved(contexts, names.savepoint_id(app.app_id, name))
     begun = [await last_in_log(context) for context in contexts]
     if None not in begun:
@@ -128,6 +129,7 @@ async def create(
             f"app {app.app_id} has a savepoint {name} already",
             hint=f"use another name; or first `snapreplay savepoint drop {app_name(app)} {name}`",
         )
+    _refuse_given_up(app.app_id, name, begun, chains)
     for context, found in zip(contexts, begun, strict=True):
         if found is None:
             await _keep(context, app.app_id, name, {"reason": reason.strip() or NO_REASON} | ({"by": by} if by else {}))
@@ -144,13 +146,34 @@ def _refuse_name(app_id: str, name: str) -> None:
         )
 
 
-async def _refuse_without_state(contexts: list[Context]) -> None:
+async def _chains(contexts: list[Context]) -> list[str]:
+    """Return the chain of each partition, or raise CannotTakeOver: there is no state."""
+    chains = []
     for context in contexts:
-        if await last_in_log(context) is None:
+        last = await last_in_log(context)
+        if last is None:
             raise CannotTakeOver(
                 f"{context.increments} holds no increment: there is no state to keep",
                 hint=f"`snapreplay init {app_name(context.app)}` begins a new app, or says what was lost",
             )
+        chains.append(chain_of(context, last))
+    return chains
+
+
+def _refuse_given_up(app_id: str, name: str, begun: Sequence[FoundIncrement | None], chains: Sequence[str]) -> None:
+    """Raise SavepointUnusable if a part is of another chain than the app has now: a reset, or the deletion of the app,
+    was to get rid of such a state."""
+    problem = "its state was given up, or begun anew, since it was kept"
+    kept = [(found.increment.decision or {}) if found is not None else {} for found in begun]
+    parts = tuple(
+        Part(number, None, "" if said.get(STATE_CHAIN, chain) == chain else problem)
+        for number, (said, chain) in enumerate(zip(kept, chains, strict=True))
+    )
+    refused = Savepoint(app_id, name, parts)
+    if refused.problems:
+        error = unusable(refused)
+        error.hint = f"`snapreplay savepoint drop {MODULE} {name}`, then keep it again"
+        raise error
 
 
 async def _saved(sources: list[Context], saved_id: str) -> list[Context]:

@@ -37,15 +37,15 @@ from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.records import Genesis, Increment
-from snapreplay.snapshots.plan import plan_start
+from snapreplay.snapshots.plan import begun_anew_at, plan_start
 from snapreplay.state.contract import Store
 from snapreplay.state.fields import refuse_fields
 from snapreplay.state.values import StoredValueUnreadable
 
 BeginAt = Literal["earliest", "latest", "positions"]
 
-STATE_OF, STATE_BATCH = "state_of", "state_batch"
-"""The keys of a decision that name the app whose state a new one began with, and its batch."""
+STATE_OF, STATE_BATCH, STATE_CHAIN = "state_of", "state_batch", "state_chain"
+"""The keys of a decision that name the app whose state a new one began with, its batch, and the chain of that batch."""
 
 
 class NoSuchState(UsageError):
@@ -153,8 +153,15 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt, restore:
         "by": by_whom(),
         STATE_OF: source_id,
         STATE_BATCH: str(increment.batch),
+        STATE_CHAIN: chain_of(source, last),
     }
     return StateImport(store, before, decision)
+
+
+def chain_of(source: Context, last: FoundIncrement) -> str:
+    """Name the chain that `last` is in, by the topic and the offset at which it begins."""
+    topic_id = last.increment.topic_ids.get(source.increments.topic, "")
+    return f"{topic_id}:{begun_anew_at(last.increment, last.offset)}"
 
 
 def named(app: App[Any], app_id: str) -> App[Any]:

@@ -10,9 +10,10 @@ from snapreplay import App, MapState, Topic
 from snapreplay.app import names
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.core.refusals import SchemaDiffers
-from snapreplay.service.decisions import savepoints
+from snapreplay.service.decisions import reset, savepoints
 from snapreplay.service.decisions.deletion import carry_out, propose
 from snapreplay.service.decisions.init import init_app, init_with_state
+from snapreplay.service.decisions.reset import Target
 from snapreplay.service.decisions.savepoints import NoSuchSavepoint, SavepointExists, SavepointUnusable
 from snapreplay.service.decisions.state_import import STATE_BATCH, CannotTakeOver, named
 from snapreplay.service.preflight import OwnTopicsMissing
@@ -211,6 +212,30 @@ async def test_an_interrupted_one_is_not_usable_until_it_is_completed(stage, uni
     heir = await heir_of(here)
     async with heir.running() as service:
         await heir.all_processed(service)
+
+
+class _Interrupted(Exception):
+    """In place of a signal."""
+
+
+async def test_parts_of_a_state_that_was_given_up_since_are_not_completed(stage, unique):
+    """Interrupted after the first of two partitions; then the app was set back. A savepoint of both states would bring
+    back half of what was given up."""
+    here = await fed(stage, unique("ledger"), 2)
+
+    def interrupt(_partition):
+        raise _Interrupted
+
+    with pytest.raises(_Interrupted):
+        await savepoints.create(here.app, here.settings(), here.cluster, "before", kept=interrupt)
+    for each in await reset.propose(here.app, here.settings(), here.cluster, Target(start="latest")):
+        await reset.carry_out(each)
+    with pytest.raises(SavepointUnusable, match="partition 0: its state was given up, or begun anew, since") as refused:
+        await create(here)
+    assert "savepoint drop" in refused.value.hint
+    assert [part.increment is None for part in (await find(here)).parts] == [False, True]
+    await savepoints.drop(here.app.app_id, "before", here.cluster)
+    assert [part.increment.digest.count for part in (await create(here)).parts] == [0, 0]
 
 
 async def test_an_app_that_was_interrupted_while_it_began_is_deleted_and_begins_again(stage, unique, monkeypatch):
