@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from snapreplay.app.ranges import anchor_of
 from snapreplay.app.ways import new_app
 from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.core.chain import decided_at, ground_increment, read_positions, standing_for
-from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
+from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.decisions import places
@@ -25,7 +24,7 @@ from snapreplay.service.recovery.acceptable_failures import (
     newest_acceptable_snapshot,
     nothing_left,
 )
-from snapreplay.service.recovery.anchors import was_cut
+from snapreplay.service.recovery.anchors import Match, record_at_anchor, was_cut
 from snapreplay.service.recovery.comparison import ReplayFailed
 from snapreplay.service.recovery.examine import Examiner
 from snapreplay.service.recovery.inputs import InputReplaced, InputShorter, InputTrimmed
@@ -140,7 +139,8 @@ async def _placed(context: Context, examiner: Examiner, state: Baseline, replace
     for topic, position in state.increment.positions.items():
         reached = last.increment.positions.get(topic) if last else None
         start_offset = await _log_start(context, topic)
-        other = topic == replaced or await _is_other(context, topic, last, start_offset)
+        match = Match.OTHER if topic == replaced else await _compared(context, topic, last, start_offset)
+        other = match is Match.OTHER
         if last is None or reached is None or not other:
             begin, line = places.same_log(topic, position, reached, start_offset)
             if begin > position:  # what lies between is given up: a copy that has it is another log
@@ -157,6 +157,8 @@ async def _placed(context: Context, examiner: Examiner, state: Baseline, replace
             below.pop(topic, None)
         positions[topic] = begin
         lines += [line] if line else []
+        if match is Match.NONE and begin > start_offset:
+            lines += _unproven(context, topic, state.increment, begin)
     moved = msgspec.structs.replace(state.increment, positions=positions, anchors=anchors, position_anchors=below)
     return Baseline(moved, (*state.plan, *lines))
 
@@ -218,7 +220,7 @@ def _snapshot_ground(
         context.origin,
         manifest.genesis,
         (store.digest, store.store_digests),
-        context.view.topic_ids,
+        manifest.topic_ids,
         manifest.stream_time_ms,
         last.increment if last else None,
     )
@@ -232,19 +234,7 @@ def _snapshot_ground(
     state = f"the state becomes that of snapshot {manifest.snapshot_id}, of batch {manifest.batch}{_digest(store)}"
     if manifest.proposed_by is not None:
         state += f"; {manifest.proposed_by} proposed it, and it is not known whether the owner adopted it"
-    others = _unproven(context, manifest, positions) if last is None else ()
-    return Baseline(increment, (*passed_over, state, *changed, *others))
-
-
-def _unproven(context: Context, manifest: Manifest, positions: Mapping[str, int]) -> Iterator[str]:
-    """Name the inputs that are other topics than those of the snapshot: no increment is left whose anchor would tell
-    whether such a topic is a copy."""
-    for change in changes(positions, manifest.topic_ids, context.view.topic_ids):
-        at = positions[change.topic]
-        yield (
-            f"{change}, and nothing is left that shows whether offset {at} means the same in it: if it is no copy, what"
-            " it holds below that offset is never processed"
-        )
+    return Baseline(increment, (*passed_over, state, *changed))
 
 
 def _with_inputs_of(
@@ -272,27 +262,34 @@ def _with_inputs_of(
     return msgspec.structs.replace(ground, genesis=genesis, retired_inputs=retired), positions, lines
 
 
-async def _is_other(context: Context, topic: str, last: FoundIncrement | None, start_offset: int) -> bool:
-    """Say whether what was read last is not there any more. An input that only seems too short is not another one:
-    a leader may be stale, and the next recovery asks for longer."""
+async def _compared(context: Context, topic: str, last: FoundIncrement | None, start_offset: int) -> Match:
+    """Compare an input with what was read last. One that only seems too short is not another one: a leader may be
+    stale, and the next recovery asks for longer."""
     if last is None:
-        return False
-    partition = TopicPartition(topic, context.partition)
+        return Match.NONE
+    partition, match = TopicPartition(topic, context.partition), Match.NONE
     read_position, ids = read_positions(last.increment)[topic], context.view.topic_ids
     anchor = read_position.record
     async with reading(context.cluster) as reader:
         if anchor is not None and anchor.offset >= start_offset:
             try:
-                record = await reader.read_at(partition, anchor.offset)
-            except (OffsetTrimmed, OffsetBeyondEnd):
-                return False
-            if record is not None and anchor_of(record) != anchor:
-                return True
-        if last.increment.topic_ids.get(topic) != ids.get(topic):
-            return False
+                match, _ = await record_at_anchor(reader, partition, anchor)
+            except OffsetBeyondEnd:
+                return Match.NONE
+        if match is Match.OTHER or last.increment.topic_ids.get(topic) != ids.get(topic):
+            return match
         bounds = await reader.bounds(partition)
         is_there = bounds.start_offset < read_position.position <= bounds.end_offset
-        return is_there and await was_cut(context, reader, partition, read_position)
+        return Match.OTHER if is_there and await was_cut(context, reader, partition, read_position) else match
+
+
+def _unproven(context: Context, topic: str, ground: Increment, begin: int) -> Iterator[str]:
+    """Tell of an input that is another topic than that of the state, if nothing shows whether it is a copy."""
+    for change in changes([topic], ground.topic_ids, context.view.topic_ids):
+        yield (
+            f"{change}, and nothing is left that shows whether offset {begin} means the same in it: if it is no copy,"
+            " what it holds below that offset is never processed"
+        )
 
 
 async def _log_start(context: Context, topic: str) -> int:
