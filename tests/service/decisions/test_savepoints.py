@@ -215,7 +215,7 @@ async def test_an_interrupted_one_is_not_usable_until_it_is_completed(stage, uni
 
 
 class _Interrupted(Exception):
-    """In place of a signal."""
+    """Stands for a signal."""
 
 
 async def test_parts_of_a_state_that_was_given_up_since_are_not_completed(stage, unique):
