@@ -120,6 +120,6 @@ async def test_the_owner_adopts_what_spark_proposes(spark, broker, unique, tmp_p
     found = await asyncio.to_thread(audit, settings, here.app.app_id, Level.CHANGES)
     assert found.findings == []
     assert found.checked["pointers"] == 2
-    frame = await asyncio.to_thread(typed, spark, broker, tmp_path / "app.py", here.app.app_id)
+    frame = await asyncio.to_thread(typed, spark, broker, tmp_path / "compacted_app.py", here.app.app_id)
     (row,) = frame.selectExpr("sum(value.n) AS n", "min(key) AS key").collect()
     assert (row.n, type(row.key)) == (80, str)
