@@ -47,6 +47,7 @@ async def redrive(app: App[Any], settings: Settings, *, dry_run: bool = False) -
 
     Raises:
         UsageError: the app has no dead-letters topic.
+        NotesShifted: the dead letters were copied with other offsets. Nothing of their partition was sent back.
         OtherRecord: the input does not hold the record of a dead letter without value any more. Everything before that
             dead letter was sent back; it and those after it in its partition are not marked as done.
         Fenced: another `redrive` of the app has begun since. Whatever was committed is not sent again.
@@ -90,7 +91,8 @@ async def _new_letters(reader: Reader, source: TopicPartition) -> AsyncIterator[
 
 
 async def _noted(reader: Reader, source: TopicPartition, start: int, end: int) -> int:
-    """Say where the last note says that the next dead letter is; notes are looked for backwards."""
+    """Say where the last note says that the next dead letter is. Notes are looked for backwards. Raises
+    NotesShifted."""
     window_end, size = end, BATCH_RECORDS
     while window_end > start:
         window_start = max(start, window_end - size)
@@ -98,11 +100,25 @@ async def _noted(reader: Reader, source: TopicPartition, start: int, end: int) -
         async for records in reader.read(source, window_start, window_end):
             for record in records:
                 noted = _note_of(record)
+                if noted is not None and noted > record.offset:
+                    raise _shifted(source, record.offset, noted)
                 found = noted if noted is not None else found
         if found is not None:
             return max(start, found)
         window_end, size = window_start, size * 8
     return start
+
+
+def _shifted(source: TopicPartition, offset: int, noted: int) -> NotesShifted:
+    return NotesShifted(
+        f"{source} offset {offset} says that dead letters below offset {noted} were sent back, but these lie behind it:"
+        " the topic was copied with shifted offsets, and new dead letters would be passed over",
+        hint="load the topic again from a copy that keeps every offset; or, where what lies in front of that record is"
+        f" not needed any more (it was sent back, except what came at that moment), `kafka-delete-records.sh` removes"
+        f" {source} up to offset {offset + 1}, then run it again",
+        offset=offset,
+        noted=noted,
+    )
 
 
 def _note(source: TopicPartition, position: int) -> Output:
@@ -144,6 +160,11 @@ async def _outputs(letters: Sequence[InputRecord], inputs: Reader, counts: dict[
         except OtherRecord as refused:
             return _Found(found, letter.offset, refused)
     return _Found(found, letters[-1].offset + 1)
+
+
+class NotesShifted(StopError):
+    """The dead letters are not at the offsets where they were written, so a note of how far they were sent back names
+    another one."""
 
 
 class OtherRecord(StopError):

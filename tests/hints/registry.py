@@ -60,6 +60,7 @@ ELSEWHERE = {
     "service/decisions/inputs.py::_carried_out": "test_what_only_a_replay_restores_is_not_retired",
     "service/decisions/inputs.py::propose": "test_records_that_nobody_wants_are_left",
     "snapreplay/app/topic.py::TopicPattern._compile": "test_what_is_no_expression_is_refused",
+    "service/redrive.py::_shifted": "test_dead_letters_that_were_copied_with_other_offsets_are_refused_by_name",
     "service/decisions/patch.py::carry_out": "test_a_patch_that_is_fenced_every_time_gives_up_with_a_way_out",
     "snapreplay/state/correction.py::corrections_of": "test_a_file_without_lines_and_one_with_too_many_are_refused",
     "snapreplay/state/correction.py::module": "test_the_line_in_the_hint_can_be_read",

@@ -17,7 +17,8 @@ from snapreplay.service.clock import wall_ms
 from snapreplay.service.kafka.feeding import KafkaFeeder
 from snapreplay.service.kafka.shutdown import cut_producer
 from snapreplay.service.ports import NewTopic, TopicPartition
-from snapreplay.service.redrive import REDRIVEN_HEADER, redrive
+from snapreplay.service.redrive import REDRIVEN_HEADER, NotesShifted, redrive
+from snapreplay.service.topics.reading import reading
 from tests.support import apps
 from tests.support.kafka import decided
 from tests.support.stage import Stage
@@ -37,8 +38,8 @@ class Letters:
         self.input = here.app.inputs[0].name
         self.topic = dead_letters_topic(here.app.app_id)
 
-    async def feed(self, *outputs):
-        feeder = KafkaFeeder(self.here.settings())
+    async def feed(self, *outputs, transactional_id=None):
+        feeder = KafkaFeeder(self.here.settings(), transactional_id)
         await feeder.start()
         try:
             for each in outputs:
@@ -50,12 +51,13 @@ class Letters:
         """The dead letter of this record."""
         return in_partition(dead_letter(self.app.app_id, "1", record, RecordError("why"), limit_bytes), partition)
 
-    async def add(self, count, first=0):
+    async def add(self, count, first=0, transactional_id=None):
         records = [
             RawRecord(self.input, n % 2, n, SENT_MS + n, b"k", b"%d" % n, (("h", b"x"),))
             for n in range(first, first + count)
         ]
-        await self.feed(*(self.letter(each, each.partition) for each in records))
+        made = (self.letter(each, each.partition) for each in records)
+        await self.feed(*made, transactional_id=transactional_id)
 
     async def sent(self):
         """Values, times and headers of the input's committed records, per partition."""
@@ -238,3 +240,32 @@ async def test_an_app_without_dead_letters_has_nothing_to_send(broker, unique):
     here = await Stage(broker.bootstrap_servers, apps.ledger(unique("clean"))).prepare()
     with pytest.raises(UsageError, match="has no dead letters"):
         await redrive(here.app, here.settings())
+
+
+async def test_dead_letters_that_were_copied_with_other_offsets_are_refused_by_name(letters):
+    """As a tool copies a topic, without its markers: a note names an offset that lies behind it, and new dead letters
+    lie below that. What the hint deletes was sent back before; what is new is sent then."""
+    await letters.add(20, transactional_id=f"{letters.app.app_id}-0")
+    settings, cluster = letters.here.settings(), letters.here.cluster
+    await redrive(letters.app, settings)
+    copies = []
+    for number in range(2):
+        source = TopicPartition(letters.topic, number)
+        await decided(cluster, source)
+        async with reading(cluster) as reader:
+            copies += [each async for some in reader.read(source, *await reader.bounds(source)) for each in some]
+    await cluster.delete_topics([letters.topic])
+    await cluster.create_topics([NewTopic(letters.topic, 2)])
+    await letters.feed(
+        *(Output(each.topic, each.key, each.value, each.partition, False, None, tuple(each.headers)) for each in copies)
+    )
+    await letters.add(8, first=20)
+    with pytest.raises(
+        NotesShifted, match=f"{letters.topic}-0 offset 10 says that dead letters below offset 19"
+    ) as told:
+        await redrive(letters.app, settings)
+    assert f"removes {letters.topic}-0 up to offset 11" in told.value.hint
+    for number in range(2):
+        trim(letters.here.bootstrap_servers, letters.topic, number, 11)
+    await redrive(letters.app, settings)
+    assert await letters.sent() == expected(28)
