@@ -5,6 +5,8 @@ It is batch 0 with the empty state; or, with the state of another app, an increm
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from snapreplay.app.app import App
@@ -16,13 +18,21 @@ from snapreplay.service.core.chain import decided_at, genesis_increment
 from snapreplay.service.core.lineage import Fencer
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.decisions.before_init import StartFrom, check_start, fenced_before, holds_ours, start_offsets
-from snapreplay.service.decisions.state_import import STATE_OF, BeginAt, check_source, takeover_of
+from snapreplay.service.decisions.state_import import (
+    STATE_CHAIN,
+    STATE_OF,
+    BeginAt,
+    chain_of,
+    check_source,
+    named,
+    takeover_of,
+)
 from snapreplay.service.ports import Cluster, Reader, TopicFacts, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.owned import owned
 from snapreplay.service.publish.state import publish
 from snapreplay.service.runtime.context import Context, contexts_of
-from snapreplay.service.topics.increments import increment_at, last_increment
+from snapreplay.service.topics.increments import increment_at, last_in_log, last_increment
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import NO_OFFSET, Genesis
 
@@ -90,7 +100,8 @@ async def init_with_state(
         One line per partition.
 
     Raises:
-        AlreadyBegun: a partition has a chain, and not one that began with that state.
+        AlreadyBegun: a partition has a chain, and not one that began with that state; or it began with what the other
+            app has given up since.
         NoSuchState, CannotTakeOver, SchemaDiffers: nothing was written.
         OwnedBefore: as `init_app`.
         StopError: increments are gone but snapshots exist.
@@ -102,14 +113,18 @@ async def init_with_state(
     existing = [await _last(context) for context in contexts]
     await _refuse_owned(contexts, existing, state_is_lost=state_is_lost)
     for context, found in zip(contexts, existing, strict=True):
-        if found is not None and await _source_of(context, found) != source_id:
+        if found is None:
+            await takeover_of(context, source_id, begin)
+            continue
+        said = await _begun_with(context, found)
+        if said.get(STATE_OF) != source_id:
             raise AlreadyBegun(
                 f"partition {context.partition} of app {app.app_id} is already initialised, at batch"
                 f" {found.increment.batch}: its state is not replaced",
                 hint=f"begin under another app id: {new_app(f' --state-of {source_id}')}",
             )
-        if found is None:
-            await takeover_of(context, source_id, begin)
+        if None in existing:
+            await _refuse_given_up(context, source_id, said)
     return [
         _already(context, found) if found is not None else await _take_over(context, source_id, begin)
         for context, found in zip(contexts, existing, strict=True)
@@ -138,14 +153,33 @@ async def _holds_records(reader: Reader, topic: TopicFacts) -> bool:
 
 async def _source_of(context: Context, found: FoundIncrement) -> str | None:
     """Return the app with whose state the chain began, as far as its newest decision says so."""
+    return (await _begun_with(context, found)).get(STATE_OF)
+
+
+async def _begun_with(context: Context, found: FoundIncrement) -> Mapping[str, str]:
+    """Return the newest decision, if the chain began with it."""
     offset = decided_at(found.increment, found.offset)
     if offset == NO_OFFSET:
-        return None
+        return {}
     async with reading(context.cluster) as reader:
         decided = await increment_at(reader, context.increments, offset)
-    if decided is None or not decided.begins_anew:
-        return None
-    return (decided.decision or {}).get(STATE_OF)
+    return (decided.decision or {}) if decided is not None and decided.begins_anew else {}
+
+
+async def _refuse_given_up(context: Context, source_id: str, said: Mapping[str, str]) -> None:
+    """Raise AlreadyBegun if an interrupted `init` began this partition with a state that the other app has given up
+    since: the rest would begin with another one."""
+    source = replace(context, app=named(context.app, source_id))
+    last, chain = await last_in_log(source), said.get(STATE_CHAIN)
+    if last is None or chain in (None, chain_of(source, last)):
+        return
+    app_id = context.app.app_id
+    raise AlreadyBegun(
+        f"partition {context.partition} of app {app_id} began with a state that app {source_id} gave up since, or began"
+        " anew with: the others would begin with another one",
+        hint=f"`snapreplay delete {app_id}`, `snapreplay topics ensure {app_name(context.app)}`, and the same command"
+        " with --state-is-lost: all partitions begin with the state of today",
+    )
 
 
 async def _take_over(context: Context, source_id: str, begin: BeginAt) -> str:

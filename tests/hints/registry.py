@@ -75,6 +75,8 @@ ELSEWHERE = {
     "snapreplay/app/made_record.py::check_topic": "test_a_policy_and_a_topic_are_no_texts",
     "service/kafka/errors.py::_forbidden": "test_every_missing_acl_is_named_by_the_command_that_gives_it",
     "service/doctor/cluster_checks.py::_remedy": "test_what_doctor_names_is_given_until_it_names_nothing",
+    "service/decisions/init.py::_refuse_given_up": "test_"
+    "the_rest_does_not_begin_with_another_state_than_the_first_partition",
     "service/decisions/init.py::_refuse_lost": "test_what_was_interrupted_is_completed",
     "service/core/witness.py::behind": "test_"
     "c6_an_older_directory_is_noticed_and_the_way_out_repeats_no_more_than_it_says",
