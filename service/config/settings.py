@@ -106,7 +106,7 @@ def _properties(given: object) -> dict[str, Any]:
     """Return Kafka's properties, or raise ValueError, with a line for each problem."""
     if not isinstance(given, dict):
         raise ValueError(  # noqa: TRY004 - it is collected
-            f"kafka={given!r}: not a table of Kafka's properties; write `kafka={{'bootstrap.servers': …}}`"
+            f"kafka: a {type(given).__name__} is no table of properties; write `kafka={{'bootstrap.servers': …}}`"
         )
     parsed: dict[str, Any] = dict(_WITHOUT_KAFKA)
     problems = []
@@ -214,7 +214,7 @@ def used_settings(given: Settings | None) -> Settings:
         return load_settings()
     if not isinstance(given, Settings):
         raise UsageError(
-            f"settings={given!r} is of type {type(given).__name__}, not Settings",
+            f"the settings are of type {type(given).__name__}, not Settings",
             hint="make one: `Settings(http={'port': 0})`; of a dict, `Settings(**table)`",
         )
     return given

@@ -26,7 +26,7 @@ class _NamesProblems(msgspec.StructMeta):
     def __call__(cls, *values: object, **given: Any) -> Any:  # noqa: N805 - of a metaclass
         if values:
             raise UsageError(
-                f"{cls.__name__}({values[0]!r}): settings are given by their names",
+                f"{cls.__name__}() was given a {type(values[0]).__name__}: settings are given by their names",
                 hint=f"a dict is unpacked, `{cls.__name__}(**table)`",
             )
         problems: list[str] = []
@@ -63,7 +63,8 @@ class Table(_Frozen):
         values = {}
         for name, value in given.items():
             if name not in known:
-                problems.append(f"{prefix}{name}={value!r}: unknown setting; {_nearest(cls, prefix, name, value)}")
+                # Without its value: that may be a password whose name is misspelt.
+                problems.append(f"{prefix}{name}: unknown setting; {_nearest(cls, prefix, name)}")
                 continue
             try:
                 values[name] = cls.taken(known[name], value, prefix, problems)
@@ -80,7 +81,8 @@ class Table(_Frozen):
         if isinstance(value, field.type):
             return value
         if not isinstance(value, dict):
-            raise ValueError(f"{name}={value!r}: expected a table, in Python a dict")  # noqa: TRY004 - it is collected
+            kind = type(value).__name__
+            raise ValueError(f"{name}: a {kind}; expected a table, in Python a dict")  # noqa: TRY004 - it is collected
         return field.type.of(value, f"{name}.", problems)
 
     def contradictions(self) -> list[str]:
@@ -175,11 +177,11 @@ def _names_inside(table: type[Table]) -> Iterator[str]:
             yield from (f"kafka.{each}" for each in PROPERTIES)
 
 
-def _nearest(table: type[Table], prefix: str, name: str, value: object) -> str:
+def _nearest(table: type[Table], prefix: str, name: str) -> str:
     known = fields_of(table)
     group, dot, rest = name.partition(".")
     if dot and group in known:
-        return f"in Python a table is a dict: `{group}={{{rest!r}: {value!r}}}`; `load_settings` takes dotted names"
+        return f"in Python a table is a dict: `{group}={{{rest!r}: …}}`; `load_settings` takes dotted names"
     if not prefix:
         inside = {each.replace(".", "_"): each for each in _names_inside(table)}
         found = difflib.get_close_matches(name, inside, n=1, cutoff=0.85)

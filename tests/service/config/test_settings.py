@@ -12,7 +12,7 @@ import pytest
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings, SealSettings
 from snapreplay.service.config.kafka_properties import PROPERTIES
-from snapreplay.service.config.settings import Settings, load_settings, seals_of
+from snapreplay.service.config.settings import Settings, load_settings, seals_of, used_settings
 from snapreplay.service.config.table import fields_of, given_in, is_table
 from snapreplay.snapshots.format.seal import OFF, SealPolicy
 
@@ -121,9 +121,9 @@ def test_built_directly_nothing_from_outside_counts(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"htp.port": 1}, "htp={'port': 1}: unknown setting; did you mean http?"),
-        ({"http.prot": 1}, "http.prot=1: unknown setting; did you mean http.port?"),
-        ({"http.zzz": 1}, "http.zzz=1: unknown setting; there are advertised_url, allowed_hosts, "),
+        ({"htp.port": 1}, "htp: unknown setting; did you mean http?"),
+        ({"http.prot": 1}, "http.prot: unknown setting; did you mean http.port?"),
+        ({"http.zzz": 1}, "http.zzz: unknown setting; there are advertised_url, allowed_hosts, "),
         ({"http.port": 70000}, "http.port=70000: expected `int` <= 65535"),
         *(
             ({"http.advertised_url": url}, f"http.advertised_url={url!r}: not the URL of a server; write it as http://")
@@ -136,8 +136,8 @@ def test_built_directly_nothing_from_outside_counts(monkeypatch):
         ({"batch.linger_ms": "2 ms"}, "batch.linger_ms='2 ms': expected `int`"),
         ({"snapshot.by": "owners"}, "snapshot.by='owners': expected 'owner' or 'jobs' or 'both'"),
         ({"snapshot.before_stop": "perhaps"}, "snapshot.before_stop='perhaps': expected `bool`"),
-        ({"http": "5", "http.port": 1}, "http='5': expected a table"),
-        ({"kafka": "5", "kafka.client.id": "x"}, "kafka='5': not a table of Kafka's properties; write `kafka={"),
+        ({"http": "5", "http.port": 1}, "http: a str; expected a table"),
+        ({"kafka": "5", "kafka.client.id": "x"}, "kafka: a str is no table of properties; write `kafka={"),
         ({"kafka.bootstrap.servers": "a:9092,b:x"}, "kafka.bootstrap.servers: 'b:x' is not host:"),
         ({"kafka.bootstrap.servers": "http://a:9092"}, "'http://a:9092' is not host:port"),
         ({"kafka.bootstrap.servers": "a:9092,"}, "'' is not host:port"),
@@ -150,6 +150,25 @@ def test_a_wrong_key_is_named_with_its_remedy(given, message):
     assert message in line
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: load_settings(environment={"SNAPREPLAY_KAFKA_SASL_PLAIN_PASSWORD": "hunter2"}),
+        lambda: load_settings(environment={"SNAPREPLAY_HTTP__TOKEN": "hunter2"}),
+        lambda: load_settings(environment={"SNAPREPLAY_KAFKA": "hunter2"}),
+        lambda: load_settings(environment={"SNAPREPLAY_SEAL": "hunter2"}),
+        lambda: Settings(**{"kafka.sasl.plain.password": "hunter2"}),  # type: ignore[arg-type]  # a checker sees it, too
+        lambda: Settings({"kafka": {"sasl.plain.password": "hunter2"}}),  # type: ignore[call-arg]  # too
+        lambda: used_settings({"kafka": {"sasl.plain.password": "hunter2"}}),  # type: ignore[arg-type]  # too
+    ],
+)
+def test_a_secret_in_the_wrong_place_is_in_no_message(made):
+    """One underscore for two makes another name of it. The name says enough, and the log is read by many."""
+    with pytest.raises(UsageError) as refused:
+        made()
+    assert "hunter2" not in f"{refused.value.message}{refused.value.hint}{refused.value.facts}"
+
+
 def test_all_mistakes_come_at_once():
     """Nobody wants to repair settings one start at a time. A table that a program makes says the same, and how a dict
     is given in Python."""
@@ -160,7 +179,7 @@ def test_all_mistakes_come_at_once():
         HttpSettings(port="x")  # type: ignore[arg-type]  # a checker sees it, too
     with pytest.raises(UsageError, match=r"2 settings are wrong(.|\n)*http.port=-1: ") as refused:
         Settings(**dotted)
-    assert "in Python a table is a dict: `batch={'x': 1}`; `load_settings` takes dotted names" in refused.value.message
+    assert "in Python a table is a dict: `batch={'x': …}`; `load_settings` takes dotted names" in refused.value.message
 
 
 def test_spans_without_opentelemetry_are_refused_with_what_to_install(monkeypatch):

@@ -28,7 +28,7 @@ def test_kubernetes_service_variables_are_somebody_elses():
             {},
             {"SNAPREPLAY_ERRORS_POLICY": "dead_letter"},
             "",
-            "errors_policy='dead_letter': unknown setting; did you mean errors.policy, in the environment"
+            "errors_policy: unknown setting; did you mean errors.policy, in the environment"
             " SNAPREPLAY_ERRORS__POLICY? (given SNAPREPLAY_ERRORS_POLICY in the environment)",
         ),
         (
