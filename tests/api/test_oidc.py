@@ -42,11 +42,15 @@ class Provider:
         self.keys: dict[str, Any] = {"one": KEY}
         self.asked: list[str] = []
         self.claims_to_be: str | None = None
+        self.babbles = b""
         provider = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 provider.asked.append(self.path)
+                if provider.babbles:
+                    self.wfile.write(provider.babbles)
+                    return
                 body = json.dumps(provider.answer(self.path)).encode()
                 self.send_response(200)
                 self.end_headers()
@@ -221,6 +225,25 @@ def test_a_provider_that_is_away_or_is_another_one_lets_nobody_in(provider, why,
     verifier = Verifier(provider.settings)
     eventually(lambda: "were not fetched" in caplog.text)
     assert verifier.asker(provider.token()) is None
+
+
+@pytest.mark.parametrize(
+    "babbles",
+    [
+        b"no HTTP at all\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000,
+    ],
+    ids=["no HTTP", "cut", "nested"],
+)
+def test_a_provider_whose_answer_is_none_is_asked_again(provider, babbles, monkeypatch, caplog):
+    """Such as from a proxy before it, for a moment. Else a key that is withdrawn later would be good for ever."""
+    monkeypatch.setattr(oidc, "AGAIN_SECONDS", 0.01)
+    provider.babbles = babbles
+    verifier = Verifier(provider.settings)
+    eventually(lambda: "were not fetched" in caplog.text)
+    provider.babbles = b""
+    eventually(lambda: verifier.asker(provider.token()) is not None)
 
 
 @asynccontextmanager
