@@ -76,7 +76,9 @@ async def asked(
         parts = urlsplit(url)
         about = {"Content-Length": str(len(body)), "Content-Type": "application/json"} if body else {}
         head = {"Host": parts.netloc, "Connection": "close", **about, **passed_on, **caller.headers()}
-        request = h11.Request(method=method, target=parts.path.rstrip("/") + target, headers=list(head.items()))
+        # Of any bytes, as they came.
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in head.items()]
+        request = h11.Request(method=method, target=parts.path.rstrip("/") + target, headers=headers)
         for each in (request, h11.Data(data=body), h11.EndOfMessage()):
             writer.write(connection.send(each) or b"")
         try:

@@ -275,9 +275,11 @@ async def test_any_process_may_be_asked_to_drain_another(both):
     assert (await both.ask.post("/api/v1/processes/p7/drain")).status_code == 404
 
 
-async def test_a_key_goes_along_to_each_owner(both):
-    """A snapshot of all that is asked for twice, of different processes and with partitions of both, is one."""
-    key, body = {"Idempotency-Key": "8e03978e"}, {"reason": "before deploy 42"}
+@pytest.mark.parametrize("text", ["8e03978e", "caf\u00e9"])
+async def test_a_key_goes_along_to_each_owner(both, text):
+    """A snapshot of all that is asked for twice, of different processes and with partitions of both, is one. A header
+    has any bytes."""
+    key, body = {"Idempotency-Key": text.encode("latin-1")}, {"reason": "before deploy 42"}
     first = await both.ask.post("/trigger-snapshot", json=body, headers=key)
     again = await both.ask.post("/trigger-snapshot", json=body, headers=key)
     elsewhere = await both.ask_two.post("/trigger-snapshot", json=body, headers=key)
