@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
+from snapreplay.counted import counted
 from snapreplay.service.clock import boot_seconds
 from snapreplay.service.control.framing import LENGTH, AskStatus, Logged, frame
 
@@ -62,9 +63,17 @@ class Line:
         self._writer.write(frame(news))
 
     def log(self, record: logging.LogRecord, text: str) -> None:
-        """Log to the service: a few lines a second, because any number of connections may cause them."""
+        """Log to the service: a few warnings a second, because any number of connections may cause them. What was done
+        (INFO) is always told: a crowd of refusals must not hide it."""
+        if record.levelno < logging.WARNING:
+            self.tell(Logged(record.levelno, record.name, text))
+            return
         second = int(boot_seconds())
         if second != self._log_second:
+            if (left_out := self._log_lines - LOG_LINES_PER_SECOND) > 0:
+                self.tell(
+                    Logged(record.levelno, record.name, f"{counted(left_out, 'line')} left out: too many a second")
+                )
             self._log_second, self._log_lines = second, 0
         self._log_lines += 1
         if self._log_lines <= LOG_LINES_PER_SECOND:
