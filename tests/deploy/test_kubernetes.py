@@ -207,6 +207,19 @@ def test_they_run_as_the_user_of_the_image() -> None:
         assert [each["mountPath"] for each in container["volumeMounts"]] == ["/tmp"]  # noqa: S108 - of the pod
 
 
+@pytest.mark.parametrize(
+    "pod", [*PODS.values(), SERVICE["StatefulSet"]["spec"]["template"]["spec"]], ids=[*PODS, "app"]
+)
+def test_a_namespace_of_the_restricted_standard_takes_them(pod) -> None:
+    """As Kubernetes' pod security standards say it; and nobody has a token of the cluster, which none of them asks."""
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in pod["containers"]:
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
 def test_the_program_is_where_the_image_has_it() -> None:
     """A file of the wheel, below where the image installs it; and the version of Spark is the locked one."""
     scheme, path = APPLICATION["mainApplicationFile"].split("://")
