@@ -42,7 +42,8 @@ class Worker(NamedTuple):
         if url:
             parts = urlsplit(url)
             host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-            url = parts._replace(netloc=f"{host}:{(parts.port or 80) + port - self.app_port}").geturl()
+            advertised = parts.port or (443 if parts.scheme == "https" else 80)
+            url = parts._replace(netloc=f"{host}:{advertised + port - self.app_port}").geturl()
         probes_port = self.probes_ports[1 + self.number] if self.probes_ports else 0
         http = given.http.replaced(port=port, advertised_url=url, probes_port=probes_port)
         return given.replaced(instance_id=self.instance_id, http=http)

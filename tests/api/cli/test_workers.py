@@ -226,7 +226,12 @@ def test_signals_reach_each_worker_and_one_that_is_frozen_is_cut_off(idle):
 
 @pytest.mark.parametrize(
     ("advertised", "told"),
-    [("", ""), ("http://ledger-0.ledger:9000", "http://ledger-0.ledger:9002"), ("http://[::1]:90", "http://[::1]:92")],
+    [
+        ("", ""),
+        ("http://ledger-0.ledger:9000", "http://ledger-0.ledger:9002"),
+        ("http://[::1]:90", "http://[::1]:92"),
+        ("https://ledger-0.ledger", "https://ledger-0.ledger:445"),
+    ],
 )
 def test_a_worker_is_advertised_at_its_own_port(advertised, told):
     """As far from the advertised port as its port is from the app's."""
