@@ -256,6 +256,7 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # whoever asks from this machine would choose the address that the log names
                 backlog=ACCEPTED_AT_ONCE,
                 timeout_graceful_shutdown=2,
             )

@@ -179,3 +179,16 @@ async def test_a_process_for_http_has_these_rates():
 
         await until(is_refused, "it is too often")
         assert (await client.get("/restore-status")).status_code == 200
+
+
+async def test_nobody_says_himself_where_he_is(caplog):
+    """Else the log would name whom a request likes, and each request would have a share of its own."""
+    caplog.set_level("INFO", "snapreplay.http")
+    async with served(FakeControl()) as url, httpx2.AsyncClient(base_url=url, trust_env=False) as client:
+        assert (await client.post("/trigger-snapshot", headers={"X-Forwarded-For": "ada"})).status_code == 202
+
+        async def is_told() -> bool:
+            return "POST '/trigger-snapshot'" in caplog.text
+
+        await until(is_told, "who did what")
+    assert "somebody at 127.0.0.1 (admin): POST" in caplog.text
