@@ -210,17 +210,17 @@ async def a_carrier_is_gone(operator: Operator, airtran: Flights, southwest: Fli
 
 async def an_entry_is_wrong(operator: Operator, flown: Flights, folder: Path) -> None:
     """Corrected while the app runs, taken back, and corrected again."""
-    is_wrong, lines, back = in_minutes(flown)["ATL"], folder / "patch.jsonl", folder / "back.jsonl"
+    is_wrong, lines = in_minutes(flown)["ATL"], folder / "patch.jsonl"
 
     async def corrected_by(minutes: int, reason: str) -> None:
         line = {"key": "ATL", "expected": is_wrong, "value": is_wrong | {"minutes": is_wrong["minutes"] - minutes}}
         lines.write_text(json.dumps(line))
-        await operator.types(f"patch {VERSIONS[3]} {lines} --yes --reason {reason} --undo {back}")
+        await operator.types(f"patch {VERSIONS[3]} {lines} --yes --reason {reason} --undo {folder / reason}")
         assert await operator.state() == in_minutes(flown) | {"ATL": line["value"]}
 
     async with operator.running(3, kills=1):
         await corrected_by(60, "ticket-17")
-        await operator.types(f"patch {VERSIONS[3]} {back} --yes")
+        await operator.types(f"patch {VERSIONS[3]} {folder / 'ticket-17'} --yes")
         assert await operator.state() == in_minutes(flown)
         await corrected_by(6, "ticket-18")
 
