@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from snapreplay.api.cli.logs import escaped
 from snapreplay.api.json_values import builtins_of, document_of_bytes, shown_key, shown_value
 from snapreplay.app.app import App
 from snapreplay.app.codecs import Codec, unencoded
@@ -183,7 +184,7 @@ class Shower:
         document = self.document(record)
         at = datetime.fromtimestamp(record.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
         place = f"{record.topic}-{record.partition}-{record.offset}  {at.replace('+00:00', 'Z')}"
-        return f"{place}  {_text(document)}"[:_TEXT_MAX]
+        return escaped(f"{place}  {_text(document)}"[:_TEXT_MAX])
 
 
 def _decoded(topic: Topic[Any, Any] | None, record: InputRecord) -> Document:

@@ -38,10 +38,11 @@ _CONTROLS = {each: f"\\x{each:02x}" for each in (*range(0x20), *range(0x7F, 0xA0
 
 def one_line(text: str) -> str:
     """Escape line breaks and control characters, and cut the text off where it is too long."""
-    return _bounded(text, _escaped, lambda line: len(line.encode()))
+    return _bounded(text, escaped, lambda line: len(line.encode()))
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Escape line breaks and control characters."""
     return _characters(text.translate(_CONTROLS))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snapreplay.api.cli.exits import ExitCode
+from snapreplay.api.cli.logs import escaped
 from snapreplay.api.cli.options import Output, Running
 from snapreplay.api.cli.output import Format, note, print_json
 from snapreplay.counted import counted
@@ -178,4 +179,4 @@ def _entries(client: Client, store: str, partition: int | None, bounds: Json) ->
 
 
 def _compact(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -124,3 +124,12 @@ def test_changes_are_shown_as_the_app_wrote_them(key_type, key, shown):
     app: App[Any] = App("a", inputs=[Topic("t")], state=lambda: state)
     document = Shower(app).document(RawRecord("a-increments", 0, 5, 0, None, entry))
     assert document["stores"] == {"items": [[shown, {"n": 1}]], "_timers": [[["items", "ring", shown], 9]]}
+
+
+def test_a_line_for_people_is_one_line_and_changes_no_terminal():
+    """Whatever a producer has put into a key or a value."""
+    record = RawRecord(payments.name, 0, 7, 1, b"\x1b[2Jada", b"a\nb\x07\xc2\x9b")
+    app: App[Any] = App("a", inputs=[Topic("payments")], state=lambda: MapState(str, int))
+    line = Shower(app).line(record)
+    assert r"\x1b[2Jada" in line
+    assert line.isprintable()

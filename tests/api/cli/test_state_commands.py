@@ -7,10 +7,13 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 
 from snapreplay.api.rates import READS_OF_LOGS
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
+from snapreplay.service.control.state_reads import PartRead, StateAnswer
 from tests.api.test_key_history import CHANGES, FOUND
+from tests.api.test_state_routes import AT
 from tests.support.served import served
 
 NOTHING = KeyHistory(0, 1, 0, is_whole=True, changes=(), partition_count=3)
@@ -53,6 +56,20 @@ def test_a_history_has_neither_copies_nor_a_batch_to_wait_for(invoke: Any, url: 
         result = invoke("get", "--url", url, "default", "ada", "--history", option)
         assert (result.exit_code, "neither --stale nor --min-batch" in result.stderr) == (2, True)
     assert control.key_histories_asked == []
+
+
+@pytest.mark.parametrize("words", [("scan", "default", "--partition", "0"), ("get", "default", "ada")])
+def test_what_is_stored_neither_moves_the_cursor_nor_begins_a_line(
+    invoke: Any, url: Any, control: Any, words: Any
+) -> None:
+    """Keys and values are of whoever writes to an input: a terminal would carry out what they hold."""
+    stored = "\x1b]0;mine\x07\x9b2J\n0  ada \u2192 1000"
+    found = PartRead(AT, ((stored, msgspec.msgpack.encode(stored)),))
+    control.reading = lambda _: StateAnswer((found,), (), 1)
+    result = invoke(*words, "--url", url)
+    assert result.exit_code == 0, result.stderr
+    assert r"\x1b]0;mine\x07\x9b2J\n0  ada" in result.stdout
+    assert not {"\x1b", "\x07", "\x9b"} & set(result.stdout)
 
 
 async def test_who_is_to_ask_less_often_goes_on_when_it_is_told(invoke: Any, control: Any) -> None:
