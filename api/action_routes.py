@@ -24,8 +24,8 @@ from snapreplay.service.control.protocol import Adopt, Command, Once, Retry, Set
 ROUTER = APIRouter(tags=["partitions"], dependencies=[Keyed], generate_unique_id_function=attrgetter("name"))
 
 PARTITION_MAX = 2**31 - 1  # Kafka's partition numbers are int32
-INTEGER_MAX = 2**53 - 1  # that every reader of JSON knows exactly (RFC 8259)
-"""JSON has no larger integer that every client reads exactly; no log is that long."""
+INTEGER_MAX = 2**53 - 1
+"""JSON has no larger integer that every client reads exactly (RFC 8259); no log is that long."""
 
 PartitionNumber = Annotated[
     int, Field(ge=0, le=PARTITION_MAX, description="Number of a state partition.", examples=[0])

@@ -11,10 +11,11 @@ SHARE = 0.25
 BURST_SECONDS = 0.25
 """Of CPU, before requests rest: some pages of a browser."""
 COST_SECONDS_MAX = 0.05
-"""Of CPU that one request is charged with. Event streams, which have a bound of their own, are charged with it, too."""
-LOOKED_SECONDS = 0.25
+"""Of CPU, the most that one request is charged with: event streams, which have a bound of their own, run beside it."""
+INTERVAL_SECONDS = 0.25
+"""Between two looks whether CPU is short."""
 SHORT_FROM = 0.2
-"""Seconds in which this thread waited for a core, for each second in which it ran."""
+"""CPU is short if this thread waits for a core for more than so many seconds for each one in which it runs."""
 
 Spent = Callable[[], tuple[float, float]]
 """Returns the seconds in which this thread ran, and waited for a core."""
@@ -43,7 +44,7 @@ class CpuShare:
         return max(0.0, -self._spare_seconds / SHARE)
 
     def _look(self, now: float, ran: float, waited: float) -> None:
-        if now - self._looked_at >= LOOKED_SECONDS:
+        if now - self._looked_at >= INTERVAL_SECONDS:
             ran_before, waited_before = self._looked
             self._is_short = waited - waited_before > SHORT_FROM * (ran - ran_before)
             self._looked_at, self._looked = now, (ran, waited)

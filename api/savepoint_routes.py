@@ -24,7 +24,7 @@ from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoi
 ROUTER = APIRouter(tags=["savepoints"], generate_unique_id_function=attrgetter("name"))
 
 LOOK_SECONDS = 2.0
-"""At most, for a look whether a savepoint is there. It is short if there is none."""
+"""At most, for a look whether a savepoint is there; after that it may be. A look is short if there is none."""
 _NAME = {"pattern": r"^[A-Za-z0-9._-]+$", "max_length": 200, "description": "Of the savepoint."}
 Name = Annotated[str, Path(**_NAME)]
 _COSTS = costs(READS_OF_LOGS)

@@ -67,7 +67,7 @@ async def inspect(
         NotAuthenticated, NotAuthorized: an operator must act first.
         Unreachable: ask again later.
     """
-    check_rollback(ErrorPolicy(settings.errors.policy), app, app.new_store())  # before its topic is missed
+    check_rollback(ErrorPolicy(settings.errors.policy), app, app.new_store())  # before the dead-letter topic is missed
     seals = seals_of(settings) if running is None else running.seals
     outputs = tuple(topic.name for topic in app.outputs)
     own = own_topics(app, settings)

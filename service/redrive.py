@@ -168,7 +168,7 @@ class NotesShifted(StopError):
 
 
 class OtherRecord(StopError):
-    """The record that is to go back is another one than the dead letter was made of."""
+    """The input has another record at the offset of the record that the dead letter was made of."""
 
 
 class _Gone(Exception):

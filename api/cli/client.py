@@ -72,7 +72,7 @@ class Client:
         is_given: bool = False,
     ) -> None:
         """Take `headers`, which are sent with every request, and how https is spoken; None: as on this machine.
-        `is_given`: a command that does not say where the service is asks elsewhere."""
+        `is_given`: the URL was given, so a command without it would ask another service."""
         self.url = url
         self._is_given = is_given
         # No proxy from the environment: the service is on this machine or in this network.
@@ -85,8 +85,8 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def here(self, hint: str) -> str:
-        """Return a hint whose commands ask this service, as they are to be typed."""
+    def with_url(self, hint: str) -> str:
+        """Return the hint with this service's `--url` in each command that asks a service, where it is needed."""
         return _ASKS.sub(lambda found: f"{found[0]} --url {shlex.quote(self.url)}", hint) if self._is_given else hint
 
     def restore_status(self, scope: str | None = None) -> Json:
@@ -209,7 +209,7 @@ class Client:
         if response.status_code == NOT_FOUND and document.get("type") == NO_TYPE:
             raise self._no_such_path(path)
         refused = _refusal(response.status_code, document)
-        refused.hint = self.here(refused.hint)
+        refused.hint = self.with_url(refused.hint)
         raise refused
 
     def _when_allowed(self, method: str, path: str, body: Json | None, timeout_s: float) -> httpx2.Response:
@@ -250,9 +250,9 @@ def _segment(text: str) -> str:
 
 
 def _name(text: str, what: str) -> str:
-    """Return a name as one segment of a path. Raises UsageError: with that name it would be another path."""
+    """Return a name as one segment of a path. Raises UsageError: the service would take it for another path."""
     if not text or "/" in text:
-        raise UsageError(f"{text!r} is no {what}")
+        raise UsageError(f"{text!r} is no {what}: it is empty, or has a slash")
     return _segment(text)
 
 

@@ -68,7 +68,7 @@ def restore_status(
         if watch:
             raise typer.Exit(restore_view.follow(client, output))
         status = client.restore_status()
-    _end(status, output, lambda found: restore_view.print_status(found, client.here), restore_view.exit_code)
+    _end(status, output, lambda found: restore_view.print_status(found, client.with_url), restore_view.exit_code)
 
 
 def _end(found: Json, output: Format, show: Callable[[Json], None], exit_code: Callable[[Json], ExitCode]) -> NoReturn:
@@ -288,7 +288,7 @@ def _in_phase(client: Client, phase: str, nothing: str) -> list[int]:
     if not found:
         raise OperationRefused(
             f"as the process at {client.url} knows, {nothing}",
-            hint=client.here("`snapreplay restore-status` shows their phases"),
+            hint=client.with_url("`snapreplay restore-status` shows their phases"),
             code=ExitCode.FINDINGS,
         )
     return found
@@ -300,7 +300,7 @@ def _paused(client: Client) -> list[int]:
     if not paused:
         raise OperationRefused(
             f"no partition is paused, as the process at {client.url} knows",
-            hint=client.here("`snapreplay restore-status` shows which are"),
+            hint=client.with_url("`snapreplay restore-status` shows which are"),
             code=ExitCode.FINDINGS,
         )
     return paused

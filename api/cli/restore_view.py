@@ -41,11 +41,11 @@ _COLUMNS = (
 )
 
 
-Here = Callable[[str], str]
-"""Makes the commands of a hint ask the same service."""
+WithUrl = Callable[[str], str]
+"""As `Client.with_url`; str: as it is."""
 
 
-def print_status(status: Json, here: Here = str) -> None:
+def print_status(status: Json, with_url: WithUrl = str) -> None:
     """Print one row per partition, then what is wrong with each, the standbys, which of them are missing, the processes
     that cannot be asked, and the summary."""
     out = console()
@@ -58,7 +58,7 @@ def print_status(status: Json, here: Here = str) -> None:
     if rows:
         out.print(_fitting(out, columns, rows))
     hints: dict[str, int] = {}
-    lines = [line for each in status["partitions"] for line in troubles(each, hints, here)]
+    lines = [line for each in status["partitions"] for line in troubles(each, hints, with_url)]
     lines += [standby(each, names) for each in status.get("standbys", ())] + copies(status)
     lines += [away(each) for each in status.get("processes", ()) if each["state"] not in ANSWERING]
     for line in (*lines, f"{status['app_id']}: {summary(status)}"):
@@ -203,7 +203,7 @@ def _proof(proof: Json | None) -> str | None:
     return "equal" if proof["equal"] else f"{proof['computed']} is not {proof['recorded']}"
 
 
-def troubles(partition: Json, hints: dict[str, int] | None = None, here: Here = str) -> list[str]:
+def troubles(partition: Json, hints: dict[str, int] | None = None, with_url: WithUrl = str) -> list[str]:
     """Tell what a person must know of this partition; empty if all is well. `hints` are those that were told, each with
     its partition: the same hint, for another number, is not written out again."""
     lines, name = [], f"partition {partition['partition']}"
@@ -214,7 +214,7 @@ def troubles(partition: Json, hints: dict[str, int] | None = None, here: Here = 
     if error := partition["error"]:
         record = f" (record {error['record_id']})" if error["record_id"] else ""
         lines.append(f"{name}: {error['kind']}: {error['message']}{record}")
-        lines += _hint_once(partition, {} if hints is None else hints, here)
+        lines += _hint_once(partition, {} if hints is None else hints, with_url)
     if waiting_for := partition["waiting_for"]:
         lines.append(f"{name}: {waiting_for}")
     if since := partition.get("paused_since"):
@@ -225,18 +225,18 @@ def troubles(partition: Json, hints: dict[str, int] | None = None, here: Here = 
     return lines
 
 
-def _hint_once(partition: Json, hints: dict[str, int], here: Here) -> list[str]:
-    hint, number = hint_line(partition, here), partition["partition"]
+def _hint_once(partition: Json, hints: dict[str, int], with_url: WithUrl) -> list[str]:
+    hint, number = hint_line(partition, with_url), partition["partition"]
     if hint is None:
         return []
     first = hints.setdefault(re.sub(rf"\bpartition {number}\b", "partition N", hint), number)
     return [hint if first == number else f"partition {number}: hint: that of partition {first}, with this number"]
 
 
-def hint_line(partition: Json, here: Here = str) -> str | None:
+def hint_line(partition: Json, with_url: WithUrl = str) -> str | None:
     """Tell what a person can do about its error, if there is one."""
     hint = (partition["error"] or {}).get("hint")
-    return f"partition {partition['partition']}: hint: {here(hint)}" if hint else None
+    return f"partition {partition['partition']}: hint: {with_url(hint)}" if hint else None
 
 
 def line(partition: Json) -> str:
@@ -267,9 +267,9 @@ def follow(client: Client, output: Format) -> ExitCode:
     if output is Format.JSON:
         shown: AbstractContextManager[Callable[[Json], None]] = nullcontext(_each_change())
     elif out.is_terminal:
-        shown = _bars(out, client.here)
+        shown = _bars(out, client.with_url)
     else:
-        shown = nullcontext(_each_line(client.here))
+        shown = nullcontext(_each_line(client.with_url))
     with shown as show:
         status: Json = {}
         for status in _statuses(client):
@@ -313,7 +313,7 @@ def _without_ages(node: object) -> object:
     return [_without_ages(each) for each in node] if isinstance(node, list) else node
 
 
-def _each_line(here: Here) -> Callable[[Json], None]:
+def _each_line(with_url: WithUrl) -> Callable[[Json], None]:
     last: dict[object, str | None] = {}
 
     def tell(what: object, said: str | None) -> None:
@@ -327,13 +327,13 @@ def _each_line(here: Here) -> Callable[[Json], None]:
         for partition in status["partitions"]:
             number = partition["partition"]
             tell(number, line(partition))
-            tell(("hint", number), hint_line(partition, here))
+            tell(("hint", number), hint_line(partition, with_url))
 
     return show
 
 
 @contextmanager
-def _bars(out: Console, here: Here) -> Iterator[Callable[[Json], None]]:
+def _bars(out: Console, with_url: WithUrl) -> Iterator[Callable[[Json], None]]:
     """Show one bar per partition; troubles are printed above them, each once."""
     progress = Progress(
         TextColumn("partition {task.description}"),
@@ -358,7 +358,7 @@ def _bars(out: Console, here: Here) -> Iterator[Callable[[Json], None]]:
                 percent=percent(partition) or "-",
                 text=line(partition).removeprefix(f"partition {number} "),
             )
-            lines += troubles(partition, here=here)
+            lines += troubles(partition, with_url=with_url)
         for each in lines:
             if each not in told:
                 told.add(each)

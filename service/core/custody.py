@@ -42,7 +42,7 @@ class IncrementsReplaced(RetryableError):
 
 
 class StateDisputed(StopError):
-    """The increments topic was replaced or cut, and another process may have a newer state: this one is only held."""
+    """The increments topic was replaced or cut, and another process may have a newer state: this one is only kept."""
 
 
 class StateUnsaved(StopError):
@@ -50,7 +50,7 @@ class StateUnsaved(StopError):
 
 
 class DoubtUnresolved(StopError):
-    """The increments topic was replaced, and nothing shows whether the last batch was committed: the state is held."""
+    """The increments topic was replaced, and nothing shows whether the last batch was committed: the state is kept."""
 
 
 def verdict(

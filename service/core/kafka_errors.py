@@ -56,7 +56,7 @@ class RefusedRecord(RetryableError):
 
 
 class RefusedTopic(RefusedRecord):
-    """The broker refused the topic, not what was sent to it: it does not exist, or its name is no name."""
+    """The broker refused the topic, not what was sent to it: it does not exist, or its name is not valid."""
 
 
 class GroupInUse(StopError):

@@ -1,5 +1,5 @@
-"""The process that owns the partition instead of us, and the pauses: before the next try, after another process took
-the partition, and while one that uses our instance id is there. Pure."""
+"""The process that owns the partition instead of us, and how long we wait: before the next attempt, after another
+process took the partition, and while one that uses our instance id is there. Pure."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def fenced_pause_seconds(times: int, process_id: str, partition: int) -> float:
 
 
 @dataclass(frozen=True)
-class RetryPauses:
-    """The pause doubles while the same batch fails. After a commit it is the shortest one again."""
+class RetryBackOff:
+    """The back-off doubles while the same batch fails. After a commit it is the shortest one again."""
 
     batch: int = -1
     times: int = 0
 
-    def next(self, batch: int) -> RetryPauses:
+    def next(self, batch: int) -> RetryBackOff:
         """Count a failure; `batch`: the newest that is committed."""
-        return RetryPauses(batch, self.times + 1 if batch == self.batch else 1)
+        return RetryBackOff(batch, self.times + 1 if batch == self.batch else 1)
 
     def seconds(self, shortest_ms: int, longest_ms: int) -> float:
-        """Return the pause; call it after `next`."""
+        """Return how long it is; call it after `next`."""
         return min(shortest_ms << min(self.times - 1, 16), longest_ms) / 1000
 
 

@@ -17,7 +17,7 @@ from snapreplay.errors import AccessError, Reaction, ReleaseError, SnapreplayErr
 from snapreplay.service.core.batch_failures import NO_EVENTS, BatchFailures, Events, HalfApplied
 from snapreplay.service.core.custody import DoubtUnresolved, IncrementsMissing, IncrementsReplaced, StateDisputed
 from snapreplay.service.core.kafka_errors import ClockRefused, CommitInDoubt, Fenced, RefusedRecord, RefusedTopic
-from snapreplay.service.core.owners import NotAssigned, RetryPauses, Superseded, TakenAway
+from snapreplay.service.core.owners import NotAssigned, RetryBackOff, Superseded, TakenAway
 from snapreplay.service.core.refusals import LEADS_NOWHERE, DuplicateInstance, Expected, duplicate_instance
 from snapreplay.snapshots.format.records import Claim, Increment
 
@@ -183,7 +183,7 @@ class Ownership:
     failed: Increment | None = None
     failed_events: Events = NO_EVENTS
     stop_at: HalfApplied | None = None
-    pauses: RetryPauses = field(default_factory=RetryPauses)
+    back_off: RetryBackOff = field(default_factory=RetryBackOff)
     takeovers: TakenAway = field(default_factory=TakenAway)
 
 
@@ -299,9 +299,9 @@ def _react(ownership: Ownership, error: BaseException) -> tuple[Ownership, Next]
         return _failed(ownership, error)
     if isinstance(error, NotAssigned):
         return replace(ownership, stage=Stage.BACKING_OFF), BackOff(ASK_AGAIN_SECONDS, error)
-    pauses = ownership.pauses.next(ownership.batch or 0)
-    seconds = pauses.seconds(ownership.backoff_ms, ownership.backoff_max_ms)
-    return replace(ownership, stage=Stage.BACKING_OFF, pauses=pauses), BackOff(seconds, error)
+    back_off = ownership.back_off.next(ownership.batch or 0)
+    seconds = back_off.seconds(ownership.backoff_ms, ownership.backoff_max_ms)
+    return replace(ownership, stage=Stage.BACKING_OFF, back_off=back_off), BackOff(seconds, error)
 
 
 def _failed(ownership: Ownership, error: BaseException) -> tuple[Ownership, Next]:
@@ -338,7 +338,7 @@ def _retried(ownership: Ownership, refused: SnapreplayError | None) -> tuple[Own
         refused=None,
         stop_at=None,
         failures=BatchFailures(ownership.expected.partition),
-        pauses=RetryPauses(),
+        back_off=RetryBackOff(),
     )
     return _own(fresh)
 

@@ -59,7 +59,7 @@ class Expected:
 
 
 class NotInitialised(StopError):
-    """No genesis and no increment: never taken for a new app."""
+    """The increments topic holds no increment of the app, not even the genesis. It is never taken for a new app."""
 
 
 class HangingTransaction(StopError):
@@ -98,7 +98,7 @@ class NotUpgradable(StopError):
 
 
 class LogShorter(StopError):
-    """The last increment's owner claimed at an offset that the log has not reached again."""
+    """The last increment's owner claimed at a higher offset than we did: the log is shorter than it was."""
 
 
 class LogDamaged(StopError):

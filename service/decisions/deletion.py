@@ -24,7 +24,7 @@ class NoSuchApp(UsageError):
 
 
 class StillRuns(StopError):
-    """Processes of the app are members of its group."""
+    """The app still runs: its group has members."""
 
 
 class NotOurs(StopError):

@@ -63,11 +63,11 @@ class NoSuchSavepoint(UsageError):
 
 
 class SavepointExists(UsageError):
-    """The name is taken."""
+    """The app has a complete savepoint of this name."""
 
 
 class SavepointUnusable(StopError):
-    """Parts of the savepoint are missing or damaged: nothing can begin with it."""
+    """Parts of the savepoint are missing, damaged, or of a state that was given up: nothing can begin with it."""
 
 
 @dataclass(frozen=True)

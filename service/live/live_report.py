@@ -122,7 +122,7 @@ def _kind(error: RecordError) -> tuple[str, str]:
 
 
 class DeadLetterLimitReached(StopError):
-    """An end of processing because too many records were dead-lettered."""
+    """Processing has stopped because too many records were dead-lettered."""
 
 
 class DeadLetterCheck:

@@ -24,8 +24,8 @@ QUIET_POLL_MS_MAX, QUIET_MS_PER_PARTITION = 10_000, 50  # of those with no input
 
 
 def idle_poll_ms(partitions: int, *, rests: bool) -> int:
-    """Return how long one of so many partitions waits for records when nothing is under way. It `rests` with no input
-    to read, and nothing that waits for it."""
+    """Return how long one of so many partitions waits for records when nothing is under way. It `rests` if it
+    has no input to read, and nothing waits for it."""
     per_partition_ms, most_ms = (
         (QUIET_MS_PER_PARTITION, QUIET_POLL_MS_MAX) if rests else (IDLE_MS_PER_PARTITION, IDLE_POLL_MS_MAX)
     )

@@ -310,8 +310,8 @@ class Standbys:
     def hold(self, partitions: Set[int], coming: frozenset[int], rejoin: Callable[[], None]) -> None:
         """Hold copies of these partitions, and of no others.
 
-        `rejoin` is called when all that are `coming`, which are to be owned here, are warm, without those that cannot
-        be loaded; again after a while, if they did not come.
+        `coming` are to be owned here. `rejoin` is called when all of them are warm, but for those that cannot be
+        loaded; again after a while, if they did not come.
         """
         self._next, self._rejoin, self._wanted = coming, rejoin, frozenset(partitions)
         for number in self._held.keys() - partitions:

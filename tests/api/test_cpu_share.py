@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from snapreplay.api.cpu_share import BURST_SECONDS, COST_SECONDS_MAX, LOOKED_SECONDS, SHARE, CpuShare, of_this_thread
+from snapreplay.api.cpu_share import BURST_SECONDS, COST_SECONDS_MAX, INTERVAL_SECONDS, SHARE, CpuShare, of_this_thread
 from snapreplay.api.request_queue import RequestQueue
 
 COST_SECONDS = 0.001
@@ -45,7 +45,7 @@ def test_who_need_not_wait_for_a_core_takes_all_of_it() -> None:
 def test_a_flood_takes_its_share_where_cpu_is_short(waits: float) -> None:
     """Beyond the burst, and what it took before the first look."""
     thread = Thread(waits)
-    assert thread.serve(LOOKED_SECONDS) <= LOOKED_SECONDS
+    assert thread.serve(INTERVAL_SECONDS) <= INTERVAL_SECONDS
     assert thread.serve(10) <= 10 * SHARE + BURST_SECONDS + COST_SECONDS
     assert thread.serve(10) == pytest.approx(10 * min(SHARE, 1 / (1 + waits)), rel=0.02)
 
@@ -76,7 +76,7 @@ def test_cpu_that_is_no_longer_short_is_taken() -> None:
     thread = Thread(waits=1.0)
     thread.serve(5)
     thread.waits = 0.0
-    thread.serve(LOOKED_SECONDS + COST_SECONDS / SHARE)
+    thread.serve(INTERVAL_SECONDS + COST_SECONDS / SHARE)
     assert thread.serve(5) == pytest.approx(5, rel=0.01)
 
 

@@ -333,7 +333,7 @@ def follow(turn: Turn, outcome: machine.Outcome) -> World:
     ownership, following = machine.step(turn.owner.ownership, outcome)
     ownership = replace(
         ownership,
-        pauses=type(ownership.pauses)(),
+        back_off=type(ownership.back_off)(),
         takeovers=type(ownership.takeovers)(),
         failures=type(ownership.failures)(0),
     )

@@ -1,4 +1,4 @@
-"""docs/hints.md, made from the program: a section for each error with its meaning, the alert that may ring, and its
+"""docs/hints.md, made from the program: a section for each error with its meaning, the alert that may fire, and its
 hints, each with the test that carries it out.
 
 `python -m tests.hints.page` writes it.
@@ -21,15 +21,15 @@ HEAD = """# Hints
 This page is for operators and authors: it has a section for each error, with its meaning and each hint.
 
 Look for the name of the error, or for a few words of what you read. `…` stands for a name or a number. Several hints
-of one place are divided by `/`. An alert rings only if a running service has the error, and keeps it: one of a command
-rings none. [The runbook](runbook.md) says what an alert means, and what is safe. Each test carries out its hint as it
-is printed. The page is made from the program, and a test compares them.
+of one place are separated by `/`. An alert fires only if a running service has the error, and keeps it: an error of a
+command fires none. [The runbook](runbook.md) says what an alert means, and what is safe. Each test carries out its hint
+as it is printed. The page is made from the program, and a test compares them.
 """
 FAILED, NOT_LIVE = "SnapreplayPartitionFailed", "SnapreplayPartitionNotLive"
 ALERTS = {"STOP": FAILED, "REBUILD": FAILED, "HANDLER_POLICY": FAILED, "RETRY": NOT_LIVE}
 """Reaction of an error → the alert, if the error stays."""
 SILENT = ("api/", "service/decisions/", "service/doctor/", "snapshots/", "snapreplay/testing/", "snapreplay/devbroker/")
-"""Where commands, jobs and tests are: what they refuse rings nothing."""
+"""Where commands, jobs and tests are: what they refuse fires no alert."""
 SHOWN = {"ProblemError": "Answers of HTTP", "Diagnosis": "Findings of `doctor`", "": "Hints that several errors share"}
 """What has hints and is no error, in this order behind the errors."""
 OF_CALLS = ("GivenUp", "NoSuccessor", "NotCaughtUp", "OtherRecord", "PartitionNotLive", "SavepointsUnread", "Silent")
@@ -158,16 +158,16 @@ def written() -> str:
 
 
 def _about(name: str, those: list[Place], errors: Errors) -> str:
-    """Write what the error means, and which alert may ring."""
+    """Write what the error means, and which alert may fire."""
     meaning = " Or: ".join(dict.fromkeys(errors.meanings[name].values()))
     alert = ALERTS.get(errors.reaction(name), "")
     is_heard = name not in OF_CALLS and not all(each.name.startswith(SILENT) for each in those)
-    rings = f" [{alert}](runbook.md#{alert.lower()}) may ring." if alert and is_heard else ""
-    return f"{meaning}{rings}"
+    fires = f" [{alert}](runbook.md#{alert.lower()}) may fire." if alert and is_heard else ""
+    return f"{meaning}{fires}"
 
 
 def _hints(those: list[Place]) -> str:
-    rows = sorted(f"| {_cell(said(each))} | {_tests()[each.name]} |\n" for each in those)
+    rows = sorted({f"| {_cell(said(each))} | {_tests()[each.name]} |\n" for each in those})
     return f"| hint | carried out by |\n| --- | --- |\n{''.join(rows)}"
 
 
@@ -184,6 +184,8 @@ def _tests() -> dict[str, str]:
 
 
 def _cell(text: str) -> str:
+    if not {*re.findall(r"\w+", text)} - {"or", "then"}:
+        return "(known only when it is printed)"
     text = re.sub(r"(`snapreplay \w+)…", r"\1 …", text)
     return re.sub(r"\s+", " ", text).replace("|", "\\|").replace("<", "&lt;")
 

@@ -212,8 +212,8 @@ def test_a_retry_begins_anew():
     """A limit may have been raised, a finding accepted. Refused again, it says so in the next ownership."""
     half = HalfApplied(HandlerFailed("no"), RecordId("in", 0, 7))
     ownership, _ = after(Ended(half), Ended(NO_BROKER, batch=3), Done())
-    assert (ownership.stop_at, ownership.pauses.times) == (half, 1)
+    assert (ownership.stop_at, ownership.back_off.times) == (half, 1)
     fresh, following = after(Ended(half.failed), Retried(None), ownership=ownership)
-    assert (fresh.stop_at, fresh.pauses.times, following) == (None, 0, Own())
+    assert (fresh.stop_at, fresh.back_off.times, following) == (None, 0, Own())
     refusal = StopError("a topic is gone")
     assert after(Retried(refusal), ownership=ownership)[0].refused is refusal
