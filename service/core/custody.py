@@ -42,7 +42,7 @@ class IncrementsReplaced(RetryableError):
 
 
 class StateDisputed(StopError):
-    """The increments topic was replaced or cut, and another process may have a newer state: this one is only kept."""
+    """The increments topic was replaced or cut, and another process may have a newer state: ours is only kept."""
 
 
 class StateUnsaved(StopError):
