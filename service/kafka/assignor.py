@@ -60,8 +60,8 @@ class StandbyAssignor:
         """Assign as `core.assignment` says; the leader of the group is asked."""
         said = {name: _member(name, each.user_data) for name, each in members.items()}
         there = cluster.partitions_for_topic(self._topic)
-        if there is None:  # deleted, or not to be seen by this process for now: whoever has a partition keeps it
-            there = {partition for each in said.values() for partition in each.owned}
+        if there is None:  # deleted, or not to be seen by this process for now: what members have is there
+            there = {partition for each in said.values() for partition in each.owned | each.warm}
         shares = assigned(said, there)
         told = _told(shares, peers_of(said, shares))
         return {name: self._encoded(share, told[name]) for name, share in shares.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from starlette.types import Message
 
 from tests.api.test_routes import JSON, problem
 
@@ -51,3 +52,29 @@ def test_a_body_that_is_refused_is_nobody_elses(client, monkeypatch):
             client.request("GET", path, json=body).status_code for body in ({"limit": 1}, None, {"limit": 1}, None)
         ]
         assert asked == [422, 200, 422, 200]
+
+
+async def test_whoever_goes_away_within_such_a_body_is_no_defect_of_the_service(client):
+    """Else each of them, and each slow one whose connection is closed, would leave a traceback in the log."""
+
+    class Leaving:
+        """A client that sends the first byte of ninety."""
+
+        answers: list[Message]
+
+        def __init__(self) -> None:
+            self.answers = []
+            self._sends = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+
+        async def receive(self) -> Message:
+            return next(self._sends, {"type": "http.disconnect"})
+
+        async def send(self, answer: Message) -> None:
+            self.answers.append(answer)
+
+    for method, path in WITHOUT_BODY:
+        headers = [(b"host", b"localhost"), (b"content-length", b"90")]
+        scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": headers}
+        leaving = Leaving()
+        await client.app(scope, leaving.receive, leaving.send)
+        assert leaving.answers[0]["status"] == 422

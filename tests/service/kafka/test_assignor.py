@@ -71,6 +71,18 @@ def test_a_leader_that_does_not_see_the_topic_takes_nothing_from_anybody():
     assert [assignors[name].share.owned for name in members] == [(0, 1), (2,), ()]
 
 
+def test_a_leader_that_does_not_see_the_topic_gives_away_what_a_dead_process_had():
+    """The copies are as good as ever; a share without them would have them dropped."""
+    members = {
+        "a": Member(frozenset({0}), replicas=1, peer=peer(0)),
+        "b": Member(frozenset({1}), frozenset({0, 2}), replicas=1, peer=peer(1)),
+    }
+    assignors, _ = group(members, None)
+    owned = [assignors[name].share.owned for name in members]
+    assert sorted(each for share in owned for each in share) == [0, 1, 2]
+    assert 0 in assignors["b"].share.copies
+
+
 def fleet(processes, each=100, lag=0):
     """Return so many processes, each with its partitions and warm copies of those of its neighbour, all behind by
     `lag`."""
