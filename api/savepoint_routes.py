@@ -13,12 +13,13 @@ from pydantic import Field
 
 from snapreplay.api import problems, state_problems, views
 from snapreplay.api.action_routes import Pause, begun_here, check_reached
-from snapreplay.api.answers import Here, Keyed
+from snapreplay.api.answers import ApiContext, Here, Keyed
 from snapreplay.api.fleet_routes import covered_by
 from snapreplay.api.fleet_views import Scope
 from snapreplay.api.operation_views import joined
 from snapreplay.api.rates import READS_OF_LOGS, costs
 from snapreplay.errors import RetryableError
+from snapreplay.service.control.protocol import OperationState
 from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoint, SavepointList, SavepointShown
 
 ROUTER = APIRouter(tags=["savepoints"], generate_unique_id_function=attrgetter("name"))
@@ -66,8 +67,12 @@ async def _read(request: Request, name: str) -> SavepointList:
     return found
 
 
-async def _is_unknown(request: Request, name: str) -> bool:
-    """Say whether the app surely has none of this name. One that cannot be read may be dropped."""
+async def _is_unknown(request: Request, here: ApiContext, name: str) -> bool:
+    """Say whether the app surely has none of this name. One that cannot be read, or is being kept, may be dropped."""
+    if any(
+        each.kind == KeepSavepoint.operation and each.state == OperationState.RUNNING for each in here.status.operations
+    ):
+        return False
     with suppress(TimeoutError, RetryableError):
         async with asyncio.timeout(LOOK_SECONDS):
             return not (await request.app.state.states.savepoints(name)).items
@@ -99,9 +104,9 @@ async def create_savepoint(here: Here, wanted: Annotated[Wanted, Body(openapi_ex
 )
 async def drop_savepoint(request: Request, here: Here, name: Name) -> Response:
     """Delete the topics of a savepoint, complete or not. Apps that have begun with it keep their state. With an
-    Idempotency-Key, which an earlier drop of this name may have had, an unknown name is no refusal: the operation
-    fails."""
+    Idempotency-Key, which an earlier drop of this name may have had, or while a savepoint is being kept, an unknown
+    name is no refusal: the operation comes next, and fails if there is none then."""
     check_reached(here)
-    if not here.key and await _is_unknown(request, name):
+    if not here.key and await _is_unknown(request, here, name):
         raise problems.unknown_savepoint(name)
     return views.accepted(joined([await begun_here(here, covered_by(here, Scope.LOCAL), DropSavepoint(name))]))

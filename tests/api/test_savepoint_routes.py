@@ -23,3 +23,12 @@ def test_an_unknown_savepoint_is_not_dropped(client, control):
 
     control.savepoints = unread
     assert client.delete(path).status_code == 202
+
+
+def test_a_savepoint_that_is_being_kept_is_dropped_when_it_is(client, control):
+    """Its topics may not be there yet. Both operations go one after the other: a refusal would leave it behind."""
+    assert client.post("/api/v1/savepoints", json={"name": "before-42"}).status_code == 202
+    assert client.delete("/api/v1/savepoints/before-42").status_code == 202
+    for each in control.operations():
+        control.finish(each, "succeeded")
+    problem(client.delete("/api/v1/savepoints/before-42"), 404, "unknown-savepoint")
