@@ -110,7 +110,7 @@ def test_no_genesis_is_never_a_new_app():
     problem = refusals.no_genesis(replace(EXPECTED, app=lambda: "shop:app"))
     assert isinstance(problem, NotInitialised)
     assert "`snapreplay init shop:app`" in problem.hint
-    assert "restore" in problem.hint
+    assert "bring the topic back" in problem.hint
 
 
 def test_a_pinned_log_names_its_offsets():
