@@ -131,7 +131,9 @@ def test_each_alert_links_to_the_runbook_where_it_is() -> None:
 
 
 @with_helm
-@pytest.mark.parametrize("missing", ["image.repository", "http.tokensSecret", "jobs.image.repository"])
+@pytest.mark.parametrize(
+    "missing", ["image.repository", "http.tokensSecret", "jobs.image.repository", "monitoring.tokenSecret.name"]
+)
 def test_what_is_needed_is_named(missing) -> None:
     """Nothing is rendered without it."""
     done = chart.render({name: value for name, value in chart.EVERYTHING.items() if name != missing})
