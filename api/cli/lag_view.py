@@ -27,6 +27,7 @@ def print_lags(partitions: Json) -> None:
     for each in partitions["items"]:
         if heard := last_heard(each):
             out.print(Text(f"partition {each['partition']} {heard}"), soft_wrap=True)
+            continue  # what held it back then may be over
         for blocked in each["blocked_by_open_transaction"]:
             out.print(Text(f"partition {each['partition']}: {_held_back(blocked, wall_time())}"), soft_wrap=True)
 
@@ -34,7 +35,7 @@ def print_lags(partitions: Json) -> None:
 def exit_code(partitions: Json) -> ExitCode:
     """Tell a script whether an input or the log is held back, or whether to ask again: a lag is not known (now)."""
     items = partitions["items"]
-    if any(each["blocked_by_open_transaction"] for each in items):
+    if any(each["blocked_by_open_transaction"] and not last_heard(each) for each in items):
         return ExitCode.FINDINGS
     return ExitCode.OK if items and all(map(_is_known, items)) else ExitCode.NOT_YET
 

@@ -48,7 +48,7 @@ class Repeats:
         return self.told(cause, now) if now - known.said_at >= QUIET_SECONDS else None
 
     def line(self, text: str, now: float) -> str | None:
-        """Count the text itself as `met` does a cause; return the whole line. the whole line."""
+        """Count the text itself as `met` does a cause; return the whole line."""
         said = self.met(text, now)
         return None if said is None else text + said.more(now)
 
