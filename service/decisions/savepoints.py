@@ -120,9 +120,9 @@ async def create(
         UsageError, Unreachable: as preflight.
     """
     _refuse_name(app.app_id, name)
-    contexts = contexts_of(app, settings, cluster, await inspect(app, settings, cluster))
-    chains = await _chains(contexts)
-    contexts = await _saved(contexts, names.savepoint_id(app.app_id, name))
+    sources = contexts_of(app, settings, cluster, await inspect(app, settings, cluster))
+    chains = await _chains(sources)
+    contexts = await _saved(sources, names.savepoint_id(app.app_id, name))
     begun = [await last_in_log(context) for context in contexts]
     if None not in begun:
         raise SavepointExists(
@@ -130,8 +130,14 @@ async def create(
             hint=f"use another name; or first `snapreplay savepoint drop {app_name(app)} {name}`",
         )
     _refuse_given_up(app.app_id, name, begun, chains)
-    for context, found in zip(contexts, begun, strict=True):
-        if found is None:
+    missing = [context.partition for context, found in zip(contexts, begun, strict=True) if found is None]
+    for context in contexts:
+        if (
+            context.partition == missing[-1]
+        ):  # with it the savepoint is usable: the app may have been set back meanwhile
+            begun = [await last_in_log(each) for each in contexts]
+            _refuse_given_up(app.app_id, name, begun, await _chains(sources))
+        if context.partition in missing:
             await _keep(context, app.app_id, name, {"reason": reason.strip() or NO_REASON} | ({"by": by} if by else {}))
         kept(context.partition)
     return await usable(app.app_id, name, settings, cluster, prove=True)

@@ -238,6 +238,21 @@ async def test_parts_of_a_state_that_was_given_up_since_are_not_completed(stage,
     assert [part.increment.digest.count for part in (await create(here)).parts] == [0, 0]
 
 
+async def test_a_state_that_is_given_up_meanwhile_is_not_completed(stage, unique, monkeypatch):
+    """The app is set back while its savepoint is made: the first of two partitions has the state of before."""
+    here, keep = await fed(stage, unique("ledger"), 2), savepoints._keep
+
+    async def kept_then_reset(context, *given):
+        await keep(context, *given)
+        for each in await reset.propose(here.app, here.settings(), here.cluster, Target(start="latest")):
+            await reset.carry_out(each)
+
+    monkeypatch.setattr(savepoints, "_keep", kept_then_reset)
+    with pytest.raises(SavepointUnusable, match="partition 0: its state was given up, or begun anew, since"):
+        await create(here)
+    assert [part.increment is None for part in (await find(here)).parts] == [False, True]
+
+
 async def test_an_app_that_was_interrupted_while_it_began_is_deleted_and_begins_again(stage, unique, monkeypatch):
     """Its snapshot is written and nothing points to it: that looks like lost increments. The hint has the way out."""
     here = await fed(stage, unique("ledger"))
