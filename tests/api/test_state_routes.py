@@ -23,10 +23,10 @@ from snapreplay.service.control.state_reads import (
     UnknownMap,
     WrongRead,
 )
-from tests.api.test_owners import both
+from tests.api.test_owners import both, http_of_two
 from tests.api.test_routes import problem
 
-__all__ = ["both"]
+__all__ = ["both", "http_of_two"]
 
 AT = ReadAt(0, 60, {"payments": 500}, 130, Role.OWNER, 0.0, "", "p1", "host-a")
 VALUE = msgspec.msgpack.encode({"n": 5, "raw": b"\xff", "text": b"tea"})
