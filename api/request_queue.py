@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 
 
 class RequestQueue:
     """Lets one request begin in each turn of the event loop, in the order in which they came."""
 
-    def __init__(self, rest_seconds: Callable[[], float] = lambda: 0.0) -> None:
-        """Take what says after each request how long no other one begins."""
-        self._rest_seconds = rest_seconds
+    def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_taken = False
 
@@ -40,7 +37,4 @@ class RequestQueue:
             if not mine.done():
                 mine.set_result(None)
                 self._is_taken = True
-                asyncio.get_running_loop().call_soon(self._begun)
-
-    def _begun(self) -> None:
-        asyncio.get_running_loop().call_later(self._rest_seconds(), self._next)
+                asyncio.get_running_loop().call_soon(self._next)

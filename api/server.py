@@ -153,27 +153,47 @@ PORT_HINT = "choose another port with --http-port N (0 picks a free one)"
 PROBES_HINT = "choose another port with --set http.probes_port=N (0: none)"
 
 
+PATIENCE_SECONDS = 2.0
+"""With a port that is taken. The kernel ends the HTTP process of a service that is killed, but a moment later: the next
+service may be there before."""
+
+
 def bind(host: str, port: int, hint: str = PORT_HINT) -> socket.socket:
-    """Bind, or raise UsageError: the port is taken or not allowed, or the host is no address of this machine."""
-    try:
+    """Bind, or raise UsageError: the port stays taken or is not allowed, or the host is no address of this machine."""
+
+    def listening() -> socket.socket:
         return socket.create_server((host, port), family=_family(host), backlog=128)
-    except OSError as error:
-        raise _refused(host, port, hint, error) from error
+
+    return _patiently(listening, host, port, hint)
 
 
 def reserve(host: str, port: int, hint: str = PORT_HINT) -> socket.socket:
     """Keep a port from other programs, or raise UsageError as `bind`. Connections to it are refused until a process of
     ours binds it, while it is reserved, and again when that process has ended."""
-    reserved = socket.socket(_family(host))
-    try:
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if reserved.family == socket.AF_INET6:
-            reserved.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        reserved.bind((host, port))
-    except (OSError, OverflowError) as error:
-        reserved.close()
-        raise _refused(host, port, hint, error) from error
-    return reserved
+
+    def reserved() -> socket.socket:
+        with ExitStack() as held:
+            taken = held.enter_context(socket.socket(_family(host)))
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if taken.family == socket.AF_INET6:
+                taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            taken.bind((host, port))
+            held.pop_all()
+        return taken
+
+    return _patiently(reserved, host, port, hint)
+
+
+def _patiently(take: Callable[[], socket.socket], host: str, port: int, hint: str) -> socket.socket:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return take()
+        except (OSError, OverflowError) as error:
+            is_in_use = getattr(error, "errno", None) == errno.EADDRINUSE
+            if not is_in_use or time.monotonic() > deadline:
+                raise _refused(host, port, hint, error) from error
+        time.sleep(0.02)  # nobody is told when a port is free again
 
 
 def _family(host: str) -> socket.AddressFamily:

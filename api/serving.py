@@ -22,7 +22,6 @@ import msgspec
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from snapreplay.api.cpu_share import CpuShare
 from snapreplay.api.early import Early
 from snapreplay.api.limits import connections_max
 from snapreplay.api.line import Line
@@ -244,7 +243,7 @@ class Server(uvicorn.Server):
     """A uvicorn server with limits, and without its signal handlers."""
 
     def __init__(self, app: Any, contexts: Contexts | None = None) -> None:
-        self._queues = RequestQueue(CpuShare().rest_seconds), RequestQueue()
+        self._queues = RequestQueue(), RequestQueue()
         self._connection = partial(Connection, queue=self._queues[0], contexts=contexts)
         self._connection_of_probes = partial(Connection, queue=self._queues[1])
         super().__init__(

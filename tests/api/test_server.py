@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Set
 from contextlib import asynccontextmanager, suppress
@@ -157,9 +158,22 @@ def test_a_killed_service_leaves_neither_process_nor_port(program):
     behind = http.nice() - psutil.Process(process.pid).nice()
     assert (behind, session.read_text().split()[-1] if session.exists() and os.geteuid() == 0 else "5") == (5, "5")
     process.kill()
+    module.bind("127.0.0.1", port).close()  # by a service that is started at once
     eventually(lambda: not is_running(http.pid), "the HTTP process ends with the service")
-    socket.create_server(("127.0.0.1", port)).close()
     assert is_running(worker)
+
+
+@pytest.mark.parametrize("take", [module.bind, module.reserve])
+def test_a_port_that_becomes_free_in_a_moment_is_taken(take):
+    """The HTTP process of a killed service ends a moment later. One that stays taken is refused."""
+    with socket.create_server(("127.0.0.1", 0)) as former:
+        host, port = former.getsockname()
+        freed = threading.Timer(0.2, former.close)
+        freed.start()
+        take(host, port).close()
+        freed.join()
+    with socket.create_server((host, port)), pytest.raises(UsageError, match=f"port {port} on {host} is taken"):
+        take(host, port)
 
 
 def test_a_frozen_service_is_seen(program):
