@@ -20,7 +20,9 @@ from snapreplay.service.core import refusals
 from snapreplay.service.core.input_change import Added, InputChange
 from snapreplay.service.core.kafka_errors import CommitInDoubt, Fenced
 from snapreplay.service.core.owners import Superseded
+from snapreplay.service.core.refusals import LogCut
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.decisions.before_init import place_ms
 from snapreplay.service.ports import Cluster, Reader, TopicPartition
 from snapreplay.service.preflight import inspect
@@ -28,11 +30,11 @@ from snapreplay.service.publish.inputs import commit_change
 from snapreplay.service.publish.owned import owned
 from snapreplay.service.publish.state import LogWentOn, by_whom
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
-from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.increments import last_increment, newer_owner
 from snapreplay.service.topics.log_bounds import refuse_lost_end
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
-from snapreplay.snapshots.format.records import Increment
+from snapreplay.snapshots.format.records import NO_OFFSET, Increment
 
 INSTANCE_ID = "snapreplay-inputs"
 """The instance id in the claim. It tells a fenced owner that no process of the service fenced it."""
@@ -164,7 +166,7 @@ async def _carried_out(proposed: Proposed) -> FoundIncrement:
         last = await ours.last_increment()
         if last is None:
             raise refusals.no_genesis(context.expected)
-        await refuse_lost_end(context, last)  # an increment behind it would have the number of a lost batch
+        await _refuse_lost_end(context, ours.owner_epoch, last)
         async with reading(context.cluster) as reader:
             hint = "run the command again: it looks at all partitions, and says what to do"
             try:  # other partitions may be without the input by now
@@ -187,6 +189,19 @@ async def _carried_out(proposed: Proposed) -> FoundIncrement:
         reason = proposed.wish.reason or "the app declares these inputs"
         decision = change.decision(context.increments, last, reason, by_whom())
         return await commit_change(context, ours.producer, ours.owner_epoch, last, change, decision)
+
+
+async def _refuse_lost_end(context: Context, owner_epoch: int, last: FoundIncrement) -> None:
+    """Refuse to go on behind a log that has lost its end: an increment would have the number of a lost batch. What an
+    owner has written that took the partition meanwhile shows no loss."""
+    try:
+        await refuse_lost_end(context, last)
+    except (IncrementsBehind, LogCut) as error:
+        known_offset = error.increment_offset if isinstance(error, LogCut) else NO_OFFSET
+        newer = await newer_owner(context, owner_epoch, known_offset)
+        if newer is not None:
+            raise Superseded(newer, context.partition) from error
+        raise
 
 
 async def _change(context: Context, reader: Reader, wish: Wish, last: FoundIncrement) -> InputChange:
