@@ -30,11 +30,11 @@ from snapreplay.service.publish.inputs import commit_change
 from snapreplay.service.publish.owned import owned
 from snapreplay.service.publish.state import LogWentOn, by_whom
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
-from snapreplay.service.topics.increments import last_increment, newer_owner
+from snapreplay.service.topics.increments import last_increment, raise_superseded
 from snapreplay.service.topics.log_bounds import refuse_lost_end
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
-from snapreplay.snapshots.format.records import NO_OFFSET, Increment
+from snapreplay.snapshots.format.records import Increment
 
 INSTANCE_ID = "snapreplay-inputs"
 """The instance id in the claim. It tells a fenced owner that no process of the service fenced it."""
@@ -197,10 +197,7 @@ async def _refuse_lost_end(context: Context, owner_epoch: int, last: FoundIncrem
     try:
         await refuse_lost_end(context, last)
     except (IncrementsBehind, LogCut) as error:
-        known_offset = error.increment_offset if isinstance(error, LogCut) else NO_OFFSET
-        newer = await newer_owner(context, owner_epoch, known_offset)
-        if newer is not None:
-            raise Superseded(newer, context.partition) from error
+        await raise_superseded(context, owner_epoch, error)
         raise
 
 

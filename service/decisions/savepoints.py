@@ -132,9 +132,8 @@ async def create(
     _refuse_given_up(app.app_id, name, begun, chains)
     missing = [context.partition for context, found in zip(contexts, begun, strict=True) if found is None]
     for context in contexts:
-        if (
-            context.partition == missing[-1]
-        ):  # with it the savepoint is usable: the app may have been set back meanwhile
+        if context.partition == missing[-1]:
+            # With it the savepoint is usable, and the app may have been set back meanwhile.
             begun = [await last_in_log(each) for each in contexts]
             _refuse_given_up(app.app_id, name, begun, await _chains(sources))
         if context.partition in missing:

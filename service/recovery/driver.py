@@ -16,7 +16,7 @@ from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.owners import Limits, Superseded
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.recovery import Recovery
-from snapreplay.service.core.refusals import DuplicateInstance, HangingTransaction, LogCut
+from snapreplay.service.core.refusals import DuplicateInstance, HangingTransaction
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.snapshot_policy import Unpointed
 from snapreplay.service.core.topic_changes import changes
@@ -33,7 +33,7 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait, within
 from snapreplay.service.runtime.witnesses import witness_ahead
-from snapreplay.service.topics.increments import decision_of, newer_owner
+from snapreplay.service.topics.increments import decision_of, raise_superseded
 from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND
 from snapreplay.state.contract import Store
 
@@ -165,10 +165,7 @@ class RecoveryDriver:
         if recovery.owner_epoch < 0 or isinstance(error, DuplicateInstance | HangingTransaction):
             return  # a log that is pinned before our claim shows nothing behind it
         self._reporter.failed(error)  # before 15 s of asking
-        known_offset = error.increment_offset if isinstance(error, LogCut) else NO_OFFSET
-        newer = await newer_owner(self._context, recovery.owner_epoch, known_offset)
-        if newer is not None:
-            raise Superseded(newer, self._context.partition) from error
+        await raise_superseded(self._context, recovery.owner_epoch, error)
 
     async def _perform(self, effect: effects.Action) -> events.Event:
         match effect:

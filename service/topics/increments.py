@@ -9,6 +9,8 @@ from snapreplay.service.clock import time_of
 from snapreplay.service.control.status import Decision
 from snapreplay.service.core.chain import decided_at
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
+from snapreplay.service.core.owners import Superseded
+from snapreplay.service.core.refusals import LogCut
 from snapreplay.service.core.search import FoundIncrement, SearchWindow, windows
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
@@ -162,6 +164,14 @@ async def newer_owner(context: Context, owner_epoch: int, known_offset: int = NO
             if late:
                 raise
         await patience.pause()
+
+
+async def raise_superseded(context: Context, owner_epoch: int, error: SnapreplayError) -> None:
+    """Raise Superseded if a newer owner has written what caused `error`; otherwise as `newer_owner`."""
+    known_offset = error.increment_offset if isinstance(error, LogCut) else NO_OFFSET
+    newer = await newer_owner(context, owner_epoch, known_offset)
+    if newer is not None:
+        raise Superseded(newer, context.partition) from error
 
 
 async def _newer_owner(context: Context, owner_epoch: int) -> tuple[Claim | None, int]:
