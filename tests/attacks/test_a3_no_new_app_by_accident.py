@@ -4,7 +4,6 @@ import pytest
 
 from snapreplay.service.decisions.init import PartitionLost, init_app
 from snapreplay.service.ports import TopicPartition
-from snapreplay.service.recovery import driver
 from snapreplay.service.topics import increments as claims
 from snapreplay.service.topics.snapshots import manifest_in
 from snapreplay.snapshots.format.envelope import RecordKind
@@ -37,12 +36,13 @@ async def test_a3_a_snapshot_ahead_of_the_last_increment_proves_a_cut(past, monk
     then = await past()
     await tamper(then.here, then.increments, RecordKind.CHANGES, cut, 3)  # of batch 5
     known: list[int] = []
+    ask = claims.newer_owner
 
     async def asked(context, owner_epoch, known_offset):
         known.append(known_offset)
-        return await claims.newer_owner(context, owner_epoch, known_offset)
+        return await ask(context, owner_epoch, known_offset)
 
-    monkeypatch.setattr(driver, "newer_owner", asked)
+    monkeypatch.setattr(claims, "newer_owner", asked)
     status = await then.here.failure()
     assert status.error.kind == "LogCut"
     assert "snapshot of batch 5, but the last increment is batch 4" in status.error.message
