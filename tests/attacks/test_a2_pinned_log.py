@@ -8,6 +8,7 @@ from aiokafka import AIOKafkaProducer
 
 from tests.log_tail.tail import ends
 from tests.support import apps
+from tests.support.deadlines import scaled
 from tests.support.history import history
 from tests.support.kafka import until_async
 from tests.support.stage import until
@@ -51,7 +52,7 @@ async def test_a2_a_restart_behind_a_foreign_transaction_waits_for_its_end(stage
         await until_async(lambda: ends(context), lambda found: found[1] >= high + 2)
         assert [each.phase for each in status()] == ["locating"]
         await (foreign.commit_transaction() if end == "commit" else foreign.abort_transaction())
-        await service.wait_live(20)
+        await service.wait_live(scaled(20))
         await here.assert_exactly_once(service)
     told = await asyncio.to_thread(history, here.bootstrap_servers, here.increments, 0)
     told.assert_one_chain()

@@ -12,6 +12,7 @@ from snapreplay.service.decisions.init import init_app
 from snapreplay.service.topics.requirements import ensure_topics
 from tests.support import apps, inside, reference
 from tests.support.accepting import accepted
+from tests.support.deadlines import scaled
 from tests.support.entries import read_entry
 from tests.support.stage import Stage, phase, processed, snapshot, until
 from tests.support.tampering import delete, log_start, recreate, trim_to_end
@@ -181,7 +182,7 @@ async def test_a_group_that_subscribes_to_a_topic_that_is_gone_takes_nothing_awa
         await until(lambda: service.restore_status()[0].error, "noticed")
         assert not service.control.ready()
         await ensure(here)
-        await service.wait_live(30)
+        await service.wait_live(scaled(30))
         await here.feed(10)
         await here.assert_exactly_once(service)
 
@@ -193,7 +194,7 @@ async def test_a_stop_waits_for_the_topic_as_long_as_it_may(stage, unique, creat
     here = await stage(apps.ledger(unique("stop")), timeouts={} if created else {"shutdown_ms": 3000})
     service = here.service()
     await service.start()
-    await service.wait_live(30)
+    await service.wait_live(scaled(30))
     await here.feed(50)
     await processed(service, {0: 50})
     await asyncio.to_thread(delete, here.bootstrap_servers, here.increments)

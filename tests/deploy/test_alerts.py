@@ -23,6 +23,7 @@ from tests.deploy.test_dashboard import TARGETS, filled
 from tests.hints.test_while_it_runs import producing
 from tests.service.conftest import stage
 from tests.support import apps
+from tests.support.deadlines import scaled
 from tests.support.stage import phase, snapshot, until
 from tests.support.tampering import delete
 
@@ -158,7 +159,7 @@ async def test_prometheus_tells_what_is_wrong_with_a_real_service(stage, unique,
     here = await stage(apps.ledger(unique("alerts"), rule_of), 4)
     async with watched(here, tmp_path) as (service, asked):
         now = partial(firing, asked, here.app.app_id)
-        await service.wait_live(60)
+        await service.wait_live(scaled(60))
         await here.send((f"{n}:a", {"amount": 1}) for n in range(4))
         await here.all_processed(service)
         for partition in range(4):

@@ -18,6 +18,7 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.live import recoverability_monitor
 from tests.hints.following import Operator, way_with
 from tests.hints.registry import carries_out
+from tests.support.deadlines import scaled
 from tests.support.healthy import facts
 from tests.support.stage import Stage
 from tests.support.tampering import bring_back, configure, copy_again, create, delete, trim
@@ -48,7 +49,7 @@ async def test_while_the_owner_lives_its_memory_is_written_once_more(before_the_
     """Increments and snapshots are trimmed behind it: the trigger is taken, and a recovery is possible again."""
     then, who = await operator()
     async with who.served() as service:
-        await service.wait_live(30)
+        await service.wait_live(scaled(30))
         (log,) = await then.here.read(then.increments)
         trim(then.here.bootstrap_servers, then.increments, 0, log[-2].offset)
         remedy = (await remedies(who))["recovery"]
@@ -64,7 +65,7 @@ async def test_increments_that_are_all_gone_under_a_living_owner_are_begun_again
     batch whose increment is gone; the second one, by the same hint, is not."""
     then, who = await operator()
     async with who.served() as service:
-        await service.wait_live(30)
+        await service.wait_live(scaled(30))
         (log,) = await then.here.read(then.increments)
         trim(then.here.bootstrap_servers, then.increments, 0, log[-1].offset + 1)
         remedy = (await remedies(who))["recovery"]
@@ -81,16 +82,16 @@ async def test_a_pause_is_ended_as_it_is_said(operator):
     """By the remedy of the finding, and by the hint for the program that waits for the state to catch up."""
     then, who = await operator()
     async with who.served() as service:
-        await service.wait_live(30)
+        await service.wait_live(scaled(30))
         for by in ("doctor", "program"):
             await who.type("pause", "-p", "0", "--reason", "repairs", "--wait")
             await then.here.feed(1)
             with pytest.raises(NotCaughtUp, match="repairs") as waits:
-                await service.wait_caught_up(30)
+                await service.wait_caught_up(scaled(30))
             remedy = (await remedies(who))["pause"]
             await who.follow(remedy if by == "doctor" else waits.value.hint)
             assert "pause" not in await remedies(who)
-            await service.wait_caught_up(30)
+            await service.wait_caught_up(scaled(30))
 
 
 @carries_out("service/doctor/state_checks.py::recoverable")
@@ -226,7 +227,7 @@ async def test_a_snapshot_that_its_input_outlives_no_longer_is_written_again(ope
     configure(then.here.bootstrap_servers, then.input, "retention.ms", "3600000")
     lean = ["--set", "changelog.enabled=false"]
     async with who.served() as service:
-        await service.wait_live(30)
+        await service.wait_live(scaled(30))
         before = service.restore_status()[0].restore.snapshot.snapshot_id
         with monkeypatch.context() as later:
             later.setattr(collect, "wall_ms", lambda: wall_ms() + 3_600_000)

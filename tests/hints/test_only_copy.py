@@ -12,6 +12,7 @@ from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.hints.following import all_of, way_with
 from tests.hints.registry import carries_out
 from tests.support import inside
+from tests.support.deadlines import scaled
 from tests.support.reference import Read
 from tests.support.stage import phase, until
 from tests.support.tampering import bring_back, delete, end_offset, recreate
@@ -33,7 +34,7 @@ async def test_a_deleted_topic_is_created_as_printed_while_its_owner_runs(operat
     without a loss."""
     then, who = await operator()
     async with who.served() as service:
-        await service.wait_live(30)
+        await service.wait_live(scaled(30))
         delete(then.here.bootstrap_servers, then.increments)
         hint = await hint_of(service, "IncrementsMissing")
         if also_stopping:
@@ -61,7 +62,7 @@ async def test_a_disputed_state_is_given_up_by_a_restart_and_the_next_error_lead
     service = who.here.service(who.load())
     await service.start()
     try:
-        await service.wait_live(30)
+        await service.wait_live(scaled(30))
         delete(then.here.bootstrap_servers, then.increments)
         created = await hint_of(service, "IncrementsMissing")
         other = await context.cluster.fence(context.transactional_id)
@@ -118,7 +119,7 @@ async def test_a_doubt_ends_when_the_output_is_there_again(operator):
     who.settings["timeouts"] = {"commit_ms": 3000}
     who.settings["kafka"] = {"bootstrap.servers": servers, "request.timeout.ms": 2000}
     async with proxy.through(), who.served() as service:
-        await service.wait_live(30)
+        await service.wait_live(scaled(30))
         proxy.fault = fault
         await then.here.feed(20)
         error = (await phase(service, "failed")).error

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.docs.snippets import blocks
+from tests.support.deadlines import scaled
 from tests.support.stage import until
 from tests.support.symptoms import RUNBOOK, rules, written
 from tests.support.tampering import configure, delete
@@ -157,7 +158,7 @@ async def test_each_command_of_the_runbook_does_what_it_says(newcomer) -> None:
     await who.type("topics", "ensure", "hinted:app", "--partitions", "1", "--set", "errors.policy=dead_letter")
     await who.type("init", "hinted:app")
     async with who.served() as service:
-        await service.wait_live(60)
+        await service.wait_live(scaled(60))
         await who.here.send([("k", {"amount": 1}), ("k", {"amount": 2, "poison": True})])
         await until(lambda: service.restore_status()[0].skipped_total == 1, "a dead letter")
         await who.type("pause", "-p", "0", "--reason", "repairs", "--wait")
@@ -178,7 +179,7 @@ async def test_snapshots_that_fail_succeed_again(newcomer) -> None:
     who = newcomer()
     await who.here.prepare()
     async with who.served() as service:
-        await service.wait_live(60)
+        await service.wait_live(scaled(60))
         await who.here.feed(20)
         await who.here.all_processed(service)
         delete(who.here.bootstrap_servers, who.here.snapshots)
@@ -211,7 +212,7 @@ async def test_a_record_of_next_week_is_refused_and_corrected(newcomer, desk) ->
 
     configure(here.bootstrap_servers, here.input, limit, str(30 * 86_400_000))
     async with who.served() as service:
-        await service.wait_live(60)
+        await service.wait_live(scaled(60))
         send()
         await here.all_processed(service)
         assert service.restore_status()[0].stream_time_ms > (time.time() + 3600) * 1000

@@ -20,6 +20,7 @@ from tests.hints.following import all_of, way_with
 from tests.hints.registry import carries_out
 from tests.support import apps
 from tests.support.accepting import proposed
+from tests.support.deadlines import scaled
 from tests.support.owner import Owner
 from tests.support.stage import phase, until
 from tests.support.tampering import configure, create, delete, messages, trim, write_again
@@ -55,7 +56,7 @@ async def test_an_output_that_is_too_large_for_its_topic_is_taken_once_the_topic
     output = then.here.app.outputs[0].name
     who.change(f"apps.ledger({then.here.app.app_id!r}, apps.grow)")
     async with who.served() as service:
-        await service.wait_live(30)
+        await service.wait_live(scaled(30))
         configure(then.here.bootstrap_servers, output, "max.message.bytes", "20000")
         await then.here.send([("0:a", {"amount": 1, "padding": 30_000})])
         hint = (await phase(service, "failed")).error.hint
@@ -70,7 +71,7 @@ async def test_an_input_that_was_deleted_is_brought_back_with_its_old_offsets(op
     then, who = await operator()
     records = await asyncio.to_thread(messages, then.here.bootstrap_servers, then.input, 120)
     async with who.served() as service:
-        await service.wait_live(30)
+        await service.wait_live(scaled(30))
         delete(then.here.bootstrap_servers, then.input)
         await until(lambda: service.restore_status()[0].error, "noticed")
         error = service.restore_status()[0].error
@@ -144,7 +145,7 @@ async def test_an_output_that_was_deleted_is_created_as_printed(operator):
     then, who = await operator()
     output = then.here.app.outputs[0].name
     async with who.served() as service:
-        await service.wait_live(30)
+        await service.wait_live(scaled(30))
         delete(then.here.bootstrap_servers, output)
         await then.here.feed(20)
         error = (await phase(service, "failed")).error

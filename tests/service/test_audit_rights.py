@@ -7,6 +7,7 @@ import pytest
 
 from tests.service.test_access import KAFKA_ACLS, Restricted, here
 from tests.support import apps
+from tests.support.deadlines import scaled
 
 __all__ = ["here"]
 
@@ -26,7 +27,7 @@ async def test_an_audit_by_the_service_names_what_it_may_not(here, unique, monke
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", starting)
     async with stage.running() as service:
-        await service.wait_live(30)
+        await service.wait_live(scaled(30))
         while (ended := await service.audit(level="integrity")).state != "succeeded":
             (part,) = ended.parts
             assert part.findings == ()

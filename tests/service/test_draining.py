@@ -10,6 +10,7 @@ from snapreplay.service.control.draining import NoSuccessor
 from tests.service.test_standbys import in_thread, shared, warm
 from tests.support import apps
 from tests.support.child import Load
+from tests.support.deadlines import scaled
 from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
@@ -71,7 +72,7 @@ async def test_a_program_drains_its_service(stage, unique):
             assert ended.state == "succeeded"
             assert one.restore_status() == []
             assert one.control.facts().drain.state == "drained"
-            await two.wait_live(60)
+            await two.wait_live(scaled(60))
             with pytest.raises(NoSuccessor, match="all other processes are drained or stopping: one on"):
                 await two.drain()
             assert len(two.restore_status()) == 2

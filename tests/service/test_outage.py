@@ -9,6 +9,7 @@ import pytest
 from snapreplay.api.server import HttpServer
 from snapreplay.devbroker.broker import LocalBroker
 from tests.support import apps, inside
+from tests.support.deadlines import scaled
 from tests.support.stage import Stage, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.whole]
@@ -50,7 +51,7 @@ async def test_a_service_outlives_its_broker(own_broker, unique):
         assert not found["cluster"]["ok"]
         assert "nobody answers" in found["cluster"]["detail"]
         await asyncio.to_thread(own_broker.restart)
-        await service.wait_live(60)
+        await service.wait_live(scaled(60))
         await here.assert_exactly_once(service)
 
         await asyncio.to_thread(own_broker.kill)
@@ -60,5 +61,5 @@ async def test_a_service_outlives_its_broker(own_broker, unique):
         assert "no broker answers" in found["member"]["detail"]
         await asyncio.to_thread(own_broker.restart)
         await here.feed(100)
-        await service.wait_live(60)
+        await service.wait_live(scaled(60))
         await here.assert_exactly_once(service)

@@ -29,7 +29,7 @@ async def test_what_a_program_sees_of_a_running_service(stage, unique):
     here = await stage(apps.ledger(unique("embed")), partitions=3)
     await here.feed(300)
     async with running(here.app, here.settings()) as service:
-        await service.wait_live(30)
+        await service.wait_live(scaled(30))
         await here.assert_exactly_once(service)
         assert [s.partition for s in service.restore_status()] == [0, 1, 2]
         view = service.view(0)
@@ -48,10 +48,10 @@ async def test_a_program_can_take_snapshots(stage, unique):
     await here.feed(100)
     async with here.running() as service:
         await here.all_processed(service)
-        operation = await asyncio.wait_for(service.trigger_snapshot(reason="before deploy"), 20)
+        operation = await asyncio.wait_for(service.trigger_snapshot(reason="before deploy"), scaled(20))
         assert (operation.state, operation.reason) == ("succeeded", "before deploy")
         assert [part.state for part in operation.parts] == ["succeeded", "succeeded"]
-        operation = await asyncio.wait_for(service.trigger_snapshot([1]), 20)
+        operation = await asyncio.wait_for(service.trigger_snapshot([1]), scaled(20))
         assert [(part.partition, part.state) for part in operation.parts] == [(1, "skipped")]
 
 
@@ -109,7 +109,7 @@ async def test_what_is_refused_at_start_is_raised_where_it_is_waited_for(broker,
     settings = settings_for(broker.bootstrap_servers)
     async with running(apps.ledger(unique("nothing")), settings) as service:
         with pytest.raises(UsageError, match="does not exist"):
-            await service.wait_live(30)
+            await service.wait_live(scaled(30))
         with pytest.raises(UsageError, match="does not exist"):
             await service.wait_started()
 
@@ -133,8 +133,9 @@ async def test_a_new_app_waits_for_its_genesis_and_goes_on_by_itself(broker, uni
     await ensure_topics(here.app, settings, create_inputs=1)
     with caplog.at_level(logging.WARNING, "snapreplay"):
         async with running(here.app, settings) as service:
+            await until(lambda: service.control.facts().waiting_for, "it waits for its genesis")
             with pytest.raises(NotLive, match=r"none assigned; app .* has not begun") as raised:
-                await service.wait_live(scaled(1.5))
+                await service.wait_live(0.5)
             assert raised.value.hint.startswith("`snapreplay init ")
             assert "snapreplay init" in service.control.facts().waiting_for
             checks = {each.name: each.ok for each in service.control.ready_checks()}
@@ -286,7 +287,7 @@ async def test_leaving_the_group_takes_only_what_is_left_of_a_stop(stage, unique
     limits = {"timeouts": {"shutdown_ms": 2000}, "snapshot": {"before_stop": True}}
     service = here.service(http=Http(), **limits)
     await service.start()
-    await service.wait_live(30)
+    await service.wait_live(scaled(30))
     inside.live(inside.runner(service)).hand_over = lambda **_: asyncio.sleep(3600)
     leave, began = inside.membership(service).leave, loop.time()
 

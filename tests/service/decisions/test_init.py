@@ -14,6 +14,7 @@ from snapreplay.service.ports import TopicPartition
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER, ensure_topics
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim, Increment
 from tests.support import apps, reference
+from tests.support.deadlines import scaled
 from tests.support.entries import read_entry
 from tests.support.inside import add_uncommitted
 from tests.support.kafka import until_async
@@ -63,7 +64,7 @@ async def test_latest_begins_behind_what_is_there(bare):
     await init_app(bare.app, bare.settings(), bare.cluster, "latest")
     ends = [len(records) for records in await bare.read(f"payments-{bare.app.app_id}")]
     async with bare.started() as service:
-        await service.wait_live(30)
+        await service.wait_live(scaled(30))
         await bare.feed(10)
         more = [len(records) for records in await bare.read(f"payments-{bare.app.app_id}")]
         await processed(service, dict(enumerate(more)))

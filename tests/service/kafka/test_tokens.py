@@ -23,6 +23,7 @@ from snapreplay.service.kafka.entry import refusal
 from snapreplay.service.kafka.tokens import TokenFailure, tokens_of
 from tests.service.test_access import Restricted, here, not_ready
 from tests.support import apps
+from tests.support.deadlines import scaled
 from tests.support.guarded import USER, Guarded, token
 from tests.support.kafka import until_async
 from tests.support.stage import until
@@ -258,7 +259,7 @@ async def test_an_audit_asks_the_provider_in_its_own_process(here, unique, modul
         ):
             await asyncio.to_thread(here.allow, f"--allow-principal User:{USER} {acl}")
         async with stage.running() as service:
-            await service.wait_live(30)
+            await service.wait_live(scaled(30))
             ended = await service.audit(level="integrity")
         (part,) = ended.parts
         if isinstance(provider, str) or provider is shared._provider:
