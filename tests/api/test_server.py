@@ -148,7 +148,7 @@ async def test_a_program_without_an_interpreter_is_refused_by_name(monkeypatch, 
         assert service.http_address is None
 
 
-def test_a_killed_service_leaves_neither_process_nor_port(program):
+def test_a_killed_service_leaves_neither_process_nor_port(program, monkeypatch):
     """Although a worker that it has forked lives on with copies of its files. While both live, HTTP goes behind the
     service, in its session, too, whose weight the kernel takes."""
     process, port, worker = program
@@ -158,6 +158,7 @@ def test_a_killed_service_leaves_neither_process_nor_port(program):
     behind = http.nice() - psutil.Process(process.pid).nice()
     assert (behind, session.read_text().split()[-1] if session.exists() and os.geteuid() == 0 else "5") == (5, "5")
     process.kill()
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", scaled(30))  # the HTTP process goes behind all others
     module.bind("127.0.0.1", port).close()  # by a service that is started at once
     eventually(lambda: not is_running(http.pid), "the HTTP process ends with the service")
     assert is_running(worker)

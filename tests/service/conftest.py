@@ -1,5 +1,6 @@
 """A stage on the session's broker: `await stage(app)` has made its topics and its genesis."""
 
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from snapreplay.app.app import App
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.live import pace
+from snapreplay.service.runtime import pulse
 from tests.support.child import Family, family
 from tests.support.stage import Stage, past
 
@@ -18,9 +20,12 @@ __all__ = ["past"]
 @pytest.fixture(autouse=True)
 def attentive(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle partition looks for news every 10 ms, not 100: tests ask it for much in a short time. In virtual time
-    more looks only take longer. No leader is stale here, and a log that seems too short is."""
+    more looks only take longer. No leader is stale here, and a log that seems too short is. A service in the process of
+    a test stands still where the machine is busy: it is not to doubt for that."""
     if "bench" not in request.fixturenames:
         monkeypatch.setattr(pace, "IDLE_POLL_MS", 10)
+    if "stage" in request.fixturenames:
+        monkeypatch.setattr(pulse, "STOOD_STILL_SECONDS", math.inf)
     monkeypatch.setattr("snapreplay.service.topics.reading.ASK_AGAIN_SECONDS", 0.02)
 
 

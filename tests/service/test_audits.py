@@ -20,6 +20,7 @@ from snapreplay.service.live import audit_watch
 from snapreplay.service.partition import drill
 from tests.service.test_drill import typed
 from tests.support import apps
+from tests.support.gates import Gate
 from tests.support.stage import snapshot, until
 from tests.support.tampering import damage_chunks
 
@@ -108,6 +109,19 @@ def auditors(pid: int) -> list[psutil.Process]:
     return [each for each in found if "snapreplay.service.auditing.process" in each.cmdline()]
 
 
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set it to give the processes of audits their orders: until then each waits, however late somebody looks."""
+    given, communicate = asyncio.Event(), asyncio.subprocess.Process.communicate
+
+    async def held_back(process: asyncio.subprocess.Process, order: bytes) -> tuple[bytes, bytes]:
+        await given.wait()
+        return await communicate(process, order)
+
+    monkeypatch.setattr(asyncio.subprocess.Process, "communicate", held_back)
+    return given
+
+
 async def held(pid: int) -> psutil.Process:
     """Freeze the process of an audit, as soon as there is one that has stepped back: it is bound to its parent then."""
     await until(lambda: [each.nice() for each in auditors(pid)] == [19], "the process of the audit")
@@ -156,7 +170,9 @@ async def test_a_damaged_log_is_a_failure_with_its_findings(
         await here.assert_exactly_once(service)
 
 
-async def test_one_process_at_a_time_audits_and_a_cancel_ends_it(stage: Any, unique: Any, caplog: Any) -> None:
+async def test_one_process_at_a_time_audits_and_a_cancel_ends_it(
+    stage: Any, unique: Any, orders: asyncio.Event
+) -> None:
     """The second audit of a partition is refused, that of another one waits. If memory is short, the
     process goes first."""
     here = await stage(apps.ledger(unique("audits")), partitions=2)
@@ -170,6 +186,7 @@ async def test_one_process_at_a_time_audits_and_a_cancel_ends_it(stage: Any, uni
         code, output = await typed(service, "cancel", first["id"])
         assert (code, "cancelled" in output) == (0, True), output
         await until(lambda: not auditor.is_running(), "the end of the process")
+        orders.set()
         assert (await asked.ended(second))["state"] == "succeeded"
         runs = [each.audit for each in service.restore_status()]
         assert runs[0].detail == "it was cancelled"
@@ -177,25 +194,31 @@ async def test_one_process_at_a_time_audits_and_a_cancel_ends_it(stage: Any, uni
         assert (audits(here, "given_up"), audits(here, "failed")) == (1, 0)
 
 
-async def test_an_audit_that_is_killed_is_given_up(stage: Any, unique: Any) -> None:
+async def test_an_audit_that_is_killed_is_given_up(stage: Any, unique: Any, orders: asyncio.Event) -> None:
     """By the kernel, for example: that is no finding. One that the partition leaves ends with it."""
     here = await stage(apps.ledger(unique("audits")))
     async with here.running(http=HttpServer()) as service, Asked(service) as asked:
         begun = await asked.audit("changes")
         (await held(os.getpid())).kill()
+        orders.set()
         (part,) = (await asked.ended(begun))["parts"]
         assert (part["state"], part["findings"]) == ("failed", [])
         assert "ended without an answer: killed by SIGKILL; memory may be short" in part["detail"]
+        orders.clear()
         await asked.audit("changes")
         auditor = await held(os.getpid())
     assert not auditor.is_running()
     assert service.control.document().operations[0].parts[0].detail == "the partition left LIVE"
 
 
-async def test_the_owners_audit_and_a_killed_one_leaves_no_process(stage: Any, unique: Any, children: Any) -> None:
+async def test_the_owners_audit_and_a_killed_one_leaves_no_process(
+    stage: Any, unique: Any, children: Any, tmp_path: Path
+) -> None:
     """Two processes have a partition each; either is asked for both. One is killed while it audits."""
     here = await stage(apps.ledger(unique("audits")), partitions=2)
-    one, two = (children.start("ledger", here.app.app_id, instance_id=name) for name in ("one", "two"))
+    one = children.start("ledger", here.app.app_id, instance_id="one")
+    with Gate(tmp_path / "gate", "Process", passes=1).armed():
+        two = children.start("ledger", here.app.app_id, instance_id="two")
     for each in (one, two):
         await asyncio.to_thread(each.wait_http)
     await until(lambda: len(one.live()) == len(two.live()) == 1, "one and one")

@@ -16,8 +16,11 @@ from tests.support.deadlines import scaled, within
 from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
-SESSION_MS = int(scaled(5) * 1000)
-"""Longer than a busy machine takes to take over: whoever is LIVE before it is over has not waited for it."""
+
+
+def session_ms():
+    """Longer than a machine as busy as this one now takes to take over: whoever is LIVE before has not waited."""
+    return int(scaled(5) * 1000)
 
 
 async def in_thread(call, *arguments):
@@ -70,9 +73,9 @@ async def pair(stage, unique, children, partitions=1, owner="one", **timeouts):
     """Start both under a load; at the end everything was exactly once."""
     here = await stage(apps.ledger(unique("take")), partitions=partitions)
     # A rebalance that ends before the session of a dead member would assign beside it.
-    rebalance_ms = max(30_000, 2 * SESSION_MS)
+    rebalance_ms = max(30_000, 2 * (waits_ms := session_ms()))
     group = {
-        "session_timeout_ms": SESSION_MS,
+        "session_timeout_ms": waits_ms,
         "rebalance_timeout_ms": rebalance_ms,
         "heartbeat_interval_ms": 200,
         **timeouts,
@@ -160,7 +163,7 @@ async def test_a_killed_owner_that_comes_back_takes_nothing_away(stage, unique, 
         both.owner.kill()
         both.suspect()
         again = children.start(
-            "ledger", both.here.app.app_id, standby__replicas=1, group__session_timeout_ms=SESSION_MS
+            "ledger", both.here.app.app_id, standby__replicas=1, group__session_timeout_ms=session_ms()
         )
         await in_thread(again.wait_http)
 

@@ -11,6 +11,7 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka import shutdown
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.kafka.shutdown import bounded, close_consumer
+from tests.support.deadlines import within
 from tests.support.kafka import Since
 from tests.support.stage import until
 
@@ -54,7 +55,8 @@ async def test_bounded_passes_on_our_own_cancellation():
     closer.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closer
-    await asyncio.wait_for(ended.wait(), 1)
+    async with within(30):
+        await ended.wait()
 
 
 @pytest.mark.kafka
