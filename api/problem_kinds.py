@@ -18,7 +18,11 @@ class ProblemKind(NamedTuple):
 
 
 class ProblemError(Exception):
-    """A problem that a route raises; answered as a problem document."""
+    """A problem that a route raises; answered as a problem document.
+
+    Safe: What was refused was not begun, and the service goes on. Where the answer says that it was begun in part, or
+    that this is not known, GET /api/v1/operations shows what was.
+    """
 
     def __init__(
         self, kind: ProblemKind, detail: str, *, headers: Mapping[str, str] | None = None, **members: object

@@ -40,6 +40,9 @@ DEFAULT_TRANSACTION_TIMEOUT_MAX_MS = 900_000  # Kafka's default of transaction.m
 class OwnTopicsMissing(UsageError):
     """Increments and snapshots topic, or the dead-letter topic, do not exist.
 
+    Safe: Nothing was started or created. Do not stop any process of the app that still runs: it may have in memory what
+    was in the topics, and writes it once they are there.
+
     Attributes:
         partition_count: of the inputs.
         pair_is_missing: increments and snapshots topic are among them.

@@ -164,11 +164,19 @@ async def _outputs(letters: Sequence[InputRecord], inputs: Reader, counts: dict[
 
 class NotesShifted(StopError):
     """The dead letters are not at the offsets where they were written, so a note of how far they were sent back names
-    another one."""
+    another one.
+
+    Safe: Nothing of this partition of the dead letters was sent back. What is removed by `kafka-delete-records.sh`
+    cannot be sent back any more.
+    """
 
 
 class OtherRecord(StopError):
-    """The input has another record at the offset of the record that the dead letter was made of."""
+    """The input has another record at the offset of the record that the dead letter was made of.
+
+    Safe: Everything before the dead letter was sent back and is noted, so the same command sends nothing twice. The
+    dead letter itself is kept.
+    """
 
 
 class _Gone(Exception):

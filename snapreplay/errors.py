@@ -81,7 +81,11 @@ class RetryableError(SnapreplayError):
 
 class AccessError(RetryableError):
     """Kafka refuses access, or a permission is missing. An operator can repair both while the process runs, so it
-    is retried with back-off. It ends the process only during start-up."""
+    is retried with back-off. It ends the process only during start-up.
+
+    Safe: A partition that runs waits, loses nothing, and goes on by itself once access is given back. Do not restart
+    its process before: a start without access ends.
+    """
 
 
 class RecordsGone(RetryableError):
@@ -101,19 +105,31 @@ class ReleaseError(SnapreplayError):
 
 
 class StopError(SnapreplayError):
-    """Continuing could lose or duplicate data, so an operator must act."""
+    """Continuing could lose or duplicate data, so an operator must act.
+
+    Safe: What could lose or repeat data was not done, and what was committed stays. Nothing is lost while you look, as
+    long as the inputs' retention lasts.
+    """
 
     reaction = Reaction.STOP
 
 
 class UsageError(SnapreplayError):
-    """The app, a setting or a call is wrong; nothing was started."""
+    """The app, a setting or a call is wrong; nothing was started.
+
+    Safe: It was refused before anything was changed, so it is safe to repeat once it is corrected. A partition of a
+    running service that has the error is FAILED, and its input waits.
+    """
 
     reaction = Reaction.REFUSE
 
 
 class NotBegun(StopError):
-    """The app is new: nobody has written its genesis yet."""
+    """The app is new: nobody has written its genesis yet.
+
+    Safe: A process that waits has fenced nobody and claimed nothing, so it may be restarted. Do not run `init` for an
+    app that ran before.
+    """
 
 
 class NotLive(StopError):
@@ -121,11 +137,17 @@ class NotLive(StopError):
 
 
 class NotCaughtUp(StopError):
-    """The partitions did not reach the ends of their inputs in time."""
+    """The partitions did not reach the ends of their inputs in time.
+
+    Safe: Only the wait has ended. The service goes on, and you may wait again.
+    """
 
 
 class ServiceClosed(UsageError):
-    """The service was stopped, or was never started: it has no state."""
+    """The service was stopped, or was never started: it has no state.
+
+    Safe: Only this call has failed, and it has changed nothing.
+    """
 
 
 class UnknownPartition(UsageError):
@@ -145,6 +167,8 @@ class UnknownPartition(UsageError):
 
 class PartitionNotLive(RetryableError):
     """The partition exists, but it is not LIVE in this process.
+
+    Safe: Only this call has failed, and it has changed nothing: it may be made again.
 
     Attributes:
         partition: the one that was asked for.
@@ -172,6 +196,10 @@ class RecordId(NamedTuple):
 class RecordError(SnapreplayError):
     """One input record cannot be applied, or one timer not handled (codec, handler, size): not transient.
 
+    Safe: The record has changed neither the state nor the outputs. By the policy `fail` the partition stops in front of
+    it, and goes on at exactly this record; by `dead_letter` the record is kept in `<app_id>-dead-letters`, and the
+    later ones are processed.
+
     Attributes:
         record_id: None while it is not known, and of a timer.
         timer_id: of a timer, else None.
@@ -186,8 +214,15 @@ class RecordError(SnapreplayError):
 
 
 class DamagedError(RebuildError):
-    """Bytes read from a topic are not what was written there: checksum, length, structure."""
+    """Bytes read from a topic are not what was written there: checksum, length, structure.
+
+    Safe: Nothing that is damaged is applied, so the state stays right. Do not remove anything from a broker's disk
+    before an intact replica leads the partition.
+    """
 
 
 class UnknownFormatError(StopError):
-    """A record of ours has a format version that this build does not know; a newer build wrote it."""
+    """A record of ours has a format version that this build does not know; a newer build wrote it.
+
+    Safe: The record is not used, and nothing is lost. The build that wrote it may be started again.
+    """

@@ -34,7 +34,10 @@ _VERSION_DEADLINE_S = 30.0
 
 class JarsUnavailable(UsageError):
     """The jars are missing and cannot be fetched: mvn or another tool is missing or failed, or the directory cannot
-    be written."""
+    be written.
+
+    Safe: Nothing was started. A directory that was not filled to the end is never used, so it is safe to try again.
+    """
 
 
 def jars_dir(name: str, variable: str, version: str = "") -> Path:

@@ -22,7 +22,10 @@ log = logging.getLogger("snapreplay")
 
 
 class NoSuccessor(RetryableError):
-    """A refusal of a drain: no other process would take the partitions."""
+    """A refusal of a drain: no other process would take the partitions.
+
+    Safe: Nothing was given away: the process goes on with its partitions.
+    """
 
     def __init__(self, why: str) -> None:
         super().__init__(f"nobody would take the partitions: {why}", hint="start another process of the app first")

@@ -62,7 +62,10 @@ class DropSavepoint(msgspec.Struct, frozen=True, tag="drop-savepoint"):
 
 
 class SavepointsUnread(RetryableError):
-    """The savepoints cannot be read now."""
+    """The savepoints cannot be read now.
+
+    Safe: It was only read: nothing was changed.
+    """
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the savepoints cannot be read: {why}", hint="ask again; GET /readyz says how the cluster is")

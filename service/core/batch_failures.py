@@ -92,7 +92,11 @@ REFUSED_MAX = 3  # of a batch that no record is to blame for
 
 
 class HandlerFailed(StopError):
-    """A record cannot be applied and the policy is `fail`."""
+    """A record cannot be applied and the policy is `fail`.
+
+    Safe: The record has changed neither the state nor the outputs, and everything before it is committed. The partition
+    goes on at exactly this record.
+    """
 
 
 def handler_failed(failure: RecordError, partition: int, app: App[Any], *, can_roll_back: bool) -> HandlerFailed:
@@ -131,7 +135,11 @@ class HalfApplied(RetryableError):
 
 
 class RefusedAgain(StopError):
-    """The broker refused the same batch several times, and no record of it is to blame."""
+    """The broker refused the same batch several times, and no record of it is to blame.
+
+    Safe: The batch is not committed, and everything before it is. Its records are processed again when the partition
+    goes on.
+    """
 
 
 @dataclass(frozen=True)

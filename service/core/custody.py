@@ -34,7 +34,11 @@ class Verdict(Enum):
 
 
 class IncrementsMissing(RetryableError):
-    """The increments topic does not exist: nothing can be committed, and no state in memory may be dropped."""
+    """The increments topic does not exist: nothing can be committed, and no state in memory may be dropped.
+
+    Safe: Do not stop this process: its memory has the only copy of the state. The partition waits for the topic, and
+    its input waits.
+    """
 
 
 class IncrementsReplaced(RetryableError):
@@ -42,15 +46,27 @@ class IncrementsReplaced(RetryableError):
 
 
 class StateDisputed(StopError):
-    """The increments topic was replaced or cut, and another process may have a newer state: ours is only kept."""
+    """The increments topic was replaced or cut, and another process may have a newer state: ours is only kept.
+
+    Safe: Nothing is committed, and this process keeps its state in memory: a stop gives it up. Wait first for the other
+    process, which writes its own state by itself.
+    """
 
 
 class StateUnsaved(StopError):
-    """The state in memory is the only copy."""
+    """The state in memory is the only copy.
+
+    Safe: Do not kill a process that still runs: it writes the state once the topics are there. If the process has
+    ended, that state is lost, and what the topics hold stays.
+    """
 
 
 class DoubtUnresolved(StopError):
-    """The increments topic was replaced, and nothing shows whether the last batch was committed: the state is kept."""
+    """The increments topic was replaced, and nothing shows whether the last batch was committed: the state is kept.
+
+    Safe: Do not stop this process: its memory has the only copy of the state. Nothing is committed, and the input
+    waits.
+    """
 
 
 def verdict(

@@ -18,11 +18,19 @@ class NotAuthorized(AccessError):
 
 
 class ClockRefused(RetryableError):
-    """A broker refuses this machine's time. `facts`: skew_ms, ours_ms, brokers_ms."""
+    """A broker refuses this machine's time. `facts`: skew_ms, ours_ms, brokers_ms.
+
+    Safe: Nothing was committed with the wrong time. The partition waits, loses nothing, and goes on by itself once the
+    clock is right: a restart is not needed.
+    """
 
 
 class ReadStalled(RetryableError):
-    """A reader's position has not moved for the progress timeout although there is more to read."""
+    """A reader's position has not moved for the progress timeout although there is more to read.
+
+    Safe: The partition reads again by itself, with a new client, and nothing is lost. Do not restart its process: the
+    recovery would begin again.
+    """
 
 
 class OffsetTrimmed(RecordsGone):
@@ -51,12 +59,19 @@ class Fenced(ReleaseError):
 class RefusedRecord(RetryableError):
     """The broker refused a record for good (size, timestamp, policy): the same batch would fail again.
 
+    Safe: The transaction is not committed: readers with `read_committed` get nothing of it. A partition tries the batch
+    again by itself, in smaller and smaller parts, until only the record to blame is left.
+
     `facts`: topic, error.
     """
 
 
 class RefusedTopic(RefusedRecord):
-    """The broker refused the topic, not what was sent to it: it does not exist, or its name is not valid."""
+    """The broker refused the topic, not what was sent to it: it does not exist, or its name is not valid.
+
+    Safe: The transaction is not committed: readers with `read_committed` get nothing of it. A partition tries the batch
+    again by itself, and stops with RefusedAgain after the third time.
+    """
 
 
 class GroupInUse(StopError):

@@ -66,7 +66,10 @@ class Superseded(ReleaseError):
 
 
 class TakenAgain(ReleaseError):
-    """Others claimed the partition twice within a minute, each time after us."""
+    """Others claimed the partition twice within a minute, each time after us.
+
+    Safe: Each owner goes on with the next record. Only time is lost, and either process may be stopped.
+    """
 
 
 class NotAssigned(RetryableError):

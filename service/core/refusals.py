@@ -11,7 +11,7 @@ from typing import Any
 
 from snapreplay.app.topic import TopicPattern
 from snapreplay.app.upgrade import fields_read, upgraded_stores
-from snapreplay.app.ways import MODULE, look_again, new_app
+from snapreplay.app.ways import MODULE, beyond_an_older_disk, keys_moved_hint, look_again, new_app
 from snapreplay.errors import RetryableError, SnapreplayError, StopError
 from snapreplay.service.core.lineage import LastFence
 from snapreplay.service.core.search import FoundIncrement
@@ -59,15 +59,24 @@ class Expected:
 
 
 class NotInitialised(StopError):
-    """The increments topic holds no increment of the app, not even the genesis. It is never taken for a new app."""
+    """The increments topic holds no increment of the app, not even the genesis. It is never taken for a new app.
+
+    Safe: Nothing is written into the log. Do not stop any process of the app: one may have the state in memory.
+    """
 
 
 class HangingTransaction(StopError):
-    """A foreign transaction holds back the last stable offset of the increments topic for longer than it may."""
+    """A foreign transaction holds back the last stable offset of the increments topic for longer than it may.
+
+    Safe: Nothing committed is lost. Whoever ends the transaction discards what its program has written in it.
+    """
 
 
 class TransactionStuck(RetryableError):
-    """The coordinator cannot end the last transaction of our id, so nobody can fence."""
+    """The coordinator cannot end the last transaction of our id, so nobody can fence.
+
+    Safe: Nothing is lost: the partition tries again by itself until the transaction has ended. A restart does not help.
+    """
 
 
 class ForeignClaim(RetryableError):
@@ -76,7 +85,10 @@ class ForeignClaim(RetryableError):
 
 
 class DuplicateInstance(StopError):
-    """Two processes use the same instance id; the one that was started first steps down while the other runs."""
+    """Two processes use the same instance id; the one that was started first steps down while the other runs.
+
+    Safe: Nothing is lost or repeated: the younger process takes the partitions. Either of the two may be stopped.
+    """
 
     @property
     def other(self) -> str:
@@ -90,19 +102,31 @@ class WrongLog(StopError):
 
 
 class SchemaDiffers(StopError):
-    """The state was written with another `schema_version`: what is stored cannot be read as this one."""
+    """The state was written with another `schema_version`: what is stored cannot be read as this one.
+
+    Safe: Nothing was written by this version, so the one that wrote the state may be started again.
+    """
 
 
 class NotUpgradable(StopError):
-    """The state has an older `schema_version`, and cannot be restored without the code that wrote it."""
+    """The state has an older `schema_version`, and cannot be restored without the code that wrote it.
+
+    Safe: Nothing was upgraded or written, so the version that wrote the state may be started again.
+    """
 
 
 class LogShorter(StopError):
-    """The last increment's owner claimed at a higher offset than we did: the log is shorter than it was."""
+    """The last increment's owner claimed at a higher offset than we did: the log is shorter than it was.
+
+    Safe: Nothing more is committed. Do not stop any process of the app: one may have the newer state in memory.
+    """
 
 
 class LogDamaged(StopError):
-    """A record of the increments topic that is needed cannot be read, and nothing leads around it."""
+    """A record of the increments topic that is needed cannot be read, and nothing leads around it.
+
+    Safe: Nothing is committed on top of the damage. Do not trim the topic or create it anew.
+    """
 
 
 class NoRestoreMode(StopError):
@@ -110,11 +134,16 @@ class NoRestoreMode(StopError):
 
 
 class OffsetsShifted(StopError):
-    """The last increment points to other records than those that are there: the topic is a copy with other offsets."""
+    """The last increment points to other records than those that are there: the topic is a copy with other offsets.
+
+    Safe: Nothing is committed to the copy. Do not delete what it was copied from.
+    """
 
 
 class LogCut(StopError):
     """A manifest of a later batch than the last increment: committed batches are gone from the increments topic.
+
+    Safe: Nothing more is committed. Do not stop any process of the app: one may have the newer state in memory.
 
     Attributes:
         increment_offset: in the increments topic, of the increment that the snapshot is of.
@@ -136,27 +165,6 @@ LEADS_NOWHERE = (
     IncrementsBehind,
 )
 """The log does not lead to a state: it may be another topic, or one that its owner has not written yet."""
-
-
-def keys_moved_hint(app_id: str, old_count: int) -> str:
-    """Say what to do about another partition count than `old_count`: the one thing that nobody can accept."""
-    return (
-        "keys have moved between partitions and no state can follow them, so this cannot be accepted. Take the state"
-        f' to a new input with the old count: `App("NEW-ID", inputs=[Topic("NEW")], …)`, `snapreplay topics ensure'
-        f" {MODULE} --partitions {old_count}`, copy the unprocessed records into it, `snapreplay init {MODULE}"
-        f" --state-of {app_id} --from earliest`; or process the input again under a new app id: {new_app()}"
-    )
-
-
-def own_topic_grown_hint(app_id: str) -> str:
-    """Return the hint for an own topic that got more partitions than the inputs have.
-
-    No key has moved, but Kafka removes no partition.
-    """
-    return (
-        "no key has moved, but Kafka cannot remove partitions from a topic. Take the state along to a new app id, which"
-        f" has topics of its own: {new_app(f' --state-of {app_id} --from positions')}"
-    )
 
 
 def schema_differs(what: str, recorded: int, now: int) -> SnapreplayError:
@@ -226,14 +234,6 @@ def pinned(expected: Expected, claim_offset: int, end_offset: int, high_watermar
         claim_offset=claim_offset,
         last_stable_offset=end_offset,
         high_watermark=high_watermark,
-    )
-
-
-def beyond_an_older_disk(app_id: str) -> str:
-    """Return what leads on when coordinators have forgotten what the topics hold."""
-    return (
-        "__transaction_state comes from an older disk: bring it back together with the topics; or take the state along"
-        f" to a new app id: {new_app(f' --state-of {app_id} --from positions')}"
     )
 
 

@@ -55,6 +55,8 @@ def _is_of_owner(manifest: Manifest, last: Increment) -> bool:
 class IncrementsBehind(StopError):
     """The increments topic ends before a batch that was committed.
 
+    Safe: Nothing more is committed. Do not stop any process of the app: one may have the newer state in memory.
+
     Attributes:
         found: the last increment that is left.
     """

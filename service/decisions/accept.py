@@ -27,11 +27,17 @@ INSTANCE_ID = "snapreplay-accept"
 
 
 class NotTheFinding(UsageError):
-    """The finding that was to be accepted is not the present one."""
+    """The finding that was to be accepted is not the present one.
+
+    Safe: Nothing was written, and no owner was fenced.
+    """
 
 
 class NotAcceptable(StopError):
-    """The error cannot be accepted; its own hint says what helps."""
+    """The error cannot be accepted; its own hint says what helps.
+
+    Safe: Nothing was written, and no owner was fenced.
+    """
 
 
 @dataclass(frozen=True)

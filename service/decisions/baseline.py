@@ -40,7 +40,10 @@ from snapreplay.state.digest import Digest
 
 
 class NoBaseline(StopError):
-    """There is no state that could be accepted: no snapshot is whole, or none was ever taken."""
+    """There is no state that could be accepted: no snapshot is whole, or none was ever taken.
+
+    Safe: Nothing was written, and no owner was fenced.
+    """
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,17 @@ from snapreplay.snapshots.log.place import is_ours
 
 
 class NoSuchApp(UsageError):
-    """No app of this id has topics in the cluster."""
+    """No app of this id has topics in the cluster.
+
+    Safe: Nothing was deleted.
+    """
 
 
 class StillRuns(StopError):
-    """The app still runs: its group has members."""
+    """The app still runs: its group has members.
+
+    Safe: No topic was deleted, no state was set back, and the app goes on.
+    """
 
 
 class NotOurs(StopError):

@@ -38,7 +38,11 @@ from snapreplay.snapshots.format.records import NO_OFFSET, Genesis
 
 
 class PartitionLost(StopError):
-    """Some partitions have processed records, another one holds no increment at all."""
+    """Some partitions have processed records, another one holds no increment at all.
+
+    Safe: Nothing was written. Do not stop any process of the app: one may have the state of the lost partition in
+    memory, and its owner writes it by itself.
+    """
 
 
 class OwnedBefore(StopError):
@@ -46,7 +50,11 @@ class OwnedBefore(StopError):
 
 
 class AlreadyBegun(UsageError):
-    """A partition has a chain of its own: it is not replaced by the state of another app."""
+    """A partition has a chain of its own: it is not replaced by the state of another app.
+
+    Safe: Nothing was written, and the partition keeps its state. `snapreplay delete` gives that state up: use it only
+    where the hint names it.
+    """
 
 
 async def init_app(

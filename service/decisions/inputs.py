@@ -43,11 +43,19 @@ ATTEMPTS_MAX = 5
 
 
 class NotDrained(StopError):
-    """An input that is to be retired has records that were not processed."""
+    """An input that is to be retired has records that were not processed.
+
+    Safe: The partition keeps its inputs. Those that the command has printed as changed stay so, and the same command
+    leaves them alone.
+    """
 
 
 class NotRetirable(StopError):
-    """The input is still needed, or would come back at once."""
+    """The input is still needed, or would come back at once.
+
+    Safe: The partition keeps its inputs. Those that the command has printed as changed stay so, and the same command
+    leaves them alone.
+    """
 
 
 @dataclass(frozen=True)

@@ -51,11 +51,18 @@ TOLD_ENTRIES = 20
 
 
 class OwnerTookItBack(ReleaseError):
-    """The running owner fenced us before the snapshot was written."""
+    """The running owner fenced us before the snapshot was written.
+
+    Safe: Nothing was changed in this partition, and its owner goes on. Partitions that the command has printed as
+    corrected stay so, and the same file leaves them alone.
+    """
 
 
 class OtherVersion(UsageError):
-    """This version of the app stores other fields than the one that wrote the state."""
+    """This version of the app stores other fields than the one that wrote the state.
+
+    Safe: Nothing was changed in this partition, and its owner goes on.
+    """
 
 
 @dataclass(frozen=True)

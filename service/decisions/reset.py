@@ -146,8 +146,9 @@ async def _ground(context: Context, target: Target, last: FoundIncrement) -> tup
             taken = await takeover_of(context, names.savepoint_id(context.app.app_id, target.savepoint), "positions")
         except CannotTakeOver as error:
             error.hint = (
-                f"nothing was changed; another app id can begin with that state: `snapreplay init MODULE:APP --state-of"
-                f" {context.app.app_id} --savepoint {target.savepoint} --from earliest` (or latest, or a time)"
+                f"partition {context.partition} was not changed; another app id can begin with that state: `snapreplay"
+                f" init MODULE:APP --state-of {context.app.app_id} --savepoint {target.savepoint} --from earliest`"
+                " (or latest, or a time)"
             )
             raise
         return taken.store, taken.before

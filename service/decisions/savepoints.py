@@ -63,11 +63,17 @@ class NoSuchSavepoint(UsageError):
 
 
 class SavepointExists(UsageError):
-    """The app has a complete savepoint of this name."""
+    """The app has a complete savepoint of this name.
+
+    Safe: The savepoint that is there was not touched.
+    """
 
 
 class SavepointUnusable(StopError):
-    """Parts of the savepoint are missing, damaged, or of a state that was given up: nothing can begin with it."""
+    """Parts of the savepoint are missing, damaged, or of a state that was given up: nothing can begin with it.
+
+    Safe: Nothing was begun with it, and the app goes on.
+    """
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,11 @@ class NoSuchState(UsageError):
 
 
 class CannotTakeOver(StopError):
-    """The state exists, but cannot be the beginning of this app."""
+    """The state exists, but cannot be the beginning of this app.
+
+    Safe: The state that was asked for is only read, and stays. If the command has begun with some partitions, they stay
+    as they are, and the same command completes it.
+    """
 
 
 @dataclass(frozen=True)

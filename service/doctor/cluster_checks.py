@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from snapreplay.app import names
+from snapreplay.app.ways import beyond_an_older_disk
 from snapreplay.counted import counted
 from snapreplay.service.core.inspected import OpenTransaction
-from snapreplay.service.core.refusals import beyond_an_older_disk
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Facts, Log, partitions
 
 BROKERS_MIN = 3

@@ -24,7 +24,10 @@ TRANSACTION_TOPIC = "__transaction_state"
 
 class Diagnosis(msgspec.Struct, frozen=True):
     """A finding; `check` names the check, `where` the topic, partition, broker or setting; `problem` has the
-    values."""
+    values.
+
+    Safe: `doctor` only reads, and disturbs no owner: run it at any time. A finding by itself stops nothing.
+    """
 
     check: str
     where: str

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES
+from snapreplay.app.ways import keys_moved_hint, own_topic_grown_hint
 from snapreplay.counted import counted
-from snapreplay.service.core.refusals import keys_moved_hint, own_topic_grown_hint
 from snapreplay.service.doctor.cluster_checks import BROKERS_MIN
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Facts
 from snapreplay.service.ports import TopicFacts

@@ -122,7 +122,11 @@ def _kind(error: RecordError) -> tuple[str, str]:
 
 
 class DeadLetterLimitReached(StopError):
-    """Processing has stopped because too many records were dead-lettered."""
+    """Processing has stopped because too many records were dead-lettered.
+
+    Safe: The dead letters are kept, and no record behind them has been processed. Do not restart or `retry` before the
+    cause is repaired: the count begins anew, and more records become dead letters.
+    """
 
 
 class DeadLetterCheck:

@@ -26,7 +26,11 @@ OLD_VERSION_FIRST = (
 
 
 class DigestMismatch(StopError):
-    """The state after a batch is not the one that was committed, though every record read is intact."""
+    """The state after a batch is not the one that was committed, though every record read is intact.
+
+    Safe: Nothing is committed on top of that state. A replay may be tried: it sends no outputs, and changes nothing in
+    the log.
+    """
 
 
 class ReplayFailed(StopError):

@@ -44,7 +44,10 @@ async def topic_ids_now(context: Context) -> dict[str, str]:
 
 
 class OutputUndecided(RetryableError):
-    """The output of a batch in doubt lies behind an open transaction: whether it was committed shows later."""
+    """The output of a batch in doubt lies behind an open transaction: whether it was committed shows later.
+
+    Safe: Do not stop this process: its memory has the only copy of the state. The partition asks again by itself.
+    """
 
 
 async def resolved(context: Context, output: tuple[str, int, int]) -> events.DoubtResolved:
@@ -68,7 +71,8 @@ async def resolved(context: Context, output: tuple[str, int, int]) -> events.Dou
                     raise OutputUndecided(
                         f"{target} can be read up to {bounds.end_offset} of {end_offset}:"
                         f" the output at {offset} is undecided",
-                        hint="wait: an open transaction lies before it and ends at its timeout",
+                        hint="wait, and do not stop this process, whose memory has the only copy of the state: an open"
+                        " transaction lies before it and ends at its timeout",
                     )
                 return events.DoubtResolved(None, f"{target} ends at {end_offset}, but the output was at {offset}")
             record = await reader.read_at(target, offset)

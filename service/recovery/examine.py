@@ -47,7 +47,10 @@ _LOOKING = {
 
 
 class OlderState(UsageError):
-    """The state has an older `schema_version`, which this version of the app upgrades."""
+    """The state has an older `schema_version`, which this version of the app upgrades.
+
+    Safe: Nothing was decided, and the state stays as it is.
+    """
 
 
 class LogEndsBefore(RetryableError):

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from snapreplay.app.ranges import Anchor, PositionAnchor
-from snapreplay.app.ways import app_name
+from snapreplay.app.ways import app_name, keys_moved_hint
 from snapreplay.counted import counted, counted_are
 from snapreplay.errors import RetryableError, StopError
 from snapreplay.service.core.chain import ReadPosition, read_positions
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
-from snapreplay.service.core.refusals import keys_moved_hint
 from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.recovery.anchors import Below, Match, below_or_copied, below_position, goes_on, record_at_anchor
@@ -47,7 +46,11 @@ class InputGrown(StopError):
 
 
 class InputMissing(RetryableError):
-    """There is no topic of this name. When there is one, the recovery checks whether it is the same log."""
+    """There is no topic of this name. When there is one, the recovery checks whether it is the same log.
+
+    Safe: State and positions are in the log, and the partition waits for the topic. Do not restart its process: a start
+    without the input is refused.
+    """
 
 
 REFUSALS = (InputReplaced, InputShorter, InputTrimmed, InputMissing)

@@ -12,11 +12,10 @@ from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.fold import check_rollback
 from snapreplay.app.names import alter
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES
-from snapreplay.app.ways import app_name, new_app
+from snapreplay.app.ways import app_name, keys_moved_hint, new_app, own_topic_grown_hint
 from snapreplay.counted import counted
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.core.refusals import keys_moved_hint, own_topic_grown_hint
 from snapreplay.service.ports import Cluster, NewTopic, TopicFacts
 
 KEPT_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -27,11 +26,19 @@ RECORD_BYTES_NEEDED = 1_000_000
 
 
 class MissingInput(UsageError):
-    """A refusal at start because an input is missing. The partitions of a running service wait for the topic."""
+    """A refusal at start because an input is missing. The partitions of a running service wait for the topic.
+
+    Safe: Nothing was started. If the app has processed records of the topic, bring it back with its old offsets: a new
+    one of this name is refused.
+    """
 
 
 class TopicsIncomplete(UsageError):
-    """One of the app's own topics exists and the other does not: creating an empty one would not repair that."""
+    """One of the app's own topics exists and the other does not: creating an empty one would not repair that.
+
+    Safe: Nothing was started or created. Do not stop any process of the app that still runs: it may have in memory what
+    was in the topic, and writes it once the topic is there.
+    """
 
 
 def own_topics(app: App[Any], settings: Settings) -> tuple[str, ...]:

@@ -34,7 +34,11 @@ _Place = tuple[str, bytes]
 
 
 class UpgradeFailed(StopError):
-    """The stored entries cannot be upgraded; they are as they were."""
+    """The stored entries cannot be upgraded; they are as they were.
+
+    Safe: The state is as it was: nothing is written before every entry is upgraded. The version that wrote it may be
+    started again.
+    """
 
 
 class _Item(NamedTuple):

@@ -34,3 +34,32 @@ def go_on(partition: int) -> str:
 def look_again(partition: int) -> str:
     """Name the command that looks again without a restart, where neither code nor settings changed."""
     return f"`snapreplay retry --partition {partition}`"
+
+
+def keys_moved_hint(app_id: str, old_count: int) -> str:
+    """Say what to do about another partition count than `old_count`: the one thing that nobody can accept."""
+    return (
+        "keys have moved between partitions and no state can follow them, so this cannot be accepted. Take the state"
+        f' to a new input with the old count: `App("NEW-ID", inputs=[Topic("NEW")], …)`, `snapreplay topics ensure'
+        f" {MODULE} --partitions {old_count}`, copy the unprocessed records into it, `snapreplay init {MODULE}"
+        f" --state-of {app_id} --from earliest`; or process the input again under a new app id: {new_app()}"
+    )
+
+
+def own_topic_grown_hint(app_id: str) -> str:
+    """Return the hint for an own topic that got more partitions than the inputs have.
+
+    No key has moved, but Kafka removes no partition.
+    """
+    return (
+        "no key has moved, but Kafka cannot remove partitions from a topic. Take the state along to a new app id, which"
+        f" has topics of its own: {new_app(f' --state-of {app_id} --from positions')}"
+    )
+
+
+def beyond_an_older_disk(app_id: str) -> str:
+    """Return what leads on when coordinators have forgotten what the topics hold."""
+    return (
+        "__transaction_state comes from an older disk: bring it back together with the topics; or take the state along"
+        f" to a new app id: {new_app(f' --state-of {app_id} --from positions')}"
+    )

@@ -7,7 +7,10 @@ from snapreplay.errors import UsageError
 
 
 class LocalBrokerUnavailable(UsageError):
-    """The local broker is not available: something is missing, or it failed. The message has one line."""
+    """The local broker is not available: something is missing, or it failed. The message has one line.
+
+    Safe: No app was started, and a directory with the data of a broker stays as it is.
+    """
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message, hint=hint)
@@ -28,6 +31,8 @@ class ToolsMissing(LocalBrokerUnavailable):
 
 class LocalBrokerFailed(LocalBrokerUnavailable):
     """The broker was started and ended, or did not get ready within its deadline.
+
+    Safe: No app was started. A directory that was named is kept; a temporary one is deleted, except the log.
 
     Attributes:
         log_path: the broker's whole log; it is kept, a temporary data directory is not.

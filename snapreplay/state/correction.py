@@ -30,7 +30,11 @@ _HINT = (
 
 
 class NotCorrected(UsageError):
-    """Some lines cannot be carried out, so none was."""
+    """Some lines cannot be carried out, so none was.
+
+    Safe: Nothing was changed in the partition that the message names, or in any if it names none. Partitions that the
+    command has printed as corrected stay so, and the same file leaves them alone.
+    """
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -56,7 +56,10 @@ class StoreFields(msgspec.Struct, frozen=True):
 
 
 class UnknownFields(StopError):
-    """A refusal: stored values have a field that this code does not know, or lack one that it has."""
+    """A refusal: stored values have a field that this code does not know, or lack one that it has.
+
+    Safe: The partition stops before this code writes anything, and what is stored stays as it is.
+    """
 
 
 class _Place(NamedTuple):

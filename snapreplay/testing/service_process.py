@@ -67,7 +67,10 @@ class StateRead(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """An error of the service; `kind` is its class."""
+    """An error of the service; `kind` is its class.
+
+    Safe: The names of the app and of its topics have the prefix of the harness: no other app is concerned.
+    """
 
     kind: str
     message: str

@@ -20,7 +20,10 @@ _ENTRY_BYTES = 10  # two bin headers of at most five bytes
 
 
 class EntryTooLarge(StopError):
-    """One key with its value is larger than a record of our topics may be."""
+    """One key with its value is larger than a record of our topics may be.
+
+    Safe: The batch, or the snapshot, that has the entry is not committed, and what was committed before stays.
+    """
 
 
 def split_changes(

@@ -40,7 +40,10 @@ _OF_BATCHES = ("changes", "increments")
 
 
 class UnknownOption(UsageError):
-    """An option of the source does not exist, or has an impossible value."""
+    """An option of the source does not exist, or has an impossible value.
+
+    Safe: Nothing was read or changed.
+    """
 
 
 class TopicsSource(DataSource):

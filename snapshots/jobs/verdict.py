@@ -21,7 +21,10 @@ ATTEMPTS = 3
 
 
 class Trimmed(RetryableError):
-    """The owner trimmed the topics while they were read, more than once."""
+    """The owner trimmed the topics while they were read, more than once.
+
+    Safe: An audit only reads, so it may be run again. Nothing was recorded as proven.
+    """
 
 
 def at_one_moment(

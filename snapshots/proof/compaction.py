@@ -33,7 +33,10 @@ from snapreplay.state.steps import all_of
 
 
 class NotCompactable(StopError):
-    """A refusal: what the logs hold does not prove the state after their last batch."""
+    """A refusal: what the logs hold does not prove the state after their last batch.
+
+    Safe: No snapshot was proposed, and the app goes on.
+    """
 
 
 class Superseded(StopError):

@@ -115,7 +115,10 @@ _NOT_REPLAYED = (DamagedError, UnknownFormatError, InputDiffers, OutOfOrder)
 
 
 class ReplayDiffers(StopError):
-    """The app's handlers lead to another state, or to other outputs, than was recorded."""
+    """The app's handlers lead to another state, or to other outputs, than was recorded.
+
+    Safe: No snapshot was proposed, and the app goes on.
+    """
 
 
 def segments(moment: Moment, last: Found, retired: Collection[tuple[str, str]] = ()) -> list[Segment]:

@@ -1,5 +1,5 @@
-"""docs/hints.md, made from the program: a section for each error with its meaning, the alert that may fire, and its
-hints, each with the test that carries it out.
+"""docs/hints.md, made from the program: a section for each error with its meaning, the alert that may fire, what is
+safe, and its hints, each with the test that carries it out.
 
 `python -m tests.hints.page` writes it.
 """
@@ -18,22 +18,33 @@ from tests.hints.test_inventory import FUNCTIONS, PACKAGES, POSITIONAL, count_of
 PAGE = ROOT / "docs" / "hints.md"
 HEAD = """# Hints
 
-This page is for operators and authors: it has a section for each error, with its meaning and each hint.
+This page is for operators and authors: it has a section for each error, with its meaning, what is safe, and each hint.
 
 Look for the name of the error, or for a few words of what you read. `…` stands for a name or a number. Several hints
 of one place are separated by `/`. An alert fires only if a running service has the error, and keeps it: an error of a
-command fires none. [The runbook](runbook.md) says what an alert means, and what is safe. Each test carries out its hint
-as it is printed. The page is made from the program, and a test compares them.
+command fires none. [The runbook](runbook.md) says what an alert means, and three rules that always hold. Each test
+carries out its hint as it is printed. The page is made from the program, and a test compares them.
 """
 FAILED, NOT_LIVE = "SnapreplayPartitionFailed", "SnapreplayPartitionNotLive"
 ALERTS = {"STOP": FAILED, "REBUILD": FAILED, "HANDLER_POLICY": FAILED, "RETRY": NOT_LIVE}
 """Reaction of an error → the alert, if the error stays."""
-SILENT = ("api/", "service/decisions/", "service/doctor/", "snapshots/", "snapreplay/testing/", "snapreplay/devbroker/")
+SILENT = (
+    *("api/", "service/decisions/", "service/doctor/", "service/redrive.py", "snapshots/jobs/", "snapshots/proof/"),
+    *("snapreplay/testing/", "snapreplay/devbroker/"),
+)
 """Where commands, jobs and tests are: what they refuse fires no alert."""
 SHOWN = {"ProblemError": "Answers of HTTP", "Diagnosis": "Findings of `doctor`", "": "Hints that several errors share"}
 """What has hints and is no error, in this order behind the errors."""
-OF_CALLS = ("GivenUp", "NoSuccessor", "NotCaughtUp", "OtherRecord", "PartitionNotLive", "SavepointsUnread", "Silent")
-"""Errors of a call or a command that a running service answers: no partition stays in them."""
+SAFE_OF_SEVERAL = (
+    "The error that is printed with the hint decides: its section says what is safe. If it has none, a partition that"
+    " has the error commits nothing, and loses nothing as long as the inputs' retention lasts."
+)
+SAFE = "Safe: "
+"""So begins the paragraph of a docstring that says what may be done meanwhile, and what may not."""
+NOT_INHERITED = ("StopError",)
+"""What is safe is why the errors below it have classes of their own."""
+OF_CALLS = ("GivenUp", "NoSuccessor", "NotCaughtUp", "PartitionNotLive", "SavepointsUnread", "Silent", "StateUnsaved")
+"""Errors of a call, of a command that a running service answers, or of its end: no partition stays in them."""
 
 
 class Place(NamedTuple):
@@ -51,10 +62,14 @@ class Errors(dict[str, tuple[list[str], str]]):
         super().__init__()
         self.meanings: dict[str, dict[str, str]] = {}
         """Name of a class → file → the first paragraph of its docstring."""
+        self.own_safe: dict[str, str] = {}
+        """Name of a class → what its docstring says is safe."""
 
     def add(self, node: ast.ClassDef, file: str) -> None:
-        meaning = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
-        self.meanings.setdefault(node.name, {})[file] = meaning
+        paragraphs = [" ".join(each.split()) for each in (ast.get_docstring(node) or "").split("\n\n")]
+        self.meanings.setdefault(node.name, {})[file] = paragraphs[0]
+        if safe := next((each for each in paragraphs if each.startswith(SAFE)), ""):
+            self.own_safe[node.name] = safe.removeprefix(SAFE)
         own = [
             each.value.attr
             for each in node.body
@@ -67,6 +82,12 @@ class Errors(dict[str, tuple[list[str], str]]):
     def reaction(self, name: str) -> str:
         bases, own = self.get(name, ([], ""))
         return own or next(filter(None, map(self.reaction, bases)), "")
+
+    def safe(self, name: str) -> str:
+        """Say what is safe; a class without a sentence of its own has that of its base."""
+        bases, _ = self.get(name, ([], ""))
+        above = (self.safe(base) for base in bases if base not in NOT_INHERITED)
+        return self.own_safe.get(name) or next(filter(None, above), "")
 
 
 def text_of(node: ast.AST | None) -> str:
@@ -147,23 +168,24 @@ def written() -> str:
     found, errors = places()
     by_error: dict[str, list[Place]] = {}
     for place in found:
-        for name in (place.errors or [""]) if said(place) else []:
-            by_error.setdefault(name, []).append(place)
+        for name in place.errors or [""]:
+            if said(place) or name not in SHOWN:
+                by_error.setdefault(name, []).append(place)
     text = HEAD
     for name in sorted(by_error.keys() - SHOWN.keys()):
         text += f"\n## {name}\n\n{_about(name, by_error[name], errors)}\n\n{_hints(by_error[name])}"
     for name, title in SHOWN.items():
-        text += f"\n## {title}\n\n{_hints(by_error[name])}"
+        text += f"\n## {title}\n\n**Safe.** {errors.safe(name) or SAFE_OF_SEVERAL}\n\n{_hints(by_error[name])}"
     return text
 
 
 def _about(name: str, those: list[Place], errors: Errors) -> str:
-    """Write what the error means, and which alert may fire."""
+    """Write what the error means, which alert may fire, and what is safe."""
     meaning = " Or: ".join(dict.fromkeys(errors.meanings[name].values()))
     alert = ALERTS.get(errors.reaction(name), "")
     is_heard = name not in OF_CALLS and not all(each.name.startswith(SILENT) for each in those)
     fires = f" [{alert}](runbook.md#{alert.lower()}) may fire." if alert and is_heard else ""
-    return f"{meaning}{fires}"
+    return f"{meaning}{fires}\n\n**Safe.** {errors.safe(name)}"
 
 
 def _hints(those: list[Place]) -> str:

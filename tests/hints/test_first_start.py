@@ -233,7 +233,7 @@ async def test_a_state_that_nobody_has_any_more_is_given_up(operator):
     await who.healthy()
 
 
-@carries_out("service/core/refusals.py::keys_moved_hint")
+@carries_out("snapreplay/app/ways.py::keys_moved_hint")
 async def test_moved_keys_leave_the_state_to_be_taken_to_a_topic_with_the_old_count(operator):
     """The input has grown: a new one with the old count, what was not processed copied into it, and no key is lost."""
     then, who = await operator()
@@ -249,7 +249,7 @@ async def test_moved_keys_leave_the_state_to_be_taken_to_a_topic_with_the_old_co
         assert service.view(0)["k0"]["n"] == 7
 
 
-@carries_out("service/core/refusals.py::own_topic_grown_hint")
+@carries_out("snapreplay/app/ways.py::own_topic_grown_hint")
 @pytest.mark.parametrize("topic", ["increments", pytest.param("snapshots", marks=pytest.mark.slow)])
 async def test_an_own_topic_with_a_partition_too_many_moves_no_key(operator, topic):
     """Kafka keeps the partition for ever: the state goes to a new app id with the same input and goes on there."""

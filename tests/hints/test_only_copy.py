@@ -150,7 +150,7 @@ async def test_an_undecided_output_is_decided_when_the_transaction_before_it_is_
         await producer.discard()
         with pytest.raises(OutputUndecided) as undecided:
             await resolved(context, (output, 0, offset))
-        assert "ends at its timeout" in undecided.value.hint
+        assert "do not stop this process" in undecided.value.hint
         async with asyncio.timeout(60):
             while not await decided(context, (output, 0, offset)):
                 pass
