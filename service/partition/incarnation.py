@@ -196,6 +196,7 @@ class Incarnation:
         if recovered is None:
             return
         self._memory.proven = None  # the log has just led to it
+        self._reporter.note(recoverable=None, unrecoverable_reason="")
         live = self.live = self._made_live(recovered)
         try:
             await self._process_in_time(live, recovered.store)

@@ -154,8 +154,7 @@ class PartitionRunner:
             self._live.stop()
 
     def cut_off(self) -> None:
-        """Give up the work under way, when the time to end after `stop` is over, but not a state in memory that may
-        be the only copy."""
+        """Give up the work under way once the time to end is over, but not a state that may be the only copy."""
         if not self._lifecycle.is_holding:
             self._incarnation.end_within(0)
 
@@ -308,11 +307,13 @@ class PartitionRunner:
         self._memory.proven = False
         if isinstance(error, IncrementsReplaced):
             self._memory.replaced()
+        self._tell_only_copy()
 
     async def _back_off(self, wait: machine.BackOff) -> machine.Outcome:
         """Back off, but end at once when stopped or refused."""
         self._context.metrics.failed(type(wait.error).__name__, wait.error.reaction.value)
         self._not_live_any_more()
+        self._tell_only_copy()
         self._reporter.retrying(wait.error)
         await within(wait.seconds, self._lifecycle.interrupted)
         return machine.Interrupted() if self._lifecycle.interrupted.is_set() else machine.Done()
@@ -321,6 +322,7 @@ class PartitionRunner:
         """Wait until the group gives us the partition. The supervisor ends us when it is another's by our own view."""
         self._context.witnesses.forget(self._context.increments)
         await self._memory.forget_if_proven()  # it will be another one when it is ours again
+        self._tell_only_copy()
         self._context.metrics.fenced()
         self._reporter.phase(Phase.FENCED)
         self._reporter.failed(taken.error)
@@ -338,6 +340,7 @@ class PartitionRunner:
         self._context.witnesses.forget(self._context.increments)
         if aside.has_claimed:
             await self._memory.forget_if_proven()
+        self._tell_only_copy()
         if self._lifecycle.ownership.refused is None and not self._lifecycle.ownership.is_holding:
             self.refuse(aside.error)  # it was taken back meanwhile
         self._context.metrics.fenced()
@@ -362,6 +365,7 @@ class PartitionRunner:
             self._memory.proven = False
         if failed.is_defect:
             await self._memory.forget_if_proven()
+        self._tell_only_copy()
         self._retry.answer(OperationState.FAILED, problem.message)
         await self._until_proven_if_held()
         return machine.Done() if self._lifecycle.ownership.is_holding else await self._until_retried(failed)
@@ -384,6 +388,11 @@ class PartitionRunner:
         """Wait until the state is proven, or until the partition is ours again: then it is not held any more."""
         if self._lifecycle.ownership.is_holding:
             await unless(self._taken_back, self._memory.until_proven(OTHERS_SECONDS))
+
+    def _tell_only_copy(self) -> None:
+        """Say whether the state would go with the process: the alert that forbids to stop it must not end with LIVE."""
+        lost = self._memory.unproven
+        self._reporter.note(recoverable=False if lost else None, unrecoverable_reason=lost.message if lost else "")
 
     def _not_live_any_more(self) -> None:
         """Leave LIVE, so that nobody takes the partition for ready while it waits for its next recovery."""

@@ -31,22 +31,25 @@ async def hint_of(service, kind):
 @pytest.mark.parametrize("also_stopping", [False, pytest.param(True, marks=pytest.mark.slow)])
 async def test_a_deleted_topic_is_created_as_printed_while_its_owner_runs(operator, also_stopping):
     """IncrementsMissing, and StateUnsaved of a stop that waits: one command, and the state is written; LIVE, or ended
-    without a loss."""
+    without a loss. Until then `recoverable` is false, by which SnapreplayNotRecoverable fires."""
     then, who = await operator()
     async with who.served() as service:
         await service.wait_live(scaled(30))
         delete(then.here.bootstrap_servers, then.increments)
         hint = await hint_of(service, "IncrementsMissing")
+        held = service.restore_status()[0]
+        assert held.recoverable is False
+        assert "only in this process's memory" in held.unrecoverable_reason
         if also_stopping:
             runner = inside.runner(service)
             stopping = asyncio.create_task(service.stop())
-            await until(lambda: runner._ownership.is_holding, "held")
+            await until(lambda: runner._lifecycle.ownership.is_holding, "held")
             hint = runner._memory.unsaved.hint
             await who.follow(hint)
             await stopping
         else:
             await who.follow(hint)
-            await phase(service, "live")
+            assert (await phase(service, "live")).recoverable is not False
     async with who.running() as service:
         assert service.view(0)["k0"]["n"] == 6
 
@@ -122,8 +125,9 @@ async def test_a_doubt_ends_when_the_output_is_there_again(operator):
         await service.wait_live(scaled(30))
         proxy.fault = fault
         await then.here.feed(20)
-        error = (await phase(service, "failed")).error
-        assert error.kind == "DoubtUnresolved"
+        held = await phase(service, "failed")
+        error = held.error
+        assert (error.kind, held.recoverable) == ("DoubtUnresolved", False)
         bring_back(servers, output, mirror)
         await who.follow(error.hint)
         await phase(service, "live")
