@@ -156,7 +156,7 @@ def disputed(ours: Expected, kept: RetainedState, found: FoundIncrement | None) 
         f" ({_described(kept.last)}): it {there}. Another process may have owned the partition since, and its state may"
         " be newer than this one",
         hint="if the other process still runs, it writes its own state by itself. Otherwise stop this process, which"
-        f" gives up its state, and start it again: `snapreplay run {ours.app}`. Its next hint names what can be"
+        f" gives up its state, and start it again: `snapreplay run {ours.app()}`. Its next hint names what can be"
         " accepted",
         batch=kept.last.batch,
         found_batch=found.increment.batch if found is not None else None,

@@ -59,11 +59,15 @@ class IncrementsBehind(StopError):
 
     Attributes:
         found: the last increment that is left.
+        increment_offset: in the increments topic, of that batch.
     """
 
-    def __init__(self, message: str, *, hint: str, found: FoundIncrement, **facts: object) -> None:
+    def __init__(
+        self, message: str, *, hint: str, found: FoundIncrement, increment_offset: int, **facts: object
+    ) -> None:
         super().__init__(message, hint=hint, **facts)
         self.found = found
+        self.increment_offset = increment_offset
 
 
 class Witness(msgspec.Struct, frozen=True):
@@ -107,6 +111,7 @@ def behind(source: str, log: str, witness: Witness, last: FoundIncrement) -> Inc
         hint="if a process of this app stands still, let it go on: it has the newer state in memory and writes it by"
         " itself; or bring the topic back from a replica, backup or mirror",
         found=last,
+        increment_offset=witness.increment_offset,
         witness_batch=witness.batch,
         last_batch=last.increment.batch,
     )

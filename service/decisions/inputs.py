@@ -30,9 +30,9 @@ from snapreplay.service.publish.inputs import commit_change
 from snapreplay.service.publish.owned import owned
 from snapreplay.service.publish.state import LogWentOn, by_whom
 from snapreplay.service.runtime.context import Context, Identity, contexts_of
-from snapreplay.service.topics.increments import last_increment, raise_superseded
+from snapreplay.service.topics.increments import last_in_log, last_increment, raise_superseded
 from snapreplay.service.topics.log_bounds import refuse_lost_end
-from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.reading import Patience, reading
 from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from snapreplay.snapshots.format.records import Increment
 
@@ -170,6 +170,7 @@ async def carry_out(proposed: Proposed) -> FoundIncrement:
 
 async def _carried_out(proposed: Proposed) -> FoundIncrement:
     context = proposed.context
+    await _refuse_before_fence(context)
     async with owned(context) as ours:
         last = await ours.last_increment()
         if last is None:
@@ -197,6 +198,23 @@ async def _carried_out(proposed: Proposed) -> FoundIncrement:
         reason = proposed.wish.reason or "the app declares these inputs"
         decision = change.decision(context.increments, last, reason, by_whom())
         return await commit_change(context, ours.producer, ours.owner_epoch, last, change, decision)
+
+
+async def _refuse_before_fence(context: Context) -> None:
+    """Refuse a log that has lost its end while an owner that has it in memory is still the last one to have fenced: it
+    writes its state by itself. A leader may be stale, and what an owner commits meanwhile shows no loss."""
+    patience = Patience()
+    while True:
+        last = await last_in_log(context)
+        if last is None:
+            raise refusals.no_genesis(context.expected)
+        try:
+            return await refuse_lost_end(context, last)
+        except (IncrementsBehind, LogCut) as error:
+            await patience.ask_all(context.cluster, context.increments, error.increment_offset + 1)
+            if patience.is_over:
+                raise
+        await patience.pause()
 
 
 async def _refuse_lost_end(context: Context, owner_epoch: int, last: FoundIncrement) -> None:

@@ -158,6 +158,7 @@ class Operator:
             said = await asyncio.to_thread(kafka_tools.run, shlex.split(command), given)
             self.said.append(said)
         elif words[:2] == ["snapreplay", "run"]:
+            assert words[2] in ("hinted:app", "APP"), typed
             return  # whoever follows starts it, and looks what it says
         elif words[:2] == ["snapreplay", "retry"] and not self._http:
             return  # nothing runs: the next start looks again

@@ -282,13 +282,6 @@ def test_our_own_fence_that_ended_our_transaction_is_nobody_else(nth: int) -> No
     assert not script.world.network.faults.counts["without a log: StateDisputed"]
 
 
-def test_what_a_newer_owner_has_written_is_no_loss_to_inputs() -> None:
-    """The command stands still for three seconds behind its claim; the snapshot of the owner that came meanwhile is
-    ahead of what the command has read."""
-    outcome = run_seed(447479, decisions=True, standbys=True)
-    assert outcome.problem is None
-
-
 @pytest.mark.parametrize("seed", [6002594, 6002632])
 def test_a_stale_leader_shifts_no_offsets(seed: int) -> None:
     """In the middle of a recovery it answers that what the last increment names is not there."""
