@@ -43,6 +43,7 @@ from snapreplay.service.control.protocol import (
     partition_check,
 )
 from snapreplay.service.control.savepoint_list import DropSavepoint, KeepSavepoint, SavepointList, SavepointsUnread
+from snapreplay.service.control.since import Since
 from snapreplay.service.control.snapshots_seen import SnapshotsSeen
 from snapreplay.service.control.state_reads import StateAnswer, StateRead
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
@@ -99,7 +100,7 @@ class ServiceControl:
         self._snapshots = SnapshotsSeen()
         self._view: ClusterView | None = None
         self._assigned: set[int] | None = None
-        self._group = GroupHistory()
+        self._group, self._cut_off = GroupHistory(), Since()
         self._pulse = pulse
         self.kept: Savepoints | None = None
         """The savepoints of the app; to be set before the first request."""
@@ -236,11 +237,12 @@ class ServiceControl:
         is_reached = self._view is not None or self.awaited is not None
         reached = self.unreachable_reason or ("reached" if is_reached else "not reached yet")
         trouble, aside = self._membership.trouble if self._membership else None, self._standing_aside()
-        member = self._assigned is not None and trouble is None and aside is None
+        member = trouble or ("stepped down" if aside else "of the app's group")
+        is_member = self._assigned is not None and trouble is None and aside is None
         checks = [
             *([Check("genesis", ok=False, detail=self.waiting_for)] if self.waiting_for else []),
             Check("cluster", is_reached and self.unreachable_reason is None, reached),
-            Check("member", member, trouble or ("stepped down" if aside else "of the app's group")),
+            Check("member", is_member, member, self._cut_off.of(trouble)),
             Check("instance id", aside is None, aside or ""),
             self._loop_check(UNREADY_SECONDS),
             *self._draining.checks(),
@@ -300,6 +302,7 @@ class ServiceControl:
     async def _wakeful(self) -> None:
         while True:
             self._draining.look(self._peers())
+            self.ready_checks()  # notes since when the group does not hear from us
             self._wake()  # nobody reports when trouble of the membership begins or ends
             await asyncio.sleep(WAKE_SECONDS)
 

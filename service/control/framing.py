@@ -10,9 +10,11 @@ import logging
 import socket
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+
+from snapreplay.service.control.vocabulary import Time, said
 
 LENGTH = struct.Struct(">I")
 UNREADY_SECONDS = 2.0  # then not ready: this process would not notice that its partitions were taken
@@ -40,6 +42,7 @@ class Check(msgspec.Struct, frozen=True):
     name: str
     ok: bool
     detail: str = ""
+    since: Annotated[Time | None, said("When it began to fail, where that is known.")] = None
 
 
 class Probed(msgspec.Struct, frozen=True, tag="status"):

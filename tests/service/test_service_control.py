@@ -13,7 +13,7 @@ from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service import service_control as module
 from snapreplay.service.clock import time_of
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control import snapshots_seen
+from snapreplay.service.control import since, snapshots_seen
 from snapreplay.service.control.protocol import Busy, KeyReused, NotFailed, Once, Retry, SetLogLevel, TriggerSnapshot
 from snapreplay.service.control.status import (
     PartitionError,
@@ -115,9 +115,10 @@ def test_ready_says_why_a_partition_is_not_live(bench):
     assert bench.control.ready_checks()[4].detail == "live; stood still"
 
 
-def test_ready_says_what_is_missing():
-    """Cluster, membership, instance id, the loop, in this order."""
+def test_ready_says_what_is_missing(monkeypatch):
+    """Cluster, membership and since when it is lost, instance id, the loop, in this order."""
     bench = Bench()
+    monkeypatch.setattr(since, "wall_time", lambda: AT)
     bench.open()
     assert bench.ready() == [("cluster", False), ("member", False), ("instance id", True), ("runner loop", True)]
     bench.control.unreachable(Unreachable("no broker at x:1"))
@@ -126,9 +127,13 @@ def test_ready_says_what_is_missing():
     bench.control.member_of(set())
     assert bench.control.ready()
     bench.membership.trouble = "no broker answers"
-    assert bench.control.ready_checks()[1].detail == "no broker answers"
+    cut_off = bench.control.ready_checks()[1]
+    assert (cut_off.detail, cut_off.since) == ("no broker answers", AT)
+    monkeypatch.setattr(since, "wall_time", lambda: time_of(9000))
+    assert bench.control.ready_checks()[1].since == AT
     assert not bench.control.ready()
     bench.membership.trouble = None
+    assert bench.control.ready_checks()[1].since is None
     bench.membership.aside = "stepped down for process 7"
     assert bench.ready()[1:3] == [("member", False), ("instance id", False)]
     assert bench.control.ready_checks()[2].detail == "stepped down for process 7"
