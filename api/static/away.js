@@ -12,13 +12,13 @@ export function awayProcesses({ lanes, partitions, told }) {
   const isAlone = !lanes.some(({ process }) => ANSWERING.includes(process.state) && !process.drain);
   const known = partitions.filter(isKnown);
   const [others, live] = [known, known.filter((each) => each.phase === "live")].map((each) => new Set(numbers(each)));
-  return lanes.filter(({ process }) => AWAY[process.state] && process.is_member).map(({ process }) => {
+  return lanes.filter(({ process }) => AWAY[process.state] && process.is_member).map(({ process, isNew }) => {
     const left = process.partitions.filter((each) => !others.has(each));
     const isTaken = process.partitions.length && process.partitions.every((each) => live.has(each));
-    const about = process.state === "no_address" ? UNSEEN : isTaken ? takenFrom(process) : leftBy(process, isCutOff ? "cut off" : isAlone ? "alone" : "followed");
+    const about = process.state === "no_address" ? UNSEEN : isNew ? NEW : isTaken ? takenFrom(process) : leftBy(process, isCutOff ? "cut off" : isAlone ? "alone" : "followed");
     return {
       key: `process ${process.process_id}`, since: process.since, retry: [],
-      what: `Process ${process.instance_id || process.process_id} on ${process.host} ${AWAY[process.state]}`,
+      what: `Process ${process.instance_id || process.process_id} on ${process.host} ${isNew ? "has not answered yet" : AWAY[process.state]}`,
       message: [process.last_error, left.length ? `${named(left)} ${is(left)} given to it.` : ""].filter(Boolean).join("\n"), ...about,
     };
   });
@@ -28,6 +28,10 @@ const NOT_KNOWN = { level: "unknown", text: "Not known from here. What it commit
 const UNSEEN = {
   level: "warn", until: "It is started with an address.", lost: NOT_KNOWN,
   todo: "Nothing is wrong with its work: it cannot be seen from here.",
+};
+const NEW = {
+  level: "busy", word: "starting", until: "It answers, or is said not to.", lost: NOT_KNOWN,
+  todo: "Nothing. It has only just been seen.",
 };
 const look = ({ host }) => `look at host ${host}, and at the log of the process.`;
 

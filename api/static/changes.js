@@ -2,7 +2,7 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { count } from "./format.js";
-import { failure, moment, table } from "./parts.js";
+import { failure, moment, stored, table } from "./parts.js";
 import { get } from "./source.js";
 
 const LIMIT = 20;
@@ -42,7 +42,7 @@ async function further(one, draw) {
 export function changes(nowMs, isFresh, draw) {
   if (!read) return nothing;
   const { key, partition, told, isBusy, isAtEnd, error } = read;
-  return html`<div class="changes"><h3>Changes of <code>${key}</code> in partition ${partition}</h3>
+  return html`<div class="changes"><h3>Changes of ${stored(key)} in partition ${partition}</h3>
     ${told ? shown(told, isAtEnd, nowMs) : nothing}
     <div role="status">${isBusy ? html`<p class="empty">Reading the log …</p>` : nothing}${told && !isBusy ? html`<p><small>${extent(told, isAtEnd)}</small></p>` : nothing}</div>
     ${error ? failure(error) : nothing}
@@ -54,7 +54,7 @@ function shown({ items }, isAtEnd, nowMs) {
   return table("Batches that changed it", ["At", "Batch", "Value after it", ["The batch read", "medium"], ["Increment", "medium"]], rows, isAtEnd ? "The log has no change of this key." : "No change of this key was found yet.");
 }
 
-const valueOf = (each) => (each.deleted ? html`<em>deleted</em>` : html`<code>${JSON.stringify(each.value)}</code>`);
+const valueOf = (each) => (each.deleted ? html`<em>deleted</em>` : stored(JSON.stringify(each.value)));
 
 const rangesOf = (each) => each.ranges.map((one) => `${one.topic} ${[...new Set([one.start_offset, one.end_offset - 1])].map(count).join("…")}`).join(", ") || "nothing";
 

@@ -28,8 +28,8 @@ function row(each, nowMs, isOpen, toggle, page, all) {
   const id = `partition-${each.partition}`;
   return html`<tr id=${id} class=${isOpen ? "open" : ""}>
       <td><button type="button" class="toggle" aria-expanded=${isOpen} aria-controls="${id}-detail" aria-label="Details of partition ${each.partition}" @click=${() => toggle(each.partition)}><span aria-hidden="true">${isOpen ? "▾" : "▸"}</span> ${each.partition}</button></td>
-      <td>${badge(each.level, phaseOf(each))}</td><td class="medium">${each.owner} <small>${each.host}</small></td><td class="medium">${moment(each.since, nowMs)}</td>
-      <td class="number">${count(each.lag)}</td><td class="number wide">${count(each.state_entries)}</td><td class="number wide">${bytes(each.state_bytes)}</td>
+      <td>${badge(each.level, phaseOf(each))}</td><td class="medium owner">${each.owner} <small>${each.host}</small></td><td class="medium">${moment(each.since, nowMs)}</td>
+      <td class="number">${count(each.lag)}</td>${[count(each.state_entries), bytes(each.state_bytes)].map((size) => html`<td class="number wide">${each.batch === null ? "–" : size}</td>`)}
       <td class="number wide">${count(each.batch)}</td><td class="medium">${each.last_pointed_snapshot_at ? moment(each.last_pointed_snapshot_at, nowMs) : each.restore_plan?.first && !each.restore_plan.first.snapshot_id ? "none yet" : "–"}</td></tr>
     <tr class="detail" id="${id}-detail" ?hidden=${!isOpen}><td colspan=${HEADS.length}>${isOpen ? detail(each, nowMs, page, all) : nothing}</td></tr>`;
 }
@@ -77,7 +77,7 @@ function next({ restore_plan: plan, objective, drill }, nowMs) {
     <p>${drilled(drill, nowMs)}</p>`;
 }
 
-const DRILLS = { running: ["busy", "running"], succeeded: ["good", "the same state"], failed: ["bad", "failed"], given_up: ["unknown", "given up"] };
+const DRILLS = { running: ["busy", "running"], succeeded: ["good", "the same state"], failed: ["bad", "failed"], given_up: ["past", "given up"] };
 
 function drilled(drill, nowMs) {
   if (!drill) return "No drill since this process became its owner.";
@@ -97,7 +97,7 @@ function audited(each, nowMs) {
   return each.audited.map((one) => html`Batch ${count(one.batch)} (${one.level}) ${moment(one.at, nowMs)}; `).concat(`${counted(each.unaudited_batches, "batch", "batches")} since.`);
 }
 
-const AUDITS = { running: ["busy", "running"], succeeded: ["good", "whole"], failed: ["bad", "findings"], given_up: ["unknown", "given up"] };
+const AUDITS = { running: ["busy", "running"], succeeded: ["good", "whole"], failed: ["bad", "findings"], given_up: ["past", "given up"] };
 
 function ran({ state, level, started_at: startedAt, finished_at: finishedAt, detail }, nowMs) {
   const [shade, word] = AUDITS[state];

@@ -4,7 +4,7 @@ import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { changes, forget, readChanges } from "./changes.js";
 import { count, seconds } from "./format.js";
-import { badge, failure } from "./parts.js";
+import { badge, failure, stored } from "./parts.js";
 import { get } from "./source.js";
 
 const PAGE = 50;
@@ -91,7 +91,7 @@ function outcome(isFresh, draw) {
   const { store, rows, missing, next } = answer;
   return html`${missing.length ? html`<p class="message">${badge("unknown", "not read")} ${missing.map((each) => `partition ${each.partition}: ${each.reason}`).join("; ")}</p>` : nothing}
     ${rows.length ? html`<div class="scroll" tabindex="0" role="region" aria-label="Entries: table"><table class="entries"><thead><tr><th scope="col">Key</th><th scope="col">Value</th><th scope="col">Partition</th><th scope="col" class="medium">As of batch</th><th scope="col" class="medium">From</th><th scope="col"><span class="hidden">History</span></th></tr></thead>
-      <tbody>${rows.map((each) => html`<tr><td><code>${shown(each.key)}</code></td><td><code>${JSON.stringify(each.value)}</code></td><td>${each.partition}</td><td class="medium">${count(each.batch)}</td><td class="medium">${from(each)}</td><td><button type="button" ?disabled=${!isFresh} @click=${() => changesOf(store, shown(each.key), each.partition, draw)}>Changes<span class="hidden"> of ${shown(each.key)} in partition ${each.partition}</span></button></td></tr>`)}</tbody></table></div>` : html`<p class="empty">No entries.</p>`}
+      <tbody>${rows.map((each) => html`<tr><td>${stored(shown(each.key))}</td><td>${stored(JSON.stringify(each.value))}</td><td>${each.partition}</td><td class="medium">${count(each.batch)}</td><td class="medium">${from(each)}</td><td><button type="button" ?disabled=${!isFresh} @click=${() => changesOf(store, shown(each.key), each.partition, draw)}>Changes<span class="hidden"> of ${shown(each.key)} in partition ${each.partition}</span></button></td></tr>`)}</tbody></table></div>` : html`<p class="empty">No entries.</p>`}
     ${next ? html`<button type="button" class="more" ?disabled=${asked.isBusy} @click=${next}>Next ${PAGE}</button>` : nothing}`;
 }
 

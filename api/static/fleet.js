@@ -3,13 +3,13 @@
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { ageSeconds, bytes, count, counted, rate, roughly, seconds, lowered } from "./format.js";
-import { badge, bar, moment, phaseOf, sign } from "./parts.js";
+import { badge, bar, few, moment, phaseOf, sign } from "./parts.js";
 import { ANSWERING, STAGES } from "./model.js";
 import { inWords } from "./until.js";
 
 const STATES = {
   self: ["good", "answers you"], reachable: ["good", "answers"], unreachable: ["bad", "does not answer"],
-  dead: ["bad", "dead"], ended: ["unknown", "ended"], no_address: ["warn", "no address"], wrong_address: ["bad", "wrong address"],
+  dead: ["bad", "dead"], ended: ["past", "ended"], no_address: ["warn", "no address"], wrong_address: ["bad", "wrong address"],
 };
 
 const LEGEND = [["good", "live"], ["busy", "being restored"], ["warn", "live, needs attention"], ["bad", "down"]];
@@ -22,9 +22,9 @@ export function map({ lanes, missing }, nowMs, acts, open) {
       ${missing.length ? nobody(missing) : nothing}</div></section>`;
 }
 
-function lane({ process, owned, copies }, nowMs, acts, open) {
+function lane({ process, isNew, owned, copies }, nowMs, acts, open) {
   const { isFresh } = acts;
-  const [level, word] = isFresh ? (STATES[process.state] ?? ["unknown", process.state]) : ["unknown", "not known now"];
+  const [level, word] = isFresh ? isNew ? ["busy", "not reached yet"] : (STATES[process.state] ?? ["unknown", process.state]) : ["unknown", "not known now"];
   const old = process.age_seconds > 2 ? html` · ${seconds(process.age_seconds)} old` : nothing;
   return html`<div class="lane"><div class="who">${named(process)} ${badge(level, word)}
       <small>${process.host}${process.version ? html` · snapreplay ${process.version}` : nothing}${process.app_version ? html` · app ${process.app_version}` : nothing}${isFresh && process.started_at && level === "good" ? html` · up ${seconds((nowMs - new Date(process.started_at)) / 1000)}` : nothing}${old}</small>
@@ -69,16 +69,17 @@ const copyTitle = (each) =>
 
 function nobody(missing) {
   return html`<div class="lane"><div class="who"><strong>Nobody</strong> <small>these partitions have no owner</small></div>
-    <ul class="cells" aria-label="Partitions of nobody">${missing.map((each) => html`<li><span class="cell bad">${sign("bad")}${each}</span></li>`)}</ul></div>`;
+    <ul class="cells" aria-label="Partitions of nobody">${missing.map((each) => html`<li><span class="cell bad"><span>${sign("bad")}${each}</span></span></li>`)}</ul></div>`;
 }
 
 // ---- restores
 
-export function restores({ partitions }, nowMs) {
+export function restores({ partitions }, nowMs, page) {
   const busy = partitions.filter((each) => each.level === "busy");
   if (!busy.length) return nothing;
+  const [shown, more] = few(busy, "restores", page);
   return html`<section id="restores" aria-labelledby="restores-title"><h2 id="restores-title">Restores</h2>
-    <div class="restores">${repeat(busy, (each) => each.partition, (each) => restore(each, nowMs))}</div></section>`;
+    <div class="restores">${repeat(shown, (each) => each.partition, (each) => restore(each, nowMs))}</div>${more}</section>`;
 }
 
 function restore(partition, nowMs) {

@@ -1,6 +1,8 @@
 // How values are written. Pure.
 
-export const count = (n) => (n === null || n === undefined ? "–" : n.toLocaleString("en-US"));
+const FIGURES = new Intl.NumberFormat("en-US"); // toLocaleString makes one each time
+
+export const count = (n) => (n === null || n === undefined ? "–" : FIGURES.format(n));
 
 export const counted = (n, word, many = `${word}s`) => `${count(n)} ${n === 1 ? word : many}`;
 
@@ -35,6 +37,14 @@ export const rate = (n, unit) =>
   n === null || n === undefined ? "" : unit === "bytes" ? `${bytes(n)}/s` : `${count(Math.round(n))} records/s`;
 
 export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+const UNSEEN = /[\p{Cc}\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/gu;
+
+// What cannot be seen in a text, or turns what is beside it around, as JSON writes it.
+export const visible = (text) => text.replace(UNSEEN, (each) => {
+  const written = JSON.stringify(each).slice(1, -1);
+  return written === each ? `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}` : written;
+});
 
 const sameDay = (a, b) => a.toDateString() === b.toDateString();
 

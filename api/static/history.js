@@ -74,7 +74,7 @@ const ownerOf = (each) => (each.process_id ? `${each.instance_id} on ${each.host
 
 function stateOf(each) {
   if (each.state !== "pointed") return badge(each.state === "failed" ? "bad" : "busy", each.state);
-  return each.is_kept ? badge("good", "pointed to") : badge("unknown", "superseded");
+  return each.is_kept ? badge("good", "pointed to") : badge("past", "superseded");
 }
 
 // ---- the picture

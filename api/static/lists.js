@@ -3,13 +3,11 @@
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { bytes, count, counted, seconds } from "./format.js";
 import { named } from "./model.js";
-import { badge, decided, moment, nameOf, table } from "./parts.js";
-
-const FEW = 8;
+import { badge, decided, few, moment, nameOf, table } from "./parts.js";
 
 const from = (each, lanes) => (each.process_id && lanes.length > 1 ? html` <small>${nameOf(each, lanes)}</small>` : nothing);
 
-const LEVELS = { pointed: "good", succeeded: "good", running: "busy", writing: "busy", written: "busy", pending: "busy", skipped: "unknown", cancelled: "unknown", failed: "bad" };
+const LEVELS = { pointed: "good", succeeded: "good", running: "busy", writing: "busy", written: "busy", pending: "busy", skipped: "past", cancelled: "past", failed: "bad" };
 const CANCELLABLE = ["snapshot", "retry", "drill", "audit", "drain", "savepoint"];
 
 export function lists(all, nowMs, page) {
@@ -20,13 +18,6 @@ export function lists(all, nowMs, page) {
 
 function section(id, name, more, body) {
   return html`<section id=${id} aria-labelledby="${id}-title"><div class="head"><h2 id="${id}-title">${name}</h2>${more}</div>${body}</section>`;
-}
-
-function few(rows, name, page) {
-  if (rows.length <= FEW) return [rows, nothing];
-  const isWhole = page.whole.has(name);
-  const button = html`<button type="button" class="more" @click=${() => page.toggleWhole(name)}>${isWhole ? "Show fewer" : `Show all ${count(rows.length)} ${name}`}</button>`;
-  return [isWhole ? rows : rows.slice(0, FEW), button];
 }
 
 function snapshots({ told, facts, lanes }, nowMs, page) {
@@ -44,7 +35,7 @@ function operations({ told, lanes }, nowMs, page) {
   const [items, more] = few(told.operations.items, "operations", page);
   const rows = items.map((each) => [
     html`${each.kind}${from(each, lanes)}<br>${moment(each.created_at, nowMs)}`, badge(LEVELS[each.state] ?? "unknown", each.state),
-    html`${each.reason ? html`${each.reason}<br>` : nothing}<small>${outcomes(each.parts)}</small>${cancel(each, page.acts)}`,
+    html`${each.reason ? html`<span class="free">${each.reason}</span><br>` : nothing}<small>${outcomes(each.parts)}</small>${cancel(each, page.acts)}`,
   ]);
   return section("operations", "Operations", nothing, html`${table("Operations", ["What", "State", "Of"], rows, "Nobody has asked for anything since the process started.")}${more}`);
 }
@@ -75,7 +66,7 @@ function audits({ partitions }, nowMs) {
   return section("audits", "Audits", nothing, table("Audits", ["Partition", ["Level", "medium"], "Proven to batch", ["Since then", "medium"], "At"], rows, "No audit has recorded a proof that is seen from here."));
 }
 
-const WENT = [["joined", "good", "joined"], ["left", "unknown", "left"], ["expelled", "bad", "expelled"], ["gone", "warn", "gone"], ["absent", "warn", "absent"]];
+const WENT = [["joined", "good", "joined"], ["left", "past", "left"], ["expelled", "bad", "expelled"], ["gone", "warn", "gone"], ["absent", "warn", "absent"]];
 
 function group({ told, facts }, nowMs, page) {
   const changes = told.group.items[0]?.changes ?? [];

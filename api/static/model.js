@@ -9,6 +9,7 @@ export const STAGES = ["fencing", "claiming", "locating", "loading", "advancing"
 
 const STALE_SECONDS = 6;
 const START_SECONDS = 30;
+const NEW_SECONDS = 5; // for so long a process that was just seen may not have been reached
 export const ANSWERING = ["self", "reachable"];
 
 // Failures by which nothing that was committed can be gone: a record waits, or a program or a name has to change.
@@ -52,7 +53,7 @@ export function picture(told, nowMs) {
   const standbys = told.restores.standbys.map((each) => ({ ...each, level: ANSWERING.includes(each.process_state) ? "copy" : "unknown" }));
   const owned = new Set(partitions.map((each) => each.partition));
   const missing = [...Array(facts.partition_count ?? 0).keys()].filter((number) => !owned.has(number));
-  const lanes = told.restores.processes.map((process) => lane(process, partitions, standbys));
+  const lanes = told.restores.processes.map((process) => lane(process, partitions, standbys, nowMs));
   for (const { process, owned: theirs } of lanes) for (const each of theirs) each.owner = process.instance_id || process.process_id;
   const all = { facts, partitions, standbys, lanes, missing, told };
   return { ...all, problems: problems(all, nowMs) };
@@ -78,18 +79,21 @@ function since({ phase, restore, error }) {
   return ON_THE_WAY.includes(phase) ? (restore?.started_at ?? null) : (error?.at ?? null);
 }
 
-function lane(process, partitions, standbys) {
+function lane(process, partitions, standbys, nowMs) {
   const of = (each) => each.process_id === process.process_id;
-  return { process, owned: partitions.filter(of), copies: standbys.filter(of) };
+  const isNew = process.state === "unreachable" && !process.started_at && ageSeconds(process.since, nowMs) < NEW_SECONDS;
+  return { process, isNew, owned: partitions.filter(of), copies: standbys.filter(of) };
 }
 
 // ---- what is wrong
 
+const WORST_FIRST = ["bad", "busy", "warn"];
+
 function problems(all, nowMs) {
-  return [
+  const found = [
     ...notBegun(all),
-    ...down(all),
     ...checks(all, nowMs),
+    ...down(all),
     ...nobodys(all, nowMs),
     ...awayProcesses(all),
     ...underWay(all),
@@ -101,6 +105,7 @@ function problems(all, nowMs) {
     ...pauses(all),
     ...drains(all),
   ];
+  return found.sort((a, b) => WORST_FIRST.indexOf(a.level) - WORST_FIRST.indexOf(b.level));
 }
 
 function notBegun({ facts }) {
@@ -187,7 +192,7 @@ function nobodys({ missing, facts, lanes }, nowMs) {
   if (!missing.length) return [];
   const starts = lanes.every(({ process }) => process.started_at && ageSeconds(process.started_at, nowMs) < START_SECONDS);
   return [{
-    key: "unowned", level: starts ? "busy" : "bad", what: `${named(missing)} ${missing.length === 1 ? "has" : "have"} no owner`,
+    key: "unowned", level: starts ? "busy" : "bad", word: starts ? "starting" : "down", what: `${named(missing)} ${missing.length === 1 ? "has" : "have"} no owner`,
     partitions: missing, since: null, retry: [],
     until: "Another process takes over, within a session timeout and a restore.",
     lost: { level: "good", text: "No. What was committed is in Kafka." },
@@ -357,8 +362,8 @@ function checks({ told, facts, partitions }, nowMs) {
   const [what, todo] = CHECKS[first.name];
   const starts = !partitions.length && ageSeconds(facts.started_at, nowMs) < START_SECONDS;
   return [{
-    key: `check ${first.name}`, level: starts ? "busy" : "bad", what: `Process ${facts.instance_id} ${starts ? "is starting" : what}`,
-    message: starts && first.name === "member" ? "It joins the app's group." : first.detail, since: starts ? facts.started_at : null,
+    key: `check ${first.name}`, level: starts ? "busy" : "bad", word: starts ? "starting" : "down", what: `Process ${facts.instance_id} ${starts ? "is starting" : what}`,
+    message: starts && first.name === "member" ? "It joins the app's group." : first.detail, since: starts || first.name === "cluster" ? facts.started_at : (first.since ?? null),
     todo: starts ? "Nothing. It goes on by itself." : todo, retry: [],
     until: "It tries on by itself, and goes on when that is over.", lost: { level: "good", text: "No. It commits nothing meanwhile." },
   }];

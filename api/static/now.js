@@ -33,11 +33,11 @@ export function band(line, all, heardAtText, nowMs) {
   const todo = line.hint || TODO[line.kind]?.(all?.facts);
   return html`<header class="band ${level}">
     ${title(all)}<h1>${sign(level)} ${headline}</h1><p>${text}</p>
-    ${line.age === null ? nothing : html`<dl class="answers">
-      <div><dt>Since</dt><dd>${moment(heardAtText, nowMs)}, the last answer</dd></div>
-      <div><dt>Is anything lost?</dt><dd>Not known from here. What was committed is in Kafka.</dd></div>
-      ${todo ? html`<div class="wide"><dt>What to do</dt><dd>${ways(todo)}</dd></div>` : nothing}</dl>
-      <p class="asof">All below is as of then, and may be wrong by now.</p>`}
+    ${line.age === null && !todo ? nothing : html`<dl class="answers">
+      ${line.age === null ? nothing : html`<div><dt>Since</dt><dd>${moment(heardAtText, nowMs)}, the last answer</dd></div>
+      <div><dt>Is anything lost?</dt><dd>Not known from here. What was committed is in Kafka.</dd></div>`}
+      ${todo ? html`<div class="wide"><dt>What to do</dt><dd>${ways(todo)}</dd></div>` : nothing}</dl>`}
+    ${line.age === null ? nothing : html`<p class="asof">All below is as of then, and may be wrong by now.</p>`}
   </header>`;
 }
 
@@ -53,7 +53,7 @@ function freshBand(all) {
 
 export function problemCards(all, nowMs, { seenAt, ...acts }) {
   return repeat(all.problems, (each) => each.key, (each) => html`<article class="problem ${each.level}" aria-label=${each.what}>
-    <h2>${badge(each.level, LEVELS[each.level])} ${each.what}${each.kind ? html` <small class="kind">${each.kind}</small>` : nothing}</h2>
+    <h2>${badge(each.level, each.word ?? LEVELS[each.level])} ${each.what}${each.kind ? html` <small class="kind">${each.kind}</small>` : nothing}</h2>
     ${each.message ? html`<p class="message">${each.message}</p>` : nothing}
     <dl class="answers">
       <div><dt>Since</dt><dd>${each.since ? moment(each.since, nowMs) : html`not known; seen here at ${moment(seenAt(each.key), nowMs)}`}</dd></div>

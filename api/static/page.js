@@ -233,7 +233,7 @@ function whole(line, all, nowMs) {
       ${state.notice && all ? notice(all) : nothing}
       ${all ? html`<div class=${isFresh ? "" : "old"}>
         ${problemCards(all, nowMs, acts)}
-        ${restores(all, nowMs)}${map(all, nowMs, acts, open)}${plotted(all, nowMs)}${rows(all, nowMs, page)}${entries(all, nowMs, isFresh, draw)}${lists(all, nowMs, page)}${savepoints(kept, nowMs, acts)}</div>` : nothing}
+        ${restores(all, nowMs, page)}${map(all, nowMs, acts, open)}${plotted(all, nowMs)}${rows(all, nowMs, page)}${entries(all, nowMs, isFresh, draw)}${lists(all, nowMs, page)}${savepoints(kept, nowMs, acts)}</div>` : nothing}
     </main>
     ${all ? html`<footer><p>snapreplay ${all.facts.version} · app ${all.facts.app_id} ${all.facts.app_version} · cluster ${all.facts.cluster_id ?? "not reached"} · process ${all.facts.process_id} on ${all.facts.host}</p>
       <p>Point at a time to see it in UTC. <a href="docs">HTTP API</a> · <a href="openapi.json">openapi.json</a> · <a href="metrics">metrics</a></p></footer>` : nothing}`;
@@ -265,8 +265,8 @@ function notice(all) {
   const states = found.map((each) => each?.state ?? was);
   const now = ["running", "failed", "cancelled"].find((each) => states.includes(each)) ?? states[0];
   const details = found.flatMap((each) => each?.parts ?? []).map((each) => each.detail).filter(Boolean);
-  const level = { succeeded: "good", failed: "bad", cancelled: "unknown" }[now] ?? "busy";
-  const isDone = ["good", "unknown"].includes(level);
+  const level = { succeeded: "good", failed: "bad", cancelled: "past" }[now] ?? "busy";
+  const isDone = ["good", "past"].includes(level);
   if (isDone) state.notice.endedAt ??= Date.now();
   if (isDone && Date.now() - state.notice.endedAt > NOTICE_MS) return nothing;
   return noticed(level, `${what}: ${now}`, details.length ? html` ${details[0]}` : nothing);

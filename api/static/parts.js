@@ -1,9 +1,9 @@
 // Small parts of the picture, which several sections use.
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
-import { ago, clock, sentence, utc } from "./format.js";
+import { ago, clock, count, sentence, utc, visible } from "./format.js";
 
-const GLYPHS = { good: "✓", busy: "↻", warn: "!", bad: "✕", unknown: "?" };
+const GLYPHS = { good: "✓", busy: "↻", warn: "!", bad: "✕", unknown: "?", past: "–" };
 
 export const sign = (level) => html`<span class="sign ${level}" aria-hidden="true">${GLYPHS[level]}</span>`;
 
@@ -32,6 +32,9 @@ function whole(command) {
   if (program !== "snapreplay" || !ASKING.includes(name)) return command;
   return command.includes(" --url ") ? command.replace("--url URL", () => `--url ${HERE}`) : `${command} --url ${HERE}`;
 }
+
+// A key or a value as the app has stored it, whatever is in it.
+export const stored = (text) => (text === "" ? html`<em>empty</em>` : html`<code>${visible(text)}</code>`);
 
 // The text of a hint, with its commands as code and a button that copies each. A setting alone is no command.
 export function instructions(text) {
@@ -64,8 +67,18 @@ export function table(label, heads, rows, empty) {
     <tbody>${rows.map((row) => html`<tr>${row.map((cell, index) => html`<td class=${kind(heads[index])}>${cell}</td>`)}</tr>`)}</tbody></table></div>`;
 }
 
+const FEW = 8;
+
+// The first rows, or all, and the button between the two; `name`: what they are.
+export function few(rows, name, page) {
+  if (rows.length <= FEW) return [rows, nothing];
+  const isWhole = page.whole.has(name);
+  const button = html`<button type="button" class="more" @click=${() => page.toggleWhole(name)}>${isWhole ? "Show fewer" : `Show all ${count(rows.length)} ${name}`}</button>`;
+  return [isWhole ? rows : rows.slice(0, FEW), button];
+}
+
 // Of a decision: its finding, what was decided, by whom and why.
-export const decided = (each) => [each.finding, html`${each.problem}<br><small>${each.decided}</small>`, html`${each.by}<br><small>${each.reason}</small>`];
+export const decided = (each) => [each.finding, html`${each.problem}<br><small>${each.decided}</small>`, html`${each.by}<br><small class="free">${each.reason}</small>`];
 
 // What a process that does not answer said last is no knowledge.
 export function phaseOf({ level, phase, paused_since: paused }) {

@@ -9,7 +9,7 @@ const MEASURES = [
   { title: "Records per second", columns: ["records_per_second"], write: records },
   { title: "Commit", columns: ["commit_seconds", "longest_commit_seconds"], write: latency, isLog: true },
   { title: "Lag, in records", columns: ["lag"], write: records, leavesOut: true },
-  { title: "Size of the state", columns: ["state_bytes"], write: bytes },
+  { title: "Size of the state", columns: ["state_bytes"], write: bytes, least: 1000 },
   { title: "Longest restore, predicted", one: "Restore, predicted", columns: ["restore_seconds"], write: seconds, hasGoal: true },
 ];
 const SHADE_SECONDS = 15;
@@ -33,7 +33,7 @@ function known({ rows, isAsked, error }, nowMs) {
   return nowMs / 1000 - first.at > 3580 ? nothing : html`<span>Known since ${moment(new Date(first.at * 1000).toISOString(), nowMs, false)}: no process remembers what was before.</span>`;
 }
 
-function plot({ title, one, columns, write, isLog = false }, hour, { of, goal, without }) {
+function plot({ title, one, columns, write, isLog = false, least = 1 }, hour, { of, goal, without }) {
   const { rows, partition } = hour;
   const name = partition === null ? title : (one ?? title);
   const latest = written(rows.at(-1), columns, write) || "–";
@@ -41,7 +41,7 @@ function plot({ title, one, columns, write, isLog = false }, hour, { of, goal, w
   const most = Math.max(...rows.map((row) => row[columns.at(-1)] ?? -Infinity));
   const label = `${name}: now ${latest === "–" ? "not known" : latest}${part && ` (${part})`}${Number.isFinite(most) ? `, at most ${write(most)} in the last hour` : ""}${goal === null ? "" : `, the objective is ${write(goal)}`}`;
   return html`<figure><figcaption>${name} <strong>${latest}</strong>${part ? html` <small>${part}</small>` : nothing}</figcaption>
-    <hour-plot tabindex="0" role="img" aria-label=${label} .shown=${{ rows, columns, write, isLog, of, goal }}></hour-plot></figure>`;
+    <hour-plot tabindex="0" role="img" aria-label=${label} .shown=${{ rows, columns, write, isLog, least, of, goal }}></hour-plot></figure>`;
 }
 
 // The value of a row, or the mean and the longest.
@@ -68,7 +68,7 @@ const SHORTEST_SECONDS = 300;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 class HourPlot extends HTMLElement {
-  #shown = { rows: [], columns: [], write: String, isLog: false, of: 0, goal: null };
+  #shown = { rows: [], columns: [], write: String, isLog: false, least: 1, of: 0, goal: null };
   #plot = null;
   #said = document.createElement("span");
   #resized = new ResizeObserver(() => this.#plot?.setSize({ width: this.clientWidth, height: HEIGHT }));
@@ -161,18 +161,18 @@ customElements.define("hour-plot", HourPlot);
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-function options(width, { columns, write, isLog }, { times, goal, shade, line, pointed }) {
+function options(width, { columns, write, isLog, least }, { times, goal, shade, line, pointed }) {
   const mark = color("--mark");
   const axis = { stroke: color("--quiet"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, DejaVu Sans, sans-serif" };
   const y = isLog ? { distr: 3, range: (_plot, low, high) => [power(low, Math.floor), power(high, Math.ceil)] }
-    : { range: (_plot, _low, high) => [0, Math.max(high ?? 0, goal() ?? 0) * 1.15 || 1] };
+    : { range: (_plot, _low, high) => [0, Math.max(high ?? 0, goal() ?? 0) * 1.15 || least] };
   return {
     width, height: HEIGHT, padding: [6, 18, 0, 0], legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
     scales: { x: { range: times }, y },
     axes: [
       { ...axis, size: 22, space: 60, grid: { show: false }, values: (_, at) => at.map((each) => new Date(each * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })) },
-      { ...axis, size: 54, space: 28, ...(isLog ? { splits: (_plot, _axis, low, high) => powers(low, high) } : {}), values: (_, at) => at.map((each) => (each ? write(each) : "0")) },
+      { ...axis, size: 54, space: 28, ...(isLog ? { splits: (_plot, _axis, low, high) => powers(low, high) } : {}), values: (_, at) => at.map((each) => (each === null ? "" : each ? write(each) : "0")) }, // null: there is no room for it
     ],
     series: [{}, ...columns.map((_, index) => ({
       ...(index ? { stroke: color("--quiet"), width: 1 } : { stroke: mark, width: 1.5, fill: `${mark}22` }),

@@ -45,7 +45,7 @@ function row(each, nowMs, acts) {
     each.savepoint,
     html`${badge(each.usable ? "good" : "bad", each.usable ? "usable" : "not usable")}${problem ? html`<br><span class="message">Partition ${problem.partition}: ${problem.problem}</span>` : nothing}`,
     moment(kept, nowMs), count(each.partitions.reduce((sum, part) => sum + (part.entries ?? 0), 0)),
-    html`${each.by ?? "–"}<br><small>${each.reason}</small>`,
+    html`${each.by ?? "–"}<br><small class="free">${each.reason}</small>`,
     html`<button type="button" title=${acts.whyOff("admin")} ?disabled=${acts.isOff("admin")} @click=${() => acts.drop(each.savepoint)} aria-label="Drop ${each.savepoint}">Drop …</button>`,
   ];
 }

@@ -20,7 +20,7 @@ const QUESTIONS = {
 // A refusal of the process, with its problem document; `kind` is the end of its stable type.
 export class Refused extends Error {
   constructor(status, problem) {
-    super(problem.detail || problem.title || `HTTP status ${status}`);
+    super(problem.detail || problem.title || `HTTP status ${status} without a reason: a proxy between may have answered`);
     this.status = status;
     this.kind = String(problem.type || "").split(":").pop();
     this.hint = problem.hint || "";
@@ -39,16 +39,20 @@ async function ask(path, options = {}, patienceMs = PATIENCE_MS) {
   return fetch(path, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(patienceMs) });
 }
 
+// An integer that is too large for a number of JavaScript stays as it was written: of a stored value, each digit counts.
+const exact = (_name, value, context) =>
+  typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source) ? JSON.rawJSON(context.source) : value;
+
 // An answer that was cut on its way is none, whatever its head says.
-async function parsed(response) {
-  const body = await response.json().catch((cut) => { if (response.ok) throw cut; return {}; });
+async function parsed(response, reviver) {
+  const body = await response.text().then((text) => JSON.parse(text, reviver)).catch((cut) => { if (response.ok) throw cut; return {}; });
   if (!response.ok && !Array.isArray(body.checks)) throw new Refused(response.status, body);
   return body;
 }
 
 export async function get(path) {
   try {
-    return await parsed(await ask(path, {}, READ_PATIENCE_MS));
+    return await parsed(await ask(path, {}, READ_PATIENCE_MS), exact);
   } catch (error) {
     throw error instanceof Refused ? error : new Error("no answer: ask again"); // what a browser says of it is no help
   }

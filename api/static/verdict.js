@@ -22,15 +22,20 @@ export function verdict(all) {
 function headline({ facts, partitions, missing, problems }, level) {
   if (level === "good") return "Healthy";
   const worst = problems.filter((each) => each.level === level);
-  const away = partitions.filter((each) => each.level === level).length + (level === "bad" ? missing.length : 0);
-  if (level === "warn" || !away) return worst.length > 1 ? `${worst[0].what}, and ${worst.length - 1} more` : worst[0].what;
-  const held = facts.partition_count;
-  if (held === 1) return worst[0].what;
-  return `${away} of ${counted(held, "partition")} ${away === 1 ? "is" : "are"} ${LEVELS[level]}`;
+  const away = [...numbers(partitions.filter((each) => each.level === level)), ...(level === "bad" ? missing : [])];
+  const sum = `${away.length} of ${counted(facts.partition_count, "partition")} ${is(away)} ${LEVELS[level]}`;
+  // Problems of these partitions are one line: how many they are. Others are not hidden by it.
+  const isCounted = ({ partitions: its }) => level !== "warn" && facts.partition_count > 1 && its?.length && its.every((each) => away.includes(each));
+  const lines = [...new Set(worst.map((each) => (isCounted(each) ? sum : each.what)))];
+  const [first, next] = lines;
+  const second = first === sum ? next && lowered(next) : lines.find((each) => each === sum);
+  const more = lines.length - (second ? 2 : 1);
+  return `${first}${second ? `; ${second}` : ""}${more ? `, and ${more} more` : ""}`;
 }
 
 function summary({ facts, partitions, lanes }) {
   const held = facts.partition_count;
+  if (facts.waiting_for) return "Nothing is processed until it has.";
   if (held === null) return "The app's topics have not been seen yet.";
   const live = partitions.filter((each) => each.phase === "live" && each.level !== "unknown").length;
   const unknown = partitions.filter((each) => each.level === "unknown").length;

@@ -167,3 +167,21 @@ async def test_an_older_process_remembers_nothing(page: Page) -> None:
         await expect(page.locator("#plots-title ~ .key")).to_contain_text("of a version that does not remember it")
         await expect(plot(page)).to_have_attribute("aria-label", re.compile(r"Records per second: now not known"))
         await looked_at(page, "hour_of_an_older_process")
+
+
+async def test_the_scale_of_the_commits_has_no_zero(page: Page) -> None:
+    """It is in powers of ten; one for whose label there is no room has none."""
+    await page.add_init_script(
+        "window.written = new Map(); const write = CanvasRenderingContext2D.prototype.fillText;"
+        "CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {"
+        "  const label = this.canvas.closest('hour-plot')?.getAttribute('aria-label') ?? '';"
+        "  written.set(label.split(':')[0], (written.get(label.split(':')[0]) ?? new Set()).add(text));"
+        "  return write.call(this, text, ...at); }"
+    )
+    async with served(Working()) as url:
+        await page.goto(url)
+        await remembers(page, lambda age: Row(1, 1, 400.0, 0.02, 4.0 if age == 50 else 0.05, 12e6, 0.4, 5))
+        await expect(page.get_by_role("img", name=re.compile("^Commit: .*at most 4.0 s"))).to_be_visible()
+        labels = await page.evaluate("[...written.get('Commit')].filter(each => each && !each.includes(':'))")
+    assert "0" not in labels
+    assert {"10 s", "100 ms"} <= set(labels)

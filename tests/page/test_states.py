@@ -102,6 +102,10 @@ async def test_a_refusal_is_shown_with_its_reason(page: Page) -> None:
         await expect(page.locator(".top")).to_contain_text("This page: ✕ refused, as of")
         await expect(page.get_by_role("button", name="Write snapshots")).to_be_disabled()
         await looked_at(page, "refused")
+        await page.reload()
+        await says(page, re.compile("The process refuses to answer"))
+        await expect(page.locator(".band").get_by_role("button", name="Copy: snapreplay doctor")).to_be_visible()
+        await expect(page.locator(".band")).not_to_contain_text("All below")
         await page.unroute("**/restore-status*")
         await says(page, re.compile("Healthy"))
 

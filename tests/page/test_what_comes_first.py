@@ -1,0 +1,97 @@
+"""What is worst stands first on the page, and hides nothing that is as bad, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import msgspec
+from playwright.async_api import Page, expect
+
+from snapreplay.service.clock import wall_time
+from snapreplay.service.control.input_status import BlockedTopic
+from snapreplay.service.control.protocol import Check
+from tests.page.looking import looked_at, says
+from tests.page.test_refusals import of_many
+from tests.page.test_until_when import later, restoring
+from tests.support.fake_control import FAILED, LIVE, FakeControl
+from tests.support.served import peer, served
+
+FIRST_FAILED = msgspec.structs.replace(FAILED, partition=0)
+
+
+def with_checks(control: FakeControl, *checks: Check) -> FakeControl:
+    """Let the process say these of itself."""
+    document = control.document
+    control.document = lambda: msgspec.structs.replace(document(), ready_checks=checks)  # type: ignore[method-assign]  # as it says
+    return control
+
+
+async def test_an_outage_of_the_brokers_is_not_hidden_by_a_partition_that_is_down(page: Page) -> None:
+    """Nothing is processed any more: that is said first, and since when, by a page that was opened later."""
+    began = wall_time() - timedelta(minutes=7)
+    cut_off = Check("member", ok=False, detail="no broker answers for the app's group", since=began)
+    control = of_many(FIRST_FAILED, *(msgspec.structs.replace(LIVE, partition=number) for number in (1, 2)))
+    async with served(with_checks(control, cut_off)) as url:
+        await page.goto(url)
+        await says(page, "✕ Process host-a has no contact with the app's group; 1 of 3 partitions is down")
+        cards = page.get_by_role("main").locator("article.problem")
+        await expect(cards.first).to_have_accessible_name("Process host-a has no contact with the app's group")
+        await expect(cards.first.locator("time + small")).to_have_text("7 min ago")
+        await looked_at(page, "cut_off")
+
+
+async def test_a_partition_at_risk_is_not_hidden_by_one_that_is_down(page: Page) -> None:
+    """The headline has both; what only needs attention stands behind them, and is not counted with them."""
+    risk = msgspec.structs.replace(LIVE, partition=2, recoverable=False, unrecoverable_reason="its topic is gone")
+    held = msgspec.structs.replace(
+        LIVE, partition=1, blocked_by_open_transaction=(BlockedTopic("payments", 500, 40),), recoverable=True
+    )
+    control = of_many(FIRST_FAILED, held, risk)
+    control.peers = (peer("p2", ""),)
+    async with served(with_checks(control)) as url:
+        await page.goto(url)
+        await says(page, "✕ 1 of 3 partitions is down; partition 2 is live, but could not be restored now")
+        levels = page.get_by_role("main").locator("article.problem .badge")
+        await expect(levels).to_have_text(["✕ down", "✕ down", "! attention", "! attention"])
+
+
+async def test_a_process_that_was_just_seen_is_no_outage(page: Page) -> None:
+    """It is asked for the first time. If it has not answered after some seconds, that is said."""
+    control = of_many(LIVE)
+    async with served(with_checks(control)) as url:
+        await page.goto(url)
+        await says(page, re.compile("Healthy"))
+        control.peers = (peer("p2", "http://127.0.0.1:9"),)
+        await says(page, "↻ Process name-p2 on host-p2 has not answered yet")
+        lane = page.locator(".lane").filter(has_text="name-p2")
+        await expect(lane.locator(".badge")).to_have_text("↻ not reached yet")
+        await says(page, "✕ Process name-p2 on host-p2 does not answer")
+        await expect(lane.locator(".badge")).to_have_text("✕ does not answer")
+
+
+async def test_of_many_restores_some_are_shown(page: Page) -> None:
+    """The rest of the page is not pushed out of reach; what is not restored yet has no size."""
+    control = of_many(*(restoring(number, 90.0, later(60.0)) for number in range(12)))
+    async with served(with_checks(control)) as url:
+        await page.goto(url)
+        restores = page.get_by_role("region", name="Restores", exact=True)
+        await expect(restores.get_by_role("article")).to_have_count(8)
+        await restores.get_by_role("button", name="Show all 12 restores").click()
+        await expect(restores.get_by_role("article")).to_have_count(12)
+        await expect(page.locator("#partition-3 td:nth-child(6)")).to_have_text("–")
+
+
+async def test_a_link_leads_to_a_heading_that_is_seen(page: Page) -> None:
+    """On a screen of middle width the links have several lines, which do not lie on what they lead to."""
+    async with served(with_checks(of_many())) as url:
+        await page.set_viewport_size({"width": 768, "height": 600})
+        await page.emulate_media(reduced_motion="reduce")
+        await page.goto(url)
+        for name in ("Partitions", "Savepoints"):
+            await page.get_by_role("link", name=name, exact=True).click()
+            heading = page.get_by_role("heading", name=name, exact=True)
+            await expect(heading).to_be_in_viewport()
+            assert await heading.evaluate(
+                "it => { const { x, y } = it.getBoundingClientRect(); return it === document.elementFromPoint(x + 2, y + 4); }"
+            )
