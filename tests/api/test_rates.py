@@ -191,4 +191,4 @@ async def test_nobody_says_himself_where_he_is(caplog):
             return "POST '/trigger-snapshot'" in caplog.text
 
         await until(is_told, "who did what")
-    assert "somebody at 127.0.0.1 (admin): POST" in caplog.text
+    assert "somebody at 127.0.0.1 (admin): POST '/trigger-snapshot'" in caplog.messages
