@@ -127,7 +127,7 @@ class Door:
         """Judge the error; None when it is no refusal: nobody listens, no such host, no answer."""
         if isinstance(error, TokenFailure):  # its cause is the user's
             return self._without_token(error)
-        cause = error.__cause__ or error
+        cause = _cause(error)
         match cause:
             case ssl.SSLCertVerificationError():
                 return self._untrusted(place, cause)
@@ -252,9 +252,14 @@ class Door:
         return True
 
 
+def _cause(error: BaseException) -> BaseException:
+    """Return what an error of the client stands for. The cause of a deadline that is over is only how it is kept."""
+    return error if isinstance(error, TimeoutError) else error.__cause__ or error
+
+
 def _why(error: BaseException) -> str:
     """Say why nobody answers, in the words of the operating system."""
-    cause = error.__cause__ or error
+    cause = _cause(error)
     match cause:
         case TimeoutError():
             return f"no answer within {KNOCK_S:.0f} s"

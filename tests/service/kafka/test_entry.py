@@ -1,6 +1,7 @@
 """Tests that who is not let in learns why, on a real broker with SASL and TLS; and what the hint says lets him in."""
 
 import re
+import socket
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import NotAuthenticated, Unreachable
+from snapreplay.service.kafka import entry
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.config import client_arguments
@@ -176,6 +178,16 @@ async def test_every_client_of_ours_says_why(here, free_port):
         address = rf"nobody answers at 127\.0\.0\.1:{free_port} \(Connection refused\)"
         with pytest.raises(Unreachable, match=address):
             await call()
+
+
+async def test_a_broker_that_does_not_answer_is_told(monkeypatch):
+    """Its machine accepts the connection, as of a broker that is frozen."""
+    monkeypatch.setattr(entry, "KNOCK_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        address = "{}:{}".format(*frozen.getsockname())
+        door = Door(Settings(kafka={"bootstrap.servers": address}))
+        assert await door.refusal() is None
+        assert [*door.silent.values()] == ["no answer within 0 s"]
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
