@@ -111,6 +111,19 @@ async def test_a_coordinator_that_never_answers_is_left_at_the_deadline(broker, 
     assert await values_of(cluster, topic) == [b"1"]
 
 
+@pytest.mark.parametrize("commit_ms", [820, 900, 1000])
+async def test_records_that_are_to_be_sent_again_leave_no_traceback(broker, new_topic, unique, caplog, commit_ms):
+    """The client takes them from a list that they have left by then (aiokafka 0.14.0)."""
+    topic, name, proxy = await new_topic(), unique("app"), Proxy(broker.bootstrap_servers)
+    async with proxy.through():
+        producer = await KafkaCluster(hasty(broker.bootstrap_servers, 400, commit_ms=commit_ms)).fence(name)
+        proxy.fault = lambda _: "reset after" if proxy.seen[PRODUCE] else "pass"
+        with pytest.raises(CommitInDoubt, match="deadline passed"):
+            await producer.commit(0, [], [LogRecord(topic, b"1")])
+        await asyncio.sleep(0)  # what is called at the end of a send comes in the next turn of the loop
+    assert not [each for each in caplog.records if each.name == "asyncio"]
+
+
 async def test_a_fence_that_cannot_be_had_is_left_at_the_deadline(broker, unique):
     """start() would wait for ever for a coordinator that does not answer."""
     proxy = Proxy(broker.bootstrap_servers)
