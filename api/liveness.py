@@ -75,9 +75,11 @@ class Life:
         self._become(now, PeerState.ENDED, "it has ended in good order")
 
     def elsewhere(self, now: float, state: PeerState, why: str) -> None:
-        """Note that something else answers there, or that the peer does not know us: nothing is learned of it."""
+        """Note that something else answers there, or that the peer does not know us: nothing is learned of it. Where
+        one has ended, its successor may answer: it has not had a wrong address all the time."""
         self._silent_at = self._refused_at = None
-        self._become(now, state, why)
+        if self.state not in (PeerState.DEAD, PeerState.ENDED):
+            self._become(now, state, why)
 
     def due(self, now: float) -> str | None:
         """Say why it seems to be dead, if it does since now."""

@@ -71,6 +71,13 @@ def test_a_peer_whose_address_leads_elsewhere_is_not_suspected(life, state):
     assert life.refused(201.0, WHY) is None
 
 
+def test_the_successor_of_a_dead_peer_does_not_make_its_address_wrong(life):
+    """A worker that is started again listens at the same port before the group knows that it is another process."""
+    assert life.due(103.0) is not None
+    life.elsewhere(103.5, PeerState.WRONG_ADDRESS, "process p9 of app 'ledger' answers there")
+    assert (life.state, life.error, life.since) == (PeerState.DEAD, "silent for 3.5 s", 103.0)
+
+
 def test_a_peer_that_said_bye_is_not_suspected(life):
     """Until it is back and falls silent."""
     life.ended(101.0)
