@@ -172,11 +172,12 @@ class Parent:
             if not asked_for:
                 log.error("worker %d ended while all stop: %s", place.number, why)
             self._code = max(self._code, 0 if asked_for else code if code > 0 else ExitCode.FINDINGS)
-        elif code in (ExitCode.REFUSED, ExitCode.OPERATOR):
+        elif code in (ExitCode.REFUSED, ExitCode.OPERATOR) and not (place.restarts and self._running):
             log.error("worker %d ended, and a restart would find the same: %s; all workers stop", place.number, why)
             self._code = code
             self._stop()
         else:
+            # One that had begun was refused afterwards: a file may be half written. The others process meanwhile.
             now = time.monotonic()
             is_new = now - place.began_at > LONG_LIFE_SECONDS or not place.pause
             place.pause = PAUSE_SECONDS_MIN if is_new else min(2 * place.pause, PAUSE_SECONDS_MAX)

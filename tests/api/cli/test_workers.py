@@ -156,6 +156,29 @@ def test_what_no_restart_repairs_ends_all_with_its_code(parents, unique):
     assert "restart 1" not in parent.log
 
 
+def test_what_was_made_wrong_meanwhile_stops_no_worker_that_runs(tmp_path, nobody_there):
+    """A worker that crashed is refused: it is tried again until its file is there, while the other goes on. Without any
+    other, all end with the code."""
+    token = tmp_path / "token"
+    token.write_text("0" * 64)
+    with family(nobody_there, tmp_path) as started:
+        files = {"timeouts__shutdown_ms": 1000, "http__token_file": token}
+        parent = started.start("ledger", "idle", options=WORKERS, **files)
+        parent.wait_http()
+        parent.until(lambda: answer(parent, "/startupz").status_code == 200, "both have started")
+        token.rename(tmp_path / "away")
+        other = workers(parent)[0].pid
+        workers(parent)[1].kill()
+        parent.until(lambda: "worker 1 ended: exit code 2; restart 2 follows" in parent.log, "it is refused")
+        (tmp_path / "away").rename(token)
+        parent.until(lambda: answer(parent, "/startupz").status_code == 200, "both have started again")
+        assert workers(parent)[0].pid == other
+        token.unlink()
+        for each in workers(parent).values():
+            each.kill()
+        assert parent.process.wait(scaled(40)) == 2
+
+
 def test_no_worker_outlives_its_parent(idle):
     """Neither the workers nor their HTTP processes."""
     below = family_of(idle)
