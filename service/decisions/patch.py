@@ -38,6 +38,7 @@ from snapreplay.service.topics.log_bounds import read_starts
 from snapreplay.snapshots.format.records import PATCHED_KIND
 from snapreplay.snapshots.log.batches import BrokenChain
 from snapreplay.snapshots.log.by_changes import ChangesLost
+from snapreplay.snapshots.plan import begun_anew_at
 from snapreplay.state.correction import Correction, correct, corrections_of, entry_of, refusals, refuse
 from snapreplay.state.digest import Digest
 
@@ -283,6 +284,13 @@ async def _catch_up(patch: Patch, ours: Owned) -> None:
 
 async def _follow(patch: Patch, ours: Owned, newer: FoundIncrement) -> None:
     went_on = f"it went on to batch {newer.increment.batch} since it was examined"
+    decided = begun_anew_at(newer.increment, newer.offset)
+    if decided != begun_anew_at(patch.last.increment, patch.last.offset):
+        raise LogWentOn(
+            f"partition {patch.partition}: another decision was made since it was examined, at"
+            f" {patch.context.increments} offset {decided}. Nothing was decided here",
+            hint="run the command again: it looks at the state as it is now",
+        )
     if (refusal := refuse_last(patch.context.expected, ours.owner_epoch, newer)) is not None:
         raise _went_on(patch, f"{went_on}: {refusal.message}") from refusal
     try:

@@ -182,8 +182,7 @@ class ChainReader:
             for each in step.unread:
                 raise each.error
             raise BrokenChain(
-                f"{self._log} offset {step.offset}: {broken_link(step.increment, self._batch, self._offset)}: this is"
-                " not the chain that was written",
+                f"{self._log} offset {step.offset}: {broken_link(step.increment, self._batch, self._offset)}",
                 expected_batch=self._batch + 1,
                 found_batch=step.increment.batch,
             )
@@ -215,9 +214,14 @@ def follows(increment: Increment, batch: int, offset: int, unread: Sequence[int]
 
 def broken_link(increment: Increment, batch: int, offset: int) -> str:
     """Say what an increment names and what is there: `batch` at `offset`."""
+    if increment.begins_anew:
+        finding = (increment.decision or {}).get("finding", "without a name")
+        return (
+            f"batch {increment.batch} begins the chain anew, by decision {finding}; batch {batch} does not lead there"
+        )
     return (
         f"batch {increment.batch} names offset {increment.previous_offset} as its predecessor, but batch {batch} at"
-        f" {offset} precedes it"
+        f" {offset} precedes it: this is not the chain that was written"
     )
 
 

@@ -136,3 +136,11 @@ def test_what_does_not_continue_the_chain_is_refused() -> None:
     chain.add(records[0])
     with pytest.raises(BrokenChain, match="ends with batch 0 at offset 0"):
         chain.finish(increment(7), 0)
+
+
+def test_a_decision_that_began_the_chain_anew_is_no_broken_log() -> None:
+    """Whoever follows the chain begins again with it, and says so in its log."""
+    begun = increment(1, previous_offset=2, owner_epoch=2, decision={"finding": "state-patched-1"})
+    chain = ChainReader(LOG, Base(0, 0, 0, {}), None)
+    with pytest.raises(BrokenChain, match="begins the chain anew, by decision state-patched-1; batch 0 does not lead"):
+        chain.add(RawRecord(*LOG, 4, 0, None, encode(begun), headers_for(RecordKind.INCREMENT)))

@@ -1,0 +1,25 @@
+"""Two decisions at once about one partition: the slower one decides nothing, and says what to do."""
+
+import pytest
+
+from snapreplay.service.decisions.patch import carry_out
+from snapreplay.service.publish.state import LogWentOn
+from snapreplay.state.correction import NotCorrected
+from tests.service.decisions.test_patch import LINE, past, patched, proposed
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["at once", "its owner goes on"])
+async def test_of_two_patches_at_once_the_slower_one_is_told_of_the_other(bench, goes_on):
+    """It decides nothing. Run again, it finds the entry as the other one has left it."""
+    await past(bench)
+    (slower,) = await proposed(bench, LINE)
+    (begun,) = await patched(bench, LINE)
+    if goes_on:
+        async with bench.live() as one:
+            await bench.feed(20)
+            await one.position(160)
+    with pytest.raises(LogWentOn, match=f"another decision was made .* offset {begun.offset}. Nothing") as refused:
+        await carry_out(slower)
+    assert refused.value.hint == "run the command again: it looks at the state as it is now"
+    with pytest.raises(NotCorrected):
+        await proposed(bench, LINE)
