@@ -192,10 +192,11 @@ class Parent:
             self._announce = None
         if self._deadline is not None and time.monotonic() > self._deadline:
             self._deadline += CUT_OFF_SECONDS
-            for each in self._running:
-                log.critical("process %d has not stopped, and is killed", each.pid)
-                each.kill()
-                self._code = STOPPED_LATE
+            for each in self._places:
+                if each.process is not None:
+                    log.critical("worker %d has not stopped: process %d is killed", each.number, each.process.pid)
+                    each.process.kill()
+                    self._code = STOPPED_LATE
 
 
 def _listens(address: Address) -> bool:

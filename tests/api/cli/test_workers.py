@@ -247,9 +247,11 @@ def test_signals_reach_each_worker_and_one_that_is_frozen_is_cut_off(idle):
     os.kill(idle.pid, signal.SIGUSR1)
     told = [f"WARNING worker {number} snapreplay: SIGUSR1" for number in range(2)]
     idle.until(lambda: all(each in idle.log for each in told), "each says what it does")
-    workers(idle)[1].suspend()
+    frozen = workers(idle)[1]
+    frozen.suspend()
     below = family_of(idle)
     assert idle.terminate() == 6
+    assert f"worker 1 has not stopped: process {frozen.pid} is killed" in idle.log
     assert "INFO    snapreplay.workers: SIGTERM: all workers stop" in idle.log
     eventually(lambda: not [each for each in below if is_running(each)], "all have ended")
 
