@@ -80,11 +80,10 @@ def consumer_arguments(
 
 
 def membership_arguments(settings: Settings, group_id: str) -> dict[str, Any]:
-    """Return the arguments of the paused member. Its requests must outlive a rebalance: JoinGroup waits for all."""
+    """Return the arguments of the paused member."""
     group = settings.group
     return {
         **client_arguments(settings),
-        "request_timeout_ms": max(settings.request_timeout_ms, group.rebalance_timeout_ms + 5000),
         "group_id": group_id,
         "group_instance_id": settings.instance_id or None,
         "session_timeout_ms": group.session_timeout_ms,

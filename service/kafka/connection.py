@@ -6,8 +6,8 @@
 - takes a token that a broker refuses for accepted, gets an answer without content to its next request, and no reason;
 - takes no error of a library that makes the login, such as an expired Kerberos ticket, for a failed connection: it ends
   the task that connects, the one that renews the metadata for all, and nobody hears of it;
-- counts the time that a fetch waits at the broker as part of request.timeout.ms, and relies on that alone to notice a
-  network that drops all packets;
+- counts the time that a fetch or a join waits at the broker as part of request.timeout.ms, and relies on that alone to
+  notice a network that drops all packets;
 - connects with the certificates that were there when the client was made;
 - uses a connection until the broker closes it, and a broker closes each one whose login is over (KIP-368): after
   connections.max.reauth.ms, or when its token ends. Whatever is under way then is lost, a commit included.
@@ -33,6 +33,7 @@ from aiokafka.errors import KafkaError, SaslAuthenticationFailed
 from aiokafka.protocol.admin import SaslAuthenticateRequest
 from aiokafka.protocol.api import RequestStruct
 from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
 from snapreplay.service.kafka.config import renewed
@@ -70,6 +71,7 @@ class Connection(AIOKafkaConnection):
     _request_timeout: float
     _login_s = 0.0
     _due_at = math.inf
+    _rebalance_s = 0.0
 
     @property
     def is_due(self) -> bool:
@@ -84,13 +86,25 @@ class Connection(AIOKafkaConnection):
         if isinstance(request, MetadataRequest):
             request._allow_auto_topic_creation = False
         timeout_s = self._request_timeout
-        if isinstance(request, FetchRequest):
-            self._request_timeout += request._max_wait_ms / 1000
+        self._request_timeout += self._kept_s(request)
         try:
             answer = super().send(request, **how)
         finally:
             self._request_timeout = timeout_s
         return self._logged_in(answer) if isinstance(request, SaslAuthenticateRequest) else answer
+
+    def _kept_s(self, request: Any) -> float:
+        """Return how long the broker may keep a request before it answers. A heartbeat it answers at once: with the
+        time of a join, a frozen coordinator was noticed after more than half a minute."""
+        match request:
+            case FetchRequest():
+                return float(request._max_wait_ms) / 1000
+            case JoinGroupRequest():
+                self._rebalance_s = float(request._rebalance_timeout) / 1000
+                return self._rebalance_s
+            case SyncGroupRequest():
+                return self._rebalance_s
+        return 0.0
 
     async def _do_sasl_handshake(self) -> None:
         try:

@@ -63,18 +63,25 @@ class FetchWatch:
         self.unreadable: set[Source] = set()
         self.batches: dict[Source, FetchedBatches] = {}
         self._due: dict[int, float] = {}  # broker → when the fetch that it has not answered yet is late
+        self._unanswered: set[Source] = set()  # since their last fetch has failed
 
     @property
     def is_silent(self) -> bool:
         """Whether a broker should have answered a fetch by now."""
-        return bool(self._due) and min(self._due.values()) < asyncio.get_running_loop().time()
+        is_late = bool(self._due) and min(self._due.values()) < asyncio.get_running_loop().time()
+        return is_late or not self._unanswered.isdisjoint(self.batches)
 
     @contextmanager
     def awaiting(self, node_id: int, fetch: FetchRequest) -> Iterator[None]:
         """Expect the answer of a broker to a fetch in the block."""
         self._due[node_id] = asyncio.get_running_loop().time() + fetch._max_wait_ms / 1000 + _LATE_S
+        sources = {(topic, asked[0]) for topic, partitions in fetch.topics for asked in partitions}
         try:
             yield
+            self._unanswered -= sources
+        except KafkaError:
+            self._unanswered |= sources  # also while the client connects again, or looks for a broker
+            raise
         finally:
             self._due.pop(node_id, None)
 
@@ -188,7 +195,7 @@ def fetch_by_id(consumer: AIOKafkaConsumer, before: FetchWatch, wait_ms: Callabl
     positions. Call it before anything is assigned to the consumer."""
     watch = FetchWatch(before.ids, wait_ms)
     watch.missing_since, watch.doubt = before.missing_since, before.doubt
-    watch.batches = before.batches
+    watch.batches, watch._unanswered = before.batches, before._unanswered
     client = consumer._client
     client.cluster.add_listener(
         lambda cluster: watch.listed({source.topic for source in consumer.assignment()}, cluster)

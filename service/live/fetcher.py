@@ -265,7 +265,7 @@ class Fetcher:
         if name in self._heard_ends:
             return self._heard_ends[name]
         place = self._partitions[name]
-        if self._reader is None or place in self._later:
+        if self._reader is None or place in self._later or self._reader.is_silent:
             return Ends()
         fetched = Ends(self._reader.end_offset(place), self._reader.high_watermark(place))
         both = zip(fetched, self._seen_ends.get(name, Ends()), strict=True)

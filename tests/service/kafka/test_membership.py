@@ -30,10 +30,10 @@ LONG_SESSION_MS = 60_000
 class Member:
     """A process of an app: its membership running, what it was told, in order."""
 
-    def __init__(self, bootstrap_servers, app, topic, instance="one", on_revoked=None, me=None, **more):
+    def __init__(self, bootstrap_servers, app, topic, instance="one", on_revoked=None, me=None, kafka=(), **more):
         group = {"heartbeat_interval_ms": 300, "session_timeout_ms": 6000} | more
         settings = Settings(
-            kafka={"bootstrap.servers": bootstrap_servers},
+            kafka={"bootstrap.servers": bootstrap_servers, **dict(kafka)},
             instance_id=instance,
             group=GroupSettings(**group),
             timeouts=TimeoutSettings(revoke_ms=1500),

@@ -288,6 +288,28 @@ async def test_a_broker_that_does_not_answer_a_fetch_in_time_is_silent(broker, n
         await reader.close()
 
 
+async def test_a_broker_stays_silent_until_it_has_answered_a_fetch(broker, new_topic):
+    """Also while the client connects again after the time of a request is over: until then nothing is known of the
+    end."""
+    place, proxy = TopicPartition(await new_topic(), 0), Proxy(broker.bootstrap_servers)
+    async with proxy.through():
+        reader = await KafkaCluster(hasty(broker.bootstrap_servers, 300)).reader(patient=True)
+        await reader.follow({place: 0})
+        while reader.end_offset(place) is None:
+            await reader.poll(1, 100)
+        fetches = proxy.seen[FETCH]
+        proxy.fault = lambda key: "mute"
+        await until(lambda: proxy.seen[FETCH] > fetches and reader.is_silent)
+        seen = set()
+        for _ in range(100):
+            await reader.poll(1, 30)
+            seen.add(reader.is_silent)
+        assert seen == {True}
+        proxy.fault = lambda key: "pass"
+        await until(lambda: not reader.is_silent)
+        await reader.close()
+
+
 async def test_bounds_of_an_unknown_topic_fail_at_the_metadata_timeout(broker, unique):
     """And not never."""
     quick = hasty(broker.bootstrap_servers, 200, metadata_ms=1000)

@@ -108,13 +108,16 @@ async def test_a_batch_grows_while_it_could_not_be_committed_anyway(linger_ms: i
 
 
 async def test_what_the_reader_has_passed_is_told() -> None:
-    """Where it is further on than what was processed, and how far the inputs go."""
-    fetcher = await opened(Reader(2))
+    """Where it is further on than what was processed, and how far the inputs go, as long as a broker says so."""
+    reader = Reader(2)
+    fetcher = await opened(reader)
     await fetcher.next_batch(7, 50, nothing_to_wait_for)
     assert fetcher.beyond({"left": 2, "right": 7}) == {"right": 9}
     assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1, 2, 7), InputStatus("right", 7, None))
     fetcher.saw_ends({"left": Ends(5, 6), "right": Ends(9, 9)})
     assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1, 5, 7), InputStatus("right", 7, 9, 9))
+    reader.is_silent = True
+    assert fetcher.status({"left": 1, "right": 7}) == (InputStatus("left", 1), InputStatus("right", 7))
 
 
 @pytest.mark.parametrize(
