@@ -104,7 +104,8 @@ class Connection(AIOKafkaConnection):
                 return self._rebalance_s
             case SyncGroupRequest():
                 return self._rebalance_s
-        return 0.0
+            case _:
+                return 0.0
 
     async def _do_sasl_handshake(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""How long a member waits for its coordinator: a join may take as long as a rebalance, a heartbeat may not."""
+"""A member waits for the answer to a join as long as a rebalance may take, and not so long for that to a heartbeat."""
 
 import pytest
 
