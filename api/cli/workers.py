@@ -32,6 +32,10 @@ log = logging.getLogger("snapreplay.workers")
 
 CUT_OFF_SECONDS = LATE_SECONDS + 1.0  # a worker cuts itself off before, and says what kept it
 LOOK_SECONDS = 0.05
+PORT_HINT = (
+    "choose another port with --http-port N (0 picks free ones); or, if a parent was killed just now, start again when"
+    " its workers have stopped: within timeouts.shutdown_ms"
+)
 
 
 def run_workers(settings: Settings, count: int, log_lock: int, announce: Callable[[Address], None]) -> int:
@@ -45,7 +49,7 @@ def run_workers(settings: Settings, count: int, log_lock: int, announce: Callabl
     """
     host, port, probes_port = settings.http.host, settings.http.port, settings.http.probes_port
     with ExitStack() as held:
-        found = [held.enter_context(reserve(host, port and port + number)) for number in range(count + 1)]
+        found = [held.enter_context(reserve(host, port and port + number, PORT_HINT)) for number in range(count + 1)]
         ports = [each.getsockname()[1] for each in found]
         probes_ports = [probes_port + number for number in range(count + 1)] if probes_port else []
         if both := sorted(set(ports) & set(probes_ports)):

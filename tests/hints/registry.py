@@ -29,6 +29,7 @@ ELSEWHERE = {
     "service/decisions/patch.py::_refuse_other_fields": "test_"
     "other_fields_than_the_running_version_has_are_not_recorded",
     "service/decisions/patch.py::_went_on": "test_without_recorded_changes_an_owner_that_goes_on_is_followed_by_replay",
+    "api/cli/workers.py::module": "test_a_parent_waits_for_no_workers_of_another_one_and_says_what_to_do",
     "service/decisions/patch.py::_follow": "test_of_two_patches_at_once_the_slower_one_is_told_of_the_other",
     "service/core/refusals.py::not_to_be_upgraded": "test_"
     "a_state_that_only_a_replay_leads_to_needs_a_last_stop_of_the_old_version",

@@ -14,7 +14,9 @@ import psutil
 import pytest
 
 from snapreplay.api.cli.worker import Worker
+from snapreplay.api.server import reserve
 from snapreplay.devbroker.free_ports import free_ports, is_free
+from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.config.settings import Settings
 from tests.api.test_tls import Authority
@@ -278,6 +280,24 @@ def test_ports_that_do_not_exist_are_refused(invoke, ledger):
     ended = invoke("run", ledger, "--processes", "2", "--http-port", "65534")
     assert ended.exit_code == 2
     assert "port 65536 does not exist" in ended.stderr
+
+
+def test_a_parent_waits_for_no_workers_of_another_one_and_says_what_to_do(invoke, ledger, idle):
+    """In an outage the workers of a parent that was killed take their time: choosing another port is not what helps."""
+    _, _, port = idle.url.rpartition(":")
+    ended = invoke("run", ledger, "--processes", "2", "--http-port", port)
+    assert ended.exit_code == 2
+    assert f"port {port} on 127.0.0.1 is taken" in ended.stderr
+    assert "timeouts.shutdown_ms" in ended.stderr
+    idle.kill()
+
+    def is_free_again() -> bool:
+        with suppress(UsageError):
+            reserve("127.0.0.1", int(port)).close()
+            return True
+        return False
+
+    eventually(is_free_again, "its workers have stopped")
 
 
 def first_of_three_ports():
