@@ -85,7 +85,7 @@ class Supervisor:
         self._held: dict[asyncio.Task[None], PartitionRunner] = {}
         self._undo: dict[asyncio.Task[None], Callable[[], None]] = {}  # of their release
         self._refused: SnapreplayError | None = None
-        self.standbys = Standbys(self._copying, board, lambda number: number in (*self._runners, *self._ending))
+        self.standbys = Standbys(self._copying, board, lambda number: number in self._runners or number in self._ending)
         """The warm copies of others' partitions."""
         self._given: tuple[set[int], Share] = set(), Share()  # the last assignment
         patience_seconds = settings.group.session_timeout_ms / 1000

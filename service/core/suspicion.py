@@ -215,10 +215,12 @@ def _claimed(watch: Watch, event: Claimed) -> Stepped:
 def _assigned(watch: Watch, event: Assigned, now: float) -> Stepped:
     """End the takeovers that the assignment decides. A process that it names although our claim was known lives."""
     share, under_way, judged = event.share, dict(watch.under_way), set[str]()
+    joined = (peer for peer in share.peers if peer.process_id not in share.absent)
+    owner = {number: peer.process_id for peer in joined for number in peer.owned} if under_way else {}
     for number, takeover in watch.under_way.items():
         is_known = number in share.claimed
         is_given, is_fenced = number in event.partitions, number in event.fenced
-        is_elsewhere = number in share.owned_besides(takeover.process_id)
+        is_elsewhere = owner.get(number, takeover.process_id) != takeover.process_id
         if takeover.is_ended(is_given=is_given, is_known=is_known, is_fenced=is_fenced, is_elsewhere=is_elsewhere):
             del under_way[number]
             if is_known:

@@ -349,11 +349,16 @@ class Standbys:
             return
         self._board.publish_standby(status.partition, status)
         now = asyncio.get_running_loop().time()
-        if self._have_come() and now - self._rejoined_at >= REJOIN_SECONDS:
+        if now - self._rejoined_at >= REJOIN_SECONDS and self._have_come():
             self._rejoined_at = now
             self._rejoin()
 
     def _have_come(self) -> bool:
         """Say whether some that are coming are warm, and none of the others is on its way."""
-        late = self._next - self.warm
-        return late < self._next and all(each in self._held and self._held[each].is_failing for each in late)
+        # Each copy asks this with each look: nobody may go through all copies of the process for it.
+        is_nobody_late = not any(map(self._is_on_its_way, self._next))
+        return is_nobody_late and any(self._held[number].is_warm for number in self._next)
+
+    def _is_on_its_way(self, number: int) -> bool:
+        standby = self._held.get(number)
+        return standby is None or not (standby.is_warm or standby.is_failing)

@@ -56,3 +56,23 @@ def test_a_takeover_yields_to_a_third_process_that_lives(owner, absent, ended):
     share = Share(peers=(Peer(owner, "", "", "", owned=(7,)),), absent=absent)
     watch, _ = step(Watch(under_way={7: Takeover("p1", 0.0, epoch=3)}), Assigned(frozenset(), share), 0.0)
     assert (not watch.under_way) is ended
+
+
+def test_a_process_that_has_taken_over_much_goes_once_through_what_the_others_own():
+    """A thousand takeovers in a group with ten thousand partitions would else stop the event loop with each
+    assignment."""
+    times_read = 0
+
+    class Owned(tuple[int, ...]):
+        __slots__ = ()
+
+        def __iter__(self):
+            nonlocal times_read
+            times_read += 1
+            return super().__iter__()
+
+    share = Share(peers=(Peer("third", "", "", "", owned=Owned(range(100))),))
+    under_way = {number: Takeover("p1", 0.0) for number in range(50, 150)}
+    watch, _ = step(Watch(under_way=under_way), Assigned(frozenset(), share), 0.0)
+    assert watch.under_way.keys() == set(range(100, 150))
+    assert times_read == 1

@@ -8,7 +8,7 @@ import pytest
 
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.partition.room import NoRoom
-from snapreplay.service.partition.standby import Standbys
+from snapreplay.service.partition.standby import LOOK_SECONDS, Standby, Standbys
 from snapreplay.service.recovery.examine import Examiner
 from tests.support.in_memory import virtual
 from tests.support.stage import until
@@ -63,4 +63,25 @@ async def test_a_copy_that_is_still_loaded_is_waited_for(held):
     goes_on.set()
     await until(lambda: asked, "a new assignment is asked for")
     assert asked == [{0, 1}]
+    await standbys.end()
+
+
+@virtual
+async def test_a_look_of_one_copy_does_not_go_through_all_others(bench, monkeypatch):
+    """Each of some hundred copies looks twice a second."""
+    bench.create_topics(20)
+    await bench.prepare()
+    context, asked, is_warm = await bench.context("two"), list[Standby](), vars(Standby)["is_warm"].fget
+
+    def counted(standby):
+        asked.append(standby)
+        return is_warm(standby)
+
+    monkeypatch.setattr(Standby, "is_warm", property(counted))
+    standbys = Standbys(lambda number: replace(context, partition=number), StatusBoard(), lambda _: False)
+    standbys.hold(set(range(20)), frozenset({0}), lambda: None)
+    await asyncio.sleep(60)  # of virtual time
+    assert standbys.warm == set(range(20))
+    looks = 20 * 60 / LOOK_SECONDS
+    assert len(asked) < looks / 10
     await standbys.end()
