@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -68,8 +69,8 @@ class Broker:
         self.partition_counts: dict[str, int] = {}
         self.topic_ids: dict[str, str] = {}
         self.group_offsets: dict[tuple[str, TopicPartition], CommittedOffset] = {}
-        self.group_history: list[tuple[float, dict[tuple[str, TopicPartition], CommittedOffset]]] = []
-        """All that `group_offsets` ever was, and since when."""
+        self.group_history: defaultdict[TopicPartition, list[tuple[float, CommittedOffset | None]]] = defaultdict(list)
+        """All that was ever in `group_offsets` of a partition, and since when; None: it was gone."""
         self.by_id: dict[str, dict[int, Log]] = {}
         """Of every topic that ever was: partition → log."""
         self.ids_of: dict[str, list[str]] = {}
@@ -120,6 +121,7 @@ class Broker:
         for group_id, partition in list(self.group_offsets):
             if partition.topic == topic:
                 del self.group_offsets[group_id, partition]
+                self.group_history[partition].append((now(), None))
 
     def lose(self, partition: TopicPartition, end_offset: int, start_offset: int, epoch: int | None) -> int:
         """The next leader of a partition has nothing from `end_offset` on: an unclean election, or an older directory.
@@ -248,12 +250,16 @@ class Broker:
             raise InvalidTxnState
 
     def commit_offsets(self, changed: dict[tuple[str, TopicPartition], CommittedOffset]) -> None:
-        self.restore_offsets(self.group_offsets | changed)
+        self.group_offsets = self.group_offsets | changed  # a loss may bring back what there was
+        for (_, partition), offset in changed.items():
+            self.group_history[partition].append((now(), offset))
 
     def restore_offsets(self, offsets: dict[tuple[str, TopicPartition], CommittedOffset]) -> bool:
         """`__consumer_offsets` is as it was then; whether that is another thing."""
-        changed, self.group_offsets = offsets != self.group_offsets, dict(offsets)
-        self.group_history.append((now(), self.group_offsets))
+        changed, before = offsets != self.group_offsets, self.group_offsets
+        self.group_offsets = dict(offsets)
+        for each in before.keys() | offsets.keys():
+            self.group_history[each[1]].append((now(), offsets.get(each)))
         return changed
 
     def coordinated(self) -> dict[str, Coordinated]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from snapreplay.app import names
@@ -78,7 +79,7 @@ class Copies:
         if status.phase is Phase.LIVE and restore is not None and restore.warm == "copied" and key not in self._known:
             self._known.add(key)
             self._world.network.met("live from a copy")
-            self._world.loop.call_soon(self._world.look_at, process, context=NOWHERE)
+            self._world.loop.call_soon(self._world.look_at, process, status.partition, context=NOWHERE)
 
     def look(self) -> None:
         """Remember what the copies hold."""
@@ -135,13 +136,14 @@ class Copies:
 
     def _warm(self) -> list[int]:
         """Return how many warm copies each partition has."""
-        return [sum(number in each.warm for each in self._held()) for number in range(self._world.scenario.partitions)]
+        warm = Counter(number for each in self._held() for number in each.warm)
+        return [warm[number] for number in range(self._world.scenario.partitions)]
 
     def _count_moves(self, most: int) -> None:
+        takeovers = Counter(number for at, number in self._world.suspicions.takeovers if at > self._since)
         for number in range(self._world.scenario.partitions):
             moves = len(self._owners(number)) - 1
-            takeovers = [number for at, each in self._world.suspicions.takeovers if at > self._since and each == number]
-            allowed = most + 2 * max(0, len(takeovers) - 1)
+            allowed = most + 2 * max(0, takeovers[number] - 1)
             require(moves <= allowed, f"partition {number} moved {moves} times since {self._since:.1f}")
 
     def _owners(self, number: int) -> list[str]:

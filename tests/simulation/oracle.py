@@ -148,10 +148,9 @@ class Oracle:
 
     def _witnessed(self, story: History, after: int, before_ms: int) -> list[int]:
         """The batch that the owners' group told of at a time, if it is one of those that are lost."""
-        offsets = [each for at, each in self._broker.group_history if at * 1000 < before_ms]
-        source = TopicPartition(INCREMENTS, story.number)
-        said = [each.metadata for (_, at), each in (offsets or [{}])[-1].items() if at == source]
-        batches = [int(msgspec.json.decode(each)["batch"]) for each in said]
+        history = self._broker.group_history[TopicPartition(INCREMENTS, story.number)]
+        said = [each for at, each in history if at * 1000 < before_ms][-1:]
+        batches = [int(msgspec.json.decode(each.metadata)["batch"]) for each in said if each is not None]
         last = story.last.batch if story.last else -1
         return [batch for batch in batches if after < batch <= last]
 

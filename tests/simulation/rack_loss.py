@@ -104,7 +104,7 @@ class Loss:
         if status.phase in (Phase.LOADING, Phase.ADVANCING):
             under_way.add(number)
         self.most_under_way = max(self.most_under_way, len(under_way))
-        if status.phase is Phase.LIVE and restore is not None and number in self.lost - self._live:
+        if status.phase is Phase.LIVE and restore is not None and number in self.lost and number not in self._live:
             self._live.add(number)
             self.restores[restore.warm or "restored"] += 1
 

@@ -245,20 +245,20 @@ class World:
     def look(self) -> None:
         """Remember the state of every LIVE partition of everybody, to be judged when the log is read."""
         for process in self.processes:
-            self.look_at(process)
+            for number in process.supervisor.runners if process.supervisor is not None else ():
+                self.look_at(process, number)
         self.copies.look()
 
-    def look_at(self, process: Process) -> None:
-        """Remember the state of its LIVE partitions."""
-        runners = process.supervisor.runners if process.supervisor is not None else {}
-        for number, runner in runners.items():
-            store, status = runner.store, process.board.get(number)
-            if store is not None and status is not None and status.phase is Phase.LIVE:
-                entries = program.shown(store.committed_view())
-                view = View(process.name, number, status.batch, entries, stored_in(store))
-                self.views.append(view)
-                if is_half_sealed(store):
-                    self.network.met("looked at while it was sealed")
+    def look_at(self, process: Process, number: int) -> None:
+        """Remember the state of a partition, if it is LIVE there."""
+        runner = process.supervisor.runners.get(number) if process.supervisor is not None else None
+        store, status = runner.store if runner is not None else None, process.board.get(number)
+        if store is not None and status is not None and status.phase is Phase.LIVE:
+            entries = program.shown(store.committed_view())
+            view = View(process.name, number, status.batch, entries, stored_in(store))
+            self.views.append(view)
+            if is_half_sealed(store):
+                self.network.met("looked at while it was sealed")
 
     def targets(self, number: int) -> dict[str, int]:
         """Input topic → offset after its last record."""
