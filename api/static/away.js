@@ -1,5 +1,6 @@
 // Other processes that do not answer: what becomes of their partitions. Pure.
 
+import { placed } from "./format.js";
 import { ANSWERING, is, isKnown, named, numbers } from "./model.js";
 
 const AWAY = {
@@ -18,7 +19,7 @@ export function awayProcesses({ lanes, partitions, told }) {
     const about = process.state === "no_address" ? UNSEEN : isNew ? NEW : isTaken ? takenFrom(process) : leftBy(process, isCutOff ? "cut off" : isAlone ? "alone" : "followed");
     return {
       key: `process ${process.process_id}`, since: process.since, retry: [],
-      what: `Process ${process.instance_id || process.process_id} on ${process.host} ${isNew ? "has not answered yet" : AWAY[process.state]}`,
+      what: `Process ${placed(process.instance_id || process.process_id, process.host)} ${isNew ? "has not answered yet" : AWAY[process.state]}`,
       message: [process.last_error, left.length ? `${named(left)} ${is(left)} given to it.` : ""].filter(Boolean).join("\n"), ...about,
     };
   });

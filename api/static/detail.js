@@ -28,7 +28,7 @@ function row(each, nowMs, isOpen, toggle, page, all) {
   const id = `partition-${each.partition}`;
   return html`<tr id=${id} class=${isOpen ? "open" : ""}>
       <td><button type="button" class="toggle" aria-expanded=${isOpen} aria-controls="${id}-detail" aria-label="Details of partition ${each.partition}" @click=${() => toggle(each.partition)}><span aria-hidden="true">${isOpen ? "▾" : "▸"}</span> ${each.partition}</button></td>
-      <td>${badge(each.level, phaseOf(each))}</td><td class="medium owner">${each.owner} <small>${each.host}</small></td><td class="medium">${moment(each.since, nowMs)}</td>
+      <td>${badge(each.level, phaseOf(each))}</td><td class="medium owner">${each.owner}${each.owner === each.host ? nothing : html` <small>${each.host}</small>`}</td><td class="medium">${moment(each.since, nowMs)}</td>
       <td class="number">${count(each.lag)}</td>${[count(each.state_entries), bytes(each.state_bytes)].map((size) => html`<td class="number wide">${each.batch === null ? "–" : size}</td>`)}
       <td class="number wide">${count(each.batch)}</td><td class="medium">${each.last_pointed_snapshot_at ? moment(each.last_pointed_snapshot_at, nowMs) : each.restore_plan?.first && !each.restore_plan.first.snapshot_id ? "none yet" : "–"}</td></tr>
     <tr class="detail" id="${id}-detail" ?hidden=${!isOpen}><td colspan=${HEADS.length}>${isOpen ? detail(each, nowMs, page, all) : nothing}</td></tr>`;

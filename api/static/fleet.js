@@ -2,7 +2,7 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
-import { ageSeconds, bytes, count, counted, rate, roughly, seconds, lowered } from "./format.js";
+import { ageSeconds, bytes, count, counted, lowered, placed, rate, roughly, seconds } from "./format.js";
 import { badge, bar, few, moment, phaseOf, sign } from "./parts.js";
 import { ANSWERING, STAGES } from "./model.js";
 import { inWords } from "./until.js";
@@ -86,7 +86,7 @@ function restore(partition, nowMs) {
   const run = partition.restore ?? { seconds_per_phase: {}, attempts: 0 };
   const { progress } = run;
   return html`<article class="restore" aria-label="Restore of partition ${partition.partition}">
-    <h3>Partition ${partition.partition} <small>${partition.owner} on ${partition.host}${run.attempts > 1 ? html` · attempt ${run.attempts}` : nothing} · since ${moment(partition.since, nowMs)}</small></h3>
+    <h3>Partition ${partition.partition} <small>${placed(partition.owner, partition.host)}${run.attempts > 1 ? html` · attempt ${run.attempts}` : nothing} · since ${moment(partition.since, nowMs)}</small></h3>
     ${stages(partition.phase, run.seconds_per_phase)}
     ${bar(partition.percent ?? 0, `Restore of partition ${partition.partition}`)}
     <p class="figures">${progress ? progressText(progress) : html`${Math.round(partition.percent ?? 0)} %`}</p>

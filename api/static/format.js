@@ -36,6 +36,9 @@ export const latency = (s) => (s === null || s === undefined || s >= 0.9995 ? se
 export const rate = (n, unit) =>
   n === null || n === undefined ? "" : unit === "bytes" ? `${bytes(n)}/s` : `${count(Math.round(n))} records/s`;
 
+// A process and its host. Where it has no name of its own, both are one: a pod of a StatefulSet.
+export const placed = (name, host) => (name === host ? name : `${name} on ${host}`);
+
 export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 const UNSEEN = /[\p{Cc}\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/gu;

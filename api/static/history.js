@@ -1,7 +1,7 @@
 // Who has owned a partition, its snapshots and its decisions, over time: a picture of the first two, and all as tables.
 
 import { html, nothing, svg } from "./vendor/lit-html/lit-html.js";
-import { bytes, clock, count, counted } from "./format.js";
+import { bytes, clock, count, counted, placed } from "./format.js";
 import { badge, decided, failure, moment, table } from "./parts.js";
 import { get } from "./source.js";
 
@@ -70,7 +70,7 @@ function shown(told, snapshots, nowMs, whole, toggleWhole) {
     ${told.is_whole ? nothing : html`<p><small>The log has more: the newest are shown.</small></p>`}`;
 }
 
-const ownerOf = (each) => (each.process_id ? `${each.instance_id} on ${each.host}` : "its claim was trimmed");
+const ownerOf = (each) => (each.process_id ? placed(each.instance_id, each.host) : "its claim was trimmed");
 
 function stateOf(each) {
   if (each.state !== "pointed") return badge(each.state === "failed" ? "bad" : "busy", each.state);

@@ -25,7 +25,7 @@ function snapshots({ told, facts, lanes }, nowMs, page) {
   const rows = items.map((each) => [
     html`${each.partition}${from(each, lanes)}`, badge(LEVELS[each.state] ?? "unknown", each.state), html`${each.reason}${each.error ? html`<br><span class="message">${each.error}</span>` : nothing}`,
     html`${count(each.entries)} <small>${bytes(each.size_bytes)}</small>`, moment(each.started_at, nowMs),
-    each.finished_at ? seconds((new Date(each.finished_at) - new Date(each.started_at)) / 1000) : "–",
+    each.finished_at && each.reason !== "restored" ? seconds((new Date(each.finished_at) - new Date(each.started_at)) / 1000) : "–",
   ]);
   const act = html`<button type="button" class="act" title=${page.acts.whyOff("operator")} ?disabled=${page.acts.isOff("operator")} @click=${() => page.acts.snapshot(null)}>Write snapshots …</button>`;
   return section("snapshots", "Snapshots", act, html`${table("Snapshots", ["Partition", "State", "Why", ["Entries", "medium"], "Begun", ["Took", "medium"]], rows, `None was written or used since ${facts.host} started.`)}${more}`);

@@ -1,6 +1,7 @@
 // What the answers of a process mean: who has what, what is wrong, what it is worth. Pure.
 
-import { ageSeconds, count, counted, seconds, lowered } from "./format.js";
+import { ageSeconds, count, counted, lowered, placed, seconds } from "./format.js";
+import { copiesMissing, snapshotsFailed } from "./attention.js";
 import { awayProcesses } from "./away.js";
 import { ending, inWords, measured } from "./until.js";
 
@@ -8,7 +9,7 @@ const ON_THE_WAY = ["assigned", "fencing", "claiming", "locating", "loading", "a
 export const STAGES = ["fencing", "claiming", "locating", "loading", "advancing"];
 
 const STALE_SECONDS = 6;
-const START_SECONDS = 30;
+export const START_SECONDS = 30;
 const NEW_SECONDS = 5; // for so long a process that was just seen may not have been reached
 export const ANSWERING = ["self", "reachable"];
 
@@ -104,6 +105,8 @@ function problems(all, nowMs) {
     ...slow(all),
     ...pauses(all),
     ...drains(all),
+    ...snapshotsFailed(all),
+    ...copiesMissing(all, nowMs),
   ];
   return found.sort((a, b) => WORST_FIRST.indexOf(a.level) - WORST_FIRST.indexOf(b.level));
 }
@@ -148,8 +151,8 @@ function alike(partitions, of) {
   return [...groups];
 }
 
-const earliest = (times) => times.filter(Boolean).sort()[0] ?? null;
-const among = (group, text) => (group.length > 1 ? `Partition ${group[0].partition}: ${text}` : text);
+export const earliest = (times) => times.filter(Boolean).sort()[0] ?? null;
+export const among = (group, text) => (group.length > 1 ? `Partition ${group[0].partition}: ${text}` : text);
 
 // A command for these partitions, and no others.
 const forThese = (command, group) => `\`snapreplay ${command}${group.map((each) => ` --partition ${each.partition}`).join("")}`;
@@ -162,7 +165,7 @@ function down({ partitions }) {
     return {
       key, level: "bad", partitions: numbers(group), kind: `${first.phase}${error ? `: ${error.kind}` : ""}`,
       what: `${named(numbers(group))} ${is(group)} down`,
-      where: `${first.owner} on ${first.host}`,
+      where: placed(first.owner, first.host),
       message: error ? among(group, error.message) : "",
       since: earliest(group.map((each) => each.since)),
       until: first.phase === "fenced" ? "A newer owner has it, or this process comes back by itself." : "You act. It does not go on by itself.",
@@ -229,11 +232,11 @@ function until(busy) {
 export const isKnown = (each) => each.level !== "unknown";
 
 // One card for the live partitions of a process of which something holds.
-function ofLive({ partitions }, holds, card) {
+export function ofLive({ partitions }, holds, card) {
   return alike(partitions.filter((each) => each.phase === "live" && holds(each)), (each) => each.process_id).map(([process, group]) => {
     const [first] = group;
     const { key, ...rest } = card(group, first, named(numbers(group)));
-    return { key: `${key} ${process}`, partitions: numbers(group), where: `${first.owner} on ${first.host}`, retry: [], ...rest };
+    return { key: `${key} ${process}`, partitions: numbers(group), where: placed(first.owner, first.host), retry: [], ...rest };
   });
 }
 

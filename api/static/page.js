@@ -1,7 +1,7 @@
 // The state of the page, and what the user does.
 
 import { html, nothing, render } from "./vendor/lit-html/lit-html.js";
-import { zone } from "./format.js";
+import { placed, zone } from "./format.js";
 import { partitions as rows } from "./detail.js";
 import { confirmation } from "./dialogs.js";
 import { entries } from "./entries.js";
@@ -136,12 +136,12 @@ const acts = {
     go: () => doing(`Audit of partition ${partition}`, () => act(`api/v1/partitions/${partition}/audit`, { level: "changes" })),
   }),
   drain: ({ process_id: id, instance_id: name, host }) => ask({
-    title: `Drain ${name || id} on ${host}?`, label: "Drain", reason: true,
+    title: `Drain ${placed(name || id, host)}?`, label: "Drain", reason: true,
     text: "It gives its partitions to the other processes; those with warm copies take over first. It stays up and takes none until it is undrained or started again.",
     go: ({ reason }) => doing(`Drain of ${name || id}`, () => act(`api/v1/processes/${encodeURIComponent(id)}/drain`, { reason })),
   }),
   undrain: ({ process_id: id, instance_id: name, host }) => ask({
-    title: `Undrain ${name || id} on ${host}?`, label: "Undrain", text: "The group assigns partitions to it again.",
+    title: `Undrain ${placed(name || id, host)}?`, label: "Undrain", text: "The group assigns partitions to it again.",
     go: () => doing(`Undrain of ${name || id}`, () => act(`api/v1/processes/${encodeURIComponent(id)}/undrain`)),
   }),
   cancel: ({ id, kind }) => ask({

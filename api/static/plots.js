@@ -37,7 +37,7 @@ function plot({ title, one, columns, write, isLog = false, least = 1 }, hour, { 
   const { rows, partition } = hour;
   const name = partition === null ? title : (one ?? title);
   const latest = written(rows.at(-1), columns, write) || "–";
-  const part = (latest !== "–" && without) || (partition === null && isDown(rows.at(-1) ?? NO_ROW, of) ? `${rows.at(-1).live} of ${of} live` : "");
+  const part = (latest !== "–" && without) || (partition === null && isDown(rows.at(-1) ?? NO_ROW, of) ? `${rows.at(-1).live} of ${of} live at ${new Date(rows.at(-1).at * 1000).toLocaleTimeString("en-GB")}` : "");
   const most = Math.max(...rows.map((row) => row[columns.at(-1)] ?? -Infinity));
   const label = `${name}: now ${latest === "–" ? "not known" : latest}${part && ` (${part})`}${Number.isFinite(most) ? `, at most ${write(most)} in the last hour` : ""}${goal === null ? "" : `, the objective is ${write(goal)}`}`;
   return html`<figure><figcaption>${name} <strong>${latest}</strong>${part ? html` <small>${part}</small>` : nothing}</figcaption>

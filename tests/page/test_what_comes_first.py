@@ -11,10 +11,12 @@ from playwright.async_api import Page, expect
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.input_status import BlockedTopic
 from snapreplay.service.control.protocol import Check
+from snapreplay.service.control.status import SnapshotState, SnapshotStatus
+from snapreplay.service.core.copies import Copies
 from tests.page.looking import looked_at, says
 from tests.page.test_refusals import of_many
 from tests.page.test_until_when import later, restoring
-from tests.support.fake_control import FAILED, LIVE, FakeControl
+from tests.support.fake_control import FAILED, LIVE, FakeControl, ago
 from tests.support.served import peer, served
 
 FIRST_FAILED = msgspec.structs.replace(FAILED, partition=0)
@@ -38,6 +40,7 @@ async def test_an_outage_of_the_brokers_is_not_hidden_by_a_partition_that_is_dow
         cards = page.get_by_role("main").locator("article.problem")
         await expect(cards.first).to_have_accessible_name("Process host-a has no contact with the app's group")
         await expect(cards.first.locator("time + small")).to_have_text("7 min ago")
+        await expect(cards.last.get_by_text("Where").locator("xpath=following-sibling::dd")).to_have_text("host-a")
         await looked_at(page, "cut_off")
 
 
@@ -93,5 +96,26 @@ async def test_a_link_leads_to_a_heading_that_is_seen(page: Page) -> None:
             heading = page.get_by_role("heading", name=name, exact=True)
             await expect(heading).to_be_in_viewport()
             assert await heading.evaluate(
-                "it => { const { x, y } = it.getBoundingClientRect(); return it === document.elementFromPoint(x + 2, y + 4); }"
+                "it => { const { x, y } = it.getBoundingClientRect();"
+                "  return it === document.elementFromPoint(x + 2, y + 4); }"
             )
+
+
+async def test_what_an_alert_is_about_is_on_the_page(page: Page) -> None:
+    """Whoever was called for too few copies, or for snapshots that fail, does not read "Healthy"."""
+    failed = SnapshotStatus(0, "77aa", SnapshotState.FAILED, "interval", 55, ago(60), ago(59), error="no space left")
+    live = msgspec.structs.replace(LIVE, recoverable=True, snapshot=None)
+    control = of_many(*(msgspec.structs.replace(live, partition=number) for number in range(3)))
+    document, copies = control.document, Copies(1, 0, "it is the only process of the group")
+    control.document = lambda: msgspec.structs.replace(document(), copies=copies)  # type: ignore[method-assign]  # as it says
+    async with served(control) as url:
+        await page.goto(url)
+        await says(page, "! Partitions 0–2 have 0 of 1 warm copy")
+        await expect(page.get_by_role("main").locator("article.problem")).to_contain_text("the only process")
+        control.statuses[0] = msgspec.structs.replace(live, snapshot=failed)
+        await says(page, "! The last snapshot of partition 0 has failed, and 1 more")
+        card = page.get_by_role("article", name="The last snapshot of partition 0 has failed")
+        await expect(card).to_contain_text("no space left")
+        command = f"snapreplay trigger-snapshot --wait --url {url}"
+        await expect(card.get_by_role("button", name=f"Copy: {command}")).to_be_visible()
+        await looked_at(page, "attention")
