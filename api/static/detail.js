@@ -64,8 +64,8 @@ function buttons(each, acts) {
 function restored(each, nowMs) {
   const run = each.restore;
   if (!run) return nothing;
-  const from = run.warm ? `from memory (${run.warm})` : run.snapshot ? `from snapshot ${run.snapshot.snapshot_id}` : "from the beginning";
-  return html`<div class="wide"><h3>Last restore</h3>${stages(each.phase, run.seconds_per_phase)}
+  const from = run.warm ? `from memory (${run.warm})` : run.snapshot ? `from snapshot ${run.snapshot.snapshot_id}` : run.mode || run.finished_at ? "from the beginning" : "nothing is loaded yet";
+  return html`<div class="wide"><h3>Last restore</h3>${stages(each.phase, run)}
     <p>${from}${run.mode ? html`, by ${run.mode}` : nothing}, ${counted(run.attempts, "attempt")}, ${run.finished_at ? html`ended ${moment(run.finished_at, nowMs)}` : "not ended"}.
     ${run.fallback_reason ? html`<br>Fallback: ${run.fallback_reason}` : nothing}</p>
     <p>${proof(each)}</p></div>`;
@@ -86,8 +86,8 @@ function drilled(drill, nowMs) {
   return html`Drill ${moment(drill.finished_at ?? drill.started_at, nowMs)} ${badge(level, word)}${took}${drill.detail ? `: ${drill.detail}` : ""}`;
 }
 
-function proof({ proof: found, phase }) {
-  if (!found) return phase === "live" ? "No digest was recorded to compare with." : "Proven at its end.";
+function proof({ proof: found, phase, level }) {
+  if (!found) return phase === "live" ? "No digest was recorded to compare with." : level === "busy" ? "Proven at its end." : "Not proven: it has not come to its end.";
   return html`${badge(found.equal ? "good" : "bad", found.equal ? "proven" : "differs")} computed <code>${found.computed}</code>, recorded <code>${found.recorded}</code>, ${counted(found.batches_compared, "batch", "batches")} compared on the way.`;
 }
 

@@ -87,7 +87,7 @@ function restore(partition, nowMs) {
   const { progress } = run;
   return html`<article class="restore" aria-label="Restore of partition ${partition.partition}">
     <h3>Partition ${partition.partition} <small>${placed(partition.owner, partition.host)}${run.attempts > 1 ? html` · attempt ${run.attempts}` : nothing} · since ${moment(partition.since, nowMs)}</small></h3>
-    ${stages(partition.phase, run.seconds_per_phase)}
+    ${stages(partition.phase, run)}
     ${bar(partition.percent ?? 0, `Restore of partition ${partition.partition}`)}
     <p class="figures">${progress ? progressText(progress) : html`${Math.round(partition.percent ?? 0)} %`}</p>
     ${partition.ending ? html`<p>Until live: ${lowered(inWords(partition.ending))}</p>` : nothing}
@@ -105,8 +105,10 @@ function progressText(progress) {
   return `${write(progress.current - progress.from)} of ${write(progress.target - progress.from)}${unit} · ${rate(progress.rate_per_second, progress.unit) || "rate not known yet"}${rest}`;
 }
 
-export function stages(phase, spent) {
-  const at = phase === "live" ? STAGES.length : STAGES.indexOf(phase);
-  return html`<ol class="stages">${STAGES.map((name, index) => html`<li class=${index < at ? "done" : index === at ? "now" : ""} aria-current=${index === at ? "step" : "false"}>
+// One that has failed stands at the stage that it has not got through.
+export function stages(phase, { seconds_per_phase: spent, finished_at: finished = null }) {
+  const isOnTheWay = STAGES.includes(phase);
+  const at = isOnTheWay ? STAGES.indexOf(phase) : phase === "live" || finished ? STAGES.length : STAGES.findLastIndex((name) => spent[name] !== undefined);
+  return html`<ol class="stages">${STAGES.map((name, index) => html`<li class=${index < at ? "done" : index === at ? (isOnTheWay ? "now" : "failed") : ""} aria-current=${index === at ? "step" : "false"}>
     ${name}${spent[name] === undefined ? nothing : html` <small>${spent[name] < 0.05 ? "<0.1 s" : seconds(spent[name])}</small>`}</li>`)}</ol>`;
 }

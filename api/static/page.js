@@ -38,7 +38,7 @@ const serverNow = () => Date.now() + state.offsetMs;
 const askNow = follow(({ told, refused = null, lost = null, offsetMs = state.offsetMs, role = state.role }) => {
   Object.assign(state, { refused, lost, offsetMs, role });
   if (refused?.status === 401) {
-    state.tokenWas = token.get() ? "refused" : state.tokenWas || "asked";
+    state.tokenWas = token.get() ? (state.heardAt === null ? "was refused." : "is not accepted any more: it has expired, or was withdrawn.") : state.tokenWas;
     token.forget();
   }
   if (told && !refused) {
@@ -283,7 +283,7 @@ function login() {
     location.reload(); // and with it the stream of events
   };
   return html`<form class="login" @submit=${enter}>
-    ${state.tokenWas === "refused" ? html`<p class="message" role="alert">The token was refused.</p>` : nothing}
+    ${state.tokenWas ? html`<p class="message" role="alert">The token ${state.tokenWas}</p>` : nothing}
     <label for="token">Token</label> <input id="token" name="token" type="password" autocomplete="off" required>
     <button class="act">Show the page</button>
     <p><small>One of the tokens in the file that the setting <code>http.token_file</code> names, or one of the provider in <code>http.oidc_issuer</code>. It is kept until this tab is closed.</small></p></form>`;

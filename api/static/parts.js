@@ -36,14 +36,14 @@ function whole(command) {
 // A key or a value as the app has stored it, whatever is in it.
 export const stored = (text) => (text === "" ? html`<em>empty</em>` : html`<code>${visible(text)}</code>`);
 
-// The text of a hint, with its commands as code and a button that copies each. A setting alone is no command.
+// The text of a hint, with its commands as code and a button that copies each. A setting alone is no command, and neither is Python.
 export function instructions(text) {
   return text.split(/(`[^`]+`)/).map((part) => {
     if (!part.startsWith("`")) return part;
     const command = whole(part.slice(1, -1));
     if (command.startsWith("--set ")) return html`<code>${command}</code> <small>(added to the command that starts the process, or without --set in its settings file)</small>`;
     // A word of it is not divided at its hyphens.
-    return html`<code>${command.split(" ").map((each, at) => html`${at ? " " : ""}<span>${each}</span>`)}</code>${command.includes(" ") ? html`<button class="copy" type="button" data-copy=${command} aria-label="Copy: ${command}">copy</button>` : nothing}`;
+    return html`<code>${command.split(" ").map((each, at) => html`${at ? " " : ""}<span>${each}</span>`)}</code>${/^[a-z][\w./-]* /.test(command) ? html`<button class="copy" type="button" data-copy=${command} aria-label="Copy: ${command}">copy</button>` : nothing}`;
   });
 }
 

@@ -11,7 +11,7 @@ from playwright.async_api import Page, expect
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.input_status import BlockedTopic
 from snapreplay.service.control.protocol import Check
-from snapreplay.service.control.status import SnapshotState, SnapshotStatus
+from snapreplay.service.control.status import Recovery, SnapshotState, SnapshotStatus
 from snapreplay.service.core.copies import Copies
 from tests.page.looking import looked_at, says
 from tests.page.test_refusals import of_many
@@ -119,3 +119,16 @@ async def test_what_an_alert_is_about_is_on_the_page(page: Page) -> None:
         command = f"snapreplay trigger-snapshot --wait --url {url}"
         await expect(card.get_by_role("button", name=f"Copy: {command}")).to_be_visible()
         await looked_at(page, "attention")
+
+
+async def test_a_restore_that_has_failed_says_where(page: Page) -> None:
+    """It stands at its stage; nothing is said to be proven at its end, or to come from the beginning."""
+    run = Recovery(attempts=1, started_at=ago(9), seconds_per_phase={"fencing": 0.1, "claiming": 0.2, "locating": 0.5})
+    async with served(of_many(msgspec.structs.replace(FIRST_FAILED, restore=run))) as url:
+        await page.goto(url)
+        await page.get_by_role("button", name="Details of partition 0").click()
+        detail = page.locator("#partition-0-detail")
+        await expect(detail.locator(".stages .done")).to_have_count(2)
+        await expect(detail.locator(".stages .failed")).to_contain_text("locating")
+        await expect(detail).to_contain_text("nothing is loaded yet, 1 attempt, not ended. Not proven")
+        await looked_at(page, "failed_restore")
