@@ -84,7 +84,13 @@ async def test_a_refusal_is_shown_with_its_reason(page: Page) -> None:
     """An error of the process, with what to do about it: a command is copied with the address, and a setting is no
     command. The page asks on, and is as new as ever afterwards."""
     problem = {"type": "about:blank", "title": "Internal Server Error", "status": 500, "detail": "it broke"}
-    problem["hint"] = "read the log, then `snapreplay doctor`; or `snapreplay lag`; or `App('new', …)`; or `--set restore.mode=replay`"
+    ways = (
+        "read the log, then `snapreplay doctor`",
+        "`snapreplay lag`",
+        "`App('new', …)`",
+        "`--set restore.mode=replay`",
+    )
+    problem["hint"] = "; or ".join(ways)
 
     async def refuse(route: Route) -> None:
         await route.fulfill(status=500, body=json.dumps(problem), content_type="application/problem+json")

@@ -1,4 +1,4 @@
-"""Whatever an app has stored, the page shows it as it is, in a real browser."""
+"""The page shows what an app has stored as it is, whatever that is, in a real browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is worst stands first on the page, and hides nothing that is as bad, in a real browser."""
+"""The worst stands first on the page, and hides nothing that is as bad, in a real browser."""
 
 from __future__ import annotations
 
