@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpcore2
+import httpx2
 import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
@@ -63,6 +64,10 @@ hypothesis.settings.load_profile("all")
 
 # Each client of HTTP reads all certificates of this machine for one, also for http://, which takes 25 ms of CPU.
 httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
+
+# Who gives no deadline of a request means none. The 5 s that it would have are not always enough on a busy machine.
+for asking in (httpx2.Client.__init__, httpx2.AsyncClient.__init__, httpx2.get, httpx2.post):
+    asking.__kwdefaults__["timeout"] = scaled(30)  # type: ignore[index]  # each of them has defaults
 
 # A shell ignores SIGINT and SIGQUIT for what it starts in the background, `nohup` SIGHUP, and children inherit that.
 # Tests send them to some. A handler is not inherited, also one that does nothing.

@@ -8,6 +8,7 @@ import pytest
 
 from snapreplay.service.core.kafka_errors import CommitInDoubt
 from tests.support import apps
+from tests.support.deadlines import within
 from tests.support.owner import Owner, ends
 from tests.support.stage import until
 
@@ -49,7 +50,8 @@ async def test_a8_no_snapshot_is_marked_while_a_batch_is_in_doubt(one, snapshots
 
     producer.commit = slow
     await one.here.feed(10)
-    await asyncio.wait_for(under_way.wait(), 20)
+    async with within(30):
+        await under_way.wait()
     told = wanted(one)
     await one.here.feed(10)
     snapshots.gate.set()

@@ -28,6 +28,7 @@ from snapreplay.service.kafka import config
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.snapshots.jobs import jars as spark_jars
 from tests.hints.registry import carries_out
+from tests.support.deadlines import scaled
 
 
 @pytest.fixture
@@ -198,7 +199,9 @@ def test_a_whole_java_runtime_is_installed_for_spark(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
 
     def session() -> str:
-        done = subprocess.run([sys.executable, "-c", SESSION], capture_output=True, text=True, check=True, timeout=120)
+        done = subprocess.run(
+            [sys.executable, "-c", SESSION], capture_output=True, text=True, check=True, timeout=scaled(120)
+        )
         return done.stdout.strip()
 
     assert session() == ("install a complete Java runtime, version 17 or newer: `apt-get install default-jre-headless`")

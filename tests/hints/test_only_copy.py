@@ -12,7 +12,7 @@ from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.hints.following import all_of, way_with
 from tests.hints.registry import carries_out
 from tests.support import inside
-from tests.support.deadlines import scaled
+from tests.support.deadlines import scaled, within
 from tests.support.reference import Read
 from tests.support.stage import phase, until
 from tests.support.tampering import bring_back, delete, end_offset, recreate
@@ -155,7 +155,7 @@ async def test_an_undecided_output_is_decided_when_the_transaction_before_it_is_
         with pytest.raises(OutputUndecided) as undecided:
             await resolved(context, (output, 0, offset))
         assert "do not stop this process" in undecided.value.hint
-        async with asyncio.timeout(60):
+        async with within(60):
             while not await decided(context, (output, 0, offset)):
                 pass
         assert (await resolved(context, (output, 0, offset))).committed

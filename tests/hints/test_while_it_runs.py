@@ -20,7 +20,7 @@ from tests.hints.following import all_of, way_with
 from tests.hints.registry import carries_out
 from tests.support import apps
 from tests.support.accepting import proposed
-from tests.support.deadlines import scaled
+from tests.support.deadlines import scaled, within
 from tests.support.owner import Owner
 from tests.support.stage import phase, until
 from tests.support.tampering import configure, create, delete, messages, trim, write_again
@@ -197,7 +197,7 @@ async def test_of_two_that_take_a_partition_from_each_other_one_is_stopped(opera
     owners = {name: Owner(here, await here.context(instance_id=name)) for name in ("one", "two")}
     for owner in owners.values():
         owner.board.subscribe(lambda status: taken.append(status.error))
-    async with asyncio.timeout(60):
+    async with within(60):
         while not any(error and error.kind == "TakenAgain" for error in taken):
             await here.feed(5)
     error = next(error for error in taken if error and error.kind == "TakenAgain")

@@ -29,10 +29,8 @@ DAY = timedelta(days=1)
 
 async def test_a_browser_that_slept_for_a_day_does_not_take_yesterday_for_now(page: Page) -> None:
     """Until an answer comes, it says that its last one is a day old. Then it is as new as ever."""
-    held = Held()
     await page.clock.install()
-    # The clock does not stop this one: on a busy machine its real 8 s would end before the page was looked at.
-    await page.add_init_script("AbortSignal.timeout = () => new AbortController().signal")
+    held = await Held.of(page)
     async with served(healthy()) as url:
         await page.goto(url)
         await says(page, re.compile("Healthy"))

@@ -30,7 +30,7 @@ def of_many(*statuses: object, **changes: object) -> FakeControl:
 
 async def test_a_refusal_that_comes_after_its_question_was_left_is_said(page: Page) -> None:
     """Escape leaves the question while the request is under way: what became of it is not silent."""
-    held = Held()
+    held = await Held.of(page)
     async with served(of_many(msgspec.structs.replace(FAILED, partition=0))) as url:
         await page.goto(url)
         await page.route("**/trigger-snapshot", held.hold)

@@ -27,7 +27,7 @@ def healthy() -> FakeControl:
 
 
 class Held:
-    """Answers that are on their way until `release`.
+    """Answers that are on their way until `release`. `await of(page)` makes one, before the page is opened.
 
     Attributes:
         has_one: the page waits for one; it asks nothing more until it has it.
@@ -36,6 +36,13 @@ class Held:
     def __init__(self) -> None:
         self._released = asyncio.Event()
         self.has_one = asyncio.Event()
+
+    @classmethod
+    async def of(cls, page: Page) -> Held:
+        """Let the page never give up: on a busy machine its 8 s, which no clock of a test stops, would end before it
+        was looked at. After `clock.install`, if there is one."""
+        await page.add_init_script("AbortSignal.timeout = () => new AbortController().signal")
+        return cls()
 
     async def hold(self, route: Route) -> None:
         self.has_one.set()
@@ -48,7 +55,7 @@ class Held:
 
 async def test_it_says_that_it_is_loading(page: Page) -> None:
     """Before the first answer nothing is claimed, neither good nor bad."""
-    held = Held()
+    held = await Held.of(page)
     async with served(healthy()) as url:
         await page.route(ANSWERS, held.hold)
         await page.goto(url)
@@ -62,8 +69,8 @@ async def test_it_says_that_it_is_loading(page: Page) -> None:
 
 async def test_an_answer_that_does_not_come_is_told_and_its_last_one_greyed(page: Page) -> None:
     """It says how old its knowledge is, and its buttons are off until an answer comes."""
-    held = Held()
     await page.clock.install()
+    held = await Held.of(page)
     async with served(healthy()) as url:
         await page.goto(url)
         await says(page, re.compile("Healthy"))

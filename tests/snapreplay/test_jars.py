@@ -20,6 +20,7 @@ from snapreplay.jars import (
     jars_dir,
     run_tool,
 )
+from tests.support.deadlines import scaled
 
 POM = b"<project/>"
 DEADLINE_S = 60.0
@@ -202,7 +203,7 @@ def test_a_maven_that_hangs_is_ended(tmp_path, monkeypatch) -> None:
 def test_a_failed_tool_is_quoted(script, said) -> None:
     """Its first error, else its first words, from either output, and the caller's hint."""
     with pytest.raises(JarsUnavailable) as caught:
-        run_tool(["sh", "-c", script], "It failed", hint="try again", deadline_s=DEADLINE_S)
+        run_tool(["sh", "-c", script], "It failed", hint="try again", deadline_s=scaled(DEADLINE_S))
     assert caught.value.message == f"It failed (exit code 3): {said}"
     assert caught.value.hint == "try again"
 

@@ -259,7 +259,6 @@ def test_terminal_gets_bars(url, scripted, monkeypatch):
 
 def test_silence_is_endured_for_a_while(scripted, monkeypatch):
     """A service that is killed and started again, or frozen for a moment, is followed on; a dead one ends it with 3."""
-    monkeypatch.setattr(restore_view, "PATIENCE_S", 0.3)
     looks: list[Callable[[], Json]] = []
     gone = threading.Event()
 
@@ -268,6 +267,7 @@ def test_silence_is_endured_for_a_while(scripted, monkeypatch):
             if looks:
                 return looks.pop(0)()
             gone.set()
+            monkeypatch.setattr(restore_view, "PATIENCE_S", 0.0)
             raise ServiceUnreachable("gone")
 
     status: Json = {"summary": {"all_live": False, "partitions_by_phase": {}}, "partitions": []}

@@ -63,7 +63,7 @@ def test_one_kill(broker: SharedBroker, alone: dict[str, str]) -> None:
     given = told.group(1).replace("HOST:PORT", broker.bootstrap_servers).split()
     without_java = {**alone, "PATH": "/nowhere", "JAVA_HOME": ""}
     demo = start(without_java, *SMALL, *given)
-    said, _ = demo.communicate(timeout=DEADLINE_S)
+    said, _ = demo.communicate(timeout=scaled(DEADLINE_S))
     assert demo.returncode == 0, said
     assert "kill 1: SIGKILL" in said, said
     for name in ("exactly once", "final state", "digest", "recovery", "takeover", "SIGTERM"):

@@ -138,7 +138,6 @@ async def test_a_service_goes_on_while_its_logins_end(here, unique, caplog):
 async def test_a_provider_that_is_repaired_heals_the_service(here, unique, monkeypatch):
     """What is wrong with it is named in the readiness with the cause and what to do, and nothing is FAILED. As soon as
     it returns tokens again, the same process goes on. At a start it is named at once."""
-    monkeypatch.setattr(tokens, "TOKEN_SECONDS", 1.0)
     provider = Provider()
     stage = await ByTokens(here, apps.ledger(unique("repaired")), provider).allowed()
     async with stage.running() as service:
@@ -148,6 +147,7 @@ async def test_a_provider_that_is_repaired_heals_the_service(here, unique, monke
             (nothing, "returned NoneType as its token, not str"),
             (with_line_end, "returned a text with characters that no bearer token has, such as a line end"),
         ):
+            monkeypatch.setattr(tokens, "TOKEN_SECONDS", 1.0 if given is hangs else 60.0)
             provider.given = given
             refused = await stage.refused()
             assert isinstance(refused, NotAuthenticated), said

@@ -14,6 +14,7 @@ import pytest
 from snapreplay import jars as directories
 from snapreplay.devbroker import jars
 from snapreplay.devbroker.errors import LocalBrokerUnavailable
+from tests.support.deadlines import scaled
 
 DEADLINE_S = 60.0
 COMMAND = [sys.executable, "-m", "snapreplay.devbroker.jars"]
@@ -49,7 +50,7 @@ def test_the_command_fetches_once_and_tells_what_and_how_big(
     monkeypatch.setenv("LC_ALL", "C")
     monkeypatch.setenv("JAVA_HOME", "/nowhere")  # stale: Maven would stop at it
     first = subprocess.run(
-        COMMAND, check=True, timeout=DEADLINE_S, capture_output=True, encoding="utf-8"
+        COMMAND, check=True, timeout=scaled(DEADLINE_S), capture_output=True, encoding="utf-8"
     ).stdout.splitlines()
     assert f"fetching Kafka {jars.kafka_version()} with Maven (about 39 MB, only once)" in first[0]
     megabytes = float(first[1].split(" MB")[0].split()[-1])
@@ -60,7 +61,7 @@ def test_the_command_fetches_once_and_tells_what_and_how_big(
     only_mvn(tmp_path / "bin", "exit 9", monkeypatch)
     jars.ensure(pytest.fail).class_archive.touch()
     second = subprocess.run(
-        COMMAND, check=True, timeout=DEADLINE_S, capture_output=True, encoding="utf-8"
+        COMMAND, check=True, timeout=scaled(DEADLINE_S), capture_output=True, encoding="utf-8"
     ).stdout.splitlines()
     assert second == first[2:] == [f"local broker: Kafka {jars.kafka_version()} is in {root}"]
 
@@ -142,7 +143,9 @@ def test_a_check_names_what_is_missing_and_fetches_nothing(
 def test_without_java_the_command_says_so_in_two_lines(root: Path) -> None:
     """No traceback: what is missing, and the ways out."""
     environment = {"PATH": "/nowhere", jars.JARS_DIR_VARIABLE: str(root)}
-    done = subprocess.run(COMMAND, env=environment, timeout=DEADLINE_S, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        COMMAND, env=environment, timeout=scaled(DEADLINE_S), capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert done.stdout == ""
     said = done.stderr.splitlines()
