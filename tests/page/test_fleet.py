@@ -11,6 +11,7 @@ from playwright.async_api import Locator, Page, expect
 
 from tests.page.looking import looked_at, says
 from tests.support import apps
+from tests.support.deadlines import scaled
 
 pytestmark = pytest.mark.kafka
 
@@ -20,10 +21,9 @@ async def test_any_process_shows_the_whole_app(stage: Any, unique: Any, children
     what becomes of its partitions."""
     here = await stage(apps.ledger(unique("fleet")), partitions=4)
     await here.feed(40)
-    both = {
-        name: children.start("poisoned", here.app.app_id, instance_id=name, standby__replicas=1)
-        for name in ("one", "two")
-    }
+    # While the group takes a dead one for a member, the page has a card of it: a busy one needs time to show it.
+    waits = {"group__session_timeout_ms": int(min(scaled(8), 45) * 1000), "standby__replicas": 1}
+    both = {name: children.start("poisoned", here.app.app_id, instance_id=name, **waits) for name in ("one", "two")}
     one, two = both.values()
     for child in both.values():
         await asyncio.to_thread(child.wait_http)
