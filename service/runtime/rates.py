@@ -19,6 +19,9 @@ LOAD_BYTES_MIN, ADVANCED_RECORDS_MIN = 1_000_000, 10_000
 SPENT_SECONDS_MIN = 0.25
 """A smaller restore says little of a larger one. A tenth is enough if it took long."""
 
+FORECAST_SECONDS_MAX = 365 * 86_400.0
+"""A manifest that is not proven yet may say anything, and a date has an end."""
+
 _BEFORE_LOADING = (Phase.FENCING, Phase.CLAIMING, Phase.LOCATING)
 
 
@@ -71,8 +74,8 @@ class MeasuredRates:
         return self.known.speed(restore.mode).seconds(size_bytes, restore.records_advanced)
 
     def forecast(self, mode: str, size_bytes: int, records: int) -> Forecast:
-        """Predict a restore whose loading begins now."""
-        seconds = self.known.speed(mode).seconds(size_bytes, records)
+        """Predict a restore whose loading begins now, a year at most."""
+        seconds = max(0.0, min(self.known.speed(mode).seconds(size_bytes, records), FORECAST_SECONDS_MAX))
         return Forecast(seconds, wall_time() + timedelta(seconds=seconds - self.owning_seconds))
 
     def learn(self, restore: Recovery, worked: Worked) -> None:

@@ -10,7 +10,7 @@ import pytest
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.status import Recovery, SnapshotUsed
 from snapreplay.service.live.recoverability_monitor import WATCH_SECONDS
-from snapreplay.service.runtime.rates import MeasuredRates, Work, Worked
+from snapreplay.service.runtime.rates import FORECAST_SECONDS_MAX, MeasuredRates, Work, Worked
 from tests.support import inside
 from tests.support.fake_control import NOW
 from tests.support.stage import until
@@ -117,6 +117,12 @@ def test_a_forecast_counts_what_is_over_before_loading_begins():
     assert forecast.seconds == pytest.approx(0.2 + 1 + 2)
     left = forecast.live_at - before
     assert timedelta(seconds=3) <= left <= timedelta(seconds=3) + (wall_time() - before)
+
+
+@pytest.mark.parametrize(("size", "seconds"), [(2**63, FORECAST_SECONDS_MAX), (-(2**63), 0)])
+def test_a_forecast_by_a_forged_manifest_is_a_date(size, seconds):
+    """Its sizes and positions may be any numbers; that the state is right is proven later."""
+    assert MeasuredRates().forecast("replay", size, 0).seconds == seconds
 
 
 def worked(*seconds):
