@@ -14,6 +14,7 @@ from snapreplay.errors import RetryableError
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.kafka_errors import Fenced
+from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import LogRecord
 from snapreplay.service.recovery.driver import Recovered, RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
@@ -73,7 +74,7 @@ class Owners:
 
     async def _is_stale(self, context: Context, owner_epoch: int) -> bool:
         """Say whether a reader like the recovery's, but of another client, is given an end before our claim."""
-        reader = await context.cluster.reader()
+        reader = await KafkaCluster(context.settings).reader()  # `context.cluster` has learnt who leads
         try:
             return (await reader.bounds(context.increments)).end_offset <= owner_epoch
         finally:

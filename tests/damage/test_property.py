@@ -142,7 +142,7 @@ def _damage(draw: random.Random, slots: list[Slot], newest: bytes | None) -> Non
     ends earlier, as far as one can see, is another subject."""
     last = _last_of(slots)
     slot = draw.choice(slots)
-    displaced = last.value != newest and any(each.value == newest for each in slots)
+    displaced = last.value != newest and _is_intact(last.value)
     match draw.choice(["bytes", "bytes", "gone", "foreign", "exchange"]):
         case "gone" if slot is not last and not displaced:
             slots.remove(slot)
@@ -154,6 +154,14 @@ def _damage(draw: random.Random, slots: list[Slot], newest: bytes | None) -> Non
             slot.value, other.value = pair
         case _:
             slot.value = damaged(draw, slot.value or b"")
+
+
+def _is_intact(value: bytes | None) -> bool:
+    try:
+        open_envelope(value or b"")
+    except (DamagedError, UnknownFormatError):
+        return False
+    return True
 
 
 def from_forged_records(worlds: list[World], seed: int) -> None:
