@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import psutil
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
@@ -168,6 +169,20 @@ def get(http_port: int, path: str) -> dict[str, object] | None:
             return body
     except OSError:
         return None
+
+
+def snapshot_written(http_port: int) -> None:
+    """Have snapshots written, and wait for them: as the command does, without the CPU of its start."""
+    asked = urllib.request.Request(f"http://127.0.0.1:{http_port}/trigger-snapshot", method="POST")
+    with urllib.request.urlopen(asked, timeout=5) as answer:  # noqa: S310 - ours
+        begun: Any = json.load(answer)
+    path = f"/api/v1/operations/{begun['id']}"
+
+    def has_ended() -> bool:
+        operation = get(http_port, path)
+        return operation is not None and operation["finished_at"] is not None
+
+    wait_until(has_ended, "the snapshot", 0.05)
 
 
 def free_port() -> int:

@@ -74,8 +74,7 @@ def _lines(servers: str, arguments: argparse.Namespace, turn: str, log: Path) ->
     port, settings = harness.free_port(), [*arguments.set, *filter(None, [turn])]
     with harness.child(log, *harness.service_arguments(APP, servers, port, *settings)) as process:
         harness.wait_until(lambda: _has_processed(port, arguments.keys), f"the first records ({log})", 0.1)
-        url = f"http://127.0.0.1:{port}"
-        for name, beside in {"alone": None, "while snapshots are written": url}.items():
+        for name, beside in {"alone": None, "while snapshots are written": port}.items():
             if not (beside and arguments.alone):
                 batches, cpu, began = _batch(port), harness.cpu_seconds(process), time.perf_counter()
                 times = _played(servers, arguments, beside)
@@ -99,22 +98,25 @@ def _batch(port: int) -> int:
     return int(_partition(port)["batch"])
 
 
-def _played(servers: str, arguments: argparse.Namespace, url: str | None, topics: str = "bench") -> str:
+def _played(servers: str, arguments: argparse.Namespace, port: int | None, topics: str = "bench") -> str:
     run = Run(servers, arguments, topics)
-    if url is None:
+    if port is None:
         run.play()
         return run.shown()
-    beside = threading.Thread(target=_snapshots, args=(url, run.over))
+    seconds: list[float] = []
+    beside = threading.Thread(target=_snapshots, args=(port, run.over, seconds))
     beside.start()
     run.play()
     beside.join()
-    return run.shown()
+    return f"{run.shown()}; seconds of a snapshot: {harness.spread(seconds)}"
 
 
-def _snapshots(url: str, over: threading.Event) -> None:
-    """Write one full snapshot after the other."""
+def _snapshots(port: int, over: threading.Event, seconds: list[float]) -> None:
+    """Have one full snapshot after the other written, and note how long each takes."""
     while not over.is_set():
-        harness.snapreplay("trigger-snapshot", "--wait", "--url", url)
+        began = time.perf_counter()
+        harness.snapshot_written(port)
+        seconds.append(time.perf_counter() - began)
 
 
 class Run:

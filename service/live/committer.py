@@ -33,6 +33,7 @@ from snapreplay.state.contract import Store
 from snapreplay.state.digest import Digest
 
 REST_SECONDS_MAX = 0.1  # nothing else is done meanwhile
+BUSY_SECONDS = 0.1
 
 
 class ProducerSpent(RetryableError):
@@ -99,6 +100,11 @@ class Committer:
         self.replaced: IncrementsReplaced | None = None
         self.last_began = -math.inf
         self.answer_seconds = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it commits again and again: a commit began a moment ago."""
+        return asyncio.get_running_loop().time() - self.last_began < BUSY_SECONDS
 
     @property
     def idle(self) -> bool:

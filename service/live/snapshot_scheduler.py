@@ -33,6 +33,7 @@ from snapreplay.service.live.trimming import Trimmer
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.recovery.driver import Recovered
 from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.cooperative import throttled
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.service.topics.proposals import Examined
@@ -41,6 +42,7 @@ from snapreplay.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
 
+SHARE = 1 / 3  # of the loop: more delays each step of a transaction (docs/benchmarks.md, Latency)
 RETRY_AFTER_SECONDS = 10.0  # a snapshot that failed is not tried again at once
 
 
@@ -146,7 +148,7 @@ class SnapshotScheduler:
             if not self._watch.is_to_look:
                 self._skip()
             return
-        self._task = asyncio.get_running_loop().create_task(self._write(self._mark(reason)))
+        self._task = asyncio.get_running_loop().create_task(self._write_beside(self._mark(reason)))
         self._task.add_done_callback(lambda _: self._wake())
 
     async def write_now(self, reason: str, *, even_unchanged: bool = False) -> None:
@@ -282,6 +284,10 @@ class SnapshotScheduler:
             self._objective.marked()
         self.unpointed = self.unpointed.mark(asyncio.get_running_loop().time())
         return snapshot_writer.mark(self._store, self._committer.chain, reason)
+
+    async def _write_beside(self, marked: snapshot_writer.SnapshotMark) -> None:
+        with throttled(SHARE, lambda: self._committer.is_busy):
+            await self._write(marked)
 
     async def _write(self, marked: snapshot_writer.SnapshotMark) -> None:
         waiting = self._requests.take()

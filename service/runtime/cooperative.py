@@ -32,31 +32,38 @@ async def pause() -> None:
 WORKED_SECONDS_MAX = 1.0  # more was spent waiting
 
 
+def always() -> bool:
+    return True
+
+
 class Throttle:
-    """Keeps the work of a task within its share of the loop: it rests after each millisecond.
+    """Keeps the work of a task within its share of the loop while that is busy: it rests after each millisecond.
 
     Attributes:
         rested_seconds: in all.
     """
 
-    def __init__(self, share: float) -> None:
-        self._share = share
+    def __init__(self, share: float, is_busy: Callable[[], bool] = always) -> None:
+        self._share, self._is_busy = share, is_busy
         self.rested_seconds = 0.0
 
     async def rest(self, worked_seconds: float) -> None:
+        if not self._is_busy():
+            return await pause()
         loop = asyncio.get_running_loop()
         began = loop.time()
         await asyncio.sleep(min(worked_seconds, WORKED_SECONDS_MAX) * (1 / self._share - 1))
         self.rested_seconds += loop.time() - began
+        return None
 
 
 _THROTTLE: ContextVar[Throttle | None] = ContextVar("throttle", default=None)
 
 
 @contextmanager
-def throttled(share: float) -> Iterator[Throttle]:
-    """Keep what this task does in the block within a share of the loop."""
-    throttle = Throttle(share)
+def throttled(share: float, is_busy: Callable[[], bool] = always) -> Iterator[Throttle]:
+    """Keep what this task does in the block within a share of the loop, while that is busy."""
+    throttle = Throttle(share, is_busy)
     before = _THROTTLE.set(throttle)
     try:
         yield throttle

@@ -12,6 +12,7 @@ from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.service.live import recoverability_monitor
 from snapreplay.service.live import snapshot_scheduler as module
 from snapreplay.service.ports import LogRecord, TopicPartition
+from snapreplay.service.runtime.cooperative import throttled
 from snapreplay.state import shards
 from tests.simulation.cluster import SimCluster
 from tests.support import apps
@@ -117,6 +118,27 @@ async def test_processing_goes_on_while_a_snapshot_is_written(bench, gate, monke
         await until(lambda: not settled.shards.unsettled, "nothing left to fold in")
         await bench.assert_exactly_once(one)
     assert (await bench.restored()).snapshot.snapshot_id == snapshot_id
+
+
+@virtual
+async def test_a_snapshot_has_a_share_of_the_loop_while_commits_follow_each_other(bench, monkeypatch):
+    """The last one, of a stop, has all of it."""
+    shares = []
+
+    def noted(share, is_busy):
+        shares.append((share, is_busy()))
+        return throttled(share, is_busy)
+
+    monkeypatch.setattr(module, "throttled", noted)
+    one = await bench.owner()
+    await one.phase("live")
+    await fed(bench, one, 40)
+    told = asked(one)
+    assert (await answer(told))[0] == "succeeded"
+    await fed(bench, one, 60)
+    one.runner.stop(final_snapshot=True)
+    await one.task
+    assert (shares, len(bench.batches()[-1].pointers)) == ([(module.SHARE, True)], 2)
 
 
 @virtual

@@ -190,6 +190,13 @@ async def test_a_throttled_task_keeps_its_share_of_the_loop():
     assert throttle.rested_seconds == rested
 
 
+async def test_a_loop_that_is_not_busy_is_not_spared():
+    """It runs the others between two steps, and goes on."""
+    with throttled(0.1, lambda: False) as throttle:
+        await run_cooperatively(spun(2 * YIELD_AFTER_SECONDS) for _ in range(3))
+    assert throttle.rested_seconds == 0
+
+
 async def test_a_wait_counts_for_a_second_at_most(monkeypatch):
     """A throttled task that waits for a broker for a minute does not rest for nine."""
     slept = []
