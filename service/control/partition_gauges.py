@@ -161,8 +161,8 @@ SHOWN: Sequence[Shown] = (
     ),
     Shown(
         "snapreplay_recoverable",
-        "1 when the topics hold what a recovery would need now, else 0; checked once a minute while live, and 0 as"
-        " long as the state is only in memory.",
+        "1 when the topics hold what a recovery would need now, else 0; checked once a minute while live. While not"
+        " live: 0 if the state is only in memory, else absent.",
         lambda status: None if status.recoverable is None else float(status.recoverable),
     ),
     Shown(
