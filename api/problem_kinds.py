@@ -20,8 +20,8 @@ class ProblemKind(NamedTuple):
 class ProblemError(Exception):
     """A problem that a route raises; answered as a problem document.
 
-    Safe: What was refused was not begun, and the service goes on. Where the answer says that it was begun in part, or
-    that this is not known, GET /api/v1/operations shows what was.
+    Safe: What was refused was not begun, and the service goes on. If the answer says that a part was begun, or that
+    this is not known, GET /api/v1/operations shows what was begun.
     """
 
     def __init__(

@@ -166,16 +166,16 @@ class NotesShifted(StopError):
     """The dead letters are not at the offsets where they were written, so a note of how far they were sent back names
     another one.
 
-    Safe: Nothing of this partition of the dead letters was sent back. What is removed by `kafka-delete-records.sh`
-    cannot be sent back any more.
+    Safe: No dead letter of this partition was sent back. Dead letters that `kafka-delete-records.sh` removes cannot be
+    sent back any more.
     """
 
 
 class OtherRecord(StopError):
     """The input has another record at the offset of the record that the dead letter was made of.
 
-    Safe: Everything before the dead letter was sent back and is noted, so the same command sends nothing twice. The
-    dead letter itself is kept.
+    Safe: Every dead letter before this one was sent back and is noted, so the same command sends none of them twice.
+    This one is kept.
     """
 
 

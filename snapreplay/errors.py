@@ -107,8 +107,8 @@ class ReleaseError(SnapreplayError):
 class StopError(SnapreplayError):
     """Continuing could lose or duplicate data, so an operator must act.
 
-    Safe: What could lose or repeat data was not done, and what was committed stays. Nothing is lost while you look, as
-    long as the inputs' retention lasts.
+    Safe: The step that could lose or repeat data was not done, and what was committed stays. Nothing is lost while you
+    look for the cause, as long as the inputs' retention lasts.
     """
 
     reaction = Reaction.STOP
@@ -117,7 +117,7 @@ class StopError(SnapreplayError):
 class UsageError(SnapreplayError):
     """The app, a setting or a call is wrong; nothing was started.
 
-    Safe: It was refused before anything was changed, so it is safe to repeat once it is corrected. A partition of a
+    Safe: Nothing was changed before the refusal, so you may try again once the cause is corrected. A partition of a
     running service that has the error is FAILED, and its input waits.
     """
 
@@ -168,7 +168,7 @@ class UnknownPartition(UsageError):
 class PartitionNotLive(RetryableError):
     """The partition exists, but it is not LIVE in this process.
 
-    Safe: Only this call has failed, and it has changed nothing: it may be made again.
+    Safe: Only this call has failed, and it has changed nothing. You may repeat it.
 
     Attributes:
         partition: the one that was asked for.
@@ -196,9 +196,9 @@ class RecordId(NamedTuple):
 class RecordError(SnapreplayError):
     """One input record cannot be applied, or one timer not handled (codec, handler, size): not transient.
 
-    Safe: The record has changed neither the state nor the outputs. By the policy `fail` the partition stops in front of
-    it, and goes on at exactly this record; by `dead_letter` the record is kept in `<app_id>-dead-letters`, and the
-    later ones are processed.
+    Safe: The record has changed neither the state nor the outputs. With the policy `fail`, the partition stops before
+    this record, and later goes on at exactly this record. With `dead_letter`, the record is kept in
+    `<app_id>-dead-letters`, and the later ones are processed.
 
     Attributes:
         record_id: None while it is not known, and of a timer.

@@ -36,7 +36,7 @@ class JarsUnavailable(UsageError):
     """The jars are missing and cannot be fetched: mvn or another tool is missing or failed, or the directory cannot
     be written.
 
-    Safe: Nothing was started. A directory that was not filled to the end is never used, so it is safe to try again.
+    Safe: Nothing was started. An incomplete directory is never used, so you may try again.
     """
 
 

@@ -55,7 +55,7 @@ def last_heard(row: Json) -> str:
 class ServiceUnreachable(RetryableError):
     """Nothing answers at the URL, or something that is not a snapreplay service.
 
-    Safe: The command changed nothing by itself. If the service has got the request, it may still carry it out:
+    Safe: The command itself has changed nothing. If the service has received the request, it may still carry it out:
     `snapreplay operations` shows it.
     """
 

@@ -144,8 +144,8 @@ class Busy(RetryableError):
 class Silent(RetryableError):
     """The process does not answer: it is frozen, or a handler keeps the interpreter to itself.
 
-    Safe: The process may still do what it was asked for. It may be killed, unless SnapreplayNotRecoverable fired for
-    it: its batch is not committed, and the next owner processes it again.
+    Safe: The process may still do what it was asked for. Unless SnapreplayNotRecoverable fired for it, it may be
+    killed: the next owner processes the batch under way again.
     """
 
     def __init__(self, seconds: float, *, to_a_command: bool = False) -> None:

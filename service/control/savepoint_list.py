@@ -64,7 +64,7 @@ class DropSavepoint(msgspec.Struct, frozen=True, tag="drop-savepoint"):
 class SavepointsUnread(RetryableError):
     """The savepoints cannot be read now.
 
-    Safe: It was only read: nothing was changed.
+    Safe: The savepoints were only read: nothing was changed.
     """
 
     def __init__(self, why: str) -> None:

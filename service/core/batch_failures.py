@@ -137,8 +137,8 @@ class HalfApplied(RetryableError):
 class RefusedAgain(StopError):
     """The broker refused the same batch several times, and no record of it is to blame.
 
-    Safe: The batch is not committed, and everything before it is. Its records are processed again when the partition
-    goes on.
+    Safe: The batch is not committed, but everything before it is. The records of the batch are processed again when the
+    partition goes on.
     """
 
 

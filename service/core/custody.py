@@ -48,8 +48,8 @@ class IncrementsReplaced(RetryableError):
 class StateDisputed(StopError):
     """The increments topic was replaced or cut, and another process may have a newer state: ours is only kept.
 
-    Safe: Nothing is committed, and this process keeps its state in memory: a stop gives it up. Wait first for the other
-    process, which writes its own state by itself.
+    Safe: Nothing is committed, and this process keeps its state in memory. A stop gives that state up, so first wait
+    for the other process, which writes its own state by itself.
     """
 
 

@@ -68,7 +68,7 @@ class Superseded(ReleaseError):
 class TakenAgain(ReleaseError):
     """Others claimed the partition twice within a minute, each time after us.
 
-    Safe: Each owner goes on with the next record. Only time is lost, and either process may be stopped.
+    Safe: Each owner goes on where the one before stopped. Only time is lost, and either process may be stopped.
     """
 
 

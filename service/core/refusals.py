@@ -68,7 +68,7 @@ class NotInitialised(StopError):
 class HangingTransaction(StopError):
     """A foreign transaction holds back the last stable offset of the increments topic for longer than it may.
 
-    Safe: Nothing committed is lost. Whoever ends the transaction discards what its program has written in it.
+    Safe: Nothing committed is lost. Aborting the transaction discards what its program has written in it.
     """
 
 
@@ -104,14 +104,14 @@ class WrongLog(StopError):
 class SchemaDiffers(StopError):
     """The state was written with another `schema_version`: what is stored cannot be read as this one.
 
-    Safe: Nothing was written by this version, so the one that wrote the state may be started again.
+    Safe: This version has written nothing, so the version that wrote the state may be started again.
     """
 
 
 class NotUpgradable(StopError):
     """The state has an older `schema_version`, and cannot be restored without the code that wrote it.
 
-    Safe: Nothing was upgraded or written, so the version that wrote the state may be started again.
+    Safe: This version has written nothing, so the version that wrote the state may be started again.
     """
 
 

@@ -41,7 +41,7 @@ class PartitionLost(StopError):
     """Some partitions have processed records, another one holds no increment at all.
 
     Safe: Nothing was written. Do not stop any process of the app: one may have the state of the lost partition in
-    memory, and its owner writes it by itself.
+    memory, and writes it by itself.
     """
 
 

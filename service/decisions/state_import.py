@@ -55,8 +55,8 @@ class NoSuchState(UsageError):
 class CannotTakeOver(StopError):
     """The state exists, but cannot be the beginning of this app.
 
-    Safe: The state that was asked for is only read, and stays. If the command has begun with some partitions, they stay
-    as they are, and the same command completes it.
+    Safe: The state that was asked for is only read, and stays. Partitions that the command has already written stay as
+    they are, and the same command completes the others.
     """
 
 

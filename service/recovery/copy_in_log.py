@@ -72,7 +72,7 @@ async def resolved(context: Context, output: tuple[str, int, int]) -> events.Dou
                         f"{target} can be read up to {bounds.end_offset} of {end_offset}:"
                         f" the output at {offset} is undecided",
                         hint="wait, and do not stop this process, whose memory has the only copy of the state: an open"
-                        " transaction lies before it and ends at its timeout",
+                        " transaction lies before the output and ends at its timeout",
                     )
                 return events.DoubtResolved(None, f"{target} ends at {end_offset}, but the output was at {offset}")
             record = await reader.read_at(target, offset)

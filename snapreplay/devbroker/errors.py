@@ -32,7 +32,7 @@ class ToolsMissing(LocalBrokerUnavailable):
 class LocalBrokerFailed(LocalBrokerUnavailable):
     """The broker was started and ended, or did not get ready within its deadline.
 
-    Safe: No app was started. A directory that was named is kept; a temporary one is deleted, except the log.
+    Safe: No app was started. A data directory that you named is kept. A temporary one is deleted, except the log.
 
     Attributes:
         log_path: the broker's whole log; it is kept, a temporary data directory is not.

@@ -69,7 +69,7 @@ class StateRead(msgspec.Struct, frozen=True, tag=True):
 class Failed(msgspec.Struct, frozen=True, tag=True):
     """An error of the service; `kind` is its class.
 
-    Safe: The names of the app and of its topics have the prefix of the harness: no other app is concerned.
+    Safe: The names of the app and of its topics have the prefix of the harness: no other app is affected.
     """
 
     kind: str

@@ -22,7 +22,7 @@ _ENTRY_BYTES = 10  # two bin headers of at most five bytes
 class EntryTooLarge(StopError):
     """One key with its value is larger than a record of our topics may be.
 
-    Safe: The batch, or the snapshot, that has the entry is not committed, and what was committed before stays.
+    Safe: No batch and no snapshot with this entry was committed, and what was committed before stays.
     """
 
 

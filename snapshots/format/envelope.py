@@ -81,7 +81,7 @@ _SPLIT_BY_THEIR_WRITERS = (RecordKind.CHANGES, RecordKind.CHUNK)
 class RecordTooLarge(StopError):
     """A record that cannot be split is larger than `RECORD_BYTES_MAX`; nothing was written.
 
-    Safe: The batch, or the snapshot, that the record is of is not committed, and what was committed before stays.
+    Safe: No batch and no snapshot with this record was committed, and what was committed before stays.
     """
 
 

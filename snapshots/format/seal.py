@@ -28,8 +28,8 @@ SEALED_KINDS = (RecordKind.INCREMENT, RecordKind.MANIFEST)
 class SealRefused(StopError):
     """A record has no seal, or not one of a known key, or is not what was sealed.
 
-    Safe: Nothing that was refused is used. Do not relax `seal.policy` before you know who has written the record: one
-    that was forged would then be read.
+    Safe: The refused record is not used. Do not relax `seal.policy` before you know who has written the record: a
+    forged record would then be read.
     """
 
 

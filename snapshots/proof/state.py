@@ -24,7 +24,7 @@ _TAIL_RECORDS = 64
 class StateUnreachable(StopError):
     """A refusal: what the logs hold does not lead to the state that was asked for.
 
-    Safe: It was only read, and the app goes on.
+    Safe: The logs were only read, and the app goes on.
     """
 
 

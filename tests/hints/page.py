@@ -22,7 +22,7 @@ This page is for operators and authors: it has a section for each error, with it
 
 Look for the name of the error, or for a few words of what you read. `…` stands for a name or a number. Several hints
 of one place are separated by `/`. An alert fires only if a running service has the error, and keeps it: an error of a
-command fires none. [The runbook](runbook.md) says what an alert means, and three rules that always hold. Each test
+command fires none. [The runbook](runbook.md) says what an alert means, and has three rules that always hold. Each test
 carries out its hint as it is printed. The page is made from the program, and a test compares them.
 """
 FAILED, NOT_LIVE = "SnapreplayPartitionFailed", "SnapreplayPartitionNotLive"
@@ -36,13 +36,13 @@ SILENT = (
 SHOWN = {"ProblemError": "Answers of HTTP", "Diagnosis": "Findings of `doctor`", "": "Hints that several errors share"}
 """What has hints and is no error, in this order behind the errors."""
 SAFE_OF_SEVERAL = (
-    "The error that is printed with the hint decides: its section says what is safe. If it has none, a partition that"
-    " has the error commits nothing, and loses nothing as long as the inputs' retention lasts."
+    "The section of the error that is printed with the hint says what is safe. If that error has no section, a"
+    " partition that has it commits nothing, and loses nothing as long as the inputs' retention lasts."
 )
 SAFE = "Safe: "
 """So begins the paragraph of a docstring that says what may be done meanwhile, and what may not."""
 NOT_INHERITED = ("StopError",)
-"""What is safe is why the errors below it have classes of their own."""
+"""The errors below it differ in what is safe, so each says so itself."""
 OF_CALLS = ("GivenUp", "NoSuccessor", "NotCaughtUp", "PartitionNotLive", "SavepointsUnread", "Silent", "StateUnsaved")
 """Errors of a call, of a command that a running service answers, or of its end: no partition stays in them."""
 
