@@ -75,8 +75,8 @@ class Life:
         self._become(now, PeerState.ENDED, "it has ended in good order")
 
     def elsewhere(self, now: float, state: PeerState, why: str) -> None:
-        """Note that something else answers there, or that the peer does not know us: nothing is learned of it. Where
-        one has ended, its successor may answer: it has not had a wrong address all the time."""
+        """Note that something else answers there, or that the peer does not know us: nothing is learned of it. A peer
+        that is dead or has ended stays so: its successor may answer at its address."""
         self._silent_at = self._refused_at = None
         if self.state not in (PeerState.DEAD, PeerState.ENDED):
             self._become(now, state, why)

@@ -95,7 +95,7 @@ def _loaded(*given: Any, **shared: Any) -> Application:
 class _ToService(logging.Handler):
     def __init__(self, line: Line) -> None:
         super().__init__()
-        self.setFormatter(logging.Formatter())  # the service's log says who, and how grave it is
+        self.setFormatter(logging.Formatter())  # the message alone: the service's log adds level and logger
         self._line = line
 
     def emit(self, record: logging.LogRecord) -> None:

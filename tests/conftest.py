@@ -65,7 +65,7 @@ hypothesis.settings.load_profile("all")
 # Each client of HTTP reads all certificates of this machine for one, also for http://, which takes 25 ms of CPU.
 httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
 
-# Who gives no deadline of a request means none. The 5 s that it would have are not always enough on a busy machine.
+# A test that sets no deadline of a request needs none. The default of 5 s is not always enough on a busy machine.
 for asking in (httpx2.Client.__init__, httpx2.AsyncClient.__init__, httpx2.get, httpx2.post):
     asking.__kwdefaults__["timeout"] = scaled(30)  # type: ignore[index]  # each of them has defaults
 

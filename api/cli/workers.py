@@ -181,7 +181,7 @@ class Parent:
             self._code = code
             self._stop()
         else:
-            # One that had begun was refused afterwards: a file may be half written. The others process meanwhile.
+            # A worker that was restarted may be refused for a half-written file. The others process meanwhile.
             now = time.monotonic()
             is_new = now - place.began_at > LONG_LIFE_SECONDS or not place.pause
             place.pause = PAUSE_SECONDS_MIN if is_new else min(2 * place.pause, PAUSE_SECONDS_MAX)

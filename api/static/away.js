@@ -31,7 +31,7 @@ const UNSEEN = {
   todo: "Nothing is wrong with its work: it cannot be seen from here.",
 };
 const NEW = {
-  level: "busy", word: "starting", until: "It answers, or is said not to.", lost: NOT_KNOWN,
+  level: "busy", word: "starting", until: "It answers, or the page says that it does not.", lost: NOT_KNOWN,
   todo: "Nothing. It has only just been seen.",
 };
 const look = ({ host }) => `look at host ${host}, and at the log of the process.`;

@@ -105,7 +105,7 @@ function progressText(progress) {
   return `${write(progress.current - progress.from)} of ${write(progress.target - progress.from)}${unit} · ${rate(progress.rate_per_second, progress.unit) || "rate not known yet"}${rest}`;
 }
 
-// One that has failed stands at the stage that it has not got through.
+// A restore that has failed stands at the stage that it did not complete.
 export function stages(phase, { seconds_per_phase: spent, finished_at: finished = null }) {
   const isOnTheWay = STAGES.includes(phase);
   const at = isOnTheWay ? STAGES.indexOf(phase) : phase === "live" || finished ? STAGES.length : STAGES.findLastIndex((name) => spent[name] !== undefined);

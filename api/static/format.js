@@ -36,14 +36,14 @@ export const latency = (s) => (s === null || s === undefined || s >= 0.9995 ? se
 export const rate = (n, unit) =>
   n === null || n === undefined ? "" : unit === "bytes" ? `${bytes(n)}/s` : `${count(Math.round(n))} records/s`;
 
-// A process and its host. Where it has no name of its own, both are one: a pod of a StatefulSet.
+// A process and its host. Its name may be the host's: a pod of a StatefulSet.
 export const placed = (name, host) => (name === host ? name : `${name} on ${host}`);
 
 export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 const UNSEEN = /[\p{Cc}\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/gu;
 
-// What cannot be seen in a text, or turns what is beside it around, as JSON writes it.
+// Characters that cannot be seen, or change the direction of the text beside them, are written as in JSON.
 export const visible = (text) => text.replace(UNSEEN, (each) => {
   const written = JSON.stringify(each).slice(1, -1);
   return written === each ? `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}` : written;

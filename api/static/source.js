@@ -39,7 +39,7 @@ async function ask(path, options = {}, patienceMs = PATIENCE_MS) {
   return fetch(path, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(patienceMs) });
 }
 
-// An integer that is too large for a number of JavaScript stays as it was written: of a stored value, each digit counts.
+// An integer that is too large for a number of JavaScript stays as it was written: each digit of a stored value counts.
 const exact = (_name, value, context) =>
   typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source) ? JSON.rawJSON(context.source) : value;
 

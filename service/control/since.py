@@ -1,4 +1,4 @@
-"""Remembers since when something has been so."""
+"""Remembers when a trouble began."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from snapreplay.service.clock import wall_time
 
 
 class Since:
-    """The time at which the present trouble was seen first."""
+    """The time when the present trouble was first seen."""
 
     def __init__(self) -> None:
         self._at: datetime | None = None
 
     def of(self, trouble: str | None) -> datetime | None:
-        """Return since when there is one; None: there is none. To be asked often enough that none is missed."""
+        """Return when this trouble was first seen; None without one. What ends between two calls is missed."""
         self._at = None if trouble is None else self._at or wall_time()
         return self._at

@@ -201,8 +201,9 @@ async def _carried_out(proposed: Proposed) -> FoundIncrement:
 
 
 async def _refuse_before_fence(context: Context) -> None:
-    """Refuse a log that has lost its end while an owner that has it in memory is still the last one to have fenced: it
-    writes its state by itself. A leader may be stale, and what an owner commits meanwhile shows no loss."""
+    """Refuse a log that has lost its end before anything is fenced. An owner that has the end in memory writes it by
+    itself, but only as long as it was the last one to fence. A stale leader, and an owner that commits meanwhile, only
+    look like a loss: the log is asked again."""
     patience = Patience()
     while True:
         last = await last_in_log(context)

@@ -61,8 +61,8 @@ async def anybody(client: AIOKafkaClient) -> int:
 
 class _Pending(set[Any]):
     def remove(self, batch: Any) -> None:
-        """Forget a batch. One that was put back to be sent again has left, and may end before it is sent: the client's
-        own set would raise then, in a callback of the loop (aiokafka 0.14.0)."""
+        """Forget a batch, if it is still there. A batch that is to be sent again has been removed, and may end before
+        it is sent. The client's own set would raise then, in a callback of the loop (aiokafka 0.14.0)."""
         self.discard(batch)
 
 

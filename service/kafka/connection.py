@@ -94,8 +94,8 @@ class Connection(AIOKafkaConnection):
         return self._logged_in(answer) if isinstance(request, SaslAuthenticateRequest) else answer
 
     def _kept_s(self, request: Any) -> float:
-        """Return how long the broker may keep a request before it answers. A heartbeat it answers at once: with the
-        time of a join, a frozen coordinator was noticed after more than half a minute."""
+        """Return how long the broker may keep a request before it answers. A heartbeat is answered at once: with the
+        deadline of a join, a frozen coordinator would be noticed only after more than half a minute."""
         match request:
             case FetchRequest():
                 return float(request._max_wait_ms) / 1000

@@ -253,7 +253,7 @@ class Door:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return what an error of the client stands for. The cause of a deadline that is over is only how it is kept."""
+    """Return the error that the client has wrapped. The cause of a TimeoutError is a mere cancellation."""
     return error if isinstance(error, TimeoutError) else error.__cause__ or error
 
 

@@ -103,7 +103,7 @@ class Committer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it commits again and again: a commit began a moment ago."""
+        """Whether commits follow each other: the last one began a moment ago."""
         return asyncio.get_running_loop().time() - self.last_began < BUSY_SECONDS
 
     @property

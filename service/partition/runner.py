@@ -390,7 +390,7 @@ class PartitionRunner:
             await unless(self._taken_back, self._memory.until_proven(OTHERS_SECONDS))
 
     def _tell_only_copy(self) -> None:
-        """Say whether the state would go with the process: the alert that forbids to stop it must not end with LIVE."""
+        """Tell if the state in memory is the only copy: the alert that forbids a stop must outlast LIVE."""
         lost = self._memory.unproven
         self._reporter.note(recoverable=False if lost else None, unrecoverable_reason=lost.message if lost else "")
 

@@ -355,7 +355,7 @@ class Standbys:
 
     def _have_come(self) -> bool:
         """Say whether some that are coming are warm, and none of the others is on its way."""
-        # Each copy asks this with each look: nobody may go through all copies of the process for it.
+        # Each copy asks this at each look, so it must not go through all copies of the process.
         is_nobody_late = not any(map(self._is_on_its_way, self._next))
         return is_nobody_late and any(self._held[number].is_warm for number in self._next)
 

@@ -37,7 +37,7 @@ def always() -> bool:
 
 
 class Throttle:
-    """Keeps the work of a task within its share of the loop while that is busy: it rests after each millisecond.
+    """Keeps the work of a task within its share of the loop while others are busy: it rests after each millisecond.
 
     Attributes:
         rested_seconds: in all.
@@ -62,7 +62,7 @@ _THROTTLE: ContextVar[Throttle | None] = ContextVar("throttle", default=None)
 
 @contextmanager
 def throttled(share: float, is_busy: Callable[[], bool] = always) -> Iterator[Throttle]:
-    """Keep what this task does in the block within a share of the loop, while that is busy."""
+    """Keep what this task does in the block within a share of the loop, while `is_busy` says that others need it."""
     throttle = Throttle(share, is_busy)
     before = _THROTTLE.set(throttle)
     try:

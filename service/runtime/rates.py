@@ -20,7 +20,7 @@ SPENT_SECONDS_MIN = 0.25
 """A smaller restore says little of a larger one. A tenth is enough if it took long."""
 
 FORECAST_SECONDS_MAX = 365 * 86_400.0
-"""A manifest that is not proven yet may say anything, and a date has an end."""
+"""A manifest that is not proven yet may name any size, and there is a last date that can be written."""
 
 _BEFORE_LOADING = (Phase.FENCING, Phase.CLAIMING, Phase.LOCATING)
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.kafka
 
 
 def session_ms():
-    """Longer than a machine as busy as this one now takes to take over: whoever is LIVE before has not waited."""
+    """Return a session timeout that no takeover needs on a machine as busy as now: who is LIVE before did not wait."""
     return int(scaled(5) * 1000)
 
 

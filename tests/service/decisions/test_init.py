@@ -91,7 +91,7 @@ async def test_init_can_be_repeated_before_the_app_has_run(bare):
 
 
 async def left_open(here, seconds=60):
-    """A process fences partition 0 and is killed within a transaction that has no record yet, and lasts so long."""
+    """A process fences partition 0 and is killed in a transaction without a record, which times out after `seconds`."""
     kafka = {"bootstrap.servers": here.bootstrap_servers, "request.timeout.ms": 400}
     timeouts = {"transaction_ms": seconds * 1000, "commit_ms": 500}
     settings = here.settings(kafka=kafka, timeouts=timeouts)

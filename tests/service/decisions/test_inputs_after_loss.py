@@ -18,8 +18,8 @@ from tests.support.rewired import sums
 
 @asynccontextmanager
 async def with_an_end_to_lose(bench, one):
-    """An owner that has processed two records and committed the witness, and what loses the last batch, with its claim
-    and all."""
+    """Yield an owner that has processed two records and committed the witness, and the call that loses its last batch,
+    with the claim."""
     await bench.prepare(one)
     bench.broker.create("b-late", 1)
     async with bench.live() as owner:

@@ -76,7 +76,7 @@ def test_settings_win_over_measured_defaults(is_large):
 
 
 def test_a_member_has_the_name_that_is_set():
-    """Static membership."""
+    """`instance_id` makes its membership static."""
     arguments = membership_arguments(FULL, "app")
     assert (arguments["group_id"], arguments["group_instance_id"]) == ("app", "one")
     # Without a name the coordinator gives each process a member id of its own.

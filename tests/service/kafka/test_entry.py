@@ -181,7 +181,7 @@ async def test_every_client_of_ours_says_why(here, free_port):
 
 
 async def test_a_broker_that_does_not_answer_is_told(monkeypatch):
-    """Its machine accepts the connection, as of a broker that is frozen."""
+    """The machine of a frozen broker still accepts connections."""
     monkeypatch.setattr(entry, "KNOCK_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         address = "{}:{}".format(*frozen.getsockname())

@@ -1,4 +1,4 @@
-"""A member waits for the answer to a join as long as a rebalance may take, and not so long for that to a heartbeat."""
+"""A member waits for the answer to a join as long as a rebalance may take, but not that long for other answers."""
 
 import pytest
 
