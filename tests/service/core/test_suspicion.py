@@ -59,7 +59,7 @@ def test_a_takeover_yields_to_a_third_process_that_lives(owner, absent, ended):
 
 
 def test_a_process_that_has_taken_over_much_goes_once_through_what_the_others_own():
-    """A thousand takeovers in a group with ten thousand partitions would else stop the event loop with each
+    """A thousand takeovers in a group with ten thousand partitions would otherwise stop the event loop with each
     assignment."""
     times_read = 0
 
