@@ -214,8 +214,18 @@ async def _refuse_before_fence(context: Context) -> None:
         except (IncrementsBehind, LogCut) as error:
             await patience.ask_all(context.cluster, context.increments, error.increment_offset + 1)
             if patience.is_over:
+                if await _is_hidden(context, error.increment_offset):
+                    return  # nothing shows a loss; whoever fences says what hides the claim
                 raise
         await patience.pause()
+
+
+async def _is_hidden(context: Context, offset: int) -> bool:
+    """Say whether the log has this offset, behind a transaction that is open."""
+    cluster, log = context.cluster, context.increments
+    async with reading(cluster) as committed, reading(cluster, read_committed=False) as plain:
+        stable, whole = await committed.bounds(log), await plain.bounds(log)
+    return stable.end_offset <= offset < whole.end_offset
 
 
 async def _refuse_lost_end(context: Context, owner_epoch: int, last: FoundIncrement) -> None:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from snapreplay.app.names import witness_group
+from snapreplay.service.core.refusals import HangingTransaction
 from snapreplay.service.core.witness import IncrementsBehind
 from snapreplay.service.decisions import inputs
 from snapreplay.service.decisions.inputs import Wish, carry_out, propose
@@ -84,3 +85,19 @@ async def test_what_an_owner_has_written_that_came_meanwhile_is_no_loss(bench, m
     changed = await carry_out(proposed)
     assert changed.increment.batch > looks[0] + 1
     assert len(looks) == 4
+
+
+@virtual
+async def test_a_batch_that_a_foreign_transaction_hides_is_no_loss(bench):
+    """The hint would be to bring the topic back from a backup, of a log that is whole."""
+    one, two = sums("late", "a"), sums("late", "a", "b")
+    await bench.prepare(one)
+    bench.broker.create("b-late", 1)
+    async with bench.live() as owner:
+        bench.open_transaction("foreign", bench.increments, b"of another program")
+        await bench.send([("k0", 1)], "a-late")
+        await owner.position(1, "a-late")
+        await owner.context.witnesses.end(bench.cluster.offset_committer(witness_group(bench.app.app_id)))
+    (proposed,) = await propose(two, bench.settings(), bench.cluster, Wish("earliest"))
+    with pytest.raises(HangingTransaction):
+        await carry_out(proposed)
