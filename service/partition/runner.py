@@ -252,6 +252,7 @@ class PartitionRunner:
     async def _one(self) -> None:
         self._incarnation = self._next_incarnation()
         ended = await self._incarnation.run()
+        self._tell_only_copy()  # what is asked next may wait for minutes
         outcome: machine.Outcome = ended
         while True:
             try:
@@ -313,7 +314,6 @@ class PartitionRunner:
         """Back off, but end at once when stopped or refused."""
         self._context.metrics.failed(type(wait.error).__name__, wait.error.reaction.value)
         self._not_live_any_more()
-        self._tell_only_copy()
         self._reporter.retrying(wait.error)
         await within(wait.seconds, self._lifecycle.interrupted)
         return machine.Interrupted() if self._lifecycle.interrupted.is_set() else machine.Done()
