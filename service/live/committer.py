@@ -103,8 +103,8 @@ class Committer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether commits follow each other: the last one began a moment ago."""
-        return asyncio.get_running_loop().time() - self.last_began < BUSY_SECONDS
+        """Whether a commit is under way, or began a moment ago: they may follow each other."""
+        return not self.idle or asyncio.get_running_loop().time() - self.last_began < BUSY_SECONDS
 
     @property
     def idle(self) -> bool:

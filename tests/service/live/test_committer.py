@@ -12,7 +12,7 @@ from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.kafka_errors import CommitInDoubt, Fenced
 from snapreplay.service.core.retained import Ending
 from snapreplay.service.core.snapshot_policy import Unpointed
-from snapreplay.service.live.committer import REST_SECONDS_MAX, Committer, ProducerSpent
+from snapreplay.service.live.committer import BUSY_SECONDS, REST_SECONDS_MAX, Committer, ProducerSpent
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
@@ -114,6 +114,28 @@ async def test_a_rest_ends_before_the_answer_is_expected_and_with_it_at_the_late
     assert loop.time() - began < REST_SECONDS_MAX
     await asyncio.sleep(5)
     assert (await one.committer.settle()).seconds < REST_SECONDS_MAX, "the answer ends it, not when it is noted"
+
+
+@virtual
+async def test_it_is_busy_while_a_commit_is_under_way_and_a_moment_longer(bench, monkeypatch):
+    """However long the brokers take to answer."""
+    one, commit = await committing(bench), SimProducer.commit
+    assert not one.committer.is_busy
+
+    async def slowly(self, *what):
+        await asyncio.sleep(2 * BUSY_SECONDS)
+        return await commit(self, *what)
+
+    one.committer.start(one.apply(1))
+    await one.committer.settle()
+    assert one.committer.is_busy
+    await asyncio.sleep(BUSY_SECONDS)
+    assert not one.committer.is_busy
+    monkeypatch.setattr(SimProducer, "commit", slowly)
+    one.committer.start(one.apply(1))
+    await asyncio.sleep(BUSY_SECONDS)
+    assert one.committer.is_busy
+    await one.committer.settle()
 
 
 @virtual
