@@ -181,7 +181,8 @@ function todoOf(group) {
   return { todo, note: hints.size === 1 ? "" : `This is for partition ${group[0].partition}. Each other one has its own way on, below at its number.` };
 }
 
-function lostBy({ error, phase }) {
+function lostBy({ error, phase, recoverable }) {
+  if (recoverable === false) return { level: "warn", text: ONLY_COPY };
   if (phase === "fenced" || NOT_LOST.includes(error?.kind)) {
     return { level: "good", text: "No. What was committed is in Kafka." };
   }
@@ -232,30 +233,47 @@ function until(busy) {
 export const isKnown = (each) => each.level !== "unknown";
 
 // One card for the live partitions of a process of which something holds.
-export function ofLive({ partitions }, holds, card) {
-  return alike(partitions.filter((each) => each.phase === "live" && holds(each)), (each) => each.process_id).map(([process, group]) => {
+export const ofLive = ({ partitions }, holds, card) => ofEach(partitions.filter((each) => each.phase === "live" && holds(each)), card);
+
+// One card for those of these partitions that are of one process.
+function ofEach(partitions, card) {
+  return alike(partitions, (each) => each.process_id).map(([process, group]) => {
     const [first] = group;
     const { key, ...rest } = card(group, first, named(numbers(group)));
     return { key: `${key} ${process}`, partitions: numbers(group), where: placed(first.owner, first.host), retry: [], ...rest };
   });
 }
 
-function atRisk(all) {
-  return ofLive(all, (each) => each.recoverable === false, (group, first, names) => ({
-    key: "risk", level: "bad", message: among(group, first.unrecoverable_reason), since: null,
-    ...(isKnown(first) ? {
-      what: `${names} ${is(group)} live, but could not be restored now`,
-      until: "A new snapshot can be used. The owner writes one as soon as it can.",
-      lost: { level: "warn", text: "Not yet: the state in memory may be the only copy." },
-      todo: "Keep the process alive. Do not restart it before this is gone.",
-    } : {
-      what: `${names} could not be restored when ${group.length > 1 ? "their" : "its"} process answered last`,
-      until: "It answers again, or another process has restored what there is.",
-      lost: { level: "warn", text: "Perhaps: the state in the memory of that process may be the only copy." },
-      todo: `If the process still runs on host ${first.host}, keep it alive, and do not restart it. Repair what keeps it from answering.`,
-    }),
-  }));
+const ONLY_COPY = "Not yet: the state in memory may be the only copy.";
+
+function atRisk({ partitions }) {
+  const found = partitions.filter((each) => each.recoverable === false);
+  const isHeld = (each) => isKnown(each) && each.phase !== "live";
+  return [...ofEach(found.filter((each) => !isHeld(each)), risk), ...ofEach(found.filter(isHeld), onlyCopy)];
 }
+
+const risk = (group, first, names) => ({
+  key: "risk", level: "bad", message: among(group, first.unrecoverable_reason), since: null,
+  ...(isKnown(first) ? {
+    what: `${names} ${is(group)} live, but could not be restored now`,
+    until: "A new snapshot can be used. The owner writes one as soon as it can.",
+    lost: { level: "warn", text: ONLY_COPY },
+    todo: "Keep the process alive. Do not restart it before this is gone.",
+  } : {
+    what: `${names} could not be restored when ${group.length > 1 ? "their" : "its"} process answered last`,
+    until: "It answers again, or another process has restored what there is.",
+    lost: { level: "warn", text: "Perhaps: the state in the memory of that process may be the only copy." },
+    todo: `If the process still runs on host ${first.host}, keep it alive, and do not restart it. Repair what keeps it from answering.`,
+  }),
+});
+
+const onlyCopy = (group, first, names) => ({
+  key: "only copy", level: "bad", message: among(group, first.unrecoverable_reason), since: null,
+  what: `The state of ${lowered(names)} is only in the memory of ${group.length > 1 ? "their" : "its"} process`,
+  until: "The log has it. The process writes it as soon as it can.",
+  lost: { level: "warn", text: ONLY_COPY },
+  todo: "Keep the process alive. Do not restart it before this is gone. The error of the partition says what to repair.",
+});
 
 function drills(all) {
   return ofLive(all, (each) => each.drill?.state === "failed", (group, first, names) => ({

@@ -13,6 +13,7 @@ from snapreplay.service.control.input_status import BlockedTopic
 from snapreplay.service.control.protocol import Check
 from snapreplay.service.control.status import Recovery, SnapshotState, SnapshotStatus
 from snapreplay.service.core.copies import Copies
+from snapreplay.service.core.phase import Phase
 from tests.page.looking import looked_at, says
 from tests.page.test_refusals import of_many
 from tests.page.test_until_when import later, restoring
@@ -57,6 +58,24 @@ async def test_a_partition_at_risk_is_not_hidden_by_one_that_is_down(page: Page)
         await says(page, "✕ 1 of 3 partitions is down; partition 2 is live, but could not be restored now")
         levels = page.get_by_role("main").locator("article.problem .badge")
         await expect(levels).to_have_text(["✕ down", "✕ down", "! attention", "! attention"])
+
+
+async def test_the_only_copy_of_a_state_is_told_whatever_its_partition_does(page: Page) -> None:
+    """Its alert forbids to stop the process: 'being restored' and 'nothing is lost' would say the opposite."""
+    reason = "it exists only in this process's memory"
+    held = {"recoverable": False, "unrecoverable_reason": reason}
+    waits = msgspec.structs.replace(LIVE, partition=1, phase=Phase.FENCING, **held)
+    fenced = msgspec.structs.replace(FIRST_FAILED, phase=Phase.FENCED, **held)
+    async with served(with_checks(of_many(fenced, waits))) as url:
+        await page.goto(url)
+        title = "The state of partitions 0 and 1 is only in the memory of their process"
+        await says(page, f"✕ 1 of 2 partitions is down; {title[0].lower()}{title[1:]}")
+        card = page.get_by_role("article", name=title)
+        await expect(card).to_contain_text(f"Partition 0: {reason}")
+        await expect(card).to_contain_text("Do not restart it before this is gone.")
+        down = page.get_by_role("article", name="Partition 0 is down")
+        await expect(down).to_contain_text("Not yet: the state in memory may be the only copy.")
+        await looked_at(page, "only_copy")
 
 
 async def test_a_process_that_was_just_seen_is_no_outage(page: Page) -> None:
