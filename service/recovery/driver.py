@@ -317,6 +317,8 @@ class RecoveryDriver:
             )
 
     def _seen(self, recovery: Recovery, event: events.Event) -> None:
+        if self._memory.kept is not None and recovery.kept is None:  # no state is only in memory
+            self._reporter.note(recoverable=None, unrecoverable_reason="")
         self._memory.kept, self._memory.copy = recovery.kept, recovery.copy
         if isinstance(event, events.WindowRead):
             self._memory.last = event.found

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.recovery.executor import RecoveryExecutor
 from tests.support import inside
 from tests.support.in_memory import virtual
 
@@ -26,3 +28,33 @@ async def test_it_is_told_while_a_broker_that_does_not_answer_is_asked(bench, mo
     await bench.feed(1)
     await asyncio.wait_for(asked.wait(), 30)
     assert one.status.recoverable is (None if recoverable else False)
+
+
+@virtual
+async def test_it_is_not_told_any_more_when_the_state_of_another_owner_is_loaded(bench, monkeypatch):
+    """That may take long, and the process may be stopped meanwhile."""
+    pause = {"retry_backoff_ms": 20_000, "retry_backoff_max_ms": 20_000}
+    one = await bench.owner(restore=pause)
+    await one.phase("live")
+    told, load = [], RecoveryExecutor.load
+
+    async def noted(self, effect):
+        told.append(one.status.recoverable)
+        return await load(self, effect)
+
+    async def lost(*_):
+        raise Unreachable("no broker")
+
+    inside.reporter(one.runner).note(recoverable=False)
+    inside.poll_by(one.live, lost)
+    await one.phase("fencing")
+    monkeypatch.setattr(RecoveryExecutor, "load", noted)
+    two = await bench.owner("two")
+    await two.phase("live")
+    await bench.feed(3)
+    await two.position(3)
+    await two.end()
+    assert one.status.recoverable is False
+    told.clear()
+    await one.phase("live")
+    assert told == [None]
