@@ -102,6 +102,10 @@ class SnapshotScheduler:
     def writing(self) -> bool:
         return self._task is not None and not self._task.done()
 
+    def look_at_once(self) -> None:
+        """Look now whether a recovery would find all it needs."""
+        self._watch.look_at_once()
+
     def looked(self) -> bool:
         """Say whether the recoverability monitor has looked since the last call."""
         looked, self._watch.looked = self._watch.looked, False

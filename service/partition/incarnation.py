@@ -198,6 +198,8 @@ class Incarnation:
         self._memory.proven = None  # the log has just led to it
         self._reporter.note(recoverable=None, unrecoverable_reason="")
         live = self.live = self._made_live(recovered)
+        if not self._memory.recoverable:  # the alert is silent until somebody has looked
+            live.snapshots.look_at_once()
         try:
             await self._process_in_time(live, recovered.store)
         except SnapreplayError as error:

@@ -8,6 +8,7 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from tests.support import inside
 from tests.support.in_memory import virtual
+from tests.support.stage import until
 
 
 @pytest.mark.parametrize("recoverable", [False, True])
@@ -58,3 +59,20 @@ async def test_it_is_not_told_any_more_when_the_state_of_another_owner_is_loaded
     told.clear()
     await one.phase("live")
     assert told == [None]
+
+
+@virtual
+async def test_a_state_at_risk_is_looked_at_at_once_when_it_is_live_again(bench):
+    """In its turn of a minute, a partition that loses its brokers more often would never be told for two minutes."""
+    one, loop = await bench.owner(), asyncio.get_running_loop()
+    epoch = (await one.phase("live")).owner_epoch
+
+    async def lost(*_):
+        raise Unreachable("no broker")
+
+    inside.reporter(one.runner).note(recoverable=False)
+    inside.poll_by(one.live, lost)
+    await one.again_live(epoch)
+    began = loop.time()
+    await until(lambda: one.status.recoverable is not None, "a look")
+    assert loop.time() - began < 1
