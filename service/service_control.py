@@ -302,7 +302,7 @@ class ServiceControl:
     async def _wakeful(self) -> None:
         while True:
             self._draining.look(self._peers())
-            self.ready_checks()  # notes since when the group does not hear from us
+            self._cut_off.of(self._membership.trouble if self._membership else None)  # notes when it begins
             self._wake()  # nobody reports when trouble of the membership begins or ends
             await asyncio.sleep(WAKE_SECONDS)
 

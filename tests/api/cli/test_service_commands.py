@@ -205,7 +205,7 @@ def test_run_begins_a_new_app_in_one_command(on_broker, invoke, process):
 
 
 FOR_OTHERS = {"fastapi", "httpx2", "pydantic", "pyspark", "rich", "starlette", "typer", "uvicorn"}
-MODULES_MAX = 606
+MODULES_MAX = 607
 """Each takes about half a millisecond."""
 
 
