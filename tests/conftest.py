@@ -95,7 +95,9 @@ def broker() -> Iterator[SharedBroker]:
     if given:
         yield SharedBroker(given)
         return
-    with LocalBroker(deadline_s=scaled(60)) as local:
+    # Every five minutes by default: a test that sets a short retention could lose its records, or not.
+    unasked = {"log.retention.check.interval.ms": str(86_400_000)}
+    with LocalBroker(deadline_s=scaled(60), properties=unasked) as local:
         yield SharedBroker(local.bootstrap_servers)
         local.kill()  # nobody wants its data: an orderly stop takes as long as many topics have to be closed
 
