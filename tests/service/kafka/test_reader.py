@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import time
+from contextlib import asynccontextmanager
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -270,14 +271,23 @@ async def test_without_progress_a_read_fails_with_where_it_stands(broker, cluste
     await until(lambda: not since.tasks)
 
 
-async def test_a_broker_that_does_not_answer_a_fetch_in_time_is_silent(broker, new_topic):
-    """Long before the request has timed out; what the reader knows of the end may be old."""
-    place, proxy = TopicPartition(await new_topic(), 0), Proxy(broker.bootstrap_servers)
+@asynccontextmanager
+async def following(broker, place, request_timeout_ms):
+    """A reader that knows where its log ends, and what its connections go through."""
+    proxy = Proxy(broker.bootstrap_servers)
     async with proxy.through():
-        reader = await KafkaCluster(hasty(broker.bootstrap_servers, 10_000)).reader(patient=True)
+        reader = await KafkaCluster(hasty(broker.bootstrap_servers, request_timeout_ms)).reader(patient=True)
         await reader.follow({place: 0})
         while reader.end_offset(place) is None:
             await reader.poll(1, 100)
+        yield reader, proxy
+        await reader.close()
+
+
+async def test_a_broker_that_does_not_answer_a_fetch_in_time_is_silent(broker, new_topic):
+    """Long before the request has timed out; what the reader knows of the end may be old."""
+    place = TopicPartition(await new_topic(), 0)
+    async with following(broker, place, 10_000) as (reader, proxy):
         assert not reader.is_silent
         proxy.fault = lambda key: "mute" if key == FETCH else "pass"
         await until(lambda: reader.is_silent)
@@ -285,18 +295,13 @@ async def test_a_broker_that_does_not_answer_a_fetch_in_time_is_silent(broker, n
         proxy.fault = lambda key: "pass"
         await reader.follow({place: 0})
         await until(lambda: not reader.is_silent)
-        await reader.close()
 
 
 async def test_a_broker_stays_silent_until_it_has_answered_a_fetch(broker, new_topic):
     """Also while the client connects again after the time of a request is over: until then nothing is known of the
     end."""
-    place, proxy = TopicPartition(await new_topic(), 0), Proxy(broker.bootstrap_servers)
-    async with proxy.through():
-        reader = await KafkaCluster(hasty(broker.bootstrap_servers, 300)).reader(patient=True)
-        await reader.follow({place: 0})
-        while reader.end_offset(place) is None:
-            await reader.poll(1, 100)
+    place = TopicPartition(await new_topic(), 0)
+    async with following(broker, place, 300) as (reader, proxy):
         fetches = proxy.seen[FETCH]
         proxy.fault = lambda key: "mute"
         await until(lambda: proxy.seen[FETCH] > fetches and reader.is_silent)
@@ -307,7 +312,6 @@ async def test_a_broker_stays_silent_until_it_has_answered_a_fetch(broker, new_t
         assert seen == {True}
         proxy.fault = lambda key: "pass"
         await until(lambda: not reader.is_silent)
-        await reader.close()
 
 
 async def test_bounds_of_an_unknown_topic_fail_at_the_metadata_timeout(broker, unique):
