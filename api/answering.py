@@ -23,8 +23,8 @@ class Answers:
         match wire.question(encoded):
             case wire.Logged() as line:
                 line.log()
-            case wire.Suspected(process_id, why, is_silent):
-                self._control.suspect(process_id, why, is_silent=is_silent)
+            case wire.Suspected(process_id, why, silent_seconds):
+                self._control.suspect(process_id, why, silent_seconds=silent_seconds)
             case wire.Ended(process_id):
                 self._control.ended(process_id)
             case question:

@@ -43,8 +43,8 @@ class ServiceLink:
         """Return what is known without asking."""
         return Look(*self._status.last())
 
-    def suspect(self, process_id: str, why: str, is_silent: bool) -> None:  # noqa: FBT001 - whoever calls it back gives it by position
-        self._line.tell(wire.Suspected(process_id, why, is_silent))
+    def suspect(self, process_id: str, why: str, silent_seconds: float | None) -> None:
+        self._line.tell(wire.Suspected(process_id, why, silent_seconds))
 
     def ended(self, process_id: str) -> None:
         """Tell that a peer ends in good order."""

@@ -34,6 +34,7 @@ class Life:
         self.error = "it has not been reached yet"
         self.since = now
         self._suspect_seconds = suspect_seconds
+        self._heard_at = now
         self._silent_at: float | None = None  # then it will have been silent for too long; None: it is not watched
         self._refused_at: float | None = None
 
@@ -42,10 +43,15 @@ class Life:
         """Whether it was heard and has not been suspected since."""
         return self._silent_at is not None
 
+    def silent_seconds(self, now: float) -> float:
+        """Return for how long nothing has been heard of its service, whatever the reason."""
+        return now - self._heard_at
+
     def heard(self, now: float, silent_seconds: float) -> None:
         """Hear the peer, which says that its service has been silent for so long."""
         self._refused_at = None
         if silent_seconds < self._suspect_seconds:
+            self._heard_at = now - silent_seconds
             self._silent_at = now - silent_seconds + self._suspect_seconds
             self._become(now, PeerState.REACHABLE, "")
         elif self._silent_at is not None:

@@ -75,7 +75,7 @@ class PeerFollower:
         own: StatusDocument,
         peer: Peer,
         suspect_seconds: float,
-        suspect: Callable[[str, bool], None],
+        suspect: Callable[[str, float | None], None],
         ended: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.peer = peer
@@ -119,7 +119,7 @@ class PeerFollower:
         """Judge whether it has been silent for too long."""
         self.life.overslept(overslept_seconds)
         if (why := self.life.due(now)) is not None:
-            self._suspect(why, True)
+            self._suspect(why, self.life.silent_seconds(now))
 
     async def _follow(self, caller: Caller, deadline: asyncio.Timeout) -> None:
         """Follow until the stream ends, one way or the other."""
@@ -172,7 +172,7 @@ class PeerFollower:
         match error:
             case ConnectionsRefused():
                 if (why := self.life.refused(now, str(error))) is not None:
-                    self._suspect(why, False)
+                    self._suspect(why, None)
             case NotTrusted():
                 self.life.elsewhere(now, PeerState.UNREACHABLE, str(error))
             case NoAnswer() | TooLarge():
@@ -209,12 +209,13 @@ class Peers:
     def __init__(
         self,
         suspect_seconds: float = 3.0,
-        suspect: Callable[[str, str, bool], None] = lambda *_: None,
+        suspect: Callable[[str, str, float | None], None] = lambda *_: None,
         caller: Caller = UNKNOWN,
         ended: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Take `suspect`, which is told of a peer that seems to be dead: its process id, why, and whether it is only
-        silent; and `ended`, which is told of one that says that it ends in good order."""
+        """Take `suspect`, which is told of a peer that seems to be dead: its process id, why, and for how long it has
+        been silent, None if nobody listens there; and `ended`, which is told of one that says that it ends in good
+        order."""
         self.caller = caller
         self._suspect_seconds = suspect_seconds
         self._suspect, self._ended = suspect, ended

@@ -179,14 +179,14 @@ class ServiceControl:
     def ended(self, process_id: str) -> None:
         self._group.ended(process_id)
 
-    def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:
+    def suspect(self, process_id: str, why: str, *, silent_seconds: float | None = None) -> None:
         self._group.suspected(process_id)
-        membership = self._membership
-        if self._loop is None or self._supervisor is None or membership is None:
+        if self._loop is None or self._supervisor is None or self._membership is None:
             return
-        trouble = membership.trouble or membership.aside
+        trouble = self._membership.trouble or self._membership.aside
         if trouble is None:  # else this process may be the one that is cut off
-            self._loop.call_soon_threadsafe(partial(self._supervisor.take_over, process_id, why, is_silent=is_silent))
+            take_over = partial(self._supervisor.take_over, process_id, why, silent_seconds=silent_seconds)
+            self._loop.call_soon_threadsafe(take_over)
         else:
             log.warning("process %s seems to be dead (%s), but nothing is taken over: %s", process_id, why, trouble)
 

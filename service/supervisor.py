@@ -146,10 +146,10 @@ class Supervisor:
         if share.owned or share.copies or gives_away or any(peer.owned for peer in share.peers):
             self.standbys.hold(set(share.copies), frozenset(share.next), self._rejoin)
 
-    def take_over(self, process_id: str, why: str, *, is_silent: bool) -> None:
+    def take_over(self, process_id: str, why: str, *, silent_seconds: float | None) -> None:
         """Take over what another process owned that seems to be dead. The group hears of it when we have claimed."""
         if not self._stopped and self._refused is None:
-            self._takeovers.suspect(process_id, why, is_silent=is_silent)
+            self._takeovers.suspect(process_id, why, silent_seconds=silent_seconds)
 
     def suspect(self) -> None:
         """Ask the log in each partition who owns it: another process seems to use our instance id."""

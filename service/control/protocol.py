@@ -353,10 +353,11 @@ class Control(Protocol):
             SavepointsUnread: they cannot be read now.
         """
 
-    def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:
+    def suspect(self, process_id: str, why: str, *, silent_seconds: float | None = None) -> None:
         """Hear that a peer seems to be dead, so that standbys here may take over. A mistake costs one takeover.
 
-        `is_silent`: nothing is heard of it, but nothing says that it is dead either. Else nobody listens there.
+        `silent_seconds`: so long nothing has been heard of it, but nothing says that it is dead either. None: nobody
+        listens there.
         """
 
     def ended(self, process_id: str) -> None:

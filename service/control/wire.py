@@ -68,7 +68,7 @@ class Suspected(msgspec.Struct, frozen=True, tag="suspected"):
 
     process_id: str
     why: str
-    is_silent: bool = False
+    silent_seconds: float | None = None
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):

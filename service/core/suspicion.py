@@ -83,20 +83,22 @@ class Watch:
         share: that of the last assignment.
         under_way: partition → its takeover.
         alarms: process id → the false alarms about it.
+        taken_at: process id → when it was last given a partition that was ours, by the loop's clock.
     """
 
     share: Share = field(default_factory=Share)
     under_way: Mapping[int, Takeover] = field(default_factory=dict)
     alarms: Mapping[str, FalseAlarms] = field(default_factory=dict)
+    taken_at: Mapping[str, float] = field(default_factory=dict)
 
 
 class Suspected(NamedTuple):
-    """A process seems to be dead. `is_silent`: nothing is heard of it, but nothing says that it is dead either. `warm`:
-    the partitions with a warm copy here."""
+    """A process seems to be dead. `silent_seconds`: so long nothing has been heard of it, but nothing says that it is
+    dead either. None: nobody listens there. `warm`: the partitions with a warm copy here."""
 
     process_id: str
     warm: frozenset[int]
-    is_silent: bool = False
+    silent_seconds: float | None = None
 
 
 class Claimed(NamedTuple):
@@ -131,6 +133,13 @@ class Ignore(NamedTuple):
     seconds: float
 
 
+class Unheard(NamedTuple):
+    """Do nothing: it lived while nothing was heard of it, as it has taken over from us. To go on would be to take turns
+    in fencing each other."""
+
+    peer: Peer
+
+
 class Listen(NamedTuple):
     """Look whether the process commits. If not, suspect it again, and not for its silence."""
 
@@ -163,7 +172,7 @@ class Alarm(NamedTuple):
     seconds: float
 
 
-Effect = Ignore | Listen | Begin | Tell | GiveUp | Alarm
+Effect = Ignore | Unheard | Listen | Begin | Tell | GiveUp | Alarm
 Stepped = tuple[Watch, tuple[Effect, ...]]
 
 
@@ -193,8 +202,9 @@ def _suspected(watch: Watch, event: Suspected, now: float) -> Stepped:
     until = watch.alarms.get(peer.process_id, FalseAlarms()).until
     if now < until:
         return watch, (Ignore(peer, until - now),)
-    if event.is_silent:
-        return watch, (Listen(peer),)
+    if event.silent_seconds is not None:
+        was_unheard = watch.taken_at.get(peer.process_id, -math.inf) > now - event.silent_seconds
+        return watch, (Unheard(peer) if was_unheard else Listen(peer),)
     wanted = sorted(set(peer.owned) & set(watch.share.first) & event.warm)
     if not wanted:
         return watch, ()
@@ -229,7 +239,14 @@ def _assigned(watch: Watch, event: Assigned, now: float) -> Stepped:
     known = {**watch.alarms, **{p.process_id: _another(watch, p, now) for p in alive}}
     alarms = {name: each for name, each in known.items() if not each.is_over(now)}
     effects = tuple(Alarm(peer, alarms[peer.process_id].until - now) for peer in alive)
-    return Watch(share, under_way, alarms), effects
+    return Watch(share, under_way, alarms, _taken_at(watch, event, now)), effects
+
+
+def _taken_at(watch: Watch, event: Assigned, now: float) -> dict[str, float]:
+    lost = set(watch.share.owned) - event.partitions
+    named = {peer.process_id: watch.taken_at.get(peer.process_id, -math.inf) for peer in event.share.peers}
+    taken = {peer.process_id: now for peer in event.share.peers if lost and not lost.isdisjoint(peer.owned)}
+    return {name: at for name, at in (named | taken).items() if at > -math.inf}
 
 
 def _another(watch: Watch, peer: Peer, now: float) -> FalseAlarms:

@@ -27,6 +27,7 @@ from snapreplay.service.core.suspicion import (
     Suspected,
     Takeover,
     Tell,
+    Unheard,
     Watch,
     step,
 )
@@ -75,17 +76,20 @@ class Takeovers:
         """Those that are processed here although the group has not given them to us yet. Any thread."""
         return frozenset(self._watch.under_way)
 
-    def suspect(self, process_id: str, why: str, *, is_silent: bool) -> None:
+    def suspect(self, process_id: str, why: str, *, silent_seconds: float | None) -> None:
         """Take over what this process owned, and what this one is the first to take over, if the copies are warm.
 
-        `is_silent`: nothing is heard of it, but nothing says that it is dead either. It lives as long as it commits.
+        `silent_seconds`: so long nothing has been heard of it, but nothing says that it is dead either: it lives as
+        long as it commits. None: nobody listens there.
         """
         if (listening := self._listening.pop(process_id, None)) is not None:
             listening.cancel()
-        for effect in self._step(Suspected(process_id, self._standbys.warm, is_silent)):
+        for effect in self._step(Suspected(process_id, self._standbys.warm, silent_seconds)):
             match effect:
                 case Ignore(peer, seconds):
                     log.warning("%s; that is ignored for %.0f s, as it was false before", _said(peer, why), seconds)
+                case Unheard(peer):
+                    log.warning("%s; but it has taken over from this process meanwhile, so it lives", _said(peer, why))
                 case Listen(peer):
                     quiet = self._when_quiet(peer, why, asyncio.get_running_loop().time())
                     listening = asyncio.get_running_loop().create_task(quiet)
@@ -126,7 +130,7 @@ class Takeovers:
             log.info("%s; but it has committed since", _said(peer, why))
             return
         del self._listening[peer.process_id]
-        self.suspect(peer.process_id, why, is_silent=False)  # an assignment may have come meanwhile
+        self.suspect(peer.process_id, why, silent_seconds=None)  # an assignment may have come meanwhile
 
     def _begin(self, partitions: tuple[int, ...]) -> None:
         for number in partitions:

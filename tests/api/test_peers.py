@@ -46,8 +46,8 @@ async def following(control: FakeControl, settings: HttpSettings | None = None) 
 async def watching(control: FakeControl, settings: HttpSettings | None = None) -> AsyncIterator[Shown]:
     """Follow the peers of `control` as its HTTP process does, in this process: that saves a start."""
 
-    def suspect(process_id: str, why: str, is_silent: bool) -> None:
-        control.suspect(process_id, why, is_silent=is_silent)
+    def suspect(process_id: str, why: str, silent_seconds: float | None) -> None:
+        control.suspect(process_id, why, silent_seconds=silent_seconds)
 
     followed = Peers((settings or soon()).suspect_after_ms / 1000, suspect)
     running = asyncio.create_task(followed.run(control.document))

@@ -69,7 +69,9 @@ class Bench:
             runners={number: runner(number) for number in (0, 2)},
             retry=lambda *asked: self.retried.append(asked),
             taken_over=frozenset(),
-            take_over=lambda process_id, why, *, is_silent: self.suspected.append((process_id, why, is_silent)),
+            take_over=lambda process_id, why, *, silent_seconds: self.suspected.append(
+                (process_id, why, silent_seconds)
+            ),
         )
         at_once: Any = SimpleNamespace(call_soon_threadsafe=lambda call, *arguments: call(*arguments))
         self.supervisor = supervisor
@@ -147,8 +149,8 @@ def test_only_who_is_heard_by_the_group_suspects_others(bench, caplog, trouble):
     """Else it may be the one that is cut off. The log says why nothing is taken over."""
     vars(bench.membership).update(trouble)
     bench.control.suspect("p1", "connection refused")
-    bench.control.suspect("p1", "silent for 3.0 s", is_silent=True)
-    acted = [("p1", "connection refused", False), ("p1", "silent for 3.0 s", True)]
+    bench.control.suspect("p1", "silent for 3.0 s", silent_seconds=3.0)
+    acted = [("p1", "connection refused", None), ("p1", "silent for 3.0 s", 3.0)]
     assert bench.suspected == ([] if trouble else acted)
     assert all(why in caplog.text for why in trouble.values())
 

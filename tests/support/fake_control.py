@@ -234,8 +234,8 @@ class FakeControl:
             case Cancel(operation_id, by):
                 return self._operations.cancel(operation_id, f"cancelled by {by}")[0]
 
-    def suspect(self, process_id: str, why: str, *, is_silent: bool = False) -> None:
-        self.silent.append(is_silent)
+    def suspect(self, process_id: str, why: str, *, silent_seconds: float | None = None) -> None:
+        self.silent.append(silent_seconds is not None)
         self.suspected.append((process_id, why))
 
     async def savepoints(self, name: str) -> SavepointList:

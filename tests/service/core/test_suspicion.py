@@ -5,10 +5,22 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from snapreplay.service.core.assignment import Share
 from snapreplay.service.core.peers import Peer
-from snapreplay.service.core.suspicion import PAUSE_SECONDS_MAX, Assigned, FalseAlarms, Takeover, Watch, step
+from snapreplay.service.core.suspicion import (
+    PAUSE_SECONDS_MAX,
+    Assigned,
+    Begin,
+    FalseAlarms,
+    Listen,
+    Suspected,
+    Takeover,
+    Unheard,
+    Watch,
+    step,
+)
 
 
 def test_after_each_false_alarm_the_process_is_left_alone_for_twice_as_long():
@@ -56,6 +68,22 @@ def test_a_takeover_yields_to_a_third_process_that_lives(owner, absent, ended):
     share = Share(peers=(Peer(owner, "", "", "", owned=(7,)),), absent=absent)
     watch, _ = step(Watch(under_way={7: Takeover("p1", 0.0, epoch=3)}), Assigned(frozenset(), share), 0.0)
     assert (not watch.under_way) is ended
+
+
+@pytest.mark.parametrize(
+    ("silent_seconds", "effect"),
+    [(5.0, Unheard), (3.0, Listen), (None, Begin)],
+    ids=["silent", "heard since", "refused"],
+)
+def test_who_has_taken_over_from_us_lived_then(silent_seconds, effect):
+    """It does not hear us either, and each would take over from the other in turn. What is heard of it afterwards, or
+    that nobody listens there, says more."""
+    one, two = Peer("one", "", "", "", owned=(7,)), Peer("two", "", "", "")
+    watch, _ = step(Watch(), Assigned(frozenset({7}), Share(owned=(7,), peers=(one, two))), 0.0)
+    peers = (replace(one, owned=()), replace(two, owned=(7,)))
+    watch, _ = step(watch, Assigned(frozenset(), Share(copies=(7,), first=(7,), peers=peers)), 100.0)
+    _, effects = step(watch, Suspected("two", frozenset({7}), silent_seconds), 104.0)
+    assert [type(each) for each in effects] == [effect]
 
 
 def test_a_process_that_has_taken_over_much_goes_once_through_what_the_others_own():

@@ -56,8 +56,8 @@ class Side:
     async def position(self, offset):
         await until(lambda: self.status.inputs and self.status.inputs[0].position >= offset, offset)
 
-    def suspects(self, other, *, is_silent=False):
-        self.supervisor.take_over(other.me.process_id, "connection refused", is_silent=is_silent)
+    def suspects(self, other, *, silent_seconds=None):
+        self.supervisor.take_over(other.me.process_id, "connection refused", silent_seconds=silent_seconds)
 
     def copies(self, *owners, first=(0,), claimed=()):
         """An assignment that leaves partition 0 to the first of `owners`; the others are there, too."""
@@ -262,20 +262,20 @@ async def test_a_silent_owner_that_commits_lives(bench):
         for _ in range(20):
             await bench.feed(1)
             await asyncio.sleep(0.5)
-        other.suspects(one, is_silent=True)
-        other.suspects(one, is_silent=True)
+        other.suspects(one, silent_seconds=3.0)
+        other.suspects(one, silent_seconds=3.0)
         for _ in range(10):
             await bench.feed(1)
             await asyncio.sleep(0.5)
         assert other.status is None
         await asyncio.sleep(QUIET_SECONDS + 1)
         assert other.status is None
-        other.suspects(one, is_silent=True)
+        other.suspects(one, silent_seconds=3.0)
         other.supervisor.assigned(set(), other.copies(other))  # it has left, and somebody else owns the partition
         await asyncio.sleep(QUIET_SECONDS + 1)
         assert other.status is None
         other.supervisor.assigned(set(), other.copies(one, other))
-        other.suspects(one, is_silent=True)
+        other.suspects(one, silent_seconds=3.0)
         await other.phase("live")
 
 
