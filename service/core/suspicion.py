@@ -83,7 +83,7 @@ class Watch:
         share: that of the last assignment.
         under_way: partition → its takeover.
         alarms: process id → the false alarms about it.
-        taken_at: process id → when it was last given a partition that was ours, by the loop's clock.
+        taken_at: process id → when it, which had joined, was last given a partition that was ours, by the loop's clock.
     """
 
     share: Share = field(default_factory=Share)
@@ -93,12 +93,19 @@ class Watch:
 
 
 class Suspected(NamedTuple):
-    """A process seems to be dead. `silent_seconds`: so long nothing has been heard of it, but nothing says that it is
-    dead either. None: nobody listens there. `warm`: the partitions with a warm copy here."""
+    """A process seems to be dead.
+
+    Attributes:
+        warm: the partitions with a warm copy here.
+        heard_at: nothing has been heard of it since, but nothing says that it is dead either; by the loop's clock.
+            None: nobody listens there.
+        is_quiet: no copy has seen a commit of it either.
+    """
 
     process_id: str
     warm: frozenset[int]
-    silent_seconds: float | None = None
+    heard_at: float | None = None
+    is_quiet: bool = False
 
 
 class Claimed(NamedTuple):
@@ -134,16 +141,17 @@ class Ignore(NamedTuple):
 
 
 class Unheard(NamedTuple):
-    """Do nothing: it lived while nothing was heard of it, as it has taken over from us. To go on would be to take turns
-    in fencing each other."""
+    """Do nothing: it lived while nothing was heard of it, as it was given a partition of ours. Where a connection is
+    cut, each would fence the other in turn."""
 
     peer: Peer
 
 
 class Listen(NamedTuple):
-    """Look whether the process commits. If not, suspect it again, and not for its silence."""
+    """Look whether the process commits. If not, suspect it again, as one that is quiet."""
 
     peer: Peer
+    heard_at: float
 
 
 class Begin(NamedTuple):
@@ -202,9 +210,11 @@ def _suspected(watch: Watch, event: Suspected, now: float) -> Stepped:
     until = watch.alarms.get(peer.process_id, FalseAlarms()).until
     if now < until:
         return watch, (Ignore(peer, until - now),)
-    if event.silent_seconds is not None:
-        was_unheard = watch.taken_at.get(peer.process_id, -math.inf) > now - event.silent_seconds
-        return watch, (Unheard(peer) if was_unheard else Listen(peer),)
+    if event.heard_at is not None:
+        if watch.taken_at.get(peer.process_id, -math.inf) > event.heard_at:
+            return watch, (Unheard(peer),)
+        if not event.is_quiet:
+            return watch, (Listen(peer, event.heard_at),)
     wanted = sorted(set(peer.owned) & set(watch.share.first) & event.warm)
     if not wanted:
         return watch, ()
@@ -243,10 +253,12 @@ def _assigned(watch: Watch, event: Assigned, now: float) -> Stepped:
 
 
 def _taken_at(watch: Watch, event: Assigned, now: float) -> dict[str, float]:
-    lost = set(watch.share.owned) - event.partitions
-    named = {peer.process_id: watch.taken_at.get(peer.process_id, -math.inf) for peer in event.share.peers}
-    taken = {peer.process_id: now for peer in event.share.peers if lost and not lost.isdisjoint(peer.owned)}
-    return {name: at for name, at in (named | taken).items() if at > -math.inf}
+    """Note who was given a partition of ours: whoever has joined lives. Forget who is not named any more."""
+    lost, share = set(watch.share.owned) - event.partitions, event.share
+    named = {peer.process_id for peer in share.peers}
+    known = {name: at for name, at in watch.taken_at.items() if name in named}
+    taken = {peer.process_id: now for peer in share.peers if lost and not lost.isdisjoint(peer.owned)}
+    return known | {name: at for name, at in taken.items() if name not in share.absent}
 
 
 def _another(watch: Watch, peer: Peer, now: float) -> FalseAlarms:

@@ -84,16 +84,20 @@ class Takeovers:
         """
         if (listening := self._listening.pop(process_id, None)) is not None:
             listening.cancel()
-        for effect in self._step(Suspected(process_id, self._standbys.warm, silent_seconds)):
+        heard_at = None if silent_seconds is None else asyncio.get_running_loop().time() - silent_seconds
+        self._judge(Suspected(process_id, self._standbys.warm, heard_at), why)
+
+    def _judge(self, suspected: Suspected, why: str) -> None:
+        for effect in self._step(suspected):
             match effect:
                 case Ignore(peer, seconds):
                     log.warning("%s; that is ignored for %.0f s, as it was false before", _said(peer, why), seconds)
                 case Unheard(peer):
-                    log.warning("%s; but it has taken over from this process meanwhile, so it lives", _said(peer, why))
-                case Listen(peer):
-                    quiet = self._when_quiet(peer, why, asyncio.get_running_loop().time())
+                    log.warning("%s; but it was given a partition of this process since, so it lived", _said(peer, why))
+                case Listen(peer, heard_at):
+                    quiet = self._when_quiet(peer, heard_at, why, asyncio.get_running_loop().time())
                     listening = asyncio.get_running_loop().create_task(quiet)
-                    self._listening[process_id] = watched(listening, "the wait for a sign of life")
+                    self._listening[peer.process_id] = watched(listening, "the wait for a sign of life")
                 case Begin(peer, partitions):
                     taken = counted(len(partitions), "partition")
                     log.warning("%s; %s taken over: %s", _said(peer, why), taken, list(partitions))
@@ -123,14 +127,14 @@ class Takeovers:
         self._watch, effects = step(self._watch, event, asyncio.get_running_loop().time())
         return effects
 
-    async def _when_quiet(self, peer: Peer, why: str, since: float) -> None:
+    async def _when_quiet(self, peer: Peer, heard_at: float, why: str, since: float) -> None:
         """Take over unless a copy sees a commit of this owner."""
         await asyncio.sleep(max(0.0, self._standbys.seen_at(peer.owned) + QUIET_SECONDS - since))
         if self._standbys.seen_at(peer.owned) > since:
             log.info("%s; but it has committed since", _said(peer, why))
             return
-        del self._listening[peer.process_id]
-        self.suspect(peer.process_id, why, silent_seconds=None)  # an assignment may have come meanwhile
+        # An assignment may have come meanwhile.
+        self._judge(Suspected(peer.process_id, self._standbys.warm, heard_at, is_quiet=True), why)
 
     def _begin(self, partitions: tuple[int, ...]) -> None:
         for number in partitions:

@@ -19,6 +19,7 @@ from snapreplay.service.core.suspicion import (
     Event,
     Expired,
     GiveUp,
+    Listen,
     Suspected,
     Tell,
     Watch,
@@ -26,6 +27,8 @@ from snapreplay.service.core.suspicion import (
 )
 from tests.explore.replacing import replace
 
+HEARD_AT = -1.0
+"""Before the beginning; everything happens at 0."""
 OURS = frozenset((0,))
 """The partition, as a set."""
 NONE: frozenset[int] = frozenset()
@@ -42,6 +45,7 @@ class Process:
         asks: how often it has asked for an assignment.
         told_asks: how many of these its last join has said.
         generation: of the group, that it knows.
+        listening: whose commits it looks for, as it does not hear them.
     """
 
     name: str
@@ -52,6 +56,7 @@ class Process:
     asks: int = 0
     told_asks: int = 0
     generation: int = 0
+    listening: frozenset[str] = frozenset()
     watch: Watch = field(default_factory=Watch)
 
     @property
@@ -93,7 +98,8 @@ class Group:
 @dataclass(frozen=True)
 class Fleet:
     """`suspicions`, `kills`, `expiries` and `misses` are how many may still happen, a miss being an assignment that a
-    process never hears of; `last`: who has claimed last."""
+    process never hears of; `last`: who has claimed last. `is_cut`: nobody has heard another one since the beginning,
+    and nobody commits; `taker`: who takes over then."""
 
     processes: tuple[Process, ...]
     group: Group
@@ -103,6 +109,8 @@ class Fleet:
     kills: int = 0
     expiries: int = 1
     misses: int = 0
+    is_cut: bool = False
+    taker: str = ""
     broken: str = field(default="", compare=False)
 
     def on(self, process: Process, **changes: Any) -> Fleet:
@@ -150,7 +158,8 @@ def key_of(fleet: Fleet) -> bytes:
             (each.name, each.is_dead, each.runs, each.is_warm, each.asks > each.told_asks),
             rank.get(each.epoch, -1) if each.runs == "live" else -1,
             age[each.generation],
-            (each.watch.share, sorted(each.watch.alarms)),
+            (each.watch.share, sorted(each.watch.alarms), sorted(each.watch.taken_at) if fleet.is_cut else ()),
+            sorted(each.listening),
             [(one.process_id, rank.get(-1 if one.epoch is None else one.epoch, -1)) for one in takeovers],
         )
         for each, takeovers in zip(fleet.processes, taken, strict=True)
@@ -169,7 +178,7 @@ def key_of(fleet: Fleet) -> bytes:
         group.owner,
         news,
     )
-    key = (processes, coordinator, fleet.last, fleet.suspicions, fleet.kills, fleet.expiries, fleet.misses)
+    key = (processes, coordinator, fleet.last, fleet.taker, fleet.suspicions, fleet.kills, fleet.expiries, fleet.misses)
     return hashlib.blake2b(_encoded(key), digest_size=16).digest()
 
 
@@ -188,7 +197,7 @@ def moves(fleet: Fleet) -> Iterator[Move]:
         if fleet.suspicions:
             for other in fleet.processes:
                 if other is not process:
-                    event = Suspected(other.name, process.member.warm)
+                    event = Suspected(other.name, process.member.warm, HEARD_AT if fleet.is_cut else None)
                     after = _stepped(replace(fleet, suspicions=fleet.suspicions - 1), process, event)
                     yield f"{process.name} takes {other.name} for dead", after
 
@@ -229,6 +238,10 @@ def _steps_of(fleet: Fleet, process: Process) -> Iterator[Move]:
         yield f"{name} finds out that it is fenced", fleet.on(replace(process, runs="fenced"))
     if process.runs == "fenced" and fleet.group.joined is None and fleet.group.owner == name:
         yield f"{name} is given it by the coordinator", fleet.on(replace(process, runs="recovers"))
+    for other in sorted(process.listening):
+        listened = replace(process, listening=process.listening - {other})
+        event = Suspected(other, process.member.warm, HEARD_AT, is_quiet=True)
+        yield f"{name} sees no commit of {other}", _stepped(fleet, listened, event)
     if not process.runs and not process.is_warm and share.copies:
         warm = replace(process, is_warm=True)
         yield f"{name} has a warm copy", _asks(fleet, warm) if share.next else fleet.on(warm)
@@ -239,14 +252,20 @@ def _stepped(fleet: Fleet, process: Process, event: Event) -> Fleet:
     """Let the process hear of it, and do what follows."""
     watch, effects = step(process.watch, event, 0.0)
     process = replace(process, watch=watch)
-    fleet = fleet.on(process)
+    fleet, taker = fleet.on(process), fleet.taker
     for effect in effects:
         if isinstance(effect, Begin):
-            fleet = fleet.on(replace(process, runs="recovers", is_warm=False))
+            fleet = fleet.on(
+                replace(process, runs="recovers", is_warm=False), taker=process.name if fleet.is_cut else ""
+            )
+        elif isinstance(effect, Listen):
+            fleet = fleet.on(replace(process, listening=process.listening | {effect.peer.process_id}))
         elif isinstance(effect, Tell):
             fleet = _asks(fleet, process)
         elif isinstance(effect, GiveUp):
             fleet = _applied(fleet, process, watch.share, process.generation)
+    if fleet.is_cut and taker not in ("", fleet.taker):
+        return replace(fleet, broken=f"{fleet.taker} takes over in return from {taker}, which has lived meanwhile")
     return fleet
 
 

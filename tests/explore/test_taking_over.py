@@ -17,14 +17,16 @@ STATES_MAX = 60_000
         (2, {"kills": 1}),
         (2, {"suspicions": 2, "misses": 1}),
         (3, {"misses": 1}),
+        (2, {"suspicions": 2, "misses": 1, "is_cut": True}),
         pytest.param(3, {"kills": 1}, marks=pytest.mark.whole),
         pytest.param(2, {"suspicions": 2, "kills": 1}, marks=pytest.mark.whole),
+        pytest.param(2, {"suspicions": 3, "kills": 1, "is_cut": True}, marks=pytest.mark.whole),
     ],
     ids=str,
 )
 def test_after_every_suspicion_one_process_has_the_partition(count, bounds):
     """Right or wrong, and wherever a process dies: one owner, the last to claim, as the group says, too; no takeover
-    without an end, and warm copies."""
+    without an end, and warm copies. Where a connection is cut, nobody takes over in return."""
     explored = explore(beginning(count, **bounds), STATES_MAX, GROUPS)
     assert explored.problem == "", "\n".join(explored.story)
     assert explored.is_whole
@@ -38,17 +40,26 @@ def says_nothing(watch, *_):
     return watch, ()
 
 
+def nobody_lives(*_):
+    return {}
+
+
 def says_the_first(watch, event, claimed=suspicion._claimed):
     takeover = watch.under_way.get(event.partition)
     return claimed(watch, event) if takeover is None or takeover.epoch is None else (watch, ())
 
 
 @pytest.mark.parametrize(
-    ("where", "rule", "broken"),
-    [(Takeover, "is_ended", always), (suspicion, "_claimed", says_nothing), (suspicion, "_claimed", says_the_first)],
-    ids=["an old assignment ends it", "no claim is told", "only the first claim is told"],
+    ("where", "rule", "broken", "is_cut"),
+    [
+        (Takeover, "is_ended", always, False),
+        (suspicion, "_claimed", says_nothing, False),
+        (suspicion, "_claimed", says_the_first, False),
+        (suspicion, "_taken_at", nobody_lives, True),
+    ],
+    ids=["an old assignment ends it", "no claim is told", "only the first claim is told", "silence alone counts"],
 )
-def test_a_takeover_without_one_of_its_rules_is_found_out(monkeypatch, where, rule, broken):
+def test_a_takeover_without_one_of_its_rules_is_found_out(monkeypatch, where, rule, broken, is_cut):
     """By the shortest history that shows it."""
     monkeypatch.setattr(where, rule, broken)
-    assert explore(beginning(2, suspicions=2, misses=1), STATES_MAX, GROUPS).problem
+    assert explore(beginning(2, suspicions=2, misses=1, is_cut=is_cut), STATES_MAX, GROUPS).problem

@@ -26,7 +26,7 @@ from tests.support.wire import HOST, Streams, Way, Wire, loop_of_wires
 
 DEADLINE_S = 60.0
 PART = 65536
-UNHEARD = "; but it has taken over from this process meanwhile, so it lives"
+UNHEARD = "; but it was given a partition of this process since, so it lived"
 COMMITTED = "; but it has committed since"
 
 

@@ -70,20 +70,32 @@ def test_a_takeover_yields_to_a_third_process_that_lives(owner, absent, ended):
     assert (not watch.under_way) is ended
 
 
-@pytest.mark.parametrize(
-    ("silent_seconds", "effect"),
-    [(5.0, Unheard), (3.0, Listen), (None, Begin)],
-    ids=["silent", "heard since", "refused"],
-)
-def test_who_has_taken_over_from_us_lived_then(silent_seconds, effect):
-    """It does not hear us either, and each would take over from the other in turn. What is heard of it afterwards, or
-    that nobody listens there, says more."""
+def taken_at(now, absent=()):
+    """Know that the partition that was ours went to another process then."""
     one, two = Peer("one", "", "", "", owned=(7,)), Peer("two", "", "", "")
     watch, _ = step(Watch(), Assigned(frozenset({7}), Share(owned=(7,), peers=(one, two))), 0.0)
     peers = (replace(one, owned=()), replace(two, owned=(7,)))
-    watch, _ = step(watch, Assigned(frozenset(), Share(copies=(7,), first=(7,), peers=peers)), 100.0)
-    _, effects = step(watch, Suspected("two", frozenset({7}), silent_seconds), 104.0)
+    share = Share(copies=(7,), first=(7,), peers=peers, absent=absent)
+    watch, _ = step(watch, Assigned(frozenset(), share), now)
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("heard_at", "is_quiet", "effect"),
+    [(99.0, False, Unheard), (99.0, True, Unheard), (101.0, False, Listen), (101.0, True, Begin), (None, False, Begin)],
+    ids=["silent", "found out while listening", "heard since", "and commits nothing", "refused"],
+)
+def test_who_was_given_a_partition_of_ours_lived_then(heard_at, is_quiet, effect):
+    """It does not hear us either, and each would take over from the other in turn. What is heard of it afterwards, or
+    that nobody listens there, says more."""
+    _, effects = step(taken_at(100.0), Suspected("two", frozenset({7}), heard_at, is_quiet), 104.0)
     assert [type(each) for each in effects] == [effect]
+
+
+def test_an_absent_member_to_which_a_partition_goes_back_shows_no_sign_of_life():
+    """It has claimed later than we, who had not yet: the coordinator keeps what it said before it died."""
+    _, effects = step(taken_at(100.0, absent=("two",)), Suspected("two", frozenset({7}), 99.0), 104.0)
+    assert [type(each) for each in effects] == [Listen]
 
 
 def test_a_process_that_has_taken_over_much_goes_once_through_what_the_others_own():
