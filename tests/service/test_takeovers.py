@@ -83,6 +83,8 @@ async def pair(stage, unique, children, partitions=1, owner="one", **timeouts):
     revoke_ms = 1000
     # The other one holds no copies before it owns something: all partitions stay with the first.
     in_words = {f"group__{name}": value for name, value in group.items()} | {"timeouts__revoke_ms": revoke_ms}
+    # Who is fenced looks for the claim twice, this time apart.
+    in_words["restore__retry_backoff_ms"] = int(scaled(1) * 1000)
     started = children.start("ledger", here.app.app_id, instance_id=owner, standby__replicas=1, **in_words)
     await in_thread(started.wait_live, partitions)
     with Load(here):
