@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from fnmatch import fnmatch
@@ -18,7 +19,6 @@ from tests.support.deadlines import scaled
 pytestmark = pytest.mark.timeout(400)  # a set-up takes long on a busy machine
 ROOT = Path(__file__).resolve().parents[1]
 DEADLINE_S = scaled(100.0)
-MODULES = 500  # so many that pip needs a moment to compile them
 
 # What builds the small checkout, and makes the wheels here.
 BACKEND = """
@@ -40,6 +40,19 @@ def write_wheel(folder, name, files, entry_points=""):
 
 def build_editable(folder, config_settings=None, metadata_directory=None):
     return write_wheel(folder, "snapreplay", {"snapreplay.pth": os.getcwd()}, "snapreplay = snapreplay.api.cli:main")
+"""
+# A Python that finds this on its path stands still where it is told to, until a signal ends it.
+STANDS_STILL = """
+import os, pathlib, signal, sys
+
+event, word = os.environ["STANDS_STILL"].split()
+
+def look(name, arguments):
+    if name == event and word in repr(arguments[:2]):  # behind them is the environment, which has the word
+        pathlib.Path(__file__).with_name("reached").touch()
+        signal.pause()
+
+sys.addaudithook(look)
 """
 PYPROJECT = """
 [build-system]
@@ -63,8 +76,7 @@ def checkout(tmp_path: Path) -> Path:
     made: dict[str, Callable[..., str]] = {}
     exec(BACKEND, made)  # noqa: S102 - our own text, which pip runs too
     backend = made["write_wheel"](str(wheels), "small_backend", {"small_backend.py": BACKEND})
-    modules = {f"many/m{n}.py": f"def f(x):\n    return x + {n}\n" for n in range(MODULES)}
-    modules |= {"many/__init__.py": "def main():\n    print('whole')\n"}
+    modules = {"many/__init__.py": "def main():\n    print('whole')\n"}
     many = made["write_wheel"](str(wheels), "many", modules, "many = many:main")
     lock(place / "requirements" / "build.lock", "small-backend", wheels / backend)
     lock(place / "requirements" / "dev.lock", "many", wheels / many)
@@ -100,14 +112,17 @@ def make(checkout: Path, *words: str, **environment: str) -> tuple[int, str, str
     return done.returncode, out, "\n".join(lines)
 
 
-def broken_off(checkout: Path, number: int, moment: Callable[[], bool]) -> str:
-    """Return what `make setup` says when its whole group gets the signal as soon as `moment` has come."""
-    victim = start(checkout, "setup")
+def broken_off(checkout: Path, number: int, event: str, word: str) -> str:
+    """Return what `make setup` says when its whole group gets the signal while a Python of it stands still: before it
+    does what is audited as `event`, with `word` in its arguments."""
+    folder = Path(tempfile.mkdtemp(dir=checkout.parent))
+    (folder / "sitecustomize.py").write_text(STANDS_STILL)
+    victim = start(checkout, "setup", PYTHONPATH=str(folder), STANDS_STILL=f"{event} {word}")
     deadline = time.monotonic() + DEADLINE_S
-    while not moment():
+    while not (folder / "reached").exists():
         assert victim.poll() is None, victim.communicate()
         assert time.monotonic() < deadline
-        time.sleep(0.002)  # between two looks, bounded by the deadline
+        time.sleep(0.01)  # between two looks, bounded by the deadline
     os.killpg(victim.pid, number)
     out, errors = victim.communicate(timeout=DEADLINE_S)
     assert victim.returncode != 0, out
@@ -125,11 +140,13 @@ def packages(checkout: Path) -> Path:
 def test_broken_off_anywhere_it_repairs_itself(checkout: Path, number: int) -> None:
     """A venv without pip, and a package without its command, are made anew; then there is nothing to do."""
     venv, many = checkout / ".venv", packages(checkout) / "many-1.0.dist-info"
-    said = broken_off(checkout, number, (venv / "bin" / "python").exists)
+    said = broken_off(checkout, number, "subprocess.Popen", "ensurepip")
     assert number == signal.SIGKILL or "setup: interrupted. The next make setup begins anew" in said
+    assert (venv / "bin" / "python").exists()
     assert not (packages(checkout) / "pip" / "__main__.py").exists()
     # Here pip takes the package for installed, and would never make its command.
-    said = broken_off(checkout, number, (many / "METADATA").exists)
+    broken_off(checkout, number, "open", ".venv/bin/many'")
+    assert (many / "METADATA").exists()
     assert not (venv / "bin" / "many").exists()
     code, out, errors = make(checkout, "setup")
     assert (code, errors) == (0, ""), out
