@@ -10,8 +10,11 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
 
 import pytest
 import yaml
@@ -46,26 +49,30 @@ class Prometheus:
         self._url = url
 
     def alerts(self) -> list[dict[str, Any]]:
-        """Return the alerts that fire now; none while it starts."""
-        try:
-            found = self._data("alerts")["alerts"]
-        except OSError:
-            return []
-        return [each for each in found if each["state"] == "firing"]
+        """Return the alerts that fire now."""
+        return [each for each in self._data("alerts").get("alerts", ()) if each["state"] == "firing"]
 
     def judged_at(self) -> datetime:
         """Return the time since which all rules have been judged."""
         return min(datetime.fromisoformat(each["lastEvaluation"]) for each in self._data("rules")["groups"])
 
-    def _data(self, of: str) -> Any:
-        with urllib.request.urlopen(f"{self._url}/api/v1/{of}", timeout=5) as answer:  # noqa: S310 - loopback
-            return json.load(answer)["data"]
-
     def value(self, expression: str) -> float | None:
         """Return the value of an expression with one result; None: it has none yet."""
-        said = promtool("query", "instant", "--format=json", self._url, expression)
-        found = json.loads(said)
+        found = self._data(f"query?{urlencode({'query': expression})}").get("result")
         return float(found[0]["value"][1]) if found else None
+
+    def _data(self, of: str) -> dict[str, Any]:
+        """Ask it; it says nothing while it starts."""
+        try:
+            with urllib.request.urlopen(f"{self._url}/api/v1/{of}", timeout=scaled(10)) as answer:  # noqa: S310 - loopback
+                data: dict[str, Any] = json.load(answer)["data"]
+                return data
+        except HTTPError as refused:
+            if refused.code != HTTPStatus.SERVICE_UNAVAILABLE:
+                raise
+        except URLError:
+            pass  # nobody listens yet
+        return {}
 
 
 @contextmanager

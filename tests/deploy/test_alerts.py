@@ -120,14 +120,14 @@ def firing(asked: Prometheus, app_id: str) -> set[tuple[str, str]]:
     }
 
 
-async def fires(now: Firing, wanted: set[tuple[str, str]], but: set[tuple[str, str]]) -> None:
-    """Wait until these alerts fire, and none of `but`."""
+async def fires(now: Firing, wanted: set[tuple[str, str]], but: set[tuple[str, str]] | None = None) -> None:
+    """Wait until these alerts fire, and none of `but`. None: no other."""
     found: set[tuple[str, str]] = set()
 
     def there() -> bool:
         found.clear()
         found.update(now())
-        return found >= wanted and not found & but
+        return found == wanted if but is None else found >= wanted and not found & but
 
     try:
         await until(there)
