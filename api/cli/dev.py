@@ -23,7 +23,7 @@ from snapreplay.app.code_version import own_files
 from snapreplay.app.ways import app_name
 from snapreplay.devbroker.broker import KEEP_OLD_RECORDS, LocalBroker
 from snapreplay.devbroker.errors import ToolsMissing
-from snapreplay.devbroker.free_ports import is_free
+from snapreplay.devbroker.free_ports import is_free_soon
 from snapreplay.errors import UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.decisions.init import init_app
@@ -69,7 +69,7 @@ def _last_port(data_dir: Path | None) -> int:
         port = int((data_dir / PORT_FILE).read_text())
     except (OSError, ValueError):
         return 0
-    if is_free(port):
+    if is_free_soon(port):
         return port
     note(f"Kafka:    port {port} of the last time is taken, another one is used")
     return 0

@@ -16,7 +16,7 @@ from typing import Self, TypedDict, Unpack
 from snapreplay.devbroker import jars
 from snapreplay.devbroker.errors import LocalBrokerUnavailable
 from snapreplay.devbroker.files import KafkaFiles, new_id
-from snapreplay.devbroker.free_ports import free_ports, is_free
+from snapreplay.devbroker.free_ports import free_ports, is_free_soon
 from snapreplay.devbroker.node import LocalNode, PortTaken, StartDeadline
 from snapreplay.devbroker.properties import HOST, Node
 from snapreplay.errors import UsageError
@@ -211,7 +211,7 @@ class LocalBroker(LocalCluster):
         """Choose the ports, or raise UsageError: another program listens on the port that was asked for."""
         if not self._port:
             return super()._on_free_ports()
-        if not is_free(self._port):
+        if not is_free_soon(self._port):
             raise UsageError(
                 f"the local broker cannot listen on {HOST}:{self._port}: another program does",
                 hint="`ss -ltnp` shows which; name another port, or 0 for a free one",

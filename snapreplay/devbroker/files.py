@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from snapreplay.devbroker.errors import LocalBrokerUnavailable
+from snapreplay.devbroker.free_ports import patiently
 
 _META = "meta.properties"
 # A running broker holds a lock on it.
@@ -88,14 +89,19 @@ def _check_name(data_dir: Path) -> None:
 
 def _check_unused(data_dir: Path) -> None:
     # A second broker opens the metadata log before it asks for the lock, and may write to it.
-    lock = data_dir / _LOCK
+    if not patiently(lambda: _is_unused(data_dir / _LOCK)):
+        raise _cannot_keep(data_dir, _IN_USE)
+
+
+def _is_unused(lock: Path) -> bool:
     if not lock.exists():
-        return
+        return True
     with lock.open("rb+") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError) as error:
-            raise _cannot_keep(data_dir, _IN_USE) from error
+        except (BlockingIOError, PermissionError):
+            return False
+    return True
 
 
 def _cannot_keep(data_dir: Path, reason: str) -> LocalBrokerUnavailable:

@@ -2,6 +2,8 @@
 
 import random
 import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from snapreplay.devbroker.properties import HOST
@@ -10,6 +12,9 @@ _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _USUAL_CEILING = 32_768
 _LOWEST = 15_000
 _TRIES = 200
+PATIENCE_S = 3.0
+"""With a broker that may be about to end: when its owner was killed, its keeper ends it, but a moment later. The next
+one may be there before."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -34,6 +39,19 @@ def free_ports(count: int) -> list[int]:
 def is_free(port: int) -> bool:
     """Say whether the broker could listen on this port now."""
     return bool(_bound(port))
+
+
+def is_free_soon(port: int) -> bool:
+    """Say whether the broker can listen on this port, now or when another one has ended that is about to."""
+    return patiently(lambda: is_free(port))
+
+
+def patiently(holds: Callable[[], bool]) -> bool:
+    """Say whether this holds, now or within `PATIENCE_S`."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := holds()) and time.monotonic() < deadline:
+        time.sleep(0.02)  # nobody is told when a broker has ended
+    return found
 
 
 def _bound(port: int) -> int:

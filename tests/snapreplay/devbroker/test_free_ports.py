@@ -2,11 +2,13 @@
 
 import errno
 import socket
+import time
 from pathlib import Path
 
 import pytest
 
 from snapreplay.devbroker import free_ports
+from tests.support.deadlines import scaled
 
 
 def test_the_ports_differ_and_can_be_bound() -> None:
@@ -31,6 +33,17 @@ def test_a_port_that_something_listens_on_is_passed_over() -> None:
         port = listener.getsockname()[1]
         assert not free_ports.is_free(port)
     assert free_ports.is_free(port)
+
+
+def test_a_port_is_waited_for_until_a_broker_of_before_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner was killed, and its keeper ends it a moment later. One that stays taken is not free."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        monkeypatch.setattr(free_ports, "PATIENCE_S", 0.1)
+        assert not free_ports.is_free_soon(port)
+        monkeypatch.setattr(free_ports, "PATIENCE_S", scaled(30))
+        monkeypatch.setattr(time, "sleep", lambda _: listener.close())
+        assert free_ports.is_free_soon(port)
 
 
 def test_a_range_from_the_lowest_port_on_leaves_the_choice_to_the_system(

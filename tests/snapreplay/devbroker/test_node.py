@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -121,18 +122,22 @@ def test_an_abandoned_start_ends_soon(make_node: Start) -> None:
 
 @pytest.mark.whole
 def test_a_given_data_directory_in_use_is_refused_before_a_second_broker_touches_it(
-    make_node: Start, tmp_path: Path
+    make_node: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two brokers on one directory would destroy it; when the first is gone, it is free."""
+    """Two brokers on one directory would destroy it; when the first is gone, it is free. The second one waits a moment
+    for that."""
     data = tmp_path / "data"
     first = make_node(data_dir=data)
     first.launch()
     first.wait_started(patience())
+    monkeypatch.setattr(f"{free_ports.__module__}.PATIENCE_S", 0.1)
     with pytest.raises(LocalBrokerUnavailable, match="another broker uses this") as refused:
         make_node(data_dir=data)
     assert refused.value.hint == "stop that broker, or name another directory"
-    first.kill()
-    second = make_node(data_dir=data)
+    monkeypatch.setattr(f"{free_ports.__module__}.PATIENCE_S", scaled(30))
+    with monkeypatch.context() as waits:
+        waits.setattr(time, "sleep", lambda _: first.kill())
+        second = make_node(data_dir=data)
     second.launch()
     second.wait_started(patience())
 
