@@ -12,7 +12,8 @@ from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.hints.following import all_of, way_with
 from tests.hints.registry import carries_out
 from tests.support import inside
-from tests.support.deadlines import scaled, within
+from tests.support.deadlines import scaled
+from tests.support.kafka import until_async
 from tests.support.reference import Read
 from tests.support.stage import phase, until
 from tests.support.tampering import bring_back, delete, end_offset, recreate
@@ -143,22 +144,20 @@ async def test_an_undecided_output_is_decided_when_the_transaction_before_it_is_
     foreign = AIOKafkaProducer(
         bootstrap_servers=then.here.bootstrap_servers,
         transactional_id=f"{then.here.app.app_id}-foreign",
-        transaction_timeout_ms=1000,
+        transaction_timeout_ms=5000,
     )
     await foreign.start()
     try:
+        producer = await context.cluster.fence(context.transactional_id)
         await foreign.begin_transaction()
         await foreign.send_and_wait(output, b"open", partition=0)
-        producer = await context.cluster.fence(context.transactional_id)
         (offset,) = await producer.commit(0, (), (LogRecord(output, b"{}"),))
         await producer.discard()
         with pytest.raises(OutputUndecided) as undecided:
             await resolved(context, (output, 0, offset))
         assert "do not stop this process" in undecided.value.hint
-        async with within(60):
-            while not await decided(context, (output, 0, offset)):
-                pass
-        assert (await resolved(context, (output, 0, offset))).committed
+        found = await until_async(lambda: decided(context, (output, 0, offset)), lambda found: found)
+        assert found.committed
     finally:
         await foreign.stop()
 
