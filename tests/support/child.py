@@ -123,7 +123,7 @@ class Child:
     def until(self, holds: Callable[[], object], what: str, seconds: float = DEADLINE_SECONDS) -> None:
         """Wait for a condition; fails when the process ends before it comes true."""
         deadline = time.monotonic() + scaled(seconds)
-        while not holds():
+        while not _told(holds):
             code = self.process.poll()
             assert code is None, f"ended with {code} before {what}: {self.log[-3000:]}"
             assert time.monotonic() < deadline, f"no {what} in {scaled(seconds):.0f} s: {self.log[-3000:]}"
@@ -139,6 +139,16 @@ class Child:
         self.process.send_signal(signal.SIGTERM)
         self._http.close()
         return self.process.wait(scaled(DEADLINE_SECONDS))
+
+
+def _told(holds: Callable[[], object]) -> object:
+    """Ask whether it holds. Of a service that stands still, or stood until now, nothing is told: 503."""
+    try:
+        return holds()
+    except httpx2.HTTPStatusError as error:
+        if error.response.status_code != 503:
+            raise
+        return False
 
 
 class Family:
