@@ -169,7 +169,10 @@ async def test_b4_what_an_open_transaction_holds_back_is_named(stage, unique):
         before_ms = wall_ms()
         foreign = await asyncio.to_thread(left_open, here.bootstrap_servers, topic)
         await here.feed(10)
-        await until(lambda: any(each.held_by for each in status(service).blocked_by_open_transaction), "named")
+        await until(
+            lambda: any(each.held_by and each.offsets == 11 for each in status(service).blocked_by_open_transaction),
+            "named, with all that wait",
+        )
         (blocked,) = status(service).blocked_by_open_transaction
         assert blocked == BlockedTopic(topic, 5, 11, blocked.held_by)
         assert (blocked.held_by.transactional_id, blocked.held_by.start_offset) == (f"foreign-{topic}", 5)
@@ -183,6 +186,7 @@ async def test_b4_what_an_open_transaction_holds_back_is_named(stage, unique):
         await here.all_processed(service)
         await until(lambda: not status(service).blocked_by_open_transaction, "over")
         assert status(service).inputs[0].lag == status(service).inputs[0].lag_to_high_watermark
+        await until(lambda: status(service).inputs[0].position == 17, "past the marker: nothing more is committed")
 
         own = here.increments
         pinning = await asyncio.to_thread(left_open, here.bootstrap_servers, own)
