@@ -190,7 +190,7 @@ async def test_b9_what_another_owner_has_written_is_loaded(owner, loads):
     await one.here.feed(10)
     await two.position(20)
     await two.end()
-    await one.phase("fenced")
+    await until(lambda: "fenced" in one.phases, "fenced")
     await one.phase("live")
     assert one.status.restore.warm is None
     await one.here.feed(10)
