@@ -128,7 +128,7 @@ def two() -> Any:
 async def test_processes_know_each_other_until_one_says_bye(two: Program):
     """Each has a row with what it is and has; one that ends in good order is suspected by nobody."""
     one = control_of("p1", two.peer, peer("p3", ""))
-    async with following(one) as shown:
+    async with following(one, LATE) as shown:
         row, without_address = await become(shown, "reachable", "no_address")
         assert (row["process_id"], row["host"], row["url"]) == ("p2", "host-p2", two.peer.url)
         assert (row["version"], row["app_version"], row["partitions"]) == ("0.1.0", "7", [0, 1, 2, 3])
@@ -336,7 +336,7 @@ async def test_a_process_that_dies_behind_a_proxy_is_suspected_by_its_silence(tw
 async def test_an_address_that_only_one_side_reaches_is_no_death():
     """The one that hears the other tells so. The other one has never heard it, and suspects nobody, however long."""
     one, two, settings = control_of("p1"), control_of("p2"), soon()
-    async with served(two, settings) as url, shown_at(url) as by_two, watching(one, settings) as by_one:
+    async with served(two, settings) as url, shown_at(url) as by_two, watching(one, LATE) as by_one:
         one.peers = (peer("p2", url),)
         two.peers = (peer("p1", f"http://127.0.0.1:{free_ports(1)[0]}"),)
         await become(by_one, "reachable")

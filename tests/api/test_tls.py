@@ -199,7 +199,7 @@ async def test_an_authority_of_clients_that_was_taken_out_counts_no_more(setting
 
 async def test_processes_follow_each_other_and_show_their_certificates(settings, theirs):
     """A peer whose certificate is not trusted is named."""
-    mutual = settings.replaced(client_ca_file=settings.tls_ca_file)
+    mutual = settings.replaced(client_ca_file=settings.tls_ca_file, suspect_after_ms=600_000)
     certificate, key = theirs.signed("server")
     foreign = mutual.replaced(tls_certificate_file=certificate, tls_key_file=key)
     one = control_of("p1")
