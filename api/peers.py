@@ -89,6 +89,7 @@ class PeerFollower:
         self._silent_seconds = 0.0
         self._unreadable = ""
         self._since = (self.life.since, wall_time())
+        self._has_left = False
 
     @property
     def known(self) -> Known:
@@ -108,12 +109,19 @@ class PeerFollower:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever a peer sends, it is followed on
                 self._failed(error)
+            if self._has_left:
+                return
             attempt = 0 if time.monotonic() - began > LONG_SECONDS and self.life.is_watched else attempt + 1
             if not self.life.is_watched:
                 attempt = max(attempt, PAUSE_UNKNOWN)
             pause = PAUSES_SECONDS[min(attempt, len(PAUSES_SECONDS) - 1)]
             jitter = random.uniform(0.8, 1.2) if attempt >= PAUSE_UNKNOWN else 1.0
             await asyncio.sleep(pause * jitter)
+
+    def left(self) -> bool:
+        """Hear that it has left the group. Say whether its stream is open: its bye may come later, and ends `run`."""
+        self._has_left = self.life.state is PeerState.REACHABLE
+        return self._has_left
 
     def tick(self, now: float, overslept_seconds: float) -> None:
         """Judge whether it has been silent for too long."""
@@ -221,6 +229,7 @@ class Peers:
         self._suspect, self._ended = suspect, ended
         self._followers: dict[str, PeerFollower] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._leaving: dict[str, asyncio.Task[None]] = {}
         self._gone: dict[str, tuple[float, Known]] = {}
         self._named: dict[str, datetime] = {}
 
@@ -238,7 +247,7 @@ class Peers:
                     # What came while this process stood still is not read yet.
                     each.tick(now, late_seconds if late_seconds > TICK_SECONDS else 0.0)
         finally:
-            for task in self._tasks.values():
+            for task in (*self._tasks.values(), *self._leaving.values()):
                 task.cancel()
 
     def known(self, document: StatusDocument) -> list[Known]:
@@ -275,10 +284,17 @@ class Peers:
         urls = {each.process_id: each.url for each in document.peers}
         for name, follower in [*self._followers.items()]:
             if urls.get(name) != follower.peer.url:
-                self._tasks.pop(name).cancel()
+                task = self._tasks.pop(name)
                 del self._followers[name]
+                if name not in urls and follower.left():
+                    self._leaving[name] = task
+                else:
+                    task.cancel()
                 if follower.life.state in (PeerState.DEAD, PeerState.UNREACHABLE):
                     self._gone[name] = (time.monotonic(), follower.known)
+        for name, task in [*self._leaving.items()]:
+            if name in urls or task.done():
+                self._leaving.pop(name).cancel()
         self._named = {name: since for name, since in self._named.items() if name in urls}
         here = {each.instance_id for each in document.peers}
         for name, (at, known) in [*self._gone.items()]:

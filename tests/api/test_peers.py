@@ -49,7 +49,7 @@ async def watching(control: FakeControl, settings: HttpSettings | None = None) -
     def suspect(process_id: str, why: str, silent_seconds: float | None) -> None:
         control.suspect(process_id, why, silent_seconds=silent_seconds)
 
-    followed = Peers((settings or soon()).suspect_after_ms / 1000, suspect)
+    followed = Peers((settings or soon()).suspect_after_ms / 1000, suspect, ended=control.ended)
     running = asyncio.create_task(followed.run(control.document))
 
     async def rows() -> list[Row]:
