@@ -92,9 +92,8 @@ async def test_init_can_be_repeated_before_the_app_has_run(bare):
 
 async def left_open(here, seconds=60):
     """A process fences partition 0 and is killed in a transaction without a record, which times out after `seconds`."""
-    kafka = {"bootstrap.servers": here.bootstrap_servers, "request.timeout.ms": 400}
-    timeouts = {"transaction_ms": seconds * 1000, "commit_ms": 500}
-    settings = here.settings(kafka=kafka, timeouts=timeouts)
+    settings = here.settings()
+    settings = settings.replaced(timeouts=settings.timeouts.replaced(transaction_ms=seconds * 1000))
     name = transactional_id(here.app.app_id, 0)
     producer = await KafkaCluster(settings).fence(name)
     log = TopicPartition(f"{here.app.app_id}-increments", 0)

@@ -69,7 +69,7 @@ async def test_an_unknown_offset_abandons_the_snapshot(settings, new_topic):
 async def test_without_answers_it_ends_at_the_deadline_and_leaves_nothing(broker, new_topic):
     """append and close are bounded although the client would try for ever."""
     topic, proxy, since = await new_topic(), Proxy(broker.bootstrap_servers), Since(broker.bootstrap_servers)
-    settings = hasty(broker.bootstrap_servers, 300, commit_ms=1000)
+    settings = hasty(broker.bootstrap_servers, 500, commit_ms=1500)
     async with proxy.through():
         appender = await KafkaCluster(settings).appender()
         proxy.fault = lambda key: "mute" if key == PRODUCE else "pass"
@@ -78,5 +78,5 @@ async def test_without_answers_it_ends_at_the_deadline_and_leaves_nothing(broker
             await appender.append(LogRecord(topic, b"x"), 0)
         await appender.close()
         await appender.close()
-        assert time.monotonic() - started < scaled(4)
+        assert time.monotonic() - started < scaled(15)
     assert not since.tasks

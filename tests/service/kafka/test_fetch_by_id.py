@@ -10,14 +10,13 @@ from aiokafka.errors import UnknownError
 from aiokafka.protocol.fetch import FetchRequest
 
 from snapreplay.app.ranges import PositionAnchor
-from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import TopicGone
 from snapreplay.service.kafka.fetch_by_id import FetchWatch
 from snapreplay.service.kafka.fetches import FetchById, FetchedBatches
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.ports import EpochEnd, LogRecord, TopicPartition
-from tests.support.deadlines import within
-from tests.support.kafka import until_async
+from tests.support.deadlines import scaled, within
+from tests.support.kafka import hasty, until_async
 from tests.support.tampering import delete, recreate, topic_id
 
 FETCH = FetchRequest(10, 1, 100, 1, [("t", [(0, 7, 100)])])
@@ -178,21 +177,21 @@ async def test_reading_what_is_gone_ends_with_its_id(cluster, new_topic, broker,
 @pytest.mark.kafka
 @pytest.mark.parametrize("made_again", [True, False], ids=["another", "none"])
 async def test_what_was_gone_before_it_was_read_ends_however_often_the_client_is_renewed(
-    settings, new_topic, broker, made_again, monkeypatch
+    new_topic, broker, made_again, monkeypatch
 ):
     """Another topic has the name, or none has: a client without progress lives for less than a broker may lag."""
-    monkeypatch.setattr("snapreplay.service.kafka.reader.LAG_SECONDS", 2.0)
-    hasty = Settings(kafka={**settings.kafka, "request.timeout.ms": 200})
+    monkeypatch.setattr("snapreplay.service.kafka.reader.LAG_SECONDS", scaled(2.0))
+    impatient = hasty(broker.bootstrap_servers, 200)
     topic = await new_topic(1)
     servers, ids = broker.bootstrap_servers, {topic: topic_id(broker.bootstrap_servers, topic)}
     if made_again:
         await asyncio.to_thread(recreate, servers, topic, 1)
     else:
         await asyncio.to_thread(delete, servers, topic)
-    reader = KafkaReader(hasty, read_committed=True, large=False, topic_ids=ids)
+    reader = KafkaReader(impatient, read_committed=True, large=False, topic_ids=ids)
     await reader.start()
     with pytest.raises(TopicGone, match=ids[topic]):
-        async with within(25):
+        async with within(60):
             await anext(aiter(reader.read(TopicPartition(topic, 0), 0, 3)))
     assert reader.disturbances > 1, "it was renewed"
     await reader.close()

@@ -42,9 +42,7 @@ async def test_the_last_fence_is_ours_until_somebody_else_fences(settings, uniqu
 
 async def test_our_own_transaction_that_timed_out_is_nobody_else(settings, unique):
     """The broker raises the epoch by one and aborts; nobody has committed anything."""
-    kafka = {**settings.kafka, "request.timeout.ms": 500}
-    timeouts = settings.timeouts.replaced(transaction_ms=1000, commit_ms=500)
-    short = settings.replaced(kafka=kafka, timeouts=timeouts)
+    short = settings.replaced(timeouts=settings.timeouts.replaced(transaction_ms=1000))
     cluster, topic, name = KafkaCluster(short), unique("timed-out"), unique("id")
     await cluster.create_topics([NewTopic(topic, 1)])
     ours = await cluster.fence(name)

@@ -97,7 +97,7 @@ async def test_a_log_that_is_not_there_fails_alone(broker, new_topic, unique):
     """Whoever asks with it for another log gets an answer at once."""
     topic, name = await new_topic(), unique("missing")
     absent = TopicPartition(name, 0), TopicPartition(topic, 7)
-    patient = KafkaCluster(hasty(broker.bootstrap_servers, 500))
+    patient = KafkaCluster(hasty(broker.bootstrap_servers, 5000))
     there, *readers = [await patient.reader() for _ in range(3)]
     asking = [asyncio.create_task(each.bounds(log)) for each, log in zip(readers, absent, strict=True)]
     for _ in range(20):
@@ -106,7 +106,7 @@ async def test_a_log_that_is_not_there_fails_alone(broker, new_topic, unique):
     for each in asking:
         each.cancel()
     await asyncio.wait(asking)
-    hasty_one = await KafkaCluster(hasty(broker.bootstrap_servers, 500, metadata_ms=1000)).reader()
+    hasty_one = await KafkaCluster(hasty(broker.bootstrap_servers, 5000, metadata_ms=1000)).reader()
     with pytest.raises(Unreachable, match="bounds"):
         await hasty_one.bounds(absent[1])
     for reader in (there, *readers, hasty_one):

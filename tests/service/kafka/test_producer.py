@@ -7,8 +7,6 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.partitioner import DefaultPartitioner
 
 from snapreplay.app.record import Output
-from snapreplay.service.config.groups import TimeoutSettings
-from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import Fenced, RefusedRecord
 from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.deadlines import within
@@ -96,15 +94,11 @@ async def test_a_fence_stops_a_zombie_that_has_sent_everything(cluster, settings
     assert await values_of(cluster, topic) == [b"owner"]
 
 
-async def test_a_transaction_that_times_out_looks_like_a_fence(cluster, broker, new_topic, unique):
+async def test_a_transaction_that_times_out_looks_like_a_fence(cluster, settings, new_topic, unique):
     """The broker aborts it; our commit then gets Fenced, and nobody can see its records."""
     topic = await new_topic()
-    settings = Settings(
-        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 400},
-        timeouts=TimeoutSettings(transaction_ms=1000, commit_ms=500),
-    )
-    patient = settings.timeouts.replaced(commit_ms=30_000)  # else our own deadline always comes first
-    settings = settings.replaced(timeouts=patient)
+    # Our own deadline would come first by the settings that are accepted.
+    settings = settings.replaced(timeouts=settings.timeouts.replaced(transaction_ms=1000))
     reader = await cluster.reader()
 
     async def aborted():

@@ -73,7 +73,7 @@ async def test_sequence_numbers_never_reach_the_wrap(cluster, new_topic, unique,
 async def test_a_request_without_an_answer_ends_the_producers_life(broker, new_topic, unique, api_key, fate):
     """The client repeats it silently; the commit may say OK, but the next one needs a new producer."""
     topic, name, proxy = await new_topic(), unique("app"), Proxy(broker.bootstrap_servers)
-    settings = hasty(broker.bootstrap_servers, 700)
+    settings = hasty(broker.bootstrap_servers, 1500)
     cluster = KafkaCluster(settings)
     async with proxy.through():
         producer = await cluster.fence(name)
@@ -103,7 +103,7 @@ async def test_a_coordinator_that_never_answers_is_left_at_the_deadline(broker, 
         started = time.monotonic()
         with pytest.raises(CommitInDoubt, match="deadline passed"):
             await producer.commit(0, [], [LogRecord(topic, b"1")])
-        assert 1.4 < time.monotonic() - started < scaled(5)
+        assert settings.timeouts.commit_ms / 1000 - 0.1 < time.monotonic() - started < scaled(15)
         assert not since.tasks
         proxy.fault = lambda key: "pass"
         renewed = await cluster.fence(name)

@@ -16,6 +16,7 @@ from snapreplay.service.live.pipeline import Live
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.snapshots.format.records import Claim
 from tests.support import apps, inside
+from tests.support.deadlines import scaled
 from tests.support.in_memory import virtual
 from tests.support.owner import Owner, ends
 from tests.support.stage import until
@@ -324,12 +325,11 @@ async def test_snapshots_are_taken_of_live_partitions_only(bench):
 async def test_a_handler_that_blocks_longer_than_a_transaction_may_take(stage, unique):
     """The batch before it is under way meanwhile and is lost to its deadline, once: not again and again."""
     here = await stage(apps.ledger(unique("blocking"), apps.sleep_when_told))
-    slow = [("a", {"amount": 1, "sleep_s": 1.5})]
-    await here.send([("a", {"amount": 1})] * 10 + slow + [("a", {"amount": 1})] * 9)
-    kafka = {"bootstrap.servers": here.bootstrap_servers, "request.timeout.ms": 600}
-    timeouts = {"commit_ms": 700, "transaction_ms": 1400}
-    batch = {"records_max": 5, "linger_ms": 0}
-    one = Owner(here, await here.context(kafka=kafka, timeouts=timeouts, batch=batch))
+    factor = min(scaled(1), 4)  # on a busy machine a commit takes longer, too
+    await here.send([("a", {"amount": 1, "sleep_s": 1.5 * factor if n == 10 else 0.0}) for n in range(20)])
+    kafka = {"bootstrap.servers": here.bootstrap_servers, "request.timeout.ms": int(600 * factor)}
+    timeouts = {"commit_ms": int(700 * factor), "transaction_ms": int(1400 * factor)}
+    one = Owner(here, await here.context(kafka=kafka, timeouts=timeouts, batch={"records_max": 5, "linger_ms": 0}))
     epochs = set()
     one.board.subscribe(lambda status: epochs.add(status.owner_epoch))
     await one.position(20)
