@@ -126,15 +126,20 @@ def looks(monkeypatch):
 
 
 @pytest.fixture
-async def supervisor(monkeypatch):
-    """Provide a supervisor of runners that do nothing; stop it at the end."""
+def make(monkeypatch):
+    """Make a supervisor of runners that do nothing."""
     MADE.clear()
     monkeypatch.setattr(module, "PartitionRunner", Runner)
     monkeypatch.setattr(module, "TOPIC_WATCH_SECONDS", 0.01)
     settings = Settings(kafka={"bootstrap.servers": "127.0.0.1:1"}, timeouts=TimeoutSettings(revoke_ms=100))
-    nothing: Any = None
-    made = Supervisor(apps.ledger("held"), settings, CLUSTER, A_VIEW, nothing, StatusBoard(), lambda *_: None)
-    yield made
+    rest: Any = (CLUSTER, A_VIEW, None, StatusBoard(), lambda *_: None)
+    return lambda: Supervisor(apps.ledger("held"), settings, *rest)
+
+
+@pytest.fixture
+async def supervisor(make):
+    """Stop it at the end."""
+    yield (made := make())
     for runner in MADE:
         runner.over.set()
     await made.stop(final_snapshot=False, deadline_seconds=5.0)
@@ -150,9 +155,10 @@ async def released(supervisor, number=0):
     return runner
 
 
-async def test_a_holder_whose_partition_came_back_is_told_of_at_the_end(supervisor, monkeypatch):
+@virtual
+async def test_a_holder_whose_partition_came_back_is_told_of_at_the_end(make, monkeypatch):
     """Its loss is not hidden by the runner behind it, and the watch over the topics reaches it until it ends."""
-    first = await released(supervisor)
+    first = await released(supervisor := make())
     monkeypatch.setattr(Runner, "take_back", lambda _: False)
     supervisor.assigned({0})
     first.unsaved = StopError("the state is lost")
@@ -173,9 +179,10 @@ async def test_a_holder_that_a_defect_has_ended_is_told_of_at_the_end(supervisor
     assert supervisor.unsaved == [first.unsaved]
 
 
-async def test_a_holder_takes_its_partition_back(supervisor):
+@virtual
+async def test_a_holder_takes_its_partition_back(make):
     """No second runner hides what keeps it; the deadline of its release does not end it any more."""
-    first = await released(supervisor)
+    first = await released(supervisor := make())
     supervisor.assigned({0})
     assert len(MADE) == 1
     assert dict(supervisor.runners) == {0: first}
