@@ -11,8 +11,6 @@ from aiokafka.errors import KafkaError
 
 from snapreplay.app.record import Output
 from snapreplay.devbroker.broker import LocalBroker
-from snapreplay.service.config.groups import TimeoutSettings
-from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import CommitInDoubt, Unreachable
 from snapreplay.service.kafka import fetch_by_id, shutdown
 from snapreplay.service.kafka.cluster import KafkaCluster
@@ -20,9 +18,11 @@ from snapreplay.service.kafka.config import producer_arguments
 from snapreplay.service.kafka.shutdown import cut_producer
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 from tests.support.deadlines import scaled, within
-from tests.support.kafka import Since, overtaken, values_of
+from tests.support.kafka import Since, hasty, overtaken, values_of
 
 pytestmark = pytest.mark.kafka
+LONG_MS = 60_000
+"""A request times out later than anything here takes, however busy the machine is."""
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,7 @@ def mortal(broker_of_our_own):
 
 
 def settings_for(mortal, **timeouts):
-    kafka = {"bootstrap.servers": mortal.bootstrap_servers, "request.timeout.ms": 500}
-    return Settings(kafka=kafka, timeouts=TimeoutSettings(**timeouts))
+    return hasty(mortal.bootstrap_servers, 500, **timeouts)
 
 
 @pytest.mark.whole
@@ -69,7 +68,7 @@ async def test_a_read_goes_on_when_it_returns(mortal, unique):
 
 async def test_a_transaction_leaves_neither_task_nor_socket_nor_record(mortal, unique):
     """SIGKILL between send and commit: doubt at the deadline; after the restart the fence aborts it."""
-    settings, topic, app = settings_for(mortal, commit_ms=1500), unique("cut"), unique("app")
+    settings, topic, app = settings_for(mortal, commit_ms=3000), unique("cut"), unique("app")
     cluster, since = KafkaCluster(settings), Since(mortal.bootstrap_servers)
     await cluster.create_topics([NewTopic(topic, 1)])
     producer = await overtaken(cluster, settings, app, lambda: asyncio.sleep(0))
@@ -79,7 +78,7 @@ async def test_a_transaction_leaves_neither_task_nor_socket_nor_record(mortal, u
     output = Output(topic, b"k", b"v", None, False, None)
     with pytest.raises(CommitInDoubt):
         await producer.commit(0, [output], [LogRecord(topic, b"lost")])
-    assert time.monotonic() - started < scaled(10)
+    assert time.monotonic() - started < scaled(20)
     with pytest.raises(Unreachable):
         await cluster.fence(app)
     assert not since.tasks
@@ -105,17 +104,17 @@ async def cut_in_the_middle_of_everything(mortal, settings, topic):
     assert len(shutdown._tasks(producer._sender.sender_task)) > 1
     started = time.monotonic()
     await cut_producer(producer)
-    assert time.monotonic() - started < scaled(1)
+    assert time.monotonic() - started < LONG_MS / 2000
     for waiter in (unanswered, commit):
         with pytest.raises(KafkaError, match="discarded"):
-            async with within(1):
+            async with within(10):
                 await waiter
 
 
 async def test_cutting_a_producer_ends_everything_at_once(mortal, unique):
-    """No task, no socket, no waiter and no complaint of asyncio is left, within a second."""
+    """No task, no socket, no waiter and no complaint of asyncio is left, long before a request times out."""
     settings = settings_for(mortal)
-    settings = settings.replaced(kafka={**settings.kafka, "request.timeout.ms": 5000})
+    settings = settings.replaced(kafka={**settings.kafka, "request.timeout.ms": LONG_MS})
     topic, complaints, loop = unique("all"), [], asyncio.get_running_loop()
     await KafkaCluster(settings).create_topics([NewTopic(topic, 2)])
     since = Since(mortal.bootstrap_servers)
