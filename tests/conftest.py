@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,6 +176,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for fixture, marker in (("broker", "kafka"), ("spark", "spark"), ("image", "whole")):
             if fixture in fixtures:
                 item.add_marker(marker)
+
+
+LOG_LINES_SHOWN = 30
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the processes of a failed test have logged at last: a failure on another machine has no files to look
+    into."""
+    report = yield
+    place = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.when == "call" and report.failed and place is not None:
+        for log in sorted(each for each in place.rglob("*.log") if not each.stem.isdigit()):  # those hold records
+            lines = log.read_text("utf-8", errors="replace").splitlines()[-LOG_LINES_SHOWN:]
+            report.sections.append((f"The end of {log.relative_to(place)}", "\n".join(lines)))
+    return report
 
 
 @pytest.fixture
