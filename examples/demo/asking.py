@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import httpx2
@@ -32,12 +33,12 @@ class Asking:
         self._http.close()
 
     def get(self, path: str) -> Json | None:
-        """Return the document; None while nobody listens, such as before the service has started."""
+        """Return the document; None while nobody listens, or the service stands still, such as when it starts."""
         try:
             answer = self._http.get(path)
         except httpx2.TransportError:
             return None
-        return _document(answer)
+        return None if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE else _document(answer)
 
     def restore(self) -> Json | None:
         """Ask `GET /restore-status`.

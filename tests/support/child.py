@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +122,10 @@ class Child:
         return sum(each["inputs"][0]["position"] for each in items if each["inputs"])
 
     def until(self, holds: Callable[[], object], what: str, seconds: float = DEADLINE_SECONDS) -> None:
-        """Wait for a condition; fails when the process ends before it comes true."""
+        """Wait for a condition; fails when the process ends before it comes true. It does not hold while the process
+        stands still, such as on a busy machine directly after its start: HTTP answers 503 then."""
         deadline = time.monotonic() + scaled(seconds)
-        while not _told(holds):
+        while not _unless_silent(holds):
             code = self.process.poll()
             assert code is None, f"ended with {code} before {what}: {self.log[-3000:]}"
             assert time.monotonic() < deadline, f"no {what} in {scaled(seconds):.0f} s: {self.log[-3000:]}"
@@ -141,12 +143,11 @@ class Child:
         return self.process.wait(scaled(DEADLINE_SECONDS))
 
 
-def _told(holds: Callable[[], object]) -> object:
-    """Ask whether it holds. Of a service that stands still, or stood until now, nothing is told: 503."""
+def _unless_silent(holds: Callable[[], object]) -> object:
     try:
         return holds()
     except httpx2.HTTPStatusError as error:
-        if error.response.status_code != 503:
+        if error.response.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
             raise
         return False
 
