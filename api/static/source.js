@@ -58,11 +58,21 @@ export async function get(path) {
   }
 }
 
+// A service that answers late may do it all the same: asked again with its key, it does it once.
 export async function act(path, body, method = "POST") {
-  const options = { method };
-  if (body) Object.assign(options, { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
-  return parsed(await ask(path, options));
+  const options = { method, headers: method === "POST" ? { "Idempotency-Key": newKey() } : {} };
+  if (body) Object.assign(options, { body: JSON.stringify(body), headers: { ...options.headers, "Content-Type": "application/json" } });
+  const began = performance.now();
+  for (;;) {
+    try {
+      return await parsed(await ask(path, options));
+    } catch (error) {
+      if (error.kind !== "service-silent" || method !== "POST" || performance.now() - began > PATIENCE_MS) throw error;
+    }
+  }
 }
+
+const newKey = () => [...crypto.getRandomValues(new Uint32Array(4))].map((each) => each.toString(16)).join("-"); // randomUUID needs https
 
 // Everything that the process says now, and how far the clock of this machine is behind its own.
 async function all() {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ POLL_S = 0.03
 """Between two questions: the service, its HTTP and this process have the same cores, and a question takes some 10 ms of
 CPU."""
 ANSWER_S = 5.0
+COMMAND_S = 30.0
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -75,13 +77,18 @@ class Asking:
         )
 
     def _post(self, path: str, body: Json) -> str:
-        try:
-            answer = self._http.post(path, json=body)
-        except httpx2.TransportError as error:
-            raise DemoFailed(f"POST {path}: {error}") from error
-        if answer.status_code != 202:
-            raise DemoFailed(f"POST {path}: {answer.status_code} {answer.text}")
-        return str(answer.headers["location"])
+        key = {"Idempotency-Key": str(uuid.uuid4())}
+        deadline = time.monotonic() + COMMAND_S
+        while True:
+            try:
+                answer = self._http.post(path, json=body, headers=key)
+            except httpx2.TransportError as error:
+                raise DemoFailed(f"POST {path}: {error}") from error
+            if answer.status_code == HTTPStatus.ACCEPTED:
+                return str(answer.headers["location"])
+            # A service that stands still may do it all the same: asked again with its key, it does it once.
+            if answer.status_code != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > deadline:
+                raise DemoFailed(f"POST {path}: {answer.status_code} {answer.text}")
 
     def until(self, ask: Callable[[], Json | None], holds: Callable[[Json], bool], seconds: float, what: str) -> Json:
         """Ask until the answer is as wanted.
