@@ -56,7 +56,7 @@ async def test_a_busy_loop_delays_reads_and_nothing_else(control):
 
 async def test_a_batch_is_awaited_and_one_that_does_not_come_is_refused(control):
     """The answer comes when the batch does, at the second look for it; other reads are answered meanwhile."""
-    looks = Counter()
+    looks = Counter[int | None]()
 
     def read(wanted):
         looks[wanted.min_batch] += 1
