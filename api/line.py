@@ -25,6 +25,7 @@ D = TypeVar("D", bound="Probed | StatusDocument")
 
 ANSWER_SECONDS = 2.0
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.02, 0.25
+MOMENT_SECONDS = 2 * PAUSE_SECONDS_MAX
 PAUSE_PER_ANSWER = 5  # so that a flood of requests takes at most a sixth of a thread of the service
 LOG_LINES_PER_SECOND = 10
 
@@ -88,6 +89,15 @@ class Line:
         return self._reader.at_eof() and not line.poll(0)
 
 
+async def in_time(answered: asyncio.Task[T], seconds: float) -> bool:
+    """Wait for an answer for so long, and say whether it is there. If this process stood still meanwhile, it is to be
+    read when the time is over, or the question to be asked: for that there is a moment more."""
+    for each in (seconds, MOMENT_SECONDS):
+        if (await asyncio.wait([answered], timeout=each))[0]:
+            return True
+    return False
+
+
 class SharedQuestion(Generic[T]):
     """One question for all who wait for its answer. It is asked after each of them began to wait."""
 
@@ -101,15 +111,11 @@ class SharedQuestion(Generic[T]):
         """Return a new answer; None: there is none, or nobody has answered the question before for so long."""
         loop = asyncio.get_running_loop()
         is_open = self._asking is not None and not self._asking.done()
-        if is_open and loop.time() - self._asked_at > ANSWER_SECONDS:
-            return None
+        is_late = is_open and loop.time() - self._asked_at > ANSWER_SECONDS
         if self._next is None:
             self._next = loop.create_task(self._in_turn(self._asking))
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                return await asyncio.shield(self._next)
-        except TimeoutError:
-            return None
+        answered = self._next
+        return answered.result() if await in_time(answered, 0.0 if is_late else ANSWER_SECONDS) else None
 
     async def _in_turn(self, before: asyncio.Task[T] | None) -> T:
         loop = asyncio.get_running_loop()
@@ -136,8 +142,10 @@ class Status(Generic[D]):
         self._asked = SharedQuestion(self._ask)
 
     async def look(self) -> tuple[D | None, float]:
-        """Ask, and return what is known then, and how long the service has been silent."""
-        await self._asked.new()
+        """Ask, and return what is known then, and how long the service has been silent. An answer that is old when it
+        is read came while this process stood still: that is no silence, and it asks again."""
+        if await self._asked.new() and self.last()[1] > ANSWER_SECONDS:
+            await self._asked.new()
         return self.last()
 
     def last(self) -> tuple[D | None, float]:
@@ -145,5 +153,6 @@ class Status(Generic[D]):
         since = self._began_at if self._newest is None else self._newest.made_at
         return self._newest, max(0.0, boot_seconds() - since)
 
-    async def _ask(self) -> None:
+    async def _ask(self) -> bool:
         self._newest = self._decode(await self._line.ask(AskStatus())) or self._newest
+        return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from snapreplay.api.line import ANSWER_SECONDS, Line, SharedQuestion, Status
+from snapreplay.api.line import ANSWER_SECONDS, Line, SharedQuestion, Status, in_time
 from snapreplay.service.control import wire
 from snapreplay.service.control.protocol import (
     Command,
@@ -59,11 +59,13 @@ class ServiceLink:
     async def perform(self, command: Command | Once) -> Operation:
         if self._line.waiting >= COMMANDS_MAX:
             raise TooManyCommands(self._line.waiting)
+        answered = asyncio.get_running_loop().create_task(self._ask(command))
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                answer = await self._ask(command)
-        except TimeoutError:
-            raise Silent(ANSWER_SECONDS, to_a_command=True) from None
+            if not await in_time(answered, ANSWER_SECONDS):
+                raise Silent(ANSWER_SECONDS, to_a_command=True)
+        finally:
+            answered.cancel()
+        answer = answered.result()
         if isinstance(answer, wire.Refused):
             raise answer.as_error()
         assert isinstance(answer, wire.Performed)  # noqa: S101 - answers come in order, and a command has no other

@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
+from itertools import islice
 
 import pytest
 
-from snapreplay.api import line
+from snapreplay.api import line, link
+from snapreplay.api.answering import Answers
 from snapreplay.api.line import LOG_LINES_PER_SECOND, Line
+from snapreplay.api.link import ServiceLink
 from snapreplay.service.control.framing import early, messages
+from snapreplay.service.control.protocol import Retry, Silent
+from snapreplay.service.runtime.tasks import cancel_and_wait
 from tests.support.deadlines import within
+from tests.support.fake_control import FakeControl
 
 
 @pytest.mark.parametrize("in_good_order", [True, False])
@@ -57,3 +64,32 @@ async def test_who_did_what_is_told_whatever_else_is_logged(monkeypatch):
     ]
     assert texts == expected
     service.close()
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_an_answer_that_came_while_this_process_stood_still_counts(monkeypatch, answered):
+    """Its time is over when this process runs again. What was done is not told as perhaps undone, and a service that
+    has answered is not silent; one that has not is."""
+    for module in (line, link):
+        monkeypatch.setattr(module, "ANSWER_SECONDS", 0.1)
+    service, ours = socket.socketpair()
+    ends = Line(*await asyncio.open_connection(sock=ours))
+    asking, answers = ServiceLink(ends), Answers(FakeControl())
+    running = asyncio.create_task(ends.run())
+    performed, looked = asyncio.create_task(asking.perform(Retry(2))), asyncio.create_task(asking.look())
+    while ends.waiting < 2:  # noqa: ASYNC110 - it is asked in the next turns of this loop
+        await asyncio.sleep(0)
+    asked = messages(service)
+    for question in islice(asked, 2):
+        service.sendall(answers.to(question) if answered else b"")
+    time.sleep(0.2)  # noqa: ASYNC251 - it stands still
+    (told,) = await asyncio.gather(performed, return_exceptions=True)
+    if answered:  # what the first answer says is old by now
+        service.sendall(answers.to(await asyncio.to_thread(next, asked)))
+    assert (isinstance(told, Silent), (await looked).document is None) == (not answered, not answered)
+    ends._writer.close()
+    await running
+    assert not [*asked]
+    service.close()
+    for each in asyncio.all_tasks() - {asyncio.current_task()}:
+        await cancel_and_wait(each)
