@@ -25,7 +25,7 @@ D = TypeVar("D", bound="Probed | StatusDocument")
 
 ANSWER_SECONDS = 2.0
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.02, 0.25
-MOMENT_SECONDS = 2 * PAUSE_SECONDS_MAX
+MOMENT_SECONDS = PAUSE_SECONDS_MAX + 0.1
 PAUSE_PER_ANSWER = 5  # so that a flood of requests takes at most a sixth of a thread of the service
 LOG_LINES_PER_SECOND = 10
 
@@ -89,7 +89,7 @@ class Line:
         return self._reader.at_eof() and not line.poll(0)
 
 
-async def in_time(answered: asyncio.Task[T], seconds: float) -> bool:
+async def in_time(answered: asyncio.Future[T], seconds: float) -> bool:
     """Wait for an answer for so long, and say whether it is there. If this process stood still meanwhile, it is to be
     read when the time is over, or the question to be asked: for that there is a moment more."""
     for each in (seconds, MOMENT_SECONDS):

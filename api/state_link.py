@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import count
 from typing import TypeVar
 
+from snapreplay.api.line import in_time
 from snapreplay.service.clock import boot_seconds
 from snapreplay.service.control import wire
 from snapreplay.service.control.key_history import KeyHistory, ReadKeyHistory
@@ -78,12 +79,11 @@ class StateLink:
         self._awaited[number] = awaited
         try:
             self._writer.write(wire.frame(wire.AskState(number, boot_seconds() + seconds, read)))
-            async with asyncio.timeout(seconds):
-                answer = await awaited
-        except TimeoutError:
-            raise ReadLate(seconds) from None
+            if not await in_time(awaited, seconds):
+                raise ReadLate(seconds)
         finally:
             del self._awaited[number]
+        answer = awaited.result()
         if isinstance(answer, wire.Refused):
             raise answer.as_error()
         return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections import Counter
@@ -10,7 +11,9 @@ from collections import Counter
 import httpx2
 import pytest
 
-from snapreplay.service.control.state_reads import BatchNotReached, PartRead, ReadAt, Role, StateAnswer
+from snapreplay.api.state_link import StateLink
+from snapreplay.service.control import wire
+from snapreplay.service.control.state_reads import BatchNotReached, PartRead, ReadAt, ReadKey, Role, StateAnswer
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
 from tests.support.served import served
@@ -75,3 +78,20 @@ async def test_a_batch_is_awaited_and_one_that_does_not_come_is_refused(control)
         assert (await waiting).status_code == 200
         document = (await refused).json()
         assert (document["status"], document["detail"][:26]) == (409, "partition 0 is at batch 61")
+
+
+async def test_a_read_that_was_answered_while_the_http_process_stood_still_is_answered(monkeypatch):
+    """Its time is over when that process runs again."""
+    monkeypatch.setattr("snapreplay.api.state_link.READ_SECONDS", 0.1)
+    service, ours = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    link = StateLink(reader, writer)
+    running, read = asyncio.create_task(link.run()), asyncio.create_task(link.read(ReadKey("default", "ada")))
+    await asyncio.sleep(0)
+    question = wire.asked(service.recv(1 << 16)[wire.LENGTH.size :])
+    service.sendall(wire.frame(wire.Answered(question.id, ANSWER)))
+    time.sleep(0.2)  # noqa: ASYNC251 - it stands still
+    assert await read == ANSWER
+    writer.close()
+    await running
+    service.close()
