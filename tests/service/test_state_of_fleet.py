@@ -1,6 +1,8 @@
 """Entries of an app with two processes: any of them answers for every partition, a warm copy only who asks for one."""
 
 import asyncio
+import os
+import signal
 
 import pytest
 
@@ -13,6 +15,8 @@ from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
 KEYS = [f"k{n}" for n in range(20)]
+PATIENT = {"http__suspect_after_ms": 600_000, "group__session_timeout_ms": 600_000}
+"""A process that stands still keeps what it has; one that is killed is noticed at once."""
 
 
 def look(child, key, **query):
@@ -29,11 +33,11 @@ def scanned(child, number, **query):
 
 @pytest.mark.whole
 async def test_each_process_reads_all_and_copies_answer_if_they_may(stage, unique, children):
-    """The same value from both; what a copy says is a batch of its owner, with its age; after the owner was killed the
-    copy answers until it is the owner itself."""
+    """The same value from both; what a copy says is a batch of its owner, with its age; the copy answers while the owner
+    stands still, and the new owner after that one was killed."""
     here = await stage(apps.ledger(unique("read")), partitions=4)
     with Load(here):
-        one, two = await shared(children, here.app.app_id)
+        one, two = await shared(children, here.app.app_id, **PATIENT)
         await until(lambda: not one.live() & two.live(), "nobody thinks that it owns what the other one does")
         copies = [
             await asyncio.to_thread(scanned, one, number, stale=True, scope="local") for number in sorted(two.live())
@@ -53,15 +57,17 @@ async def test_each_process_reads_all_and_copies_answer_if_they_may(stage, uniqu
     number = min(two.live())
     owned = await asyncio.to_thread(scanned, one, number)
     assert (owned["answered_by"], owned["age_seconds"]) == ("owner", 0)
+    await until(lambda: scanned(one, number, stale=True, scope="local")["batch"] == owned["batch"], "the copy has it")
     copy = await asyncio.to_thread(scanned, one, number, stale=True, scope="local")
-    assert (copy["batch"], copy["items"], copy["answered_by"]) == (owned["batch"], owned["items"], "standby")
+    assert (copy["items"], copy["answered_by"]) == (owned["items"], "standby")
     assert 0 <= copy["age_seconds"] < 30
     key = owned["items"][0]["key"]
     status, refused = await asyncio.to_thread(look, one, key, partition=number, scope="local")
     assert (status, refused["type"]) == (404, "urn:snapreplay:problem:partition-not-here")
-    two.kill()
+    os.kill(two.pid, signal.SIGSTOP)  # nobody answers while a partition is taken over, which would begin with a kill
     status, found = await asyncio.to_thread(look, one, key, partition=number, stale=True)
     assert (status, found["items"][0]["value"]) == (200, owned["items"][0]["value"])
+    two.kill()
     await until(lambda: len(one.live()) == 4, "all partitions with the survivor")
     status, found = await asyncio.to_thread(look, one, key, partition=number, min_batch=owned["batch"])
     assert (status, found["items"][0]["answered_by"]) == (200, "owner")
