@@ -33,8 +33,8 @@ def scanned(child, number, **query):
 
 @pytest.mark.whole
 async def test_each_process_reads_all_and_copies_answer_if_they_may(stage, unique, children):
-    """The same value from both; what a copy says is a batch of its owner, with its age; the copy answers while the owner
-    stands still, and the new owner after that one was killed."""
+    """The same value from both; what a copy says is a batch of its owner, with its age; the copy answers while that one
+    stands still, and the new owner after it was killed."""
     here = await stage(apps.ledger(unique("read")), partitions=4)
     with Load(here):
         one, two = await shared(children, here.app.app_id, **PATIENT)

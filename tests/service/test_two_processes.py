@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import time
 from contextlib import nullcontext
 
 import pytest
@@ -56,13 +57,17 @@ async def test_a_lag_that_grows_is_worked_off_by_a_second_process(stage, unique,
     here = await stage(apps.ledger(unique("lag")), partitions=2)
     one = children.start("sleepy", here.app.app_id, instance_id="one", batch__records_max=10)
     await in_thread(one.wait_live, 2)
-    lags = [0.0]
+    lags, began = [0.0], time.monotonic()
     for count in (200, 400, 800):
         await here.feed(count, sleep_s=0.02)
         await until(lambda: sum(one.metric("snapreplay_input_lag_records")) > lags[-1] + 20, "a lag that grows")
         lags.append(sum(one.metric("snapreplay_input_lag_records")))
-    applying, committing = (sum(one.metric(f"snapreplay_{what}_seconds_sum")) for what in ("apply", "commit"))
-    assert applying > committing
+
+    def is_applying() -> bool:
+        """Say whether handlers have taken most of the time. A broker that stood still for once is outweighed later."""
+        return sum(one.metric("snapreplay_apply_seconds_sum")) > (time.monotonic() - began) / 2
+
+    await until(is_applying, "handlers that are slow")
     two = children.start("sleepy", here.app.app_id, instance_id="two", batch__records_max=10)
     await in_thread(two.wait_http)
     await until(lambda: len(one.live()) == len(two.live()) == 1, "one each")
