@@ -65,7 +65,8 @@ async def test_a_lag_that_grows_is_worked_off_by_a_second_process(stage, unique,
 
     def is_applying() -> bool:
         """Say whether handlers have taken most of the time. A broker that stood still for once is outweighed later."""
-        return sum(one.metric("snapreplay_apply_seconds_sum")) > (time.monotonic() - began) / 2
+        seconds: float = sum(one.metric("snapreplay_apply_seconds_sum"))
+        return seconds > (time.monotonic() - began) / 2
 
     await until(is_applying, "handlers that are slow")
     two = children.start("sleepy", here.app.app_id, instance_id="two", batch__records_max=10)
