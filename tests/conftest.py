@@ -95,8 +95,13 @@ def broker() -> Iterator[SharedBroker]:
     if given:
         yield SharedBroker(given)
         return
-    # Every five minutes by default: a test that sets a short retention could lose its records, or not.
-    unasked = {"log.retention.check.interval.ms": str(86_400_000)}
+    unasked = {
+        # Every five minutes by default: a test that sets a short retention could lose its records, or not.
+        "log.retention.check.interval.ms": str(86_400_000),
+        # A second by ours, so that a broker is back soon after a kill. This one is not killed, but it may stand still
+        # on a busy machine: all partitions would be without a leader for a moment, and have another leader epoch.
+        "broker.session.timeout.ms": str(600_000),
+    }
     with LocalBroker(deadline_s=scaled(60), properties=unasked) as local:
         yield SharedBroker(local.bootstrap_servers)
         local.kill()  # nobody wants its data: an orderly stop takes as long as many topics have to be closed

@@ -87,7 +87,9 @@ class SparkJob:
     def _wait(self, tell: Callable[[str], None]) -> int:
         if self.process is None:
             raise AssertionError(f"{self.name} was not started")
-        while (left_s := self._deadline - time.monotonic()) > 0:
+        left_s = JOB_S
+        while left_s > 0:
+            left_s = max(0.0, self._deadline - time.monotonic())
             tell(f"waiting for Spark's {self.name}, {JOB_S - left_s:.0f} s of at most {JOB_S:.0f}")
             with suppress(subprocess.TimeoutExpired):
                 return self.process.wait(min(left_s, TELL_S))

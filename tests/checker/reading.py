@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 ANSWER_S = 30.0
+ANOTHER_LEADER = {"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE"}
 POLL_S = 0.1
 PROGRESS_S = 60.0
 """A read that does not move for this long fails."""
@@ -160,8 +161,15 @@ class Logs:
 
     def _offset(self, topic: str, partition: int, spec: OffsetSpec, level: IsolationLevel) -> int:
         place = TopicPartition(topic, partition)
-        asked = self._admin.list_offsets({place: spec}, isolation_level=level, request_timeout=ANSWER_S)
-        return int(asked[place].result(ANSWER_S).offset)
+        deadline = time.monotonic() + ANSWER_S
+        while True:
+            asked = self._admin.list_offsets({place: spec}, isolation_level=level, request_timeout=ANSWER_S)
+            try:
+                return int(asked[place].result(ANSWER_S).offset)
+            except KafkaException as error:
+                if error.args[0].name() not in ANOTHER_LEADER or time.monotonic() > deadline:
+                    raise
+            time.sleep(POLL_S)  # the client is told by the broker, and asks for the metadata anew
 
 
 def both(
