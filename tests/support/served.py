@@ -11,15 +11,17 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from unittest import mock
 
 import msgspec
 import psutil
 import pytest
 
+from snapreplay.api import server as api_server
 from snapreplay.api.server import HttpServer
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.core.peers import Peer
-from tests.support.deadlines import pause, within
+from tests.support.deadlines import pause, scaled, within
 from tests.support.fake_control import FACTS, FakeControl
 
 PROGRAM = """
@@ -96,13 +98,14 @@ def peer(process_id: str, url: str, *owned: int) -> Peer:
 
 @asynccontextmanager
 async def served(control: FakeControl, settings: HttpSettings | None = None) -> AsyncIterator[str]:
-    """Serve in this process; yields the URL."""
+    """Serve in this process; yields the URL. It ends in good order, however long that takes on a busy machine."""
     server = HttpServer()
     address = await server.serve(control, settings or HttpSettings(port=0))
     try:
         yield address.url
     finally:
-        await server.close()
+        with mock.patch.object(api_server, "END_SECONDS", scaled(30)):
+            await server.close(scaled(30))
 
 
 async def until(holds: Callable[[], Awaitable[object]], what: str) -> None:
