@@ -21,7 +21,7 @@ from tests.support.wire import METADATA, Proxy
 
 pytestmark = pytest.mark.kafka
 FETCH = 1
-SESSION_MS = 2500
+SESSION_MS = int(scaled(2.5) * 1000)
 """Of a member that is waited for until it ends: longer than a busy machine keeps a process from its heartbeats."""
 LONG_SESSION_MS = 60_000
 """Of a member whose session nobody waits for, however busy the machine is."""
@@ -227,7 +227,7 @@ async def test_who_stood_aside_is_back_when_the_other_one_is_gone(looks_often, g
 
 async def test_who_stood_aside_does_not_come_back_for_a_restart(looks_often, group):
     """The other one left in good order and is there again before it is looked for once more."""
-    one = group("same", session_timeout_ms=3000)
+    one = group("same", session_timeout_ms=2 * SESSION_MS)  # for so long the other one may be away
     await until(lambda: one.owns == {0, 1, 2, 3})
     two = group("same")
     await until(lambda: two.owns == {0, 1, 2, 3})

@@ -233,7 +233,7 @@ async def test_the_client_alone_takes_refused_tokens_and_stays_until_its_login_e
     assert (await refused.send(MetadataRequest([]))).brokers == []  # an answer without an error, and then its end
     with pytest.raises(KafkaConnectionError):
         await refused.send(MetadataRequest([]))
-    provider.seconds = 2.0
+    provider.seconds = scaled(5)  # longer than this process or the broker stands still
     accepted = await create_conn(host, int(port), **login)
 
     async def asked():
