@@ -22,7 +22,7 @@ import psutil
 from snapreplay.api.cli.worker import Worker
 from tests.support import reference
 from tests.support.deadlines import scaled
-from tests.support.stage import Stage
+from tests.support.stage import Stage, session_ms
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
@@ -32,7 +32,6 @@ POLL_SECONDS = 0.05
 
 # What Stage.settings says, in the words of the command line; and small batches, so that a kill finds many.
 SETTINGS = {
-    "group.session_timeout_ms": 3000,
     "group.heartbeat_interval_ms": 200,
     "snapshot.every_seconds": 0,
     "restore.retry_backoff_ms": 50,
@@ -52,7 +51,7 @@ class Child:
         **settings: object,
     ) -> None:
         """`settings` by dotted name with `__` for the dot: restore__mode="replay"."""
-        given: dict[str, object] = {**SETTINGS, "instance_id": "one"}
+        given: dict[str, object] = {**SETTINGS, "group.session_timeout_ms": session_ms(), "instance_id": "one"}
         given |= {name.replace("__", "."): value for name, value in settings.items()}
         self.log_path = log
         self.started_at = time.monotonic()

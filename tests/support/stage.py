@@ -32,6 +32,11 @@ DEADLINE_SECONDS = 30.0
 GROUP = {"session_timeout_ms": 3000, "heartbeat_interval_ms": 200}
 
 
+def session_ms() -> int:
+    """Return a session timeout that is waited for, but outlasts a process or a broker that stands still for seconds."""
+    return int(min(scaled(3), 20) * 1000)
+
+
 def settings_for(bootstrap_servers: str, **tables: Any) -> Settings:
     """Quick to notice and quick to retry; snapshots only when a test asks for them."""
     return Settings(
@@ -91,7 +96,8 @@ class Stage(AppTopics):
         self.sent = 0
 
     def settings(self, **tables: Any) -> Settings:
-        return settings_for(self.bootstrap_servers, **{**self.tables, **tables})
+        group = {**GROUP, "session_timeout_ms": session_ms()}
+        return settings_for(self.bootstrap_servers, **{"group": group, **self.tables, **tables})
 
     @property
     def cluster(self) -> KafkaCluster:
