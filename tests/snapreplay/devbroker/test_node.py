@@ -64,6 +64,13 @@ def restart_refused(node: LocalNode, patience: StartDeadline, then: Callable[[],
         reaction.result()
 
 
+def frozen(node: LocalNode) -> LocalNode:
+    """Launch a broker that will never have started, however long this process stands still."""
+    node.launch()
+    os.kill(node.pid, signal.SIGSTOP)
+    return node
+
+
 @pytest.mark.whole
 def test_a_restart_insists_on_its_port(make_node: Start) -> None:
     """A port that is taken for a moment is waited for: the clients know no other."""
@@ -102,22 +109,22 @@ def test_a_broker_that_ends_by_itself_leaves_its_log(make_node: Start) -> None:
 
 def test_a_broker_that_is_too_slow_is_a_failure(make_node: Start) -> None:
     """The wait ends at the deadline, with the log's last lines."""
-    node = make_node()
-    node.launch()
+    node = frozen(make_node())
     with pytest.raises(LocalBrokerFailed, match="did not start in time"):
         node.wait_started(patience(0.05))
+    node.kill()  # it does not hear of an orderly end
 
 
 def test_an_abandoned_start_ends_soon(make_node: Start) -> None:
     """Who cancels need not wait for the deadline."""
-    node = make_node()
-    node.launch()
+    node = frozen(make_node())
     abandoned = threading.Event()
     abandoned.set()
     deadline = StartDeadline(scaled(30.0), abandoned)
     with pytest.raises(LocalBrokerFailed):
         node.wait_started(deadline)
     assert deadline.left_s > 0
+    node.kill()
 
 
 @pytest.mark.whole
