@@ -66,15 +66,15 @@ LOST = {
 }
 """What is written before the copy of the directory, what is lost, and what happens to the copy: words of `stages`."""
 
-SHORT = {"transaction_ms": 1000, "commit_ms": 500}
-"""For the history whose transaction times out; the others are not to fail on a busy machine."""
+SHORT_MS = int(scaled(3) * 1000)
+"""Of the transaction that times out: for so long a busy machine does not come to what is written in it."""
 
 
 def settings_for(name: str, bootstrap_servers: str) -> Settings:
-    short = name == "timed out"
-    kafka = {"bootstrap.servers": bootstrap_servers, "request.timeout.ms": 400 if short else 5000}
-    tables: Any = {"timeouts": SHORT} if short else {}
-    return Settings(kafka=kafka, **tables)
+    settings = Settings(kafka={"bootstrap.servers": bootstrap_servers, "request.timeout.ms": 5000})
+    if name != "timed out":
+        return settings
+    return settings.replaced(timeouts=settings.timeouts.replaced(transaction_ms=SHORT_MS))
 
 
 class Losing(MemoryStage):
