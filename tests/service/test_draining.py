@@ -42,7 +42,7 @@ async def test_a_drained_process_hands_over_and_takes_none_until_it_is_undrained
         assert (found["state"], found["reason"]) == ("drained", "a new kernel")
         assert found["by"].startswith("somebody at ")
         await until(lambda: not warm(one), "no copies with the drained one")
-        assert one.get("/readyz")["status"] == "ok"
+        await until(one.is_ready, "ready")
         assert "snapreplay_drained" in one.raw("/metrics")
         code, output = await typed(two, "drain")
         assert code == 1

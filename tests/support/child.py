@@ -104,6 +104,9 @@ class Child:
     def live(self) -> set[int]:
         return {n for n, p in self.partitions().items() if p["phase"] == "live"}
 
+    def is_ready(self) -> bool:
+        return self._http.get(f"{self.url}/readyz").is_success
+
     def knows_all_live(self) -> bool:
         """Whether it knows a live owner of each partition: only then can it pass on what is asked of all."""
         return bool(self.get("/restore-status?scope=app")["summary"]["all_live"])
