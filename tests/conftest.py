@@ -20,6 +20,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from snapreplay.devbroker.broker import LocalBroker
 from tests.support.deadlines import factor, scaled
+from tests.support.steady import KEEPS_LEADERS
 from tests.support.watchdog import set_timer as pytest_timeout_set_timer
 
 if TYPE_CHECKING:
@@ -95,14 +96,9 @@ def broker() -> Iterator[SharedBroker]:
     if given:
         yield SharedBroker(given)
         return
-    unasked = {
-        # Every five minutes by default: a test that sets a short retention could lose its records, or not.
-        "log.retention.check.interval.ms": str(86_400_000),
-        # A second by ours, so that a broker is back soon after a kill. This one is not killed, but it may stand still
-        # on a busy machine: all partitions would be without a leader for a moment, and have another leader epoch.
-        "broker.session.timeout.ms": str(600_000),
-    }
-    with LocalBroker(deadline_s=scaled(60), properties=unasked) as local:
+    # Every five minutes by default: a test that sets a short retention could lose its records, or not.
+    unasked = {"log.retention.check.interval.ms": str(86_400_000)}
+    with LocalBroker(deadline_s=scaled(60), properties=KEEPS_LEADERS | unasked) as local:
         yield SharedBroker(local.bootstrap_servers)
         local.kill()  # nobody wants its data: an orderly stop takes as long as many topics have to be closed
 

@@ -21,6 +21,7 @@ from tests.hints.registry import carries_out
 from tests.support.deadlines import scaled
 from tests.support.healthy import facts
 from tests.support.stage import Stage
+from tests.support.steady import KEEPS_LEADERS
 from tests.support.tampering import bring_back, configure, copy_again, create, delete, trim
 from tests.support.wire import Proxy
 
@@ -282,7 +283,7 @@ async def test_a_transaction_timeout_above_the_brokers_is_found_and_lowered(oper
 @carries_out("service/doctor/cluster_checks.py::accidental_topics")
 async def test_a_broker_that_creates_whatever_is_asked_for_is_set_right(broker):
     """One that was started with the property of the remedy, as the session's, has no such finding."""
-    async with LocalBroker(properties={"auto.create.topics.enable": "true"}) as careless:
+    async with LocalBroker(properties={"auto.create.topics.enable": "true"} | KEEPS_LEADERS) as careless:
         (finding,), _ = await accidental_topics(careless)
     (name, value) = re.findall(r"set (\S+)=(\S+) on every broker", finding.remedy)[0]
     found, config = await accidental_topics(broker)

@@ -23,6 +23,7 @@ from snapreplay.devbroker.broker import LocalCluster
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.properties import HOST, Node
 from tests.support.deadlines import eventually, scaled
+from tests.support.steady import KEEPS_LEADERS
 
 USER, PASSWORD = "ada", "lovelace"
 ACL_FIELDS = (*("restype", "name", "resource_pattern_type", "principal", "host"), *("operation", "permission_type"))
@@ -146,7 +147,7 @@ def guarded_broker(folder: Path) -> Iterator[Guarded]:
     _make_certificates(folder)
     plain, controller, *guarded = free_ports(5)
     node = Node(1, plain, controller)
-    properties = _listeners(plain, controller, *guarded) | _tls(folder) | _WHO
+    properties = _listeners(plain, controller, *guarded) | _tls(folder) | _WHO | KEEPS_LEADERS
     with LocalCluster(1, nodes=[node], properties=properties) as cluster:
         admin = AdminClient({"bootstrap.servers": f"{HOST}:{plain}"})
         open_at, sasl_at, tls_at, tokens_at = (f"{HOST}:{port}" for port in (plain, *guarded))

@@ -22,6 +22,7 @@ from snapreplay.service.kafka.connection import BareClient
 from snapreplay.service.kafka.shutdown import close_client
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 from tests.support.kafka import until_async
+from tests.support.steady import KEEPS_LEADERS
 from tests.support.tampering import delete
 
 FOLDER = Path(kafka.__file__).parent
@@ -32,7 +33,7 @@ DEAD = 77
 @pytest.fixture(scope="module")
 def creating():
     """Settings for a broker with Kafka's default."""
-    with LocalBroker(properties={"auto.create.topics.enable": "true"}) as broker:
+    with LocalBroker(properties={"auto.create.topics.enable": "true"} | KEEPS_LEADERS) as broker:
         servers = {"bootstrap.servers": broker.bootstrap_servers}
         yield Settings(kafka={**servers, "metadata.max.age.ms": 1000})
 
