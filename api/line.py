@@ -25,7 +25,7 @@ D = TypeVar("D", bound="Probed | StatusDocument")
 
 ANSWER_SECONDS = 2.0
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.02, 0.25
-MOMENT_SECONDS = PAUSE_SECONDS_MAX + 0.1
+MOMENT_SECONDS = PAUSE_SECONDS_MAX + 0.1  # a question may be held back for the pause
 PAUSE_PER_ANSWER = 5  # so that a flood of requests takes at most a sixth of a thread of the service
 LOG_LINES_PER_SECOND = 10
 
@@ -90,8 +90,8 @@ class Line:
 
 
 async def in_time(answered: asyncio.Future[T], seconds: float) -> bool:
-    """Wait for an answer for so long, and say whether it is there. If this process stood still meanwhile, it is to be
-    read when the time is over, or the question to be asked: for that there is a moment more."""
+    """Wait for an answer for so long, and say whether it is there. This process may have stood still meanwhile: the
+    answer is not read yet then, or the question not sent. `MOMENT_SECONDS` more are for that."""
     for each in (seconds, MOMENT_SECONDS):
         if (await asyncio.wait([answered], timeout=each))[0]:
             return True
@@ -153,6 +153,6 @@ class Status(Generic[D]):
         since = self._began_at if self._newest is None else self._newest.made_at
         return self._newest, max(0.0, boot_seconds() - since)
 
-    async def _ask(self) -> bool:
+    async def _ask(self) -> D | None:
         self._newest = self._decode(await self._line.ask(AskStatus())) or self._newest
-        return True
+        return self._newest

@@ -119,7 +119,7 @@ class PeerFollower:
             await asyncio.sleep(pause * jitter)
 
     def left(self) -> bool:
-        """Hear that it has left the group. Say whether its stream is open: its bye may come later, and ends `run`."""
+        """Hear that it has left the group. Say whether it is followed until its stream ends: its bye may still come."""
         self._has_left = self.life.state is PeerState.REACHABLE
         return self._has_left
 
@@ -221,9 +221,9 @@ class Peers:
         caller: Caller = UNKNOWN,
         ended: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Take `suspect`, which is told of a peer that seems to be dead: its process id, why, and for how long it has
-        been silent, None if nobody listens there; and `ended`, which is told of one that says that it ends in good
-        order."""
+        """Take `suspect`, which is told of a peer that seems to be dead: its process id, why, and for how long nothing
+        has been heard of it (None: nobody listens there); and `ended`, which is told of one that says that it ends in
+        good order."""
         self.caller = caller
         self._suspect_seconds = suspect_seconds
         self._suspect, self._ended = suspect, ended
@@ -279,8 +279,8 @@ class Peers:
                 self._tasks[name] = asyncio.create_task(follower.run(self.caller))
 
     def _take_leave(self, document: StatusDocument) -> None:
-        """Follow nobody who has left the group, or is to be reached elsewhere. Those that died are remembered for a
-        while, unless they are back: then as another process of the same name."""
+        """Follow nobody who is to be reached elsewhere, or has left the group: its stream may stay until it ends. Those
+        that died are remembered for a while, unless they are back: then as another process of the same name."""
         urls = {each.process_id: each.url for each in document.peers}
         for name, follower in [*self._followers.items()]:
             if urls.get(name) != follower.peer.url:

@@ -60,8 +60,10 @@ export async function get(path) {
 
 // A service that answers late may do it all the same: asked again with its key, it does it once.
 export async function act(path, body, method = "POST") {
-  const options = { method, headers: method === "POST" ? { "Idempotency-Key": newKey() } : {} };
-  if (body) Object.assign(options, { body: JSON.stringify(body), headers: { ...options.headers, "Content-Type": "application/json" } });
+  const headers = {};
+  if (method === "POST") headers["Idempotency-Key"] = newKey();
+  if (body) headers["Content-Type"] = "application/json";
+  const options = { method, headers, body: body && JSON.stringify(body) };
   const began = performance.now();
   for (;;) {
     try {

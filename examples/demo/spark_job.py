@@ -87,13 +87,13 @@ class SparkJob:
     def _wait(self, tell: Callable[[str], None]) -> int:
         if self.process is None:
             raise AssertionError(f"{self.name} was not started")
-        left_s = JOB_S
-        while left_s > 0:
+        while True:
             left_s = max(0.0, self._deadline - time.monotonic())
             tell(f"waiting for Spark's {self.name}, {JOB_S - left_s:.0f} s of at most {JOB_S:.0f}")
             with suppress(subprocess.TimeoutExpired):
                 return self.process.wait(min(left_s, TELL_S))
-        raise NotFinished(f"it did not end within {JOB_S:.0f} s, so its result is not known")
+            if not left_s:
+                raise NotFinished(f"it did not end within {JOB_S:.0f} s, so its result is not known")
 
 
 def last_error(log: Path) -> str:

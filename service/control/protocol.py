@@ -356,8 +356,8 @@ class Control(Protocol):
     def suspect(self, process_id: str, why: str, *, silent_seconds: float | None = None) -> None:
         """Hear that a peer seems to be dead, so that standbys here may take over. A mistake costs one takeover.
 
-        `silent_seconds`: so long nothing has been heard of it, but nothing says that it is dead either. None: nobody
-        listens there.
+        `silent_seconds`: for how long nothing has been heard of it, which alone does not say that it is dead. None:
+        nobody listens there.
         """
 
     def ended(self, process_id: str) -> None:

@@ -83,7 +83,7 @@ class Watch:
         share: that of the last assignment.
         under_way: partition → its takeover.
         alarms: process id → the false alarms about it.
-        taken_at: process id → when it, which had joined, was last given a partition that was ours, by the loop's clock.
+        taken_at: process id → when that member, not absent, was last given a partition of ours, by the loop's clock.
     """
 
     share: Share = field(default_factory=Share)
@@ -97,8 +97,8 @@ class Suspected(NamedTuple):
 
     Attributes:
         warm: the partitions with a warm copy here.
-        heard_at: nothing has been heard of it since, but nothing says that it is dead either; by the loop's clock.
-            None: nobody listens there.
+        heard_at: when it was last heard, by the loop's clock; silence alone does not say that it is dead. None: nobody
+            listens there.
         is_quiet: no copy has seen a commit of it either.
     """
 
@@ -140,15 +140,15 @@ class Ignore(NamedTuple):
     seconds: float
 
 
-class Unheard(NamedTuple):
-    """Do nothing: it lived while nothing was heard of it, as it was given a partition of ours. Where a connection is
-    cut, each would fence the other in turn."""
+class Lived(NamedTuple):
+    """Do nothing: the process was given a partition of ours since it was last heard, so it lived then. Where a
+    connection is cut, each would fence the other in turn."""
 
     peer: Peer
 
 
 class Listen(NamedTuple):
-    """Look whether the process commits. If not, suspect it again, as one that is quiet."""
+    """Look whether the process commits. If not, suspect it again by the same `heard_at`, as one that is quiet."""
 
     peer: Peer
     heard_at: float
@@ -180,7 +180,7 @@ class Alarm(NamedTuple):
     seconds: float
 
 
-Effect = Ignore | Unheard | Listen | Begin | Tell | GiveUp | Alarm
+Effect = Ignore | Lived | Listen | Begin | Tell | GiveUp | Alarm
 Stepped = tuple[Watch, tuple[Effect, ...]]
 
 
@@ -212,7 +212,7 @@ def _suspected(watch: Watch, event: Suspected, now: float) -> Stepped:
         return watch, (Ignore(peer, until - now),)
     if event.heard_at is not None:
         if watch.taken_at.get(peer.process_id, -math.inf) > event.heard_at:
-            return watch, (Unheard(peer),)
+            return watch, (Lived(peer),)
         if not event.is_quiet:
             return watch, (Listen(peer, event.heard_at),)
     wanted = sorted(set(peer.owned) & set(watch.share.first) & event.warm)

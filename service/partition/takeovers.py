@@ -24,10 +24,10 @@ from snapreplay.service.core.suspicion import (
     Expired,
     Ignore,
     Listen,
+    Lived,
     Suspected,
     Takeover,
     Tell,
-    Unheard,
     Watch,
     step,
 )
@@ -79,8 +79,8 @@ class Takeovers:
     def suspect(self, process_id: str, why: str, *, silent_seconds: float | None) -> None:
         """Take over what this process owned, and what this one is the first to take over, if the copies are warm.
 
-        `silent_seconds`: so long nothing has been heard of it, but nothing says that it is dead either: it lives as
-        long as it commits. None: nobody listens there.
+        `silent_seconds`: for how long nothing has been heard of it, which alone does not say that it is dead: it
+        lives as long as it commits. None: nobody listens there.
         """
         if (listening := self._listening.pop(process_id, None)) is not None:
             listening.cancel()
@@ -92,7 +92,7 @@ class Takeovers:
             match effect:
                 case Ignore(peer, seconds):
                     log.warning("%s; that is ignored for %.0f s, as it was false before", _said(peer, why), seconds)
-                case Unheard(peer):
+                case Lived(peer):
                     log.warning("%s; but it was given a partition of this process since, so it lived", _said(peer, why))
                 case Listen(peer, heard_at):
                     quiet = self._when_quiet(peer, heard_at, why, asyncio.get_running_loop().time())

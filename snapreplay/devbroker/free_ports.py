@@ -13,8 +13,7 @@ _USUAL_CEILING = 32_768
 _LOWEST = 15_000
 _TRIES = 200
 PATIENCE_S = 3.0
-"""With a broker that may be about to end: when its owner was killed, its keeper ends it, but a moment later. The next
-one may be there before."""
+"""With the broker before: when its owner was killed, its keeper ends it, but a moment later."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -42,7 +41,7 @@ def is_free(port: int) -> bool:
 
 
 def is_free_soon(port: int) -> bool:
-    """Say whether the broker can listen on this port, now or when another one has ended that is about to."""
+    """Say whether the broker can listen on this port, now or within `PATIENCE_S`."""
     return patiently(lambda: is_free(port))
 
 

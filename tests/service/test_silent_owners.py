@@ -26,7 +26,7 @@ from tests.support.wire import HOST, Streams, Way, Wire, loop_of_wires
 
 DEADLINE_S = 60.0
 PART = 65536
-UNHEARD = "; but it was given a partition of this process since, so it lived"
+LIVED = "; but it was given a partition of this process since, so it lived"
 COMMITTED = "; but it has committed since"
 
 
@@ -64,7 +64,7 @@ class Pair:
         self.copies_wanted = copies
         settings: dict[str, Any] = {"standby__replicas": copies}
         # The defaults, and longer on a busy machine: but shorter than a commit may take, and than 90 s. The owner is
-        # more patient, so that it suspects the one that has taken over from it.
+        # more patient: it suspects the other one only after that has taken over from it.
         patience_ms = int(min(scaled(3), 8) * 1000)
         settings["group__session_timeout_ms"] = int(min(scaled(10), 45) * 1000)
         for slot, cable in zip_longest(self._slots, cables):
@@ -289,6 +289,6 @@ def test_a_cut_connection_to_an_idle_owner_costs_one_takeover(pair: Pair, cables
     cables.cut_for_ten_seconds(pair)
     pair.is_taken_over()
     pair.stands_back(alarms=1)
-    assert UNHEARD in pair.owner.log_path.read_text()
+    assert LIVED in pair.owner.log_path.read_text()
     pair.send()
     pair.stop()

@@ -15,9 +15,9 @@ from snapreplay.service.core.suspicion import (
     Begin,
     FalseAlarms,
     Listen,
+    Lived,
     Suspected,
     Takeover,
-    Unheard,
     Watch,
     step,
 )
@@ -82,7 +82,7 @@ def taken_at(now, absent=()):
 
 @pytest.mark.parametrize(
     ("heard_at", "is_quiet", "effect"),
-    [(99.0, False, Unheard), (99.0, True, Unheard), (101.0, False, Listen), (101.0, True, Begin), (None, False, Begin)],
+    [(99.0, False, Lived), (99.0, True, Lived), (101.0, False, Listen), (101.0, True, Begin), (None, False, Begin)],
     ids=["silent", "found out while listening", "heard since", "and commits nothing", "refused"],
 )
 def test_who_was_given_a_partition_of_ours_lived_then(heard_at, is_quiet, effect):
