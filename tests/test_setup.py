@@ -113,8 +113,8 @@ def make(checkout: Path, *words: str, **environment: str) -> tuple[int, str, str
 
 
 def broken_off(checkout: Path, number: int, event: str, word: str) -> str:
-    """Return what `make setup` says when its whole group gets the signal while a Python of it stands still: before it
-    does what is audited as `event`, with `word` in its arguments."""
+    """Return what `make setup` says when its whole group gets the signal. A Python of it stands still then, directly
+    before the audited `event` with `word` in its arguments."""
     folder = Path(tempfile.mkdtemp(dir=checkout.parent))
     (folder / "sitecustomize.py").write_text(STANDS_STILL)
     victim = start(checkout, "setup", PYTHONPATH=str(folder), STANDS_STILL=f"{event} {word}")

@@ -2,16 +2,16 @@
 
 import asyncio
 
-from tests.api.test_peers import LATE, become, two, watching
+from tests.api.test_peers import become, two, watching
 from tests.support.deadlines import eventually
-from tests.support.served import Program, control_of
+from tests.support.served import LATE, Program, control_of
 
 __all__ = ["two"]
 
 
 async def test_a_bye_is_heard_after_the_group_has_gone_on(two: Program):
-    """Its process for HTTP says it, which may stand still when the process leaves the group. That one is followed
-    until its stream ends, and is suspected by nobody."""
+    """The HTTP process says it, which may stand still while its service leaves the group. It is followed until its
+    stream ends, and suspected by nobody."""
     one = control_of("p1", two.peer)
     async with watching(one, LATE) as shown:
         await become(shown, "reachable")

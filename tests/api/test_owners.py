@@ -19,7 +19,6 @@ from snapreplay.api.owners import elsewhere, shares
 from snapreplay.api.peers import Known
 from snapreplay.api.problems import ProblemError
 from snapreplay.errors import PartitionNotLive
-from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.protocol import Look, StatusDocument
 from snapreplay.service.control.status import PartitionStatus, StandbyStatus
 from snapreplay.service.core.copies import Copies
@@ -27,7 +26,7 @@ from snapreplay.service.core.phase import Phase
 from tests.api.conftest import Current
 from tests.support.deadlines import scaled, within
 from tests.support.fake_control import FACTS, FAILED, LIVE, NOW, FakeControl
-from tests.support.served import control_of, peer, served, until
+from tests.support.served import LATE, control_of, peer, served, until
 
 
 def partition(number: int, phase: Phase = Phase.LIVE, epoch: int | None = 1) -> PartitionStatus:
@@ -318,7 +317,7 @@ async def test_what_is_passed_on_says_that_it_is_for_that_process_alone():
     one = control_of("p1")
     one.statuses = {}
     server = await asyncio.start_server(owner, "127.0.0.1", 0)
-    async with server, served(one, HttpSettings(port=0, suspect_after_ms=600_000)) as url, asked(url) as ask:
+    async with server, served(one, LATE) as url, asked(url) as ask:
         one.peers = (peer("p2", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"),)
 
         async def is_reachable() -> bool:

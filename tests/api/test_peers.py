@@ -23,9 +23,8 @@ from snapreplay.service.control.protocol import Look
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
-from tests.support.served import Program, control_of, http_processes, peer, program, served, until
+from tests.support.served import LATE, Program, control_of, http_processes, peer, program, served, until
 
-LATE = HttpSettings(port=0, suspect_after_ms=600_000)
 Row = dict[str, Any]
 Shown = Callable[[], Awaitable[list[Row]]]
 

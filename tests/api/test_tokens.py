@@ -27,7 +27,7 @@ from tests.api.conftest import Current
 from tests.api.test_app import OPERATIONS
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl, Local
-from tests.support.served import control_of, http_processes, peer, served, until
+from tests.support.served import LATE, control_of, http_processes, peer, served, until
 
 FIRST, SECOND = "first-token-0123456789", "second-token-0123456789"
 
@@ -151,7 +151,7 @@ async def test_processes_with_one_file_follow_each_other_and_its_token_is_nowher
     other = file.with_name("other")
     other.write_text(f"{SECOND}x\n")
     mine = http_processes(os.getpid())
-    with_token = HttpSettings(port=0, token_file=str(file), suspect_after_ms=600_000)
+    with_token = LATE.replaced(token_file=str(file))
     with_other = HttpSettings(port=0, token_file=str(other))
     one = control_of("p1")
     async with (

@@ -169,7 +169,7 @@ class Logs:
             except KafkaException as error:
                 if error.args[0].name() not in ANOTHER_LEADER or time.monotonic() > deadline:
                     raise
-            time.sleep(POLL_S)  # the client is told by the broker, and asks for the metadata anew
+            time.sleep(POLL_S)  # the client learns of the other leader meanwhile
 
 
 def both(

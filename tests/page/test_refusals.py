@@ -10,7 +10,6 @@ from playwright.async_api import Page, Route, expect
 
 from snapreplay.api.line import ANSWER_SECONDS
 from snapreplay.service.clock import wall_time
-from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.audit_run import StartAudit
 from snapreplay.service.control.input_status import BlockedTopic
 from snapreplay.service.control.protocol import Check, Command, Once, Operation
@@ -18,7 +17,7 @@ from snapreplay.service.control.status import AuditProof
 from tests.page.looking import looked_at, says
 from tests.page.test_states import Held
 from tests.support.fake_control import FAILED, LIVE, FakeControl, ago
-from tests.support.served import control_of, peer, program, served
+from tests.support.served import LATE, control_of, peer, program, served
 
 MANY = 12
 
@@ -159,8 +158,7 @@ async def test_what_a_process_said_last_is_not_told_as_true(page: Page) -> None:
     two.statuses = {1: msgspec.structs.replace(LIVE, partition=1, blocked_by_open_transaction=blocked, **risk)}
     for each in (one, two):
         each.service_facts = msgspec.structs.replace(each.service_facts, partition_count=2)
-    patient = HttpSettings(port=0, suspect_after_ms=600_000)  # one that is late with its bye is not dead
-    async with served(one, patient) as url:
+    async with served(one, LATE) as url:  # one that is late with its bye is not dead
         async with served(two) as other:
             one.peers = (peer("p2", other, 1),)
             await page.goto(url)

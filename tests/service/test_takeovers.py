@@ -18,8 +18,9 @@ from tests.support.stage import until
 pytestmark = pytest.mark.kafka
 
 
-def session_ms():
-    """Return a session timeout that no takeover needs on a machine as busy as now: who is LIVE before did not wait."""
+def long_session_ms():
+    """Return a session timeout that is longer than a takeover takes, however busy the machine is. Who is LIVE before it
+    is over has not waited for it."""
     return int(scaled(5) * 1000)
 
 
@@ -77,7 +78,7 @@ async def pair(stage, unique, children, partitions=1, owner="one", **timeouts):
     """Start both under a load; at the end everything was exactly once."""
     here = await stage(apps.ledger(unique("take")), partitions=partitions)
     # A rebalance that ends before the session of a dead member would assign beside it.
-    rebalance_ms = max(30_000, 2 * (waits_ms := session_ms()))
+    rebalance_ms = max(30_000, 2 * (waits_ms := long_session_ms()))
     group = {
         "session_timeout_ms": waits_ms,
         "rebalance_timeout_ms": rebalance_ms,
@@ -87,7 +88,7 @@ async def pair(stage, unique, children, partitions=1, owner="one", **timeouts):
     revoke_ms = 1000
     # The other one holds no copies before it owns something: all partitions stay with the first.
     in_words = {f"group__{name}": value for name, value in group.items()} | {"timeouts__revoke_ms": revoke_ms}
-    # Who is fenced looks for the claim twice, this time apart.
+    # Who is fenced looks for the claim at once, and once more after this time: a busy broker is late with it.
     in_words["restore__retry_backoff_ms"] = int(scaled(1) * 1000)
     started = children.start("ledger", here.app.app_id, instance_id=owner, standby__replicas=1, **in_words)
     await in_thread(started.wait_live, partitions)
@@ -169,7 +170,7 @@ async def test_a_killed_owner_that_comes_back_takes_nothing_away(stage, unique, 
         both.owner.kill()
         both.suspect()
         again = children.start(
-            "ledger", both.here.app.app_id, standby__replicas=1, group__session_timeout_ms=session_ms()
+            "ledger", both.here.app.app_id, standby__replicas=1, group__session_timeout_ms=long_session_ms()
         )
         await in_thread(again.wait_http)
 

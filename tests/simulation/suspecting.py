@@ -70,9 +70,7 @@ class Suspicions:
         """Nothing is heard of it."""
         if seconds > SILENT_SECONDS:
             for observer in self._others(process):
-                self._later(
-                    SILENT_SECONDS + 0.2 * self._world.rng.random(), observer, process, silent_seconds=SILENT_SECONDS
-                )
+                self._later(SILENT_SECONDS + 0.2 * self._world.rng.random(), observer, process, is_silent=True)
 
     def happen(self, how: str, seconds: float) -> bool:
         """Somebody who lives is suspected."""
@@ -80,23 +78,16 @@ class Suspicions:
         if not self._is_on or len(world.processes) < 2:
             return False
         one, other = rng.sample(world.processes, 2)
-        silent_seconds = SILENT_SECONDS if how == "silent" else None
-        self._later(seconds if how == "late" else 0.0, one, other, silent_seconds=silent_seconds)
+        is_silent = how == "silent"
+        self._later(seconds if how == "late" else 0.0, one, other, is_silent=is_silent)
         if how == "twice":
-            self._later(
-                seconds * rng.random(), one, other, silent_seconds=SILENT_SECONDS if rng.random() < 0.5 else None
-            )
+            self._later(seconds * rng.random(), one, other, is_silent=rng.random() < 0.5)
         elif how == "others":
             self._later(0.0, other, one)
         elif how == "all":
             for each in world.processes:
                 for observer in self._others(each):
-                    self._later(
-                        seconds * rng.random(),
-                        observer,
-                        each,
-                        silent_seconds=SILENT_SECONDS if rng.random() < 0.3 else None,
-                    )
+                    self._later(seconds * rng.random(), observer, each, is_silent=rng.random() < 0.3)
         return True
 
     def suspect(self, one: Process, other: Process) -> None:
@@ -118,24 +109,23 @@ class Suspicions:
     def _others(self, process: Process) -> Iterator[Process]:
         yield from (each for each in list(self._world.processes) if self._is_on and each is not process)
 
-    def _later(
-        self, seconds: float, observer: Process, process: Process, *, silent_seconds: float | None = None
-    ) -> None:
-        seen = partial(self._see, observer, process, silent_seconds=silent_seconds)
+    def _later(self, seconds: float, observer: Process, process: Process, *, is_silent: bool = False) -> None:
+        seen = partial(self._see, observer, process, is_silent=is_silent)
         self._world.loop.call_later(seconds, seen, context=NOWHERE)
 
-    def _see(self, observer: Process, process: Process, *, silent_seconds: float | None) -> None:
+    def _see(self, observer: Process, process: Process, *, is_silent: bool) -> None:
         world = self._world
         if world.ending or world.epilogue or observer.dead or observer.supervisor is None:
             return
         if not world.group.hears(observer) and world.rng.random() > STRAY_SHARE:
             return
-        kind = ("silent" if silent_seconds is not None else "refused", "dead" if process.dead else "living")
+        kind = ("silent" if is_silent else "refused", "dead" if process.dead else "living")
         world.network.met(f"suspected: {kind[0]}, {kind[1]}")
-        observer.soon(self._told, observer, process.identity.process_id, silent_seconds)
+        observer.soon(self._told, observer, process.identity.process_id, is_silent)
 
-    def _told(self, observer: Process, process_id: str, silent_seconds: float | None) -> None:
+    def _told(self, observer: Process, process_id: str, is_silent: bool) -> None:
         if observer.supervisor is not None and not observer.dead:
+            silent_seconds = SILENT_SECONDS if is_silent else None
             observer.supervisor.take_over(process_id, "refused", silent_seconds=silent_seconds)
             self.look(observer)
 

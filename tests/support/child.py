@@ -124,8 +124,8 @@ class Child:
         return sum(each["inputs"][0]["position"] for each in items if each["inputs"])
 
     def until(self, holds: Callable[[], object], what: str, seconds: float = DEADLINE_SECONDS) -> None:
-        """Wait for a condition; fails when the process ends before it comes true. It does not hold while the process
-        stands still, such as on a busy machine directly after its start: HTTP answers 503 then."""
+        """Wait for a condition; fails when the process ends before it comes true. A 503 is waited out: so HTTP answers
+        while the service stands still, such as on a busy machine directly after its start."""
         deadline = time.monotonic() + scaled(seconds)
         while not _unless_silent(holds):
             code = self.process.poll()

@@ -16,12 +16,12 @@ from tests.support.deadlines import pause, scaled, within
 
 T = TypeVar("T")
 HASTY_MS_MAX, HASTE_MAX = 5000, 5.0
-"""With both all deadlines fit those that a service has by default."""
+"""Longer deadlines of a test would not fit the default ones beside them."""
 
 
 def hasty(bootstrap_servers: str, request_ms: int, **timeouts: int) -> Settings:
-    """Give up a request after this time, in milliseconds. It and the timeouts are those of an idle machine: on a busy
-    one a broker may take longer for any answer, and the first one of a client is not asked for again."""
+    """Give up a request after this time, in milliseconds. It and the timeouts are those of an idle machine. On a busy
+    one they are longer: so are the answers of a broker, and a client sends its first request only once."""
     factor = min(scaled(1), HASTE_MAX)
     patience_ms = max(request_ms, min(int(request_ms * factor), HASTY_MS_MAX))
     kafka: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "request.timeout.ms": patience_ms}

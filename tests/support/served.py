@@ -24,6 +24,8 @@ from snapreplay.service.core.peers import Peer
 from tests.support.deadlines import pause, scaled, within
 from tests.support.fake_control import FACTS, FakeControl
 
+LATE = HttpSettings(port=0, suspect_after_ms=600_000)
+"""With these nobody is suspected for its silence, however long a process stands still."""
 PROGRAM = """
     import asyncio, json, multiprocessing, sys, time
 

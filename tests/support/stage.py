@@ -30,10 +30,12 @@ from tests.support.deadlines import pause, scaled
 
 DEADLINE_SECONDS = 30.0
 GROUP = {"session_timeout_ms": 3000, "heartbeat_interval_ms": 200}
+"""In virtual time no process stands still: whatever the machine does, a test is the same there."""
 
 
 def session_ms() -> int:
-    """Return a session timeout that is waited for, but outlasts a process or a broker that stands still for seconds."""
+    """Return a session timeout that a test may wait for. A process or a broker that stands still for a moment on a busy
+    machine does not exceed it."""
     return int(min(scaled(3), 20) * 1000)
 
 
