@@ -53,11 +53,12 @@ class Line:
         """Count the questions that have no answer yet."""
         return len(self._awaited)
 
-    async def ask(self, question: msgspec.Struct) -> bytes:
+    def ask(self, question: msgspec.Struct) -> asyncio.Future[bytes]:
+        """Ask at once, so that `waiting` counts it; return the answer to come."""
         awaited: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._awaited.append(awaited)
         self.tell(question)
-        return await awaited
+        return awaited
 
     def tell(self, news: msgspec.Struct) -> None:
         """Tell what is not answered."""

@@ -59,23 +59,17 @@ class ServiceLink:
     async def perform(self, command: Command | Once) -> Operation:
         if self._line.waiting >= COMMANDS_MAX:
             raise TooManyCommands(self._line.waiting)
-        answered = asyncio.get_running_loop().create_task(self._ask(command))
-        try:
-            if not await in_time(answered, ANSWER_SECONDS):
-                raise Silent(ANSWER_SECONDS, to_a_command=True)
-        finally:
-            answered.cancel()
-        answer = answered.result()
+        answered = self._line.ask(command)
+        if not await in_time(answered, ANSWER_SECONDS):
+            raise Silent(ANSWER_SECONDS, to_a_command=True)
+        answer = wire.answer(answered.result())
         if isinstance(answer, wire.Refused):
             raise answer.as_error()
         assert isinstance(answer, wire.Performed)  # noqa: S101 - answers come in order, and a command has no other
         return answer.operation
 
-    async def _ask(self, question: wire.Question) -> wire.Answer:
-        return wire.answer(await self._line.ask(question))
-
     async def _ask_counted(self) -> Sequence[Family] | None:
-        answer = await self._ask(wire.AskCounted())
+        answer = wire.answer(await self._line.ask(wire.AskCounted()))
         return answer.families if isinstance(answer, wire.Counted) else None
 
 

@@ -293,7 +293,8 @@ class Peers:
                 if follower.life.state in (PeerState.DEAD, PeerState.UNREACHABLE):
                     self._gone[name] = (time.monotonic(), follower.known)
         for name, task in [*self._leaving.items()]:
-            if name in urls or task.done():
+            is_full = len(urls) + len(self._leaving) > connections_max()
+            if is_full or name in urls or task.done():
                 self._leaving.pop(name).cancel()
         self._named = {name: since for name, since in self._named.items() if name in urls}
         here = {each.instance_id for each in document.peers}

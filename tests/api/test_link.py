@@ -13,9 +13,9 @@ import pytest
 from snapreplay.api import line, link
 from snapreplay.api.answering import Answers
 from snapreplay.api.line import LOG_LINES_PER_SECOND, Line
-from snapreplay.api.link import ServiceLink
+from snapreplay.api.link import COMMANDS_MAX, ServiceLink
 from snapreplay.service.control.framing import early, messages
-from snapreplay.service.control.protocol import Retry, Silent
+from snapreplay.service.control.protocol import Retry, Silent, TooManyCommands
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from tests.support.deadlines import within
 from tests.support.fake_control import FakeControl
@@ -93,3 +93,16 @@ async def test_an_answer_that_came_while_this_process_stood_still_counts(monkeyp
     service.close()
     for each in asyncio.all_tasks() - {asyncio.current_task()}:
         await cancel_and_wait(each)
+
+
+async def test_commands_that_come_all_at_once_are_counted_all(monkeypatch):
+    """As after a standstill of this process. A frozen service would carry out each of them later."""
+    for module in (line, link):
+        monkeypatch.setattr(module, "ANSWER_SECONDS", 0.1)
+    service, ours = socket.socketpair()
+    ends = Line(*await asyncio.open_connection(sock=ours))
+    asking = ServiceLink(ends)
+    told = await asyncio.gather(*(asking.perform(Retry(2)) for _ in range(COMMANDS_MAX + 3)), return_exceptions=True)
+    assert [type(each) for each in told] == [*[Silent] * COMMANDS_MAX, *[TooManyCommands] * 3]
+    ends._writer.close()
+    service.close()
