@@ -51,7 +51,7 @@ IN_ITS_CONDITION = {
     ),
     "LagGrows": (
         "service/test_two_processes.py::test_a_lag_that_grows_is_worked_off_by_a_second_process",
-        '("apply", "commit")',
+        '"snapreplay_apply_seconds_sum"',
     ),
     "StandbyBehind": (
         "service/test_standbys.py::test_a_copy_that_falls_behind_is_told_and_goes_to_another_process",
