@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -289,13 +289,15 @@ async def test_a_connection_that_is_cut_means_silence(two: Program):
     is_cut = asyncio.Event()
 
     async def through(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if is_cut.is_set():
-            await asyncio.sleep(3600)
-        theirs, ours = await asyncio.open_connection("127.0.0.1", two.port)
-        ours.write(await reader.readuntil(b"\r\n\r\n"))
-        while not is_cut.is_set():
-            writer.write(await theirs.read(65536))
-        await asyncio.sleep(3600)
+        with closing(writer):
+            if is_cut.is_set():
+                await asyncio.sleep(3600)
+            theirs, ours = await asyncio.open_connection("127.0.0.1", two.port)
+            with closing(ours):
+                ours.write(await reader.readuntil(b"\r\n\r\n"))
+                while not is_cut.is_set():
+                    writer.write(await theirs.read(65536))
+                await asyncio.sleep(3600)
 
     proxy = await asyncio.start_server(through, "127.0.0.1", 0)
     url = "http://127.0.0.1:{}".format(*proxy.sockets[0].getsockname()[1:2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,12 @@ async def test_an_app_that_no_process_can_import_is_replayed_by_spark_only(
 
 def auditors(pid: int) -> list[psutil.Process]:
     """List the processes that audit for this one."""
-    found = psutil.Process(pid).children(recursive=True)
-    return [each for each in found if "snapreplay.service.auditing.process" in each.cmdline()]
+    found = []
+    for each in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.Error):  # it has just ended
+            if "snapreplay.service.auditing.process" in each.cmdline():
+                found.append(each)
+    return found
 
 
 @pytest.fixture
