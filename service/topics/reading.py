@@ -9,7 +9,9 @@ from contextlib import asynccontextmanager
 
 from snapreplay.app.record import InputRecord
 from snapreplay.service.core.search import windows
-from snapreplay.service.ports import NO_IDS, Cluster, Reader, TopicPartition
+from snapreplay.service.ports import NO_IDS, Bounds, Cluster, Reader, TopicPartition
+
+LOOK_SECONDS = 0.01
 
 
 @asynccontextmanager
@@ -22,6 +24,20 @@ async def reading(
         yield reader
     finally:
         await reader.close()
+
+
+async def decided_bounds(cluster: Cluster, partition: TopicPartition) -> Bounds:
+    """Return the bounds of what is committed, once every transaction that has records there now is decided. A commit is
+    answered before its marker is in the log of each partition.
+
+    Raises:
+        Unreachable, TopicGone: as `ports.Reader`.
+    """
+    async with reading(cluster) as committed, reading(cluster, read_committed=False) as every:
+        end = (await every.bounds(partition)).end_offset
+        while (bounds := await committed.bounds(partition)).end_offset < end:  # noqa: ASYNC110 - a log has no events
+            await asyncio.sleep(LOOK_SECONDS)  # between two looks
+        return bounds
 
 
 async def newest(reader: Reader, partition: TopicPartition, count: int) -> list[InputRecord]:

@@ -25,7 +25,7 @@ from snapreplay.service.kafka.feeding import KafkaFeeder
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.redrive import is_note
-from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.reading import decided_bounds, reading
 from snapreplay.state.contract import Store
 from snapreplay.state.cursor import load_slices
 from snapreplay.state.keys import K as MapKey
@@ -41,7 +41,6 @@ ST = TypeVar("ST", bound=Stores)
 T = TypeVar("T")
 
 DEADLINE_S = 60.0
-LOOK_S = 0.01
 _SETTINGS: dict[str, Any] = {
     "instance_id": "real-harness",  # a killed member of this name gets its partitions back at once
     "group": {"session_timeout_ms": 3000, "heartbeat_interval_ms": 500},
@@ -338,14 +337,10 @@ class RealHarness(Generic[S]):
         cluster = KafkaCluster(self._settings)
         facts = (await cluster.topics([topic])).get(topic)
         found: list[RawRecord] = []
-        async with reading(cluster) as committed, reading(cluster, read_committed=False) as every:
+        async with reading(cluster) as reader:
             for number in range(facts.partition_count if facts else 0):
                 source = TopicPartition(topic, number)
-                end = (await every.bounds(source)).end_offset
-                # A commit is answered before its marker is in the log of each partition.
-                while (bounds := await committed.bounds(source)).end_offset < end:  # noqa: ASYNC110 - a log has no events
-                    await asyncio.sleep(LOOK_S)  # between two looks
-                async for records in committed.read(source, *bounds):
+                async for records in reader.read(source, *await decided_bounds(cluster, source)):
                     found += [_plain(each) for each in records]
         return found
 

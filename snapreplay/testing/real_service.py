@@ -28,7 +28,7 @@ from snapreplay.service.preflight import inspect
 from snapreplay.service.recovery.examine import Examiner
 from snapreplay.service.runtime.context import Context, Identity
 from snapreplay.service.service import Service
-from snapreplay.service.topics.reading import newest, reading
+from snapreplay.service.topics.reading import decided_bounds, newest, reading
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.state.cursor import slices_of
 from snapreplay.testing.service_process import (
@@ -138,6 +138,7 @@ class RealService:
             raise UsageError(f"partition {partition} does not exist: there are {view.partition_count}")
         identity = Identity.of_this_process(INSTANCE_ID)
         context = Context(app, settings, cluster, view, identity, partition, asyncio.Semaphore(1))
+        await decided_bounds(cluster, context.increments)
         examiner = Examiner(context, app.new_store())
         try:
             error = await examiner.examine()

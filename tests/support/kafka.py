@@ -12,6 +12,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.producer import KafkaProducer
 from snapreplay.service.ports import TopicPartition
+from snapreplay.service.topics.reading import decided_bounds
 from tests.support.deadlines import pause, scaled, within
 
 T = TypeVar("T")
@@ -43,17 +44,8 @@ async def values_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> li
 
 async def decided(cluster: KafkaCluster, source: TopicPartition) -> None:
     """Wait until every transaction there has its marker: a commit's answer comes before it."""
-    committed, every = await cluster.reader(), await cluster.reader(read_committed=False)
-
-    async def ends() -> tuple[int, int]:
-        bounds = await committed.bounds(source)
-        return bounds.end_offset, (await every.bounds(source)).end_offset
-
-    try:
-        await until_async(ends, lambda found: found[0] == found[1])
-    finally:
-        await committed.close()
-        await every.close()
+    async with within(30):
+        await decided_bounds(cluster, source)
 
 
 async def until_async(ask: Callable[[], Awaitable[T]], holds: Callable[[T], object]) -> T:
