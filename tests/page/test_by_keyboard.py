@@ -37,7 +37,7 @@ async def test_a_dialog_is_answered_and_left_by_keyboard(page: Page) -> None:
         await expect(dialog).to_have_count(0)
         await expect(write).to_be_focused()
         assert asked(control) == []
-        await page.keyboard.press("Space")
+        await write.press("Enter")
         await dialog.get_by_label("Why").press_sequentially("deploy")
         await page.keyboard.press("Enter")
         await expect(page.locator(".notice")).to_contain_text("Snapshot: running")
