@@ -91,7 +91,12 @@ async function confirm(values) {
   }
   draw();
 }
-dialog.addEventListener("close", () => { state.dialog = null; draw(); });
+// The browser tells of it later: by then another question may be open.
+dialog.addEventListener("close", () => {
+  if (dialog.open) return;
+  state.dialog = null;
+  draw();
+});
 
 const ROLES = ["viewer", "operator", "admin"];
 // A button that is off cannot be pointed at by keyboard or touch: what the role may not do stands in the head, too.
