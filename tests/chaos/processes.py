@@ -21,7 +21,7 @@ from tests.chaos.timeline import Timeline
 from tests.chaos.wires import VARIABLE, Bundle
 from tests.checker.app import APP_ID
 from tests.checker.outcomes import OUTCOMES
-from tests.support.deadlines import scaled
+from tests.support.deadlines import is_true, scaled
 
 PROGRAM = Path(__file__).with_name("program.py")
 ANSWER_S = 2.0
@@ -231,7 +231,7 @@ class Place:
 def until(holds: Callable[[], object], seconds: float) -> bool:
     """Wait for a condition; whether it came true in time, which is longer on a busy machine."""
     deadline = time.monotonic() + scaled(seconds)
-    while not holds():
+    while not is_true(holds):
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_S)

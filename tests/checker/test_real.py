@@ -27,7 +27,7 @@ from tests.chaos.timeline import Timeline
 from tests.checker import Check, app, load, outcomes, verify
 from tests.support.accepting import accepted
 from tests.support.compacting import PlainEngine
-from tests.support.deadlines import scaled
+from tests.support.deadlines import is_true, scaled
 from tests.support.stage import Stage
 from tests.support.tampering import trim
 
@@ -41,7 +41,7 @@ async def prepared(broker: Any, app_id: str, partitions: int, **tables: Any) -> 
 
 def until(holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + scaled(DEADLINE_S)
-    while not holds():
+    while not is_true(holds):
         assert time.monotonic() < deadline
         time.sleep(0.02)  # between two looks, bounded by the deadline
 

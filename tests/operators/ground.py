@@ -18,6 +18,7 @@ from typing import Any
 import httpx2
 
 from tests.support import reference, tampering
+from tests.support.deadlines import is_true
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
@@ -160,7 +161,7 @@ class Ground:
 
     def until(self, holds: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while not holds():
+        while not is_true(holds):
             assert time.monotonic() < deadline, f"not {what} in time: {self.seen()}\n{self.log[-4000:]}"
             time.sleep(POLL_SECONDS)
 

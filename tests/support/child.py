@@ -21,7 +21,7 @@ import psutil
 
 from snapreplay.api.cli.worker import Worker
 from tests.support import reference
-from tests.support.deadlines import scaled
+from tests.support.deadlines import is_true, scaled
 from tests.support.stage import Stage, session_ms
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,7 +147,7 @@ class Child:
 
 def _unless_silent(holds: Callable[[], object]) -> object:
     try:
-        return holds()
+        return is_true(holds)
     except httpx2.HTTPStatusError as error:
         if error.response.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
             raise

@@ -15,10 +15,14 @@ from functools import cache
 from pathlib import Path
 from zlib import crc32
 
+from snapreplay.errors import PartitionNotLive
+
 VARIABLE = "SNAPREPLAY_TEST_DEADLINE_FACTOR"
 CALIBRATION_S = 0.2
 """What `_work` takes of one idle core of the machine for which the deadlines were written."""
 FACTOR_MAX = 20.0
+NOT_THERE = (LookupError, AttributeError, TypeError, PartitionNotLive)
+"""What a look at something raises that is not there yet, such as the first status of a service that owns nothing."""
 
 
 @cache
@@ -60,13 +64,23 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def is_true(holds: Callable[[], object]) -> bool:
+    """Say whether a condition is true. It is not while what it looks at is not there."""
+    try:
+        return bool(holds())
+    except NOT_THERE:
+        return False
+
+
 def eventually(holds: Callable[[], object], what: object = "", seconds: float = 30.0) -> None:
     """Wait for a condition; says what it was when it does not come true in time. What takes long is looked at less
     often: a look may be a request, which takes CPU of three processes."""
     began = time.monotonic()
     deadline = began + scaled(seconds)
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {scaled(seconds):.0f} s: {what}"
+    while not is_true(holds):
+        if time.monotonic() > deadline:
+            assert holds(), f"not within {scaled(seconds):.0f} s: {what}"
+            return
         time.sleep(pause(time.monotonic() - began))  # between two looks, under the deadline
 
 

@@ -26,7 +26,7 @@ from snapreplay.service.service import Service
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from tests.support import apps, reference
-from tests.support.deadlines import pause, scaled
+from tests.support.deadlines import is_true, pause, scaled
 
 DEADLINE_SECONDS = 30.0
 GROUP = {"session_timeout_ms": 3000, "heartbeat_interval_ms": 200}
@@ -209,8 +209,10 @@ async def until(holds: Callable[[], object], what: object = "", seconds: float =
     loop = asyncio.get_running_loop()
     began = loop.time()
     deadline = began + scaled(seconds)
-    while not holds():
-        assert loop.time() < deadline, f"not within {scaled(seconds):.0f} s: {what}"
+    while not is_true(holds):
+        if loop.time() > deadline:
+            assert holds(), f"not within {scaled(seconds):.0f} s: {what}"
+            return
         await asyncio.sleep(pause(loop.time() - began))
 
 
