@@ -44,6 +44,8 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     await looked_at(page, "healthy")
 
     await here.send([(f"2:paged{number}", {"amount": 1}) for number in range(PAGED)])
+    done = 60 + PAGED
+    await asyncio.to_thread(child.until, lambda: child.processed() == done, f"{done} records")
     await reads(page)
     await looked_at(page, "state", "#state")
 
