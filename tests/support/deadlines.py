@@ -21,7 +21,7 @@ VARIABLE = "SNAPREPLAY_TEST_DEADLINE_FACTOR"
 CALIBRATION_S = 0.2
 """What `_work` takes of one idle core of the machine for which the deadlines were written."""
 FACTOR_MAX = 20.0
-NOT_THERE = (LookupError, AttributeError, TypeError, PartitionNotLive)
+NOT_THERE = (LookupError, AttributeError, TypeError, ValueError, PartitionNotLive)
 """What a look at something raises that is not there yet, such as the first status of a service that owns nothing."""
 
 
