@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.service.kafka.test_membership import LONG_SESSION_MS, SESSION_MS, Member
-from tests.support.stage import until
+from tests.service.kafka.test_membership import LONG_SESSION_MS, Member
+from tests.support.stage import session_ms, until
 from tests.support.wire import Proxy
 
 pytestmark = pytest.mark.kafka
-HASTY = {"request.timeout.ms": 1000}
+HASTY = {"request.timeout.ms": 2000}
 JOIN, HEARTBEAT = 11, 12
 
 
@@ -29,7 +29,7 @@ async def test_a_coordinator_that_answers_no_heartbeat_is_noticed(broker, new_to
 async def test_a_join_may_take_longer_than_other_requests(broker, new_topic, unique):
     """The coordinator answers it when all have joined, or the session of one that is dead has timed out."""
     proxy, topic, app = Proxy(broker.bootstrap_servers), await new_topic(partitions=1), unique("app")
-    dead = Member(broker.bootstrap_servers, app, topic, "one", session_timeout_ms=SESSION_MS)
+    dead = Member(broker.bootstrap_servers, app, topic, "one", session_timeout_ms=2 * session_ms())
     await until(lambda: dead.owns)
     await dead.crash()
     async with proxy.through():

@@ -16,13 +16,11 @@ from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.kafka.shared import REPEATED_SECONDS
 from snapreplay.service.ports import LogRecord
 from tests.support.deadlines import scaled, within
-from tests.support.stage import until
+from tests.support.stage import session_ms, until
 from tests.support.wire import METADATA, Proxy
 
 pytestmark = pytest.mark.kafka
 FETCH = 1
-SESSION_MS = int(scaled(2.5) * 1000)
-"""Of a member that is waited for until it ends: longer than a busy machine keeps a process from its heartbeats."""
 LONG_SESSION_MS = 60_000
 """Of a member whose session nobody waits for, however busy the machine is."""
 
@@ -31,7 +29,7 @@ class Member:
     """A process of an app: its membership running, what it was told, in order."""
 
     def __init__(self, bootstrap_servers, app, topic, instance="one", on_revoked=None, me=None, kafka=(), **more):
-        group = {"heartbeat_interval_ms": 300, "session_timeout_ms": 6000} | more
+        group = {"heartbeat_interval_ms": 300, "session_timeout_ms": LONG_SESSION_MS} | more
         settings = Settings(
             kafka={"bootstrap.servers": bootstrap_servers, **dict(kafka)},
             instance_id=instance,
@@ -154,7 +152,7 @@ async def test_members_hear_who_the_others_are_and_what_they_own(group):
 
 async def test_what_is_held_by_now_is_told_although_a_join_is_under_way(group):
     """The client forgets a request that comes while it waits for the others to join."""
-    one, two = (group(name, session_timeout_ms=SESSION_MS) for name in ("one", "two"))
+    one, two = (group(name, session_timeout_ms=session_ms()) for name in ("one", "two"))
     await until(lambda: len(one.owns) == len(two.owns) == 2)
     await two.crash()
     one.membership.rejoin()  # waits until the session of the other one is over
@@ -204,18 +202,18 @@ def looks_often(monkeypatch):
 @pytest.mark.parametrize("end", ["leave", "crash"])
 async def test_who_stood_aside_is_back_when_the_other_one_is_gone(looks_often, group, end):
     """No LeaveGroup of its own takes the membership from the other one; gone is: after it left, or its session."""
-    one = group("same", session_timeout_ms=SESSION_MS)
+    one = group("same", session_timeout_ms=session_ms())
     await until(lambda: one.owns == {0, 1, 2, 3})
     assert one.membership.aside is None
-    two = group("same", session_timeout_ms=SESSION_MS)
+    two = group("same", session_timeout_ms=session_ms() if end == "crash" else LONG_SESSION_MS)
     await until(lambda: two.owns == {0, 1, 2, 3})
     assert one.membership.stand_aside("process 7 on host h")
     assert not one.membership.stand_aside("process 7 on host h"), "it does so already"
     await until(lambda: not one.membership.member_id)
     told = list(one.told)
-    text = str(one.membership.aside)
-    assert text.startswith("stepped down for process 7 on host h; looks again in")
     # A request to join again, sent before it stood aside, may throw the other one out once more.
+    text = "stepped down for process 7 on host h; looks again in"
+    await until(lambda: str(one.membership.aside).startswith(text))
     await until(lambda: one.membership.stepped_down.looks >= 2 and two.owns == {0, 1, 2, 3})
     taken, looks = two.membership.member_id, one.membership.stepped_down.looks
     await until(lambda: one.membership.stepped_down.looks >= looks + 3)
@@ -227,7 +225,7 @@ async def test_who_stood_aside_is_back_when_the_other_one_is_gone(looks_often, g
 
 async def test_who_stood_aside_does_not_come_back_for_a_restart(looks_often, group):
     """The other one left in good order and is there again before it is looked for once more."""
-    one = group("same", session_timeout_ms=2 * SESSION_MS)  # for so long the other one may be away
+    one = group("same", session_timeout_ms=2 * session_ms())  # for so long the other one may be away
     await until(lambda: one.owns == {0, 1, 2, 3})
     two = group("same")
     await until(lambda: two.owns == {0, 1, 2, 3})
@@ -237,7 +235,7 @@ async def test_who_stood_aside_does_not_come_back_for_a_restart(looks_often, gro
     await two.membership.leave()
     await until(lambda: one.membership.stepped_down.gone)
     assert "has left" in one.membership.aside
-    again = group("same", session_timeout_ms=SESSION_MS)
+    again = group("same", session_timeout_ms=session_ms())
     await until(lambda: again.owns == {0, 1, 2, 3})
     await until(lambda: not one.membership.stepped_down.gone)
     assert one.told == told
