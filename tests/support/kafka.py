@@ -16,14 +16,15 @@ from snapreplay.service.topics.reading import decided_bounds
 from tests.support.deadlines import pause, scaled, within
 
 T = TypeVar("T")
-HASTY_MS_MAX, HASTE_MAX = 5000, 5.0
-"""Longer deadlines of a test would not fit the default ones beside them."""
+HASTY_MS_MAX, HASTE_MIN, HASTE_MAX = 5000, 2.0, 5.0
+"""Longer deadlines of a test would not fit the default ones beside them. A machine stands still for a moment also when
+it was not busy in the last minute."""
 
 
 def hasty(bootstrap_servers: str, request_ms: int, **timeouts: int) -> Settings:
-    """Give up a request after this time, in milliseconds. It and the timeouts are those of an idle machine. On a busy
-    one they are longer: so are the answers of a broker, and a client sends its first request only once."""
-    factor = min(scaled(1), HASTE_MAX)
+    """Give up a request after this time, in milliseconds. It and the timeouts are at least doubled. On a busy machine
+    they are longer: so are the answers of a broker, and a client sends its first request only once."""
+    factor = min(max(scaled(1), HASTE_MIN), HASTE_MAX)
     patience_ms = max(request_ms, min(int(request_ms * factor), HASTY_MS_MAX))
     kafka: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "request.timeout.ms": patience_ms}
     return Settings(kafka=kafka, timeouts=TimeoutSettings(**{name: int(ms * factor) for name, ms in timeouts.items()}))

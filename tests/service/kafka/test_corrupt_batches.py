@@ -13,6 +13,7 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.read_errors import ATTEMPTS_MAX, CorruptBatches
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 from tests.support.deadlines import within
+from tests.support.steady import KEEPS_LEADERS
 
 pytestmark = pytest.mark.kafka
 
@@ -23,7 +24,7 @@ BATCH, BATCHES = 50, 6
 def disk(tmp_path_factory):
     """A broker of one's own, and where its data are."""
     data_dir = tmp_path_factory.mktemp("damaged")
-    with LocalBroker(data_dir=data_dir) as broker:
+    with LocalBroker(data_dir=data_dir, properties=KEEPS_LEADERS) as broker:
         yield broker, data_dir
 
 

@@ -180,7 +180,7 @@ async def test_what_was_gone_before_it_was_read_ends_however_often_the_client_is
     new_topic, broker, made_again, monkeypatch
 ):
     """Another topic has the name, or none has: a client without progress lives for less than a broker may lag."""
-    monkeypatch.setattr("snapreplay.service.kafka.reader.LAG_SECONDS", scaled(2.0))
+    monkeypatch.setattr("snapreplay.service.kafka.reader.LAG_SECONDS", max(4.0, scaled(2.0)))
     impatient = hasty(broker.bootstrap_servers, 200)
     topic = await new_topic(1)
     servers, ids = broker.bootstrap_servers, {topic: topic_id(broker.bootstrap_servers, topic)}

@@ -19,6 +19,7 @@ from snapreplay.service.kafka.shutdown import cut_producer
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 from tests.support.deadlines import scaled, within
 from tests.support.kafka import Since, hasty, overtaken, values_of
+from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
 LONG_MS = 60_000
@@ -101,7 +102,7 @@ async def cut_in_the_middle_of_everything(mortal, settings, topic):
     commit = asyncio.create_task(producer.commit_transaction())
     await asyncio.wait([unanswered, commit], timeout=0.5)
     # Cancelled alone, the sender would wait for its requests and, cancelled again, leave all but one behind.
-    assert len(shutdown._tasks(producer._sender.sender_task)) > 1
+    await until(lambda: len(shutdown._tasks(producer._sender.sender_task)) > 1, "requests under way")
     started = time.monotonic()
     await cut_producer(producer)
     assert time.monotonic() - started < LONG_MS / 2000

@@ -9,6 +9,7 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.lineage import Lineage, unbroken
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import LogRecord, NewTopic
+from tests.support.deadlines import scaled
 from tests.support.inside import send_uncommitted
 from tests.support.kafka import hasty, until_async
 
@@ -42,7 +43,8 @@ async def test_the_last_fence_is_ours_until_somebody_else_fences(settings, uniqu
 
 async def test_our_own_transaction_that_timed_out_is_nobody_else(settings, unique):
     """The broker raises the epoch by one and aborts; nobody has committed anything."""
-    short = settings.replaced(timeouts=settings.timeouts.replaced(transaction_ms=1000))
+    # Long enough that a busy machine comes to write in it.
+    short = settings.replaced(timeouts=settings.timeouts.replaced(transaction_ms=int(scaled(3) * 1000)))
     cluster, topic, name = KafkaCluster(short), unique("timed-out"), unique("id")
     await cluster.create_topics([NewTopic(topic, 1)])
     ours = await cluster.fence(name)

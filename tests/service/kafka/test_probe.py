@@ -38,10 +38,10 @@ async def test_it_commits_and_cleans_up(broker: Broker) -> None:
 async def test_without_a_listener_it_tries_until_the_deadline() -> None:
     """A refused connection is not the end: the broker may be coming."""
     started = time.monotonic()
-    with pytest.raises(ProbeFailed, match=r"committed no transaction in 0\.5 s") as caught:
-        await commit_probe("127.0.0.1:9", 0.5)
+    with pytest.raises(ProbeFailed, match=r"committed no transaction in 2\.0 s") as caught:
+        await commit_probe("127.0.0.1:9", 2.0)  # long enough for one attempt, however busy the machine is
     assert "nobody answers at 127.0.0.1:9 (Connection refused)" in str(caught.value)
-    assert 0.5 <= time.monotonic() - started < scaled(4)
+    assert 2.0 <= time.monotonic() - started < scaled(15)
 
 
 async def test_a_listener_that_says_nothing_does_not_hold_it() -> None:
@@ -59,7 +59,7 @@ async def test_an_attempt_that_ends_in_the_fence_is_followed_by_another(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A busy coordinator that does not answer in time is no failure: the probe asks again."""
-    monkeypatch.setattr(probe, "_ATTEMPT_S", 0.5)
+    monkeypatch.setattr(probe, "_ATTEMPT_S", scaled(2))
     proxy = Proxy(broker.bootstrap_servers)
     proxy.fault = once(FIND_COORDINATOR, "mute")
     async with proxy.through():
