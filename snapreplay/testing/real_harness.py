@@ -197,7 +197,7 @@ class RealHarness(Generic[S]):
         await self.start()
 
     async def caught_up(self) -> None:
-        """Wait until all records that are in the inputs now are committed.
+        """Wait until all records that are in the inputs now are committed. It waits for their open transactions, too.
 
         Raises:
             ServiceEnded: a partition FAILED, the process ended, or it was too slow.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from snapreplay.errors import UnknownPartition, UsageError
 from snapreplay.testing import RealHarness, ServiceEnded
@@ -55,6 +57,21 @@ async def test_nothing_is_lost_or_repeated_over_kills(harness_of):
     assert len(outputs) == 20
     last = {each.key: each.value for each in outputs}
     assert last == states
+
+
+async def test_what_was_fed_in_a_transaction_is_waited_for(harness_of, broker):
+    """Its commit is answered before the marker is there, and it looks like this one until then."""
+    async with harness_of(app) as harness:
+        topic = harness.prefixed(payments)
+        async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id=topic) as producer:
+            await producer.begin_transaction()
+            await producer.send_and_wait(topic, b'{"amount": 1}', b"k", partition=0)
+            waiting = asyncio.create_task(harness.caught_up())
+            await asyncio.wait([waiting], timeout=2.0)
+            assert not waiting.done()
+            await producer.commit_transaction()
+            await waiting
+        assert [each.value for each in await harness.outputs(balances)] == [{"sum": 1}]
 
 
 async def test_a_failing_record_is_told_and_a_dead_letter_read(harness_of):
