@@ -195,7 +195,7 @@ async def test_an_end_without_order_has_no_bye():
 
 async def test_a_stream_lasts_as_long_as_its_reader_reads(monkeypatch):
     """One that does not is cut off, and the other goes on although a request must be over by then."""
-    monkeypatch.setattr(serving, "EXCHANGE_SECONDS", 1.0)
+    monkeypatch.setattr(serving, "EXCHANGE_SECONDS", scaled(1))
     control, loop = large(1 << 20), asyncio.get_running_loop()
     events = StatusEvents(lambda: Look(control.document(), 0.0))
     async with running(events), served_here(create_app(Local(control), events=events)) as (url, server):

@@ -132,7 +132,7 @@ async def http_of_two() -> AsyncIterator[tuple[Current, str, Current, str]]:
     """The HTTP of two processes, whose controls each test replaces: to start it takes most of the time."""
     one, two = Current(), Current()
     one.control, two.control = control_of("p1"), control_of("p2")
-    async with served(cast("Any", one)) as url, served(cast("Any", two)) as other:
+    async with served(cast("Any", one), LATE) as url, served(cast("Any", two), LATE) as other:
         yield one, url, two, other
 
 

@@ -16,14 +16,16 @@ import pytest
 
 from snapreplay.api import event_stream, fleet_views, liveness, peers
 from snapreplay.api.peers import Peers
-from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.clock import boot_seconds, wall_time
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.protocol import Look
 from snapreplay.service.runtime.tasks import cancel_and_wait
+from tests.service.conftest import free_port
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
 from tests.support.served import LATE, Program, control_of, http_processes, peer, program, served, until
+
+__all__ = ["free_port"]
 
 Row = dict[str, Any]
 Shown = Callable[[], Awaitable[list[Row]]]
@@ -131,7 +133,7 @@ async def test_processes_know_each_other_until_one_says_bye(two: Program):
         row, without_address = await become(shown, "reachable", "no_address")
         assert (row["process_id"], row["host"], row["url"]) == ("p2", "host-p2", two.peer.url)
         assert (row["version"], row["app_version"], row["partitions"]) == ("0.1.0", "7", [0, 1, 2, 3])
-        assert 0 <= row["age_seconds"] < scaled(3)
+        assert 0 <= row["age_seconds"] < scaled(30)
         assert (row["last_error"], row["is_member"]) == ("", True)
         assert (without_address["version"], without_address["url"]) == (None, None)
         await asyncio.to_thread(two.end)
@@ -306,7 +308,7 @@ async def test_a_connection_that_is_cut_means_silence(two: Program):
         await become(shown, "reachable")
         is_cut.set()
         assert (await suspected(one, "p2")).startswith("silent for ")
-        assert (await shown())[0]["state"] == "dead"
+        await become(shown, "dead")
     proxy.close()
 
 
@@ -332,15 +334,15 @@ async def test_a_process_that_dies_behind_a_proxy_is_suspected_by_its_silence(tw
         await become(shown, "reachable")
         two.send(signal.SIGKILL)
         assert (await suspected(one, "p2")).startswith("silent for ")
-        assert (await shown())[0]["state"] == "dead"
+        await become(shown, "dead")
 
 
-async def test_an_address_that_only_one_side_reaches_is_no_death():
+async def test_an_address_that_only_one_side_reaches_is_no_death(free_port: int):
     """The one that hears the other tells so. The other one has never heard it, and suspects nobody, however long."""
     one, two, settings = control_of("p1"), control_of("p2"), soon()
     async with served(two, settings) as url, shown_at(url) as by_two, watching(one, LATE) as by_one:
         one.peers = (peer("p2", url),)
-        two.peers = (peer("p1", f"http://127.0.0.1:{free_ports(1)[0]}"),)
+        two.peers = (peer("p1", f"http://127.0.0.1:{free_port}"),)
         await become(by_one, "reachable")
 
         async def is_refused() -> bool:  # one that has not been asked yet is unreachable, too
@@ -367,7 +369,7 @@ async def test_clocks_that_differ_change_nothing(two: Program, monkeypatch: pyte
     one = control_of("p1", two.peer)
     async with watching(one, LATE) as shown:
         (row,) = await become(shown, "reachable")
-        assert 0 <= row["age_seconds"] < scaled(3)
+        assert 0 <= row["age_seconds"] < scaled(30)
         assert one.suspected == []
         two.send(signal.SIGKILL)
         (row,) = await become(shown, "dead")

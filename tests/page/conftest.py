@@ -20,7 +20,6 @@ async def browser() -> AsyncIterator[Browser]:
     nobody has looked at for tested."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     assert path is not None, MISSING
-    expect.set_options(timeout=scaled(20) * 1000)
     async with async_playwright() as playwright:
         # As root, in containers, its sandbox does not start; the only pages here are ours.
         yield await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
@@ -30,7 +29,8 @@ async def browser() -> AsyncIterator[Browser]:
 async def page(browser: Browser) -> AsyncIterator[Page]:
     """An empty tab. What the scripts of a page throw, and what its policy refuses, fails the test."""
     context = await browser.new_context(viewport={"width": 1440, "height": 900}, locale="en-GB", timezone_id="UTC")
-    context.set_default_timeout(scaled(20) * 1000)
+    context.set_default_timeout(scaled(30) * 1000)
+    expect.set_options(timeout=scaled(30) * 1000)
     page = await context.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from snapreplay.app.app import App
-from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.live import pace
 from snapreplay.service.runtime import pulse
 from tests.support.child import Family, family
 from tests.support.stage import Stage, past
+from tests.support.wire import refusing
 
 __all__ = ["past"]
 
@@ -45,6 +45,7 @@ def children(broker: Any, tmp_path: Path) -> Iterator[Family]:
 
 
 @pytest.fixture
-def free_port() -> int:
-    """A port where nobody listens, and that no other test gets when it asks the system for any."""
-    return free_ports(1)[0]
+def free_port() -> Iterator[int]:
+    """A port where nobody listens, and that nobody gets meanwhile."""
+    with refusing() as port:
+        yield port

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -145,6 +146,15 @@ async def listening(host: str, port: int, carry: Callable[[Streams], Coroutine[A
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+@contextmanager
+def refusing() -> Iterator[int]:
+    """Provide a port of the loopback address that refuses connections. It is bound, so that no other program takes it
+    meanwhile, and nobody listens."""
+    with socket.socket() as held:
+        held.bind((HOST, 0))
+        yield held.getsockname()[1]
 
 
 async def _write(to: Streams, frame: bytes) -> None:

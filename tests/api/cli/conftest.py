@@ -12,11 +12,17 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from snapreplay.api.cli.root import app
+from snapreplay.app import names
 from snapreplay.app.load import load_app
 from snapreplay.devbroker.free_ports import free_ports
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.ports import TopicPartition
 from snapreplay.testing import RealHarness
 from tests.support.deadlines import scaled
+from tests.support.kafka import decided
 from tests.support.loggers import loggers_put_back
+from tests.support.stage import settings_for
+from tests.support.wire import refusing
 
 Invoke = Callable[..., Result]
 
@@ -47,9 +53,16 @@ def _forget_modules_of(folder: Path) -> None:
 
 
 @pytest.fixture
-def nobody_there() -> str:
-    """An address where nobody listens."""
-    return f"127.0.0.1:{free_ports(1)[0]}"
+def nobody_there() -> Iterator[str]:
+    """An address where nobody listens, meanwhile either."""
+    with refusing() as port:
+        yield f"127.0.0.1:{port}"
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that a process of the test may take: the system gives it to no connection before."""
+    return free_ports(1)[0]
 
 
 @pytest.fixture
@@ -89,6 +102,9 @@ def on_payment(record, state, out):
 """
 
 
+OWN = (names.increments_topic, names.snapshots_topic, names.dead_letters_topic)
+
+
 class Desk:
     """Commands about one app."""
 
@@ -121,6 +137,11 @@ class Desk:
         return done
 
     async def tail(self, topic, *options):
+        """Show what is committed by now: a commit is answered before each of its partitions has its marker."""
+        own = {each.__name__.removesuffix("_topic").replace("_", "-"): each(self.name) for each in OWN}
+        cluster = KafkaCluster(settings_for(self._broker.bootstrap_servers))
+        for number in range(2):
+            await decided(cluster, TopicPartition(own.get(topic, topic), number))
         done = await self.type("tail", topic, "--from", "earliest", "-o", "json", *options)
         return [json.loads(line) for line in done.stdout.splitlines()]
 

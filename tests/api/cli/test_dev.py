@@ -147,7 +147,7 @@ def test_a_change_is_taken_and_the_state_is_kept(app_file, tmp_path, invoke):
         wait_for(process, log, r"SyntaxError.*\(fee.py, line 1\)")
         wait_for(process, log, "ended with exit code 2; the next change starts it")
         (tmp_path / "fee.py").write_text("FEE = 1\n")
-        eventually(lambda: log.read_text().count("partition 0 LIVE") == 2, "LIVE again")
+        eventually(lambda: log.read_text().count("partition 0 LIVE") >= 2, "LIVE again")
         feed()
         eventually(lambda: balances() == [5, 9], "the new code on the old state")
         process.send_signal(signal.SIGINT)

@@ -305,22 +305,22 @@ def goes_on_and_stops(stderr: int, port: int) -> None:
 
 
 @pytest.mark.whole
-def test_a_service_whose_log_nobody_reads_goes_on_and_stops(unused_tcp_port):
+def test_a_service_whose_log_nobody_reads_goes_on_and_stops(free_port):
     """Its log has no room from the first line on, or is on a full disk."""
     reading, writing = os.pipe()
     os.write(writing, bytes(fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)))
-    goes_on_and_stops(writing, unused_tcp_port)
+    goes_on_and_stops(writing, free_port)
     assert held_bytes(reading) == 4096
     os.close(reading)
-    goes_on_and_stops(os.open("/dev/full", os.O_WRONLY), unused_tcp_port)
+    goes_on_and_stops(os.open("/dev/full", os.O_WRONLY), free_port)
 
 
-def test_every_line_of_a_service_is_json(unused_tcp_port):
+def test_every_line_of_a_service_is_json(free_port):
     """Announcement, log and the error at the end: a service without a broker, and one whose port is taken."""
     command = [sys.executable, "-m", "snapreplay.api.cli", "run", "examples/flights.py", "--log-format", "json"]
-    command += ["--bootstrap-servers", "127.0.0.1:1", "--http-port", str(unused_tcp_port)]
+    command += ["--bootstrap-servers", "127.0.0.1:1", "--http-port", str(free_port)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=ROOT) as process:
-        eventually(lambda: answers(unused_tcp_port), "it answers")
+        eventually(lambda: answers(free_port), "it answers")
         refused = subprocess.run(command, stderr=subprocess.PIPE, cwd=ROOT, timeout=scaled(40), check=False)
         process.terminate()
         _, written = process.communicate(timeout=scaled(40))
@@ -329,7 +329,7 @@ def test_every_line_of_a_service_is_json(unused_tcp_port):
     assert any(each["message"].startswith("HTTP API: ") for each in said)
     assert any(each["message"] == "stopped" for each in said)
     (error,) = [msgspec.json.decode(line) for line in refused.stderr.splitlines()]
-    assert str(unused_tcp_port) in error["message"]
+    assert str(free_port) in error["message"]
     assert refused.returncode == 2
 
 

@@ -206,6 +206,7 @@ async def test_a_live_app_is_corrected_between_two_records(desk, tmp_path):
     async with desk.harness() as harness:
         feed = '{{"key": "{}", "value": {{"amount": {}}}}}'.format
         await desk.type("feed", f"{desk.name}-in", stdin="\n".join((feed("ada", 5), feed("bob", 1))))
+        await harness.caught_up()
         wrong = file_of(tmp_path, line | {"expected": 6})
         refused = await desk.type("patch", wrong, "--yes", code=2)
         assert "line 1: state['ada'] is 5, but was expected to be 6" in refused.stderr

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.lineage import Lineage, unbroken
 from snapreplay.service.kafka.cluster import KafkaCluster
@@ -59,9 +58,8 @@ async def test_our_own_transaction_that_timed_out_is_nobody_else(settings, uniqu
         await ours.discard()
 
 
-async def test_no_broker_is_no_answer():
+async def test_no_broker_is_no_answer(free_port):
     """Neither yes nor no."""
-    (port,) = free_ports(1)
-    alone = hasty(f"127.0.0.1:{port}", 500)
+    alone = hasty(f"127.0.0.1:{free_port}", 500)
     with pytest.raises(Unreachable):
         await KafkaCluster(alone).last_fence("anybody")

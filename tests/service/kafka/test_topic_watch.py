@@ -2,7 +2,6 @@
 
 import pytest
 
-from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
@@ -36,10 +35,9 @@ async def test_another_topic_of_the_same_name_has_another_id(watch, settings, un
     assert since.sockets == connections
 
 
-async def test_nobody_there_is_unreachable_and_asked_again():
+async def test_nobody_there_is_unreachable_and_asked_again(free_port):
     """The next question makes a new connection."""
-    nobody = f"127.0.0.1:{free_ports(1)[0]}"
-    watch = KafkaTopicWatch(hasty(nobody, 200))
+    watch = KafkaTopicWatch(hasty(f"127.0.0.1:{free_port}", 200))
     for _ in range(2):
         with pytest.raises(Unreachable):
             await watch.ids(["nobody"])
