@@ -30,7 +30,6 @@ from tests.support.stage import until
 
 __all__ = ["here"]
 
-LIFE_SECONDS = 4.0
 RENEWALS = 4
 MODULE = """
 from tests.support.guarded import token
@@ -51,9 +50,9 @@ number = 7
 class Provider:
     """Gives a token of a short life, or what a test wants."""
 
-    def __init__(self, given: Any = None, seconds: float = LIFE_SECONDS) -> None:
+    def __init__(self, given: Any = None, seconds: float | None = None) -> None:
         self.given = given
-        self.seconds = seconds
+        self.seconds = seconds or min(scaled(4), 12)  # longer than a process stands still
         self.told: list[str] = []
         self.threads: set[str] = set()
 
@@ -119,7 +118,7 @@ async def test_a_service_goes_on_while_its_logins_end(here, unique, caplog):
     loop = asyncio.get_running_loop()
     async with stage.running() as service:
         began = loop.time()
-        while loop.time() < began + RENEWALS * LIFE_SECONDS:
+        while loop.time() < began + RENEWALS * provider.seconds:
             await stage.feed(20)
             await stage.assert_exactly_once(service)
         assert service.restore_status()[0].restore.attempts == 1
