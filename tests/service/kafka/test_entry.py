@@ -18,7 +18,7 @@ from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.entry import BrokerAddress, Door, refusal
 from snapreplay.service.kafka.feeding import KafkaAppender
 from snapreplay.service.kafka.shared import Metadata
-from tests.support.deadlines import within
+from tests.support.deadlines import scaled, within
 from tests.support.guarded import Guarded, guarded_broker
 
 pytestmark = pytest.mark.kafka
@@ -29,6 +29,13 @@ def here(tmp_path_factory):
     """One broker for this file."""
     with guarded_broker(tmp_path_factory.mktemp("guarded")) as broker:
         yield broker
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A broker that stands still for a moment is no silent one."""
+    monkeypatch.setattr(entry, "KNOCK_S", scaled(10))
+    monkeypatch.setattr(entry, "ALL_S", scaled(30))
 
 
 def wrong_logins(here: Guarded):

@@ -21,6 +21,7 @@ from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.connection import BareClient
 from snapreplay.service.kafka.entry import refusal
 from snapreplay.service.kafka.tokens import TokenFailure, tokens_of
+from tests.service.kafka.test_entry import patient
 from tests.service.test_access import Restricted, here, not_ready
 from tests.support import apps
 from tests.support.deadlines import scaled
@@ -28,7 +29,7 @@ from tests.support.guarded import USER, Guarded, token
 from tests.support.kafka import until_async
 from tests.support.stage import until
 
-__all__ = ["here"]
+__all__ = ["here", "patient"]
 
 RENEWALS = 4
 MODULE = """
