@@ -81,7 +81,7 @@ class Asking:
         deadline = time.monotonic() + COMMAND_S
         while True:
             try:
-                answer = self._http.post(path, json=body, headers=key)
+                answer = self._http.post(path, json=body, headers=key, timeout=COMMAND_S)
             except httpx2.TransportError as error:
                 raise DemoFailed(f"POST {path}: {error}") from error
             if answer.status_code == HTTPStatus.ACCEPTED:

@@ -100,7 +100,7 @@ class LastAct:
     def _adopt(self, proposals: list[Proposal]) -> list[Adoption]:
         """Tell the owner of each, as `snapreplay adopt` does; ask the service what its snapshots are then."""
         answers = {each.partition: self._answer(each) for each in proposals}
-        document = self.story.look() or {"items": []}
+        document = self.asking.until(self.story.look, lambda _: True, ADOPTION_S, "answer of the owner")
         snapshots = {each["partition"]: each["snapshot"] for each in document["items"]}
         adoptions = [outcome(each, snapshots.get(each.partition), answers[each.partition]) for each in proposals]
         for adoption in adoptions:

@@ -42,7 +42,7 @@ class StandbyAct:
         with closing(Asking(self.service)) as first, closing(Asking(self.standby)) as second:
             self._until_copied(first, second)
             self.show.say("a second process owns half of the partitions, and each has warm copies of the other's")
-            moved = owned(first.restore())
+            moved = owned(first.until(first.restore, lambda _: True, WARM_S, "answer of the first process"))
             self.service.kill()
             killed_at = time.monotonic()
             restore = second.until(second.restore, all_live, TAKEOVER_S, "takeover by the standby")
@@ -65,9 +65,9 @@ class StandbyAct:
         other.until(other.restore, holds, WARM_S, "warm copies of all partitions")
 
 
-def owned(restore: Json | None) -> set[int]:
+def owned(restore: Json) -> set[int]:
     """Return the partitions that are live in this process."""
-    return {each["partition"] for each in (restore or {"partitions": []})["partitions"] if each["phase"] == "live"}
+    return {each["partition"] for each in restore["partitions"] if each["phase"] == "live"}
 
 
 def is_copied(one: Json, other: Json) -> bool:

@@ -48,8 +48,8 @@ class Story:
 
     def digests(self) -> dict[int, str | None]:
         """Return the digest of each partition, as the service reports it now."""
-        answer = self._asking.partitions()
-        return {each["partition"]: each["digest"] for each in (answer or {"items": []})["items"]}
+        answer = self._asking.until(self._asking.partitions, lambda _: True, IDLE_S, "digest of each partition")
+        return {each["partition"]: each["digest"] for each in answer["items"]}
 
     def strike(self, kill: Kill) -> Restart:
         """Wait for the moment, SIGKILL, start again at once."""

@@ -1,6 +1,5 @@
 """A schedule is carried out lane by lane, and what cannot be done fails the run."""
 
-import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -59,13 +58,14 @@ def test_a_fault_that_cannot_be_carried_out_is_a_problem_and_ends_its_lane(world
 
 def test_what_would_begin_after_the_end_is_left_out(world, monkeypatch):
     """A machine that is slow carries out less, never for longer."""
-    over = threading.Event()
+    now_s = [0.0]
 
     @contextmanager
     def slow(world, fault, hit):
-        over.wait(0.3)
+        now_s[0] += 0.3
         yield
 
+    monkeypatch.setattr(world.timeline, "now_s", lambda: now_s[0])
     monkeypatch.setitem(PERFORMERS, Kind.CUT, slow)
     lanes.carry_out(world, [fault(n, Kind.CUT, 0.0) for n in range(20)], seconds=0.5)
     assert [one.fault.number for one in world.timeline.injected] == [0, 1]

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from tests.chaos.wires import Bundle, Wires, transactional_id
+from tests.support.deadlines import scaled
 from tests.support.wire import ADD_PARTITIONS, END_TXN, METADATA, PRODUCE, api_key, read_frame
 
 TRANSACTION = (ADD_PARTITIONS, PRODUCE, PRODUCE)
-ANSWERED_S = 5.0
+ANSWERED_S = scaled(30.0)
 
 
 def request(key: int, correlation_id: int = 1, transaction: str = "app-0") -> bytes:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
 
+from tests.support.deadlines import scaled
 from tests.support.wire import (
     ADD_PARTITIONS,
     END_TXN,
@@ -28,7 +29,7 @@ from tests.support.wire import (
 LATE_S = 0.01
 """After the next transaction's first Produce: then some of it is there, and a late EndTxn would commit just that."""
 
-ANSWER_S = 5.0
+ANSWER_S = scaled(10.0)
 
 
 @dataclass

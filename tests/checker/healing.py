@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 
@@ -93,7 +92,7 @@ def _owners(names: Names, urls: Sequence[str]) -> Iterator[Trouble]:
         try:
             with urllib.request.urlopen(f"{url}/restore-status?scope=local", timeout=ANSWER_S) as answer:  # noqa: S310 - a test's own
                 status = json.load(answer)
-        except (urllib.error.URLError, TimeoutError) as error:
+        except OSError as error:
             yield url, f"does not answer: {error}"
             continue
         for each in status["partitions"]:

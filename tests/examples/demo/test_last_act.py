@@ -11,6 +11,7 @@ from examples.demo import feeder, last_act
 from examples.demo.data import Row
 from examples.demo.failed import DemoFailed
 from examples.demo.last_act import Proposal
+from tests.support.deadlines import scaled
 
 ROWS = [Row(b"N1", str(number).encode(), 0) for number in range(250)]
 PROPOSAL = Proposal(2, "proposed", "mine", 77)
@@ -31,7 +32,7 @@ def test_the_last_flights_all_arrive_in_order() -> None:
     assert arrived == ROWS
 
 
-def test_nothing_arrives_after_the_close() -> None:
+def test_nothing_arrives_after_the_close(monkeypatch: pytest.MonkeyPatch) -> None:
     """A producer would create the topics again that were removed."""
     arrived: list[Row] = []
     first = threading.Event()
@@ -43,8 +44,9 @@ def test_nothing_arrives_after_the_close() -> None:
         return len(arrived)
 
     feeding = feeder.Feeder(load, ROWS)
+    monkeypatch.setattr(feeder, "CLOSE_S", scaled(30))
     feeding.start()
-    assert first.wait(30)
+    assert first.wait(scaled(30))
     feeding.close()
     assert not feeding.thread.is_alive()
     assert 0 < len(arrived) < len(ROWS)

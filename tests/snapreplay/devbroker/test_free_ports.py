@@ -17,6 +17,7 @@ def test_the_ports_differ_and_can_be_bound() -> None:
     assert len(set(chosen)) == 6
     for port in chosen:
         with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a broker does
             listener.bind(("127.0.0.1", port))
 
 
