@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from snapreplay.app.names import increments_topic, snapshots_topic
@@ -12,7 +13,7 @@ from snapreplay.app.record import InputRecord
 from snapreplay.service.ports import TopicPartition as Place
 from snapreplay.snapshots.format.seal import Seals
 from tests.simulation.log import Log, Transaction, TxnState
-from tests.support.deadlines import scaled
+from tests.support.deadlines import eventually, scaled
 
 DEADLINE_S = scaled(30)
 CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -52,6 +53,7 @@ class BrokerTopics:
     def commit(self, topic: str, values: Values) -> Offsets:
         offsets = self.open_transaction(topic, values)
         self._transactional.commit_transaction(DEADLINE_S)
+        eventually(lambda: self._is_decided(topic, offsets), f"the markers of a commit in {topic}")
         return offsets
 
     def abort(self, topic: str, values: Values) -> None:
@@ -62,6 +64,12 @@ class BrokerTopics:
         """It holds back the last stable offset."""
         self._transactional.begin_transaction()
         return _produced(self._transactional, topic, values)
+
+    def _is_decided(self, topic: str, offsets: Offsets) -> bool:
+        """Say whether a reader of what is committed gets these records: a commit is answered before its markers."""
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number, written in offsets.items() if written}
+        ends = self._admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
+        return all(end.result(DEADLINE_S).offset > offsets[place.partition][-1] for place, end in ends.items())
 
     def trim(self, topic: str, partition: int, before_offset: int) -> None:
         place = TopicPartition(topic, partition, before_offset)
