@@ -250,6 +250,13 @@ class _SlimFetcher(Fetcher):
     does not know is only logged: every poll would be empty from then on.
     """
 
+    def _get_actions_per_node(self, assignment: Any) -> Any:
+        """Look again after a fetch that has ended just now: as long as its callback has not run, the client takes it
+        for one under way, asks that broker for nothing, and is not woken when the callback has run."""
+        if self._in_flight and not self._pending_tasks:
+            asyncio.get_running_loop().call_soon(self._notify, self._wait_consume_future)
+        return super()._get_actions_per_node(assignment)
+
     async def _proc_fetch_request(self, assignment: Any, node_id: int, request: Any) -> bool:
         errors: dict[Source, Exception] = {}
         try:

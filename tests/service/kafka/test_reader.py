@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.conn import AIOKafkaConnection
+from aiokafka.consumer.fetcher import Fetcher
 
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed, ReadStalled, Unreachable
+from snapreplay.service.kafka import fetch_by_id
 from snapreplay.service.kafka import reader as reader_module
 from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.cluster import KafkaCluster
@@ -99,6 +101,34 @@ async def test_an_empty_poll_is_not_the_end(cluster, new_topic, unique, monkeypa
     reader = await cluster.reader()
     records = await read(reader, TopicPartition(topic, 0), 0, 6)
     assert [record.value for record in records] == values
+    await reader.close()
+
+
+async def test_a_read_that_begins_just_as_a_fetch_ends_is_fetched_for(cluster, new_topic, monkeypatch):
+    """The client takes that fetch for one under way still, and waits until something wakes it."""
+    topic, over, ends, fetched = await new_topic(), asyncio.Event(), asyncio.Event(), Fetcher._proc_fetch_request
+
+    async def held(*arguments):
+        has_new_data = await fetched(*arguments)
+        if not has_new_data:
+            over.set()
+            await ends.wait()
+        return has_new_data
+
+    monkeypatch.setattr(Fetcher, "_proc_fetch_request", held)
+    monkeypatch.setattr(fetch_by_id, "_LOOK_AGAIN_S", 600.0)
+    appender, reader = await cluster.appender(), await cluster.reader()
+    await appender.append(LogRecord(topic, b"value"), 0)
+    await appender.close()
+    source = TopicPartition(topic, 0)
+    await reader.follow({source: 0})
+    await until_async(lambda: reader.poll(10, 100), bool)
+    clients = reader.disturbances
+    async with within(60):
+        await over.wait()  # the fetch of what comes behind the record
+        asyncio.get_running_loop().call_soon(ends.set)
+        assert [record.value for record in await read(reader, source, 0, 1)] == [b"value"]
+    assert reader.disturbances == clients, "it was another client, made when the first had waited too long"
     await reader.close()
 
 
