@@ -126,11 +126,16 @@ class LocalCluster:
         self.stop()
 
     async def __aenter__(self) -> Self:
+        pool = ThreadPoolExecutor(1)
+        starting = pool.submit(self.start)
+        pool.shutdown(wait=False)
         try:
-            await asyncio.to_thread(self.start)
+            await asyncio.wrap_future(starting)
         except asyncio.CancelledError:
-            # The thread cannot be cancelled. It sees the flag at its next check, stops all brokers and ends.
+            # The thread cannot be cancelled. It sees the flag at its next check, stops all brokers and ends; or it has
+            # started them just now.
             self._abandoned.set()
+            starting.add_done_callback(lambda _: self.stop())
             raise
         return self
 
