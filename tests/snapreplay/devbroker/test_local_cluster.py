@@ -22,7 +22,7 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     """Three brokers for this file."""
-    three = LocalCluster(3)
+    three = LocalCluster(3, properties={"broker.session.timeout.ms": "5000"})  # of one that stands still for a moment
     with pytest.raises(RuntimeError, match="not started"):
         _ = three.bootstrap_servers
     with three:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,9 @@ def make_node(kafka: KafkaFiles) -> Iterator[Start]:
     """Make a broker that is prepared but not launched; all are closed at the end."""
     made: list[LocalNode] = []
 
-    def make(*, data_dir: Path | None = None, **extra: str) -> LocalNode:
+    def make(*, files: KafkaFiles = kafka, data_dir: Path | None = None, **extra: str) -> LocalNode:
         address = Node(1, *free_ports(2))
-        made.append(LocalNode(kafka, address, 256))
+        made.append(LocalNode(files, address, 256))
         settings = {name.replace("_", "."): value for name, value in extra.items()}
         made[-1].prepare([address], new_id(), data_dir, settings)
         return made[-1]
@@ -64,10 +65,14 @@ def restart_refused(node: LocalNode, patience: StartDeadline, then: Callable[[],
         reaction.result()
 
 
-def frozen(node: LocalNode) -> LocalNode:
-    """Launch a broker that will never have started, however long this process stands still."""
+@pytest.fixture
+def frozen(kafka: KafkaFiles, make_node: Start, tmp_path: Path) -> LocalNode:
+    """A broker that will never have started, however long this process stands still."""
+    java = tmp_path / "java"
+    java.write_text(f'#!/bin/sh\nkill -STOP $$\nexec {kafka.java} "$@"\n')
+    java.chmod(0o755)
+    node = make_node(files=replace(kafka, java=java))
     node.launch()
-    os.kill(node.pid, signal.SIGSTOP)
     return node
 
 
@@ -107,24 +112,22 @@ def test_a_broker_that_ends_by_itself_leaves_its_log(make_node: Start) -> None:
     assert not (node.log_path.parent / "data").exists()
 
 
-def test_a_broker_that_is_too_slow_is_a_failure(make_node: Start) -> None:
+def test_a_broker_that_is_too_slow_is_a_failure(frozen: LocalNode) -> None:
     """The wait ends at the deadline, with the log's last lines."""
-    node = frozen(make_node())
     with pytest.raises(LocalBrokerFailed, match="did not start in time"):
-        node.wait_started(patience(0.05))
-    node.kill()  # it does not hear of an orderly end
+        frozen.wait_started(patience(0.05))
+    frozen.kill()  # it does not hear of an orderly end
 
 
-def test_an_abandoned_start_ends_soon(make_node: Start) -> None:
+def test_an_abandoned_start_ends_soon(frozen: LocalNode) -> None:
     """Who cancels need not wait for the deadline."""
-    node = frozen(make_node())
     abandoned = threading.Event()
     abandoned.set()
     deadline = StartDeadline(scaled(30.0), abandoned)
     with pytest.raises(LocalBrokerFailed):
-        node.wait_started(deadline)
+        frozen.wait_started(deadline)
     assert deadline.left_s > 0
-    node.kill()
+    frozen.kill()
 
 
 @pytest.mark.whole
