@@ -29,9 +29,10 @@ from tests.support.accepting import accepted
 from tests.support.compacting import PlainEngine
 from tests.support.deadlines import is_true, scaled
 from tests.support.stage import Stage
-from tests.support.tampering import trim
+from tests.support.stage import until as stage_until
+from tests.support.tampering import log_start, trim
 
-DEADLINE_S = 60.0
+DEADLINE_S = scaled(60.0)
 BEGAN_MS = 1_700_000_000_000
 
 
@@ -40,7 +41,7 @@ async def prepared(broker: Any, app_id: str, partitions: int, **tables: Any) -> 
 
 
 def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + scaled(DEADLINE_S)
+    deadline = time.monotonic() + DEADLINE_S
     while not is_true(holds):
         assert time.monotonic() < deadline
         time.sleep(0.02)  # between two looks, bounded by the deadline
@@ -56,18 +57,27 @@ async def test_two_lives_with_trimmed_logs_are_found_good(
     monkeypatch.setattr(RecoveryDriver, "recover", RecoveryDriver.recover)
     monkeypatch.setattr(StatusBoard, "publish_standby", StatusBoard.publish_standby)
     outcomes.install(journal)
+
+    def trimmed() -> bool:
+        return all(log_start(broker.bootstrap_servers, stage.increments, number) for number in range(2))
+
     stage = await prepared(broker, app_id, 2, snapshot={"every_records": 150}, batch={"records_max": 50})
     for seed in range(2):
         async with stage.running() as service:
             await asyncio.to_thread(load.send, broker.bootstrap_servers, app_id, 2, seed, 800)
             await stage.all_processed(service)
+            # Those by their number may be slow, and end with the service: one of each life is waited for.
+            taken = service.control.trigger_snapshot([0, 1], "test")
+            await stage_until(lambda: service.control.operation(taken.id).state != "running")  # noqa: B023 - awaited in its turn
+            if seed == 1:
+                await asyncio.to_thread(until, trimmed)
     verdict = await asyncio.to_thread(
         verify, broker.bootstrap_servers, app_id, outcomes=journal, deadline_seconds=DEADLINE_S
     )
     assert verdict.good, str(verdict)
     counts = verdict.counts
     assert counts["input records"] == counts["output records"] == 1600
-    assert counts["restores reported"] == 4
+    assert counts["restores reported"] >= 4  # one more when the group has taken a partition away for a moment
     assert counts["snapshots checked"] >= 4
     assert counts["reported commits checked"] > 0  # how many are trimmed is a matter of time
     assert counts["reported commits not checked, trimmed"] > 0

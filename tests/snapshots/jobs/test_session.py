@@ -115,8 +115,9 @@ async def test_interrupted_while_it_starts_it_leaves_nothing(tmp_path, number) -
         sys.executable, "-c", start, stderr=DEVNULL, env={**os.environ, "TMPDIR": str(tmp_path)}
     )
     seen = psutil.Process(program.pid)
-    await until(lambda: jvms_of(seen) != [])
-    (jvm,) = jvms_of(seen)
+    found: list[psutil.Process] = []
+    await until(lambda: found.extend(jvms_of(seen)) or found)
+    (jvm,) = found
     try:
         program.send_signal(number)
         assert await asyncio.wait_for(program.wait(), scaled(60)) != 0

@@ -17,6 +17,7 @@ from tests.chaos.processes import Place, Slot
 from tests.chaos.timeline import Timeline
 from tests.checker import load, verify
 from tests.checker.test_real import DEADLINE_S, prepared, until
+from tests.support.deadlines import scaled
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.whole, pytest.mark.timeout(300)]
 
@@ -44,11 +45,26 @@ class Life:
         """SIGKILL; the next process has proved the state, with all stores and timers."""
         self.slot.kill()
         self.slot.start(restore__mode=mode)
-        until(lambda: self.slot.process.phases() == {0: "live"})
-        (status,) = self.slot.process.get("/restore-status")["partitions"]
+        (status,) = got(self.slot, "/restore-status", all_live)["partitions"]
         assert (status["mode"], status["proof"]["equal"]) == (mode, True)
         assert status["fallback_reason"] is None
         return status
+
+
+def all_live(status: Any) -> bool:
+    return [each["phase"] for each in status["partitions"]] == ["live"]
+
+
+def got(slot: Slot, path: str, holds: Callable[[Any], bool]) -> Any:
+    """Ask until the answer is as wanted; a process that stands still gives none."""
+    found: list[Any] = []
+
+    def is_right() -> bool:
+        found[:] = [slot.process.get(path)]
+        return holds(found[0])
+
+    until(is_right)
+    return found[0]
 
 
 def processed(slot: Slot, count: int) -> bool:
@@ -60,10 +76,8 @@ def processed(slot: Slot, count: int) -> bool:
 def judged(slot: Slot, offset: int) -> Any:
     """The operation, ended."""
     url = f"{slot.process.url}/api/v1/partitions/0/adopt"
-    answer = slot.process.http.post(url, json={"manifest_offset": offset}).raise_for_status()
-    path = f"/api/v1/operations/{answer.json()['id']}"
-    until(lambda: slot.process.get(path)["state"] != "running")
-    return slot.process.get(path)
+    answer = slot.process.http.post(url, json={"manifest_offset": offset}, timeout=scaled(30)).raise_for_status()
+    return got(slot, f"/api/v1/operations/{answer.json()['id']}", lambda found: found["state"] != "running")
 
 
 async def test_stores_timers_and_expiry_survive_kills_compaction_and_audits(
