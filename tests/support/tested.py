@@ -19,7 +19,13 @@ def on_payment(record: Record[str, Any], state: MapState[str, dict[str, int]], o
     out.send(balances, key=record.key, value=account)
 
 
-sleepy = apps.ledger("tested-sleepy", apps.sleep_when_told)
+def sleep_aloud(value: Any, account: dict[str, int]) -> None:
+    """Says so before, in the log of the process."""
+    print("asleep", flush=True)  # noqa: T201 - a handler may print
+    apps.sleep_when_told(value, account)
+
+
+sleepy = apps.ledger("tested-sleepy", sleep_aloud)
 naps = sleepy.inputs[0]
 tape = apps.tape("tested-tape")  # made by a function of another module
 tapes = tape.inputs[0]
