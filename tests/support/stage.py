@@ -20,9 +20,11 @@ from snapreplay.service.control.protocol import Operation
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.ports import TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import Context, Identity
 from snapreplay.service.service import Service
+from snapreplay.service.topics.reading import decided_bounds
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from tests.support import apps, reference
@@ -190,6 +192,13 @@ class Stage(AppTopics):
         for topic in self.app.inputs:
             ends = {number: len(r) for number, r in enumerate(await self.read(topic.name))}
             await processed(service, ends, topic.name)
+
+    async def all_committed(self, service: Service[Any]) -> None:
+        """Wait until all is processed, and a job that reads the increments gets the last one, too: a commit is answered
+        before its marker is there."""
+        await self.all_processed(service)
+        for number in range(self.partitions):
+            await decided_bounds(self.cluster, TopicPartition(self.increments, number))
 
     async def assert_merged(self, service: Service[Any]) -> None:
         """Outputs and state of the pair follow from one interleaving of both inputs, each whole and in order."""

@@ -105,7 +105,7 @@ async def test_the_owner_adopts_what_spark_proposes(spark, broker, unique, tmp_p
     settings = here.settings()
     async with here.running() as service:
         await here.feed(60)
-        await here.all_processed(service)
+        await here.all_committed(service)
         job = partial(compact, settings, here.app.app_id, wait_s=60.0, owner=Asked(service))
         first = await asyncio.to_thread(job)
         assert [each.outcome for each in first.partitions] == [Outcome.ADOPTED] * 2

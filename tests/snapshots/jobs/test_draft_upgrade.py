@@ -27,7 +27,7 @@ async def test_an_upgrade_is_drafted_while_the_old_version_runs(spark, broker, u
     settings, second = here.settings(), second_version(tmp_path, here.app.app_id)
     async with here.running() as service:
         await here.feed(60)
-        await here.all_processed(service)
+        await here.all_committed(service)
         report = await asyncio.to_thread(draft_upgrade, settings, second)
         assert [each.outcome for each in report.partitions] == [Outcome.DRAFTED] * 2
         assert sum(each.entries for each in report.partitions) == 20

@@ -45,7 +45,7 @@ async def told(broker, unique):
         for paused in (True, False):
             await set_paused(service, paused)
             await here.feed(15)
-        await here.all_processed(service)
+        await here.all_committed(service)
     return here
 
 
@@ -83,7 +83,7 @@ async def test_a_corrected_state_is_proven_by_replay_as_well(spark, told, tmp_pa
     await carry_out(patch)
     async with told.running() as service:
         await told.feed(20)
-        await told.all_processed(service)
+        await told.all_committed(service)
         assert service.view(0)["k0"] == {"n": 7, "sum": 120}
         await snapshot(service)
     path = tmp_path / f"{told.app.app_id.replace('-', '_')}.py"

@@ -25,7 +25,7 @@ async def test_the_key_decides_on_a_real_broker(spark, broker, unique, key_file)
         await here.all_processed(service)
         await snapshot(service)
         await here.feed(30)
-        await here.all_processed(service)
+        await here.all_committed(service)
         report = await asyncio.to_thread(compact, here.settings(), app.app_id)
         (result,) = report.partitions
         assert result.outcome.value == "proposed"
