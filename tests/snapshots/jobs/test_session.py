@@ -116,7 +116,12 @@ async def test_interrupted_while_it_starts_it_leaves_nothing(tmp_path, number) -
     )
     seen = psutil.Process(program.pid)
     found: list[psutil.Process] = []
-    await until(lambda: found.extend(jvms_of(seen)) or found)
+
+    def starts() -> bool:
+        found[:] = jvms_of(seen)
+        return found != []
+
+    await until(starts)
     (jvm,) = found
     try:
         program.send_signal(number)
