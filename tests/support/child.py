@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -124,10 +123,9 @@ class Child:
         return sum(each["inputs"][0]["position"] for each in items if each["inputs"])
 
     def until(self, holds: Callable[[], object], what: str, seconds: float = DEADLINE_SECONDS) -> None:
-        """Wait for a condition; fails when the process ends before it comes true. A 503 is waited out: so HTTP answers
-        while the service stands still, such as on a busy machine directly after its start."""
+        """Wait for a condition; fails when the process ends before it comes true."""
         deadline = time.monotonic() + scaled(seconds)
-        while not _unless_silent(holds):
+        while not is_true(holds):
             code = self.process.poll()
             assert code is None, f"ended with {code} before {what}: {self.log[-3000:]}"
             assert time.monotonic() < deadline, f"no {what} in {scaled(seconds):.0f} s: {self.log[-3000:]}"
@@ -143,15 +141,6 @@ class Child:
         self.process.send_signal(signal.SIGTERM)
         self._http.close()
         return self.process.wait(scaled(DEADLINE_SECONDS))
-
-
-def _unless_silent(holds: Callable[[], object]) -> object:
-    try:
-        return is_true(holds)
-    except httpx2.HTTPStatusError as error:
-        if error.response.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
-            raise
-        return False
 
 
 class Family:

@@ -12,8 +12,11 @@ import os
 import time
 from collections.abc import Callable
 from functools import cache
+from http import HTTPStatus
 from pathlib import Path
 from zlib import crc32
+
+import httpx2
 
 from snapreplay.errors import PartitionNotLive
 
@@ -65,10 +68,15 @@ def is_running(pid: int) -> bool:
 
 
 def is_true(holds: Callable[[], object]) -> bool:
-    """Say whether a condition is true. It is not while what it looks at is not there."""
+    """Say whether a condition is true. It is not while what it looks at is not there, nor while HTTP answers 503: so it
+    does when the service stands still, such as on a busy machine."""
     try:
         return bool(holds())
     except NOT_THERE:
+        return False
+    except httpx2.HTTPStatusError as error:
+        if error.response.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
+            raise
         return False
 
 

@@ -21,7 +21,7 @@ from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from snapreplay.snapshots.format.envelope import HEADER_BYTES, RecordKind, decode, encode, kind_of
 from snapreplay.snapshots.format.records import LogEntry
 from tests.support import reference
-from tests.support.deadlines import scaled
+from tests.support.deadlines import eventually, scaled
 from tests.support.entries import rewrapped
 from tests.support.stage import Stage
 
@@ -203,16 +203,25 @@ def trim(servers: str, topic: str, partition: int, before_offset: int) -> None:
 
 
 def grow(servers: str, topic: str, partitions: int) -> None:
+    """Give a topic so many partitions. When this returns the brokers tell them: the controller answers before."""
     admin = AdminClient({"bootstrap.servers": servers})
     _done(admin.create_partitions([NewPartitions(topic, partitions)]))
+    eventually(lambda: partition_count(servers, topic) == partitions, f"{topic} with {partitions} partitions")
 
 
 def configure(servers: str, topic: str, name: str, value: str) -> None:
-    """Change one setting of a topic; the others stay."""
+    """Change one setting of a topic; the others stay. When this returns a broker tells the new value: the controller
+    answers before."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": servers})
     _done(admin.incremental_alter_configs([resource]))
+
+    def told() -> str:
+        (found,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)]).values()
+        return str(found.result(DEADLINE_SECONDS)[name].value)
+
+    eventually(lambda: told() == value, f"{topic} with {name}={value}")
 
 
 def _done(futures: Mapping[Any, Any]) -> None:
