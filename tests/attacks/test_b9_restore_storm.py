@@ -9,13 +9,15 @@ import pytest
 from snapreplay.service.core.kafka_errors import CommitInDoubt, Fenced, Unreachable
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from tests.support import apps, inside
+from tests.support.deadlines import scaled
+from tests.support.kafka import HASTE_MAX
 from tests.support.owner import Owner
 from tests.support.stage import until
 from tests.support.wire import END_TXN, Proxy, once
 
 pytestmark = pytest.mark.kafka
 
-QUICK = {"commit_ms": 700, "transaction_ms": 1400}
+REQUEST_MS, COMMIT_MS, TRANSACTION_MS = 600, 700, 1400
 
 
 @pytest.fixture
@@ -47,6 +49,16 @@ async def owner(stage, unique):
         await each.end()
 
 
+def quick(servers):
+    """Doubt a commit soon; on a busy machine later, as all else is."""
+    busy = min(scaled(1), HASTE_MAX)
+    kafka = {"bootstrap.servers": servers, "request.timeout.ms": int(REQUEST_MS * busy)}
+    return {
+        "kafka": kafka,
+        "timeouts": {"commit_ms": int(COMMIT_MS * busy), "transaction_ms": int(TRANSACTION_MS * busy)},
+    }
+
+
 async def assert_exactly_once(one, count):
     topic = one.here.input
     await one.position(count)
@@ -58,15 +70,15 @@ async def assert_exactly_once(one, count):
 async def test_b9_a_commit_without_an_answer_reloads_nothing(owner, broker, loads, fate, warm):
     """The log says whether it arrived; the batch in memory is merged or dropped, and the next ones follow."""
     proxy = Proxy(broker.bootstrap_servers)
-    kafka = {"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 600}
     async with proxy.through():
-        one = await owner(kafka=kafka, timeouts=QUICK)
+        one = await owner(**quick(broker.bootstrap_servers))
         await one.here.feed(10)
         await one.position(10)
-        epoch, digest = one.status.owner_epoch, one.status.digest
+        epoch, digest, passed = one.status.owner_epoch, one.status.digest, len(one.phases)
+        loads.clear()
         proxy.fault = lambda key: fate if key == END_TXN else "pass"
         await one.here.feed(10)
-        await one.phase("fencing")
+        await until(lambda: "fencing" in one.phases[passed:], "a doubt")
         proxy.fault = lambda _: "pass"
         restore = await one.again_live(epoch)
         assert (restore.warm, restore.snapshot, restore.mode) == (warm, None, None)
@@ -75,7 +87,7 @@ async def test_b9_a_commit_without_an_answer_reloads_nothing(owner, broker, load
         await one.here.feed(10)
         await assert_exactly_once(one, 30)
         assert one.status.records_total == 30
-        assert len(loads) == 1, "the first start's"
+        assert not loads
         await one.end()
 
 
@@ -102,7 +114,7 @@ async def test_b9_a_state_that_is_no_map_is_not_reloaded_when_its_producer_is_re
     here = await stage(apps.tape(unique("b9-tape")))
     one = Owner(here, await here.context())
     await one.phase("live")
-    epoch = one.status.owner_epoch
+    epoch, passed = one.status.owner_epoch, len(one.phases)
     producer = one.producer
     monkeypatch.setattr(type(producer), "needs_renewal", property(lambda _: spent[0]))
     spent = [False]
@@ -115,7 +127,7 @@ async def test_b9_a_state_that_is_no_map_is_not_reloaded_when_its_producer_is_re
 
     producer.commit = spending
     await here.feed(10)
-    await one.phase("fencing")
+    await until(lambda: "fencing" in one.phases[passed:], "renewed")
     spent[0] = False
     assert (await one.again_live(epoch)).warm == "kept"
     await here.feed(10)

@@ -33,7 +33,7 @@ INCREMENT = headers_for(RecordKind.INCREMENT)[0]
 GALLERY = [*flips(), *cuts(), *bombs(), *from_the_future()]
 SEEDS = st.integers(0, 2**32)
 
-quick = settings(max_examples=QUICK, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=QUICK, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
 def damaged(draw: random.Random, value: bytes) -> bytes | None:

@@ -260,9 +260,8 @@ def test_a_provider_that_could_let_in_others_is_refused(wrong, says, tmp_path, m
 @carries_out("api/server.py::module")
 async def test_another_port_for_probes_is_taken():
     """`--set http.probes_port=N`, as it is printed; with 0 there is none."""
-    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as other:
-        port, free = taken.getsockname()[1], other.getsockname()[1]
-        other.close()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port, free = taken.getsockname()[1], free_ports(1)[0]
         http = server.HttpServer()
         with pytest.raises(SnapreplayError, match=f"port {port} on 127.0.0.1 is taken") as refused:
             http.bind(load_settings({"http.port": 0, "http.probes_port": port}).http)

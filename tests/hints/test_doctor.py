@@ -283,7 +283,8 @@ async def test_a_transaction_timeout_above_the_brokers_is_found_and_lowered(oper
 @carries_out("service/doctor/cluster_checks.py::accidental_topics")
 async def test_a_broker_that_creates_whatever_is_asked_for_is_set_right(broker):
     """One that was started with the property of the remedy, as the session's, has no such finding."""
-    async with LocalBroker(properties={"auto.create.topics.enable": "true"} | KEEPS_LEADERS) as careless:
+    properties = {"auto.create.topics.enable": "true"} | KEEPS_LEADERS
+    async with LocalBroker(properties=properties, deadline_s=scaled(60)) as careless:
         (finding,), _ = await accidental_topics(careless)
     (name, value) = re.findall(r"set (\S+)=(\S+) on every broker", finding.remedy)[0]
     found, config = await accidental_topics(broker)

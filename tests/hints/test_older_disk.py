@@ -12,6 +12,7 @@ from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.hints.following import Operator, way_with
 from tests.hints.registry import carries_out
 from tests.support import apps
+from tests.support.deadlines import scaled
 from tests.support.older_disk import OlderDisk
 from tests.support.stage import Stage, processed, until
 from tests.support.tampering import create, messages, write_again
@@ -74,7 +75,7 @@ async def test_copies_in_another_cluster_are_told_by_doctor_and_the_named_cluste
     """The topics were loaded into another cluster: it names the old one, where nothing is wrong with the topics."""
     then, who = await operator()
     servers = then.here.bootstrap_servers
-    with LocalBroker() as other:
+    with LocalBroker(deadline_s=scaled(60)) as other:
         for topic in (then.input, then.here.app.outputs[0].name, then.increments, then.snapshots):
             (records,) = await then.here.read(topic)
             found = await asyncio.to_thread(messages, servers, topic, len(records))

@@ -144,7 +144,7 @@ async def test_an_undecided_output_is_decided_when_the_transaction_before_it_is_
     foreign = AIOKafkaProducer(
         bootstrap_servers=then.here.bootstrap_servers,
         transactional_id=f"{then.here.app.app_id}-foreign",
-        transaction_timeout_ms=5000,
+        transaction_timeout_ms=int(scaled(5) * 1000),
     )
     await foreign.start()
     try:

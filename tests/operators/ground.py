@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 
 from tests.support import reference, tampering
-from tests.support.deadlines import is_true
+from tests.support.deadlines import is_true, scaled
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
@@ -76,7 +76,7 @@ class Ground:
         self.state_is_lost = False  # the operator has said so: all is processed from the start
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-        self._http = httpx2.Client(trust_env=False, timeout=10)
+        self._http = httpx2.Client(trust_env=False, timeout=scaled(10))
         self._starts = 0
         self._url = ""
 
@@ -136,7 +136,7 @@ class Ground:
         options = ["--url", self._url] if at_service else self._options()
         return subprocess.run(
             [*self._cli(), *typed, *options], cwd=self._folder, env=self._environment(),
-            capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False,
+            capture_output=True, text=True, timeout=scaled(DEADLINE_SECONDS), check=False,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- looking
@@ -160,7 +160,7 @@ class Ground:
         )
 
     def until(self, holds: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        deadline = time.monotonic() + scaled(DEADLINE_SECONDS)
         while not is_true(holds):
             assert time.monotonic() < deadline, f"not {what} in time: {self.seen()}\n{self.log[-4000:]}"
             time.sleep(POLL_SECONDS)
@@ -196,9 +196,9 @@ class Ground:
 
     def decisions(self) -> str:
         """All that was decided by people or by the service itself, in its words."""
-        items = self._get("/api/v1/partitions?scope=local") or {"items": []}
-        texts = [str(each.get("decisions", "")) for each in items["items"]]
-        return " ".join(texts)
+        told: list[Any] = []
+        self.until(lambda: not told.extend(self._get("/api/v1/partitions?scope=local")["items"]), "told")
+        return " ".join(str(each.get("decisions", "")) for each in told)
 
     def outputs(self) -> list[dict[str, int]]:
         """All that is committed in the output; in order per partition, of which there may be more by now."""

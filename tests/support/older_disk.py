@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 from snapreplay.devbroker.broker import LocalBroker
+from tests.support.deadlines import scaled
 
 
 class OlderDisk:
@@ -15,7 +16,7 @@ class OlderDisk:
 
     def __init__(self, folder: Path) -> None:
         self._data, self._older = folder / "data", folder / "older"
-        self.broker = LocalBroker(data_dir=self._data)
+        self.broker = LocalBroker(data_dir=self._data, deadline_s=scaled(60))
 
     def keep(self, partitions: str) -> None:
         """Copy them as a snapshot of the volume does: all files at one moment."""
