@@ -70,8 +70,7 @@ async def test_the_increments_are_deleted_and_created_again(stage, unique, busy,
         await processed(service, {0: 100})
         halt = busy(here) if at_work else None
         await asyncio.to_thread(delete, here.bootstrap_servers, here.increments)
-        await until(lambda: service.restore_status()[0].error, "noticed")
-        assert service.restore_status()[0].error.kind == "IncrementsMissing"
+        await until(lambda: service.restore_status()[0].error.kind == "IncrementsMissing", "noticed")
         await ensure(here)
         await phase(service, "live")
         if halt:

@@ -18,11 +18,12 @@ from snapreplay.service.recovery import driver
 from tests.attacks.test_b8_what_fails_for_ever import payments
 from tests.hints.following import all_of, way_with
 from tests.hints.registry import carries_out
+from tests.hints.test_only_copy import hint_of
 from tests.support import apps
 from tests.support.accepting import proposed
 from tests.support.deadlines import scaled, within
 from tests.support.owner import Owner
-from tests.support.stage import phase, until
+from tests.support.stage import phase
 from tests.support.tampering import configure, create, delete, messages, trim, write_again
 
 pytestmark = pytest.mark.kafka
@@ -73,9 +74,7 @@ async def test_an_input_that_was_deleted_is_brought_back_with_its_old_offsets(op
     async with who.served() as service:
         await service.wait_live(scaled(30))
         delete(then.here.bootstrap_servers, then.input)
-        await until(lambda: service.restore_status()[0].error, "noticed")
-        error = service.restore_status()[0].error
-        assert (error.kind, "with its old offsets" in error.hint) == ("InputMissing", True)
+        assert "with its old offsets" in await hint_of(service, "InputMissing")
         assert "InputMissing" in await who.type("restore-status", code=5)
         create(then.here.bootstrap_servers, then.input, 1)
         write_again(then.here.bootstrap_servers, then.input, records)
