@@ -15,8 +15,14 @@ from tests.support.history import History
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
-# The zombie must still believe in its transaction when it wakes up: its own deadlines are long.
-PATIENT = {"timeouts__commit_ms": 30_000, "timeouts__transaction_ms": 60_000}
+# The zombie must still believe in its transaction when it wakes up: its own deadlines are long. It asks for its commit
+# before it gives the partition up, however late that is sent.
+PATIENT = {
+    "timeouts__commit_ms": 30_000,
+    "timeouts__transaction_ms": 60_000,
+    "timeouts__revoke_ms": 30_000,
+    "group__rebalance_timeout_ms": 60_000,
+}
 RECORDS = 300
 
 
