@@ -197,7 +197,12 @@ class Ground:
     def decisions(self) -> str:
         """All that was decided by people or by the service itself, in its words."""
         told: list[Any] = []
-        self.until(lambda: not told.extend(self._get("/api/v1/partitions?scope=local")["items"]), "told")
+
+        def answered() -> bool:
+            told[:] = self._get("/api/v1/partitions?scope=local")["items"]
+            return True
+
+        self.until(answered, "told")
         return " ".join(str(each.get("decisions", "")) for each in told)
 
     def outputs(self) -> list[dict[str, int]]:
