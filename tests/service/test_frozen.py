@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from tests.support import apps
+from tests.support.deadlines import is_true
 from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
@@ -32,7 +33,7 @@ async def test_a_thawed_zombie_is_never_ready(stage, unique, children):
     await asyncio.to_thread(two.wait_live)
     os.kill(one.pid, signal.SIGCONT)
     seen = [answer(one)]
-    while one.partitions().get(0, {}).get("phase") == "live":
+    while not is_true(lambda: one.partitions().get(0, {}).get("phase") != "live"):
         seen.append(answer(one))
     assert (200, True) not in seen
     await until(lambda: answer(one)[0] == answer(two)[0] == 200 and one.live() ^ two.live() == {0}, "both ready")

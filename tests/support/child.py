@@ -38,6 +38,10 @@ SETTINGS = {
 }
 
 
+class Silent(httpx2.HTTPStatusError, LookupError):
+    """HTTP answers 503 while the service stands still, as on a busy machine: who waits for something waits on."""
+
+
 class Child:
     def __init__(
         self,
@@ -84,7 +88,11 @@ class Child:
         return self.url
 
     def raw(self, path: str) -> str:
-        return self._http.get(self.url + path).raise_for_status().text
+        """Return what HTTP answers; raise `Silent` if it is 503."""
+        answer = self._http.get(self.url + path)
+        if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+            raise Silent(answer.text, request=answer.request, response=answer)
+        return answer.raise_for_status().text
 
     def get(self, path: str) -> Any:
         return json.loads(self.raw(path))
