@@ -332,8 +332,14 @@ async def test_what_happens_during_the_comparison_is_compared_again():
     assert here.looks == 2
 
 
+@pytest.fixture
+def patient(monkeypatch):
+    """However long it takes to write an input again, one that ends too early meanwhile is waited for."""
+    monkeypatch.setattr("snapreplay.service.topics.reading.AGREED_TIMES", 1000)
+
+
 @pytest.mark.kafka
-async def test_a_longer_log_that_takes_the_name_of_an_input_is_never_applied(stage, unique):
+async def test_a_longer_log_that_takes_the_name_of_an_input_is_never_applied(stage, unique, patient):
     """Under a running owner: FAILED with both ids and a way out, not one of its records committed."""
     here = await stage(apps.ledger(unique("taken")))
     topic = here.app.inputs[0].name
@@ -352,11 +358,9 @@ async def test_a_longer_log_that_takes_the_name_of_an_input_is_never_applied(sta
 
 
 @pytest.mark.kafka
-async def test_an_input_that_is_brought_back_as_it_was_is_gone_on_with(stage, unique, caplog, monkeypatch):
+async def test_an_input_that_is_brought_back_as_it_was_is_gone_on_with(stage, unique, caplog, patient):
     """While it is missing that is said; then there is one warning with both ids, the new id is recorded from the next
     increment on, and every record counts once."""
-    # However long the copying takes, an input that ends too early meanwhile is waited for.
-    monkeypatch.setattr("snapreplay.service.topics.reading.AGREED_TIMES", 1000)
     here = await stage(apps.ledger(unique("back")))
     servers, topic = here.bootstrap_servers, here.app.inputs[0].name
     async with here.running() as service:
