@@ -21,6 +21,7 @@ from snapreplay.service.live import audit_watch
 from snapreplay.service.partition import drill
 from tests.service.test_drill import typed
 from tests.support import apps
+from tests.support.deadlines import is_running
 from tests.support.gates import Gate
 from tests.support.stage import snapshot, until
 from tests.support.tampering import damage_chunks
@@ -129,7 +130,8 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 
 async def held(pid: int) -> psutil.Process:
     """Freeze the process of an audit, as soon as there is one that has stepped back: it is bound to its parent then."""
-    await until(lambda: [each.nice() for each in auditors(pid)] == [19], "the process of the audit")
+    stepped_back = [(19, 1000)]
+    await until(lambda: [(each.nice(), oom_score(each)) for each in auditors(pid)] == stepped_back, "the audit")
     (auditor,) = auditors(pid)
     auditor.suspend()
     return auditor
@@ -184,7 +186,6 @@ async def test_one_process_at_a_time_audits_and_a_cancel_ends_it(
     async with here.running(http=HttpServer()) as service, Asked(service) as asked:
         first = await asked.audit("integrity")
         auditor = await held(os.getpid())
-        assert oom_score(auditor) == 1000
         refused = await asked.audit("changes", status=409)
         assert (refused["type"], refused["operation_id"]) == ("urn:snapreplay:problem:audit-running", first["id"])
         second = await asked.audit("integrity", partition=1)
@@ -238,7 +239,7 @@ async def test_the_owners_audit_and_a_killed_one_leaves_no_process(
         assert begun["parts"][0]["process_id"] == two.get("/api/v1")["process_id"]
         auditor = await held(two.process.pid)
         two.kill()
-        await until(lambda: not auditor.is_running() or auditor.status() == psutil.STATUS_ZOMBIE, "its end")
+        await until(lambda: not is_running(auditor.pid), "its end")
 
 
 async def test_what_memory_has_no_place_for_is_given_up(stage: Any, unique: Any, monkeypatch: Any) -> None:
