@@ -22,6 +22,7 @@ async def served(stage, unique):
     await here.feed(60)
     async with here.running(http=HttpServer()) as service:
         await here.all_processed(service)
+        await here.decided()
         url = "http://{}:{}".format(*service.http_address)
         async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=scaled(20)) as client:
             yield here, service, client

@@ -33,6 +33,7 @@ async def test_how_a_value_came_to_be_is_read_from_the_log(stage: Any, unique: A
                 assert answer.status_code == 200, answer.text
                 return answer.json()
 
+            await here.decided()
             whole = await history()
             assert [(each["value"], each["deleted"]) for each in whole["items"]] == [
                 (2, False),

@@ -41,6 +41,7 @@ async def test_a_program_has_what_an_operator_has(stage, unique):
         assert [each.members for each in service.group_changes()] == [1]
         written = await service.trigger_snapshot([0])
         assert [each.snapshot_id for each in service.snapshots()] == [each.snapshot_id for each in written.parts]
+        await here.decided()
         found = await service.history(0)
         assert found.ownerships[0].process_id == service.control.facts().process_id
         assert found.ownerships[0].last_batch == service.restore_status()[0].batch

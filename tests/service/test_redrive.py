@@ -247,6 +247,8 @@ async def test_dead_letters_that_were_copied_with_other_offsets_are_refused_by_n
     lie below that. What the hint deletes was sent back before; what is new is sent then."""
     await letters.add(20, transactional_id=f"{letters.app.app_id}-0")
     settings, cluster = letters.here.settings(), letters.here.cluster
+    for number in range(2):
+        await decided(cluster, TopicPartition(letters.topic, number))
     await redrive(letters.app, settings)
     copies = []
     for number in range(2):

@@ -168,6 +168,12 @@ class Stage(AppTopics):
     async def read(self, topic: str) -> list[list[reference.Read]]:
         return await asyncio.to_thread(reference.committed, self.bootstrap_servers, topic, self.partitions)
 
+    async def decided(self) -> None:
+        """Wait until each reader of the increments has all that was committed: a commit's answer comes before its
+        marker."""
+        for number in range(self.partitions):
+            await decided_bounds(self.cluster, TopicPartition(self.increments, number))
+
     async def batches(self) -> list[Any]:
         """All committed increments of partition 0, in order."""
         values = [each.value or b"" for each in (await self.read(self.increments))[0]]

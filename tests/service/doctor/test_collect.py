@@ -104,6 +104,7 @@ async def test_topics_that_were_made_again_are_told_by_their_ids(stage, unique):
     async with here.running() as service:
         await here.feed(5)
         await processed(service, {0: 25})
+        await here.decided()
         assert told_ids(await examine(here.app, here.settings())) == []
     increments = f"{here.app.app_id}-increments"
     await asyncio.to_thread(recreate, here.bootstrap_servers, increments, 1)
