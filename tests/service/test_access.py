@@ -27,7 +27,7 @@ from tests.service.test_inputs import appears, orders
 from tests.support import apps, inside
 from tests.support.guarded import USER, Guarded, bindings, guarded_broker
 from tests.support.kafka import until_async
-from tests.support.stage import Stage, processed, settings_for, snapshot, until
+from tests.support.stage import GROUP, Stage, processed, session_ms, settings_for, snapshot, until
 from tests.support.tampering import delete
 
 pytestmark = pytest.mark.kafka
@@ -50,7 +50,8 @@ class Restricted(Stage):
         self.broker = broker
 
     def settings(self, **tables):
-        given = {"kafka": self.broker.as_user(), **tables}
+        group = {**GROUP, "session_timeout_ms": session_ms()}
+        given = {"kafka": self.broker.as_user(), "group": group, **tables}
         given["restore"] = {"retry_backoff_max_ms": 400, **tables.get("restore", {})}
         return settings_for(self.broker.open, **given)
 

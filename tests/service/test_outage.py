@@ -10,6 +10,7 @@ from snapreplay.api.server import HttpServer
 from snapreplay.devbroker.broker import LocalBroker
 from tests.support import apps, inside
 from tests.support.deadlines import scaled
+from tests.support.kafka import until_async
 from tests.support.stage import Stage, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.whole]
@@ -38,8 +39,9 @@ async def test_a_service_outlives_its_broker(own_broker, unique):
     servers = own_broker.bootstrap_servers
     kafka = {"bootstrap.servers": servers, "request.timeout.ms": 2000}
     timeouts = {"fence_ms": 3000, "commit_ms": 3000}
-    here = Stage(servers, apps.ledger(unique("outage")), 2, kafka=kafka, timeouts=timeouts)
-    await here.prepare()
+    app = apps.ledger(unique("outage"))
+    await Stage(servers, app, 2).prepare()
+    here = Stage(servers, app, 2, kafka=kafka, timeouts=timeouts)
     await here.feed(100)
     await asyncio.to_thread(own_broker.kill)
 
@@ -55,9 +57,8 @@ async def test_a_service_outlives_its_broker(own_broker, unique):
         await here.assert_exactly_once(service)
 
         await asyncio.to_thread(own_broker.kill)
-        await until(lambda: not inside.control(service).ready(), "idle, and no broker")
-        code, found = await checks(url)
-        assert (code, found["member"]["ok"]) == (503, False)
+        code, found = await until_async(lambda: checks(url), lambda told: not told[1]["member"]["ok"])  # idle
+        assert code == 503
         assert "no broker answers" in found["member"]["detail"]
         await asyncio.to_thread(own_broker.restart)
         await here.feed(100)

@@ -23,11 +23,11 @@ async def test_a_process_shows_its_settings_and_logs_as_it_is_told(stage, unique
     """A variable, an option and a default; from level error on no warning is logged, then each again."""
     monkeypatch.setenv("SNAPREPLAY_BATCH__LINGER_MS", "7")
     here = await stage(apps.ledger(unique("shown")))
-    child = children.start("ledger", here.app.app_id, group__session_timeout_ms=4000)
+    child = children.start("ledger", here.app.app_id, group__session_timeout_ms=44_000)
     await asyncio.to_thread(child.wait_live)
     rows = {row[0]: row[1:] for line in (await typed(child, "config")).splitlines() if len(row := line.split()) > 2}
     assert rows["batch.linger_ms"] == ["7", "SNAPREPLAY_BATCH__LINGER_MS", "in", "the", "environment"]
-    assert rows["group.session_timeout_ms"][:3] == ["4000", "by", "an"]
+    assert rows["group.session_timeout_ms"][:3] == ["44000", "by", "an"]
     assert rows["snapshot.before_stop"] == ["True", "default"]
     await typed(child, "log-level", "error")
     await typed(child, "pause", "-p", "0", "--reason", "unheard", "--wait")

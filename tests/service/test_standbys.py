@@ -93,7 +93,7 @@ async def test_a_copy_that_falls_behind_is_told_and_goes_to_another_process(stag
     await in_thread(slow.wait_http)
     await until(lambda: warm(slow).keys() == {0}, "a copy in the slow process")
     await here.feed(400, sleep_s=0.05)
-    await until(lambda: max(slow.metric(behind)) > 100, "a copy that is behind")
+    await until(lambda: max(slow.metric(behind), default=0) > 100, "a copy that is behind")
     other = children.start("ledger", here.app.app_id, instance_id="other", **by_replay)
     await in_thread(other.wait_http)
     await until(lambda: len(one.get("/api/v1/processes")["items"]) == 3, "three processes")

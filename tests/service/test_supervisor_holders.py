@@ -169,9 +169,10 @@ async def test_a_holder_whose_partition_came_back_is_told_of_at_the_end(make, mo
     assert supervisor.unsaved == [first.unsaved]
 
 
-async def test_a_holder_that_a_defect_has_ended_is_told_of_at_the_end(supervisor):
+@virtual
+async def test_a_holder_that_a_defect_has_ended_is_told_of_at_the_end(make):
     """Nobody holds its state any more: the exit code must show it."""
-    first = await released(supervisor)
+    first = await released(supervisor := make())
     first.unsaved, first.error = StopError("the state is lost"), ZeroDivisionError("a defect")
     first.over.set()
     await until(lambda: first.deaths, "the defect")

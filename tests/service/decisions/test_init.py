@@ -128,7 +128,7 @@ async def test_the_marker_of_a_transaction_that_timed_out_shows_no_owner_and_hid
         async with bare.running() as service:
             await bare.feed(20)
             await bare.all_processed(service)
-    await left_open(bare, seconds=round(scaled(2)) if ran else 1)  # until the log was lost, at least
+    await left_open(bare, seconds=2 + round(scaled(2)) if ran else 1)  # until the log was lost, at least
     if ran:
         for suffix in ("increments", "snapshots"):
             recreate(bare.bootstrap_servers, f"{bare.app.app_id}-{suffix}", 2, KEPT_FOR_EVER)
@@ -146,7 +146,7 @@ async def test_an_app_that_has_processed_something_is_not_initialised_again(bare
     """It says how far the app is, and writes nothing."""
     await init_app(bare.app, bare.settings(), bare.cluster)
     await bare.send([("0:a", {"amount": 1})])
-    async with bare.started() as service:
+    async with bare.running() as service:
         await processed(service, {0: 1})
         before = await log_of(bare, 1)
         lines = await init_app(bare.app, bare.settings(), bare.cluster)
