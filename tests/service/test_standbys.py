@@ -11,7 +11,13 @@ from tests.support import apps
 from tests.support.child import Load
 from tests.support.stage import until
 
-WARM = {"standby__replicas": 1, "snapshot__every_records": 500}
+WARM = {
+    "standby__replicas": 1,
+    "snapshot__every_records": 500,
+    "http__suspect_after_ms": 600_000,
+    "group__session_timeout_ms": 600_000,
+}
+"""A process that stands still keeps what it has; one that is killed is noticed at once."""
 
 
 async def in_thread(call, *arguments):

@@ -15,8 +15,6 @@ from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
 KEYS = [f"k{n}" for n in range(20)]
-PATIENT = {"http__suspect_after_ms": 600_000, "group__session_timeout_ms": 600_000}
-"""A process that stands still keeps what it has; one that is killed is noticed at once."""
 
 
 def look(child, key, **query):
@@ -37,7 +35,7 @@ async def test_each_process_reads_all_and_copies_answer_if_they_may(stage, uniqu
     stands still, and the new owner after it was killed."""
     here = await stage(apps.ledger(unique("read")), partitions=4)
     with Load(here):
-        one, two = await shared(children, here.app.app_id, **PATIENT)
+        one, two = await shared(children, here.app.app_id)
         await until(lambda: not one.live() & two.live(), "nobody thinks that it owns what the other one does")
         copies = [
             await asyncio.to_thread(scanned, one, number, stale=True, scope="local") for number in sorted(two.live())
