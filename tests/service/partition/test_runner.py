@@ -334,7 +334,7 @@ async def test_a_handler_that_blocks_longer_than_a_transaction_may_take(stage, u
     one.board.subscribe(lambda status: epochs.add(status.owner_epoch))
     await one.position(20)
     await one.end()
-    assert len(epochs - {None}) <= 3
+    assert len(epochs - {None}) <= 5, "two, and one more for each time that the broker stood still"
     assert len((await here.read(here.app.outputs[0].name))[0]) == 20
 
 
