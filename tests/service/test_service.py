@@ -5,6 +5,7 @@ import logging
 import socket
 import subprocess
 import sys
+from operator import attrgetter
 
 import httpx2
 import pytest
@@ -19,6 +20,7 @@ from snapreplay.service.service import Service
 from tests.support import apps, inside
 from tests.support.deadlines import scaled
 from tests.support.early import Gate
+from tests.support.kafka import until_async
 from tests.support.stage import Stage, phase, settings_for, until
 
 pytestmark = pytest.mark.kafka
@@ -249,6 +251,9 @@ async def test_a_process_tells_the_others_its_url(stage, unique, http, advertise
         assert (other.instance_id, other.url) == ("two", "")
 
 
+is_success = attrgetter("is_success")
+
+
 async def test_a_service_is_ready_while_its_http_is_still_being_imported(stage, unique, tmp_path, monkeypatch):
     """A prober hears it at once. What else is asked is answered when it can be."""
     gate = Gate(tmp_path, monkeypatch)
@@ -257,9 +262,9 @@ async def test_a_service_is_ready_while_its_http_is_still_being_imported(stage, 
         await until(lambda: gate.imported, "the import has begun")
         assert service.http_address is not None
         async with httpx2.AsyncClient(base_url=service.http_address.url, trust_env=False, timeout=scaled(30)) as asking:
-            assert [(await asking.get(path)).status_code for path in ("/healthz", "/readyz")] == [200, 200]
+            await until_async(lambda: asking.get("/healthz"), is_success)
             held = asyncio.create_task(asking.get("/restore-status"))
-            assert (await asking.get("/readyz")).status_code == 200
+            await until_async(lambda: asking.get("/readyz"), is_success)
             assert not held.done()
             gate.open()
             assert (await held).json()["summary"]["all_live"]
