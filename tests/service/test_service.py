@@ -24,6 +24,7 @@ from tests.support.kafka import until_async
 from tests.support.stage import Stage, phase, settings_for, until
 
 pytestmark = pytest.mark.kafka
+is_success = attrgetter("is_success")
 
 
 async def test_what_a_program_sees_of_a_running_service(stage, unique):
@@ -198,7 +199,8 @@ async def test_http_is_up_before_the_cluster_is_reached(unique, free_port):
         async with httpx2.AsyncClient(base_url=url, trust_env=False) as client:
             assert (await client.get("/healthz")).status_code == 200
             assert (await client.get("/readyz")).status_code == 503
-            assert (await client.get("/restore-status")).json()["partitions"] == []
+            status = await until_async(lambda: client.get("/restore-status"), is_success)
+            assert status.json()["partitions"] == []
             assert (await client.post("/trigger-snapshot", json={})).status_code == 503
 
 
@@ -249,9 +251,6 @@ async def test_a_process_tells_the_others_its_url(stage, unique, http, advertise
         _, port = one.http_address or ("", 0)
         assert (peer.instance_id, peer.url) == ("one", advertised.format(port=port))
         assert (other.instance_id, other.url) == ("two", "")
-
-
-is_success = attrgetter("is_success")
 
 
 async def test_a_service_is_ready_while_its_http_is_still_being_imported(stage, unique, tmp_path, monkeypatch):
