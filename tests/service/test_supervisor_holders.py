@@ -199,8 +199,7 @@ async def test_a_runner_that_ends_with_a_defect_is_told(supervisor):
     supervisor.assigned({0})
     MADE[0].error = ZeroDivisionError("a defect")
     MADE[0].over.set()
-    await until(lambda: MADE[0].deaths, "the defect")
-    assert MADE[0].deaths == [MADE[0].error]
+    await until(lambda: MADE[0].deaths == [MADE[0].error], "the defect")
 
 
 async def test_the_watch_over_the_topics_outlives_a_defect(supervisor, caplog):
