@@ -15,7 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from snapreplay.api import limits, serving
 from snapreplay.api.serving import Server
-from tests.support.deadlines import eventually, scaled, within
+from tests.support.deadlines import scaled, within
+from tests.support.waiting import eventually
 
 HALF = b"GET /metrics HTTP/1.1\r\nHost: loc"
 SLOW_BODY = (

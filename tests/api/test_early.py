@@ -15,10 +15,11 @@ import pytest
 from snapreplay.api import limits, server
 from snapreplay.service.config.groups import HttpSettings
 from tests.api.test_connections import connected, is_closed
-from tests.support.deadlines import eventually, scaled, within
+from tests.support.deadlines import scaled, within
 from tests.support.early import Gate
 from tests.support.fake_control import LIVE, FakeControl
 from tests.support.served import program, served, until
+from tests.support.waiting import eventually
 
 MODULES_MAX = 300
 """Each takes about half a millisecond."""

@@ -6,8 +6,8 @@ import psutil
 
 from snapreplay.api import peers
 from tests.api.test_peers import become, two, watching
-from tests.support.deadlines import eventually
 from tests.support.served import LATE, Program, control_of, peer, served
+from tests.support.waiting import eventually
 
 __all__ = ["two"]
 

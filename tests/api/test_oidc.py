@@ -26,9 +26,10 @@ from snapreplay.api.oidc import Verifier
 from snapreplay.api.tokens import Asker, OidcProvider, Role
 from snapreplay.service.config.groups import HttpSettings
 from tests.api.test_tokens import FIRST, bearer, read_to_the_end
-from tests.support.deadlines import eventually, scaled
+from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
 from tests.support.served import served, until
+from tests.support.waiting import eventually
 
 FETCH = 2
 """Questions for the keys: what the provider is, and its keys."""

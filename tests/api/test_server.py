@@ -32,10 +32,11 @@ from snapreplay.service.control.protocol import Adopt
 from snapreplay.service.control.status import PartitionError
 from tests.api.test_connections import HALF, PIPELINED, SLOW_BODY, connected
 from tests.support import apps
-from tests.support.deadlines import eventually, is_running, scaled, within
+from tests.support.deadlines import is_running, scaled, within
 from tests.support.fake_control import LIVE, NOW, FakeControl
 from tests.support.served import http_processes
 from tests.support.stage import settings_for
+from tests.support.waiting import eventually
 
 ANY_PORT = HttpSettings(port=0)
 ASKED = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"

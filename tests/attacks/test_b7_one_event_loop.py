@@ -9,8 +9,9 @@ import httpx2
 import pytest
 
 from tests.support import apps
-from tests.support.deadlines import is_true, scaled
+from tests.support.deadlines import scaled
 from tests.support.stage import until
+from tests.support.waiting import is_true
 
 pytestmark = pytest.mark.kafka
 

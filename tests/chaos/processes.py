@@ -21,7 +21,8 @@ from tests.chaos.timeline import Timeline
 from tests.chaos.wires import VARIABLE, Bundle
 from tests.checker.app import APP_ID
 from tests.checker.outcomes import OUTCOMES
-from tests.support.deadlines import is_true, scaled
+from tests.support.deadlines import scaled
+from tests.support.waiting import is_true
 
 PROGRAM = Path(__file__).with_name("program.py")
 ANSWER_S = 2.0

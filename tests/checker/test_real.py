@@ -27,10 +27,11 @@ from tests.chaos.timeline import Timeline
 from tests.checker import Check, app, load, outcomes, verify
 from tests.support.accepting import accepted
 from tests.support.compacting import PlainEngine
-from tests.support.deadlines import is_true, scaled
+from tests.support.deadlines import scaled
 from tests.support.stage import Stage
 from tests.support.stage import until as stage_until
 from tests.support.tampering import log_start, trim
+from tests.support.waiting import is_true
 
 DEADLINE_S = scaled(60.0)
 BEGAN_MS = 1_700_000_000_000

@@ -18,7 +18,8 @@ from typing import Any
 import httpx2
 
 from tests.support import reference, tampering
-from tests.support.deadlines import is_true, scaled
+from tests.support.deadlines import scaled
+from tests.support.waiting import is_true
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")

@@ -43,9 +43,7 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     await page.get_by_role("button", name="Close this message").click()
     await looked_at(page, "healthy")
 
-    await here.send([(f"2:paged{number}", {"amount": 1}) for number in range(PAGED)])
-    done = 60 + PAGED
-    await asyncio.to_thread(child.until, lambda: child.processed() == done, f"{done} records")
+    await fill_pages(here, child)
     await reads(page)
     await looked_at(page, "state", "#state")
 
@@ -74,6 +72,13 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     child.kill()
     await says(page, re.compile("The process cannot be reached"))
     await looked_at(page, "gone")
+
+
+async def fill_pages(here: Any, child: Any) -> None:
+    """Give partition 2 more keys than a page shows."""
+    sent = child.processed() + PAGED
+    await here.send([(f"2:paged{number}", {"amount": 1}) for number in range(PAGED)])
+    await asyncio.to_thread(child.until, lambda: child.processed() == sent, f"{sent} records")
 
 
 async def leads_on(card: Locator, url: str) -> None:

@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from tests.support import apps
-from tests.support.deadlines import is_true
 from tests.support.stage import until
+from tests.support.waiting import is_true
 
 pytestmark = pytest.mark.kafka
 

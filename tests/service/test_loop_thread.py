@@ -7,7 +7,7 @@ import time
 import pytest
 
 from snapreplay.service.loop_thread import LoopThread
-from tests.support.deadlines import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deadlines import eventually, scaled
+from tests.support.deadlines import scaled
+from tests.support.waiting import eventually
 
 PROGRAM = """
     import asyncio, logging, multiprocessing, os, signal, sys, time

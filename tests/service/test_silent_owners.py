@@ -20,8 +20,9 @@ from tests.chaos.watch import Watch
 from tests.checker import app, verify
 from tests.checker.load import Load, send
 from tests.checker.reading import Logs
-from tests.support.deadlines import eventually, scaled
+from tests.support.deadlines import scaled
 from tests.support.stage import Stage
+from tests.support.waiting import eventually
 from tests.support.wire import HOST, Streams, Way, Wire, loop_of_wires
 
 DEADLINE_S = 60.0

@@ -11,8 +11,9 @@ from confluent_kafka.admin import AdminClient
 from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.config.settings import Settings
 from tests.simulation.stages import BrokerStage, MemoryStage
-from tests.support.deadlines import eventually, scaled
+from tests.support.deadlines import scaled
 from tests.support.older_disk import OlderDisk
+from tests.support.waiting import eventually
 
 HISTORIES = {
     "committed": "commit one 3, look, commit one 1, look",

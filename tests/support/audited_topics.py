@@ -13,7 +13,8 @@ from snapreplay.app.record import InputRecord
 from snapreplay.service.ports import TopicPartition as Place
 from snapreplay.snapshots.format.seal import Seals
 from tests.simulation.log import Log, Transaction, TxnState
-from tests.support.deadlines import eventually, scaled
+from tests.support.deadlines import scaled
+from tests.support.waiting import eventually
 
 DEADLINE_S = scaled(30)
 CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}

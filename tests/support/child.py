@@ -20,8 +20,9 @@ import psutil
 
 from snapreplay.api.cli.worker import Worker
 from tests.support import reference
-from tests.support.deadlines import is_true, scaled
+from tests.support.deadlines import scaled
 from tests.support.stage import Stage, session_ms
+from tests.support.waiting import is_true
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
@@ -36,10 +37,6 @@ SETTINGS = {
     "restore.retry_backoff_ms": 50,
     "batch.records_max": 100,
 }
-
-
-class Silent(httpx2.HTTPStatusError, LookupError):
-    """HTTP answers 503 while the service stands still, as on a busy machine: who waits for something waits on."""
 
 
 class Child:
@@ -88,11 +85,7 @@ class Child:
         return self.url
 
     def raw(self, path: str) -> str:
-        """Return what HTTP answers; raise `Silent` if it is 503."""
-        answer = self._http.get(self.url + path)
-        if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
-            raise Silent(answer.text, request=answer.request, response=answer)
-        return answer.raise_for_status().text
+        return self._http.get(self.url + path).raise_for_status().text
 
     def get(self, path: str) -> Any:
         return json.loads(self.raw(path))

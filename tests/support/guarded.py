@@ -22,8 +22,9 @@ from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, Us
 from snapreplay.devbroker.broker import LocalCluster
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.properties import HOST, Node
-from tests.support.deadlines import eventually, scaled
+from tests.support.deadlines import scaled
 from tests.support.steady import KEEPS_LEADERS
+from tests.support.waiting import eventually
 
 USER, PASSWORD = "ada", "lovelace"
 ACL_FIELDS = (*("restype", "name", "resource_pattern_type", "principal", "host"), *("operation", "permission_type"))

@@ -13,7 +13,8 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.producer import KafkaProducer
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.topics.reading import decided_bounds
-from tests.support.deadlines import pause, scaled, within
+from tests.support.deadlines import scaled, within
+from tests.support.waiting import pause
 
 T = TypeVar("T")
 HASTY_MS_MAX, HASTE_MIN, HASTE_MAX = 5000, 2.0, 5.0

@@ -21,8 +21,9 @@ from snapreplay.api import server as api_server
 from snapreplay.api.server import HttpServer
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.core.peers import Peer
-from tests.support.deadlines import NOT_THERE, pause, scaled, within
+from tests.support.deadlines import scaled, within
 from tests.support.fake_control import FACTS, FakeControl
+from tests.support.waiting import not_yet, pause
 
 LATE = HttpSettings(port=0, suspect_after_ms=600_000)
 """With these nobody is suspected for its silence, however long a process stands still."""
@@ -117,7 +118,7 @@ async def until(holds: Callable[[], Awaitable[object]], what: str) -> None:
     try:
         async with within(30):
             while True:
-                with suppress(*NOT_THERE):
+                with not_yet():
                     if await holds():
                         return
                 await asyncio.sleep(pause(loop.time() - began))

@@ -16,7 +16,7 @@ import psutil
 import pyspark
 
 from snapreplay.devbroker.free_ports import free_ports, is_free
-from tests.support.deadlines import eventually
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent

@@ -28,7 +28,8 @@ from snapreplay.service.topics.reading import decided_bounds
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from tests.support import apps, reference
-from tests.support.deadlines import is_true, pause, scaled
+from tests.support.deadlines import scaled
+from tests.support.waiting import is_true, pause
 
 DEADLINE_SECONDS = 30.0
 GROUP = {"session_timeout_ms": 3000, "heartbeat_interval_ms": 200}
@@ -200,11 +201,9 @@ class Stage(AppTopics):
             await processed(service, ends, topic.name)
 
     async def all_committed(self, service: Service[Any]) -> None:
-        """Wait until all is processed, and a job that reads the increments gets the last one, too: a commit is answered
-        before its marker is there."""
+        """Wait until all is processed, and each reader of the increments has it."""
         await self.all_processed(service)
-        for number in range(self.partitions):
-            await decided_bounds(self.cluster, TopicPartition(self.increments, number))
+        await self.decided()
 
     async def assert_merged(self, service: Service[Any]) -> None:
         """Outputs and state of the pair follow from one interleaving of both inputs, each whole and in order."""

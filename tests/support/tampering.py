@@ -21,9 +21,10 @@ from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from snapreplay.snapshots.format.envelope import HEADER_BYTES, RecordKind, decode, encode, kind_of
 from snapreplay.snapshots.format.records import LogEntry
 from tests.support import reference
-from tests.support.deadlines import eventually, scaled
+from tests.support.deadlines import scaled
 from tests.support.entries import rewrapped
 from tests.support.stage import Stage
+from tests.support.waiting import eventually
 
 DEADLINE_SECONDS = scaled(20.0)
 

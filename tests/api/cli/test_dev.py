@@ -17,7 +17,8 @@ import pytest
 
 from snapreplay.api.cli.dev import Watch
 from snapreplay.errors import UsageError
-from tests.support.deadlines import eventually, scaled
+from tests.support.deadlines import scaled
+from tests.support.waiting import eventually
 
 COMMAND = [sys.executable, "-m", "snapreplay.api.cli", "dev"]
 

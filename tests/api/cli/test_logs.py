@@ -24,8 +24,9 @@ from hypothesis import strategies as st
 
 from snapreplay.api.cli import logs
 from snapreplay.api.cli.logs import LINE_BYTES_MAX, JsonFormatter, LineFormatter, Verbosity, Writer, configure
-from tests.support.deadlines import eventually, scaled
+from tests.support.deadlines import scaled
 from tests.support.loggers import loggers_put_back
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(autouse=True)

@@ -22,8 +22,9 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
 from tests.support import reference
-from tests.support.deadlines import eventually, scaled
+from tests.support.deadlines import scaled
 from tests.support.early import Gate
+from tests.support.waiting import eventually
 
 COMMANDS = [["run"], ["dev"], ["init"], ["topics", "ensure"]]
 

@@ -22,9 +22,10 @@ from snapreplay.service.config.settings import Settings
 from tests.api.test_tls import Authority
 from tests.support import apps
 from tests.support.child import Load, family, workers
-from tests.support.deadlines import eventually, is_running, scaled
+from tests.support.deadlines import is_running, scaled
 from tests.support.stage import Stage
 from tests.support.truths import agreed, all_live
+from tests.support.waiting import eventually
 
 WORKERS = ("--processes", "2")
 

@@ -16,7 +16,8 @@ from confluent_kafka.admin import AdminClient
 from examples.demo.__main__ import INSTEAD, main
 from examples.demo.demo import settings_for
 from tests.conftest import SharedBroker
-from tests.support.deadlines import eventually, scaled
+from tests.support.deadlines import scaled
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = ("--rows=4000", "--kills=1", "--seed=11")

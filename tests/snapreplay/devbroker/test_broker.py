@@ -20,7 +20,8 @@ from snapreplay.devbroker.errors import LocalBrokerFailed
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.errors import UsageError
 from snapreplay.testing import broker
-from tests.support.deadlines import eventually, is_running, scaled, within
+from tests.support.deadlines import is_running, scaled, within
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kafka
 OWNER = """

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deadlines import eventually, is_running
+from tests.support.deadlines import is_running
+from tests.support.waiting import eventually
 
 # An owner in a process of its own. It tells the ids of keeper, command and a child, then waits for its end. The child
 # holds a copy of the pipe to the keeper, and stays when the owner dies.

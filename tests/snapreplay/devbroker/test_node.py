@@ -18,7 +18,8 @@ from snapreplay.devbroker.files import KafkaFiles, new_id
 from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.devbroker.node import LocalNode, StartDeadline, port_was_taken
 from snapreplay.devbroker.properties import Node
-from tests.support.deadlines import eventually, scaled
+from tests.support.deadlines import scaled
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kafka
 Start = Callable[..., LocalNode]

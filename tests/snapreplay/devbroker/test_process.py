@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from snapreplay.devbroker.process import KeeperGone, KeptProcess
-from tests.support.deadlines import eventually, is_running
+from tests.support.deadlines import is_running
+from tests.support.waiting import eventually
 
 SLEEP = ["/bin/sh", "-c", "echo up; exec sleep 600"]
 STUBBORN = ["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done"]

@@ -13,9 +13,10 @@ from aiokafka import AIOKafkaProducer
 from snapreplay.errors import UnknownPartition, UsageError
 from snapreplay.testing import RealHarness, ServiceEnded
 from snapreplay.testing.real_harness import _HOLDERS
-from tests.support import apps, deadlines
-from tests.support.deadlines import scaled
+from tests.support import apps
+from tests.support.deadlines import is_running, scaled
 from tests.support.tested import app, balances, naps, payments, sleepy, tape, tapes
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.kafka
 
@@ -45,7 +46,7 @@ async def test_nothing_is_lost_or_repeated_over_kills(harness_of):
             await harness.feed(payments, key="k0", value={"amount": 0}, partition=2)
         pid = harness.pid
         await harness.kill()
-        assert not deadlines.is_running(pid)
+        assert not is_running(pid)
         fed = [await harness.feed(payments, key=f"k{n % 5}", value={"amount": n}) for n in range(10, 20)]
         await harness.restart()
         await harness.caught_up()
@@ -112,7 +113,7 @@ async def test_the_service_ends_with_its_parent(harness_of):
     await harness.start()
     process = harness._process._process
     process.stdin.close()
-    deadlines.eventually(lambda: not deadlines.is_running(process.pid), "the end of the service")
+    eventually(lambda: not is_running(process.pid), "the end of the service")
 
 
 @pytest.mark.whole
@@ -131,7 +132,7 @@ async def test_a_handler_that_waits_is_named_at_the_deadline(harness_of):
     """Its function and line, not the request that had no answer."""
     async with harness_of(sleepy) as harness:
         await harness.feed(naps, key="k", value={"amount": 1, "sleep_s": 3600})
-        await asyncio.to_thread(deadlines.eventually, lambda: "asleep" in harness.log, "the handler")
+        await asyncio.to_thread(eventually, lambda: "asleep" in harness.log, "the handler")
         harness._deadline_s = 2.0
         said = r"not caught up within 2 s: the service has stood still at sleep_when_told \(apps\.py:\d+\)"
         with pytest.raises(ServiceEnded, match=said) as ended:

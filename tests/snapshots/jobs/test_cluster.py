@@ -12,9 +12,10 @@ import pytest
 
 from snapreplay.app.load import load_app
 from snapreplay.app.names import snapshots_topic
-from tests.support.deadlines import eventually, scaled
+from tests.support.deadlines import scaled
 from tests.support.spark_cluster import ROOT, SPARK_HOME, executors_python, spark_cluster
 from tests.support.stage import Stage, snapshot, until
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -1,0 +1,50 @@
+"""Waiting for something under a deadline, and what counts as "not yet" meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+
+import httpx2
+
+from snapreplay.errors import PartitionNotLive
+from tests.support.deadlines import scaled
+
+
+@contextmanager
+def not_yet() -> Iterator[None]:
+    """Take for "not yet" that what is looked at is not there, such as the first status of a service that owns nothing
+    so far; and a 503: so HTTP answers while the service stands still, such as on a busy machine."""
+    try:
+        yield
+    except httpx2.HTTPStatusError as error:
+        if error.response.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
+            raise
+    except (LookupError, AttributeError, TypeError, ValueError, PartitionNotLive):
+        pass
+
+
+def is_true(holds: Callable[[], object]) -> bool:
+    """Say whether a condition is true yet."""
+    with not_yet():
+        return bool(holds())
+    return False
+
+
+def eventually(holds: Callable[[], object], what: object = "", seconds: float = 30.0) -> None:
+    """Wait for a condition; says what it was when it does not come true in time. What takes long is looked at less
+    often: a look may be a request, which takes CPU of three processes."""
+    began = time.monotonic()
+    deadline = began + scaled(seconds)
+    while not is_true(holds):
+        if time.monotonic() > deadline:
+            assert holds(), f"not within {scaled(seconds):.0f} s: {what}"
+            return
+        time.sleep(pause(time.monotonic() - began))  # between two looks, under the deadline
+
+
+def pause(waited_seconds: float) -> float:
+    """Seconds until the next look, by those that were waited before."""
+    return min(0.01 + waited_seconds / 40, 0.05)
