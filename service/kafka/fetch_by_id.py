@@ -251,9 +251,9 @@ class _SlimFetcher(Fetcher):
     """
 
     def _get_actions_per_node(self, assignment: Any) -> Any:
-        """Look again after a fetch that has ended just now: as long as its callback has not run, the client takes it
-        for one under way, asks that broker for nothing, and is not woken when the callback has run."""
-        if self._in_flight and not self._pending_tasks:
+        """Look again after a fetch that has ended just now. Until its callback has run, the client takes it for one
+        under way and asks that broker for nothing; and nothing wakes the client when the callback has run."""
+        if len(self._in_flight) > len(self._pending_tasks):
             asyncio.get_running_loop().call_soon(self._notify, self._wait_consume_future)
         return super()._get_actions_per_node(assignment)
 
