@@ -126,17 +126,17 @@ class LocalCluster:
         self.stop()
 
     async def __aenter__(self) -> Self:
-        pool = ThreadPoolExecutor(1)
-        starting = pool.submit(self.start)
-        pool.shutdown(wait=False)
+        thread = ThreadPoolExecutor(1)
         try:
-            await asyncio.wrap_future(starting)
+            await asyncio.get_running_loop().run_in_executor(thread, self.start)
         except asyncio.CancelledError:
-            # The thread cannot be cancelled. It sees the flag at its next check, stops all brokers and ends; or it has
-            # started them just now.
+            # The thread cannot be cancelled. It sees the flag at its next check and stops all brokers; if it has passed
+            # its last check, they are stopped once they have started.
             self._abandoned.set()
-            starting.add_done_callback(lambda _: self.stop())
+            thread.submit(self.stop)
             raise
+        finally:
+            thread.shutdown(wait=False)
         return self
 
     async def __aexit__(self, *_: object) -> None:
