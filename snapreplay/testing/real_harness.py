@@ -197,7 +197,9 @@ class RealHarness(Generic[S]):
         await self.start()
 
     async def caught_up(self) -> None:
-        """Wait until all records that are in the inputs now are committed. It waits for their open transactions, too.
+        """Wait until all records that are in the inputs now are committed.
+
+        It first waits for the end of each transaction that is open there.
 
         Raises:
             ServiceEnded: a partition FAILED, the process ended, or it was too slow.

@@ -105,30 +105,19 @@ class RealService:
 
     async def _catch_up(self, deadline_s: float) -> None:
         service = self._started
-        behind = "the ends of the inputs are not known"
+        behind = "the inputs are not known"
+        ends = {}
         try:
             async with asyncio.timeout(deadline_s):
-                ends = await self._ends(service)
+                cluster = KafkaCluster(service.settings)
+                for source in await _inputs(service, cluster):
+                    behind = f"{source} has an open transaction, or its end is not known"
+                    if end := await _end(cluster, source):
+                        ends[source] = end
                 while behind := _behind(service, ends):  # noqa: ASYNC110 - statuses have no events here
                     await asyncio.sleep(LOOK_S)  # between two looks
         except TimeoutError:
             raise StopError(f"not caught up after {deadline_s} s: {behind}") from None
-
-    async def _ends(self, service: Service[Any]) -> dict[TopicPartition, int]:
-        """Return the offset after the last record of each input partition that has any."""
-        cluster = KafkaCluster(service.settings)
-        view = await inspect(service.app, service.settings, cluster)
-        topics = (*service.app.input_names, *view.matched)
-        facts = await cluster.topics(topics)
-        found = {}
-        async with reading(cluster) as reader:
-            for topic in topics:
-                for number in range(facts[topic].partition_count):
-                    source = TopicPartition(topic, number)
-                    await decided_bounds(cluster, source)  # what a commit was answered for may lack its marker
-                    for record in await newest(reader, source, 1):
-                        found[source] = record.offset + 1
-        return found
 
     async def _state(self, partition: int) -> StateRead:
         """Load the state as a recovery would find it now, proven by the digest; nobody is fenced."""
@@ -148,6 +137,22 @@ class RealService:
             return StateRead(slices_of(examiner.store), examiner.store.stream_time_ms)
         finally:
             await examiner.close()
+
+
+async def _inputs(service: Service[Any], cluster: KafkaCluster) -> list[TopicPartition]:
+    view = await inspect(service.app, service.settings, cluster)
+    topics = (*service.app.input_names, *view.matched)
+    facts = await cluster.topics(topics)
+    return [TopicPartition(topic, number) for topic in topics for number in range(facts[topic].partition_count)]
+
+
+async def _end(cluster: KafkaCluster, source: TopicPartition) -> int:
+    """Return the offset after the last committed record, 0 if there is none. Wait for the open transactions: one whose
+    commit was answered may be among them."""
+    await decided_bounds(cluster, source)
+    async with reading(cluster) as reader:
+        records = await newest(reader, source, 1)
+    return records[0].offset + 1 if records else 0
 
 
 async def _alone(app: App[Any], settings: Settings, cluster: KafkaCluster) -> None:
