@@ -6,10 +6,8 @@ import pytest
 from confluent_kafka import KafkaException
 
 from snapreplay.devbroker.free_ports import free_ports
-from snapreplay.service.ports import TopicPartition as Place
 from tests.chaos.facts import Facts, java_hash
 from tests.support import apps
-from tests.support.kafka import decided
 from tests.support.reassign import Refused, reassign
 from tests.support.stage import Stage
 
@@ -43,8 +41,7 @@ async def test_leaders_ends_and_coordinators_are_those_of_the_broker(unique, bro
     here = await Stage(broker.bootstrap_servers, apps.ledger(unique("facts")), 2).prepare()
     facts = Facts(broker.bootstrap_servers, here.app.app_id)
     topic = f"{here.app.app_id}-increments"
-    for partition in range(2):
-        await decided(here.cluster, Place(topic, partition))
+    await here.decided()
     (node,) = {leader for leader, _ in facts.replicas(topic)}
     assert facts.leader(topic, 1) == facts.coordinator(1) == node
     assert facts.ends(topic, 2, committed=True) == facts.ends(topic, 2, committed=False) == [4, 4]

@@ -24,11 +24,11 @@ from snapreplay.service.ports import TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import Context, Identity
 from snapreplay.service.service import Service
-from snapreplay.service.topics.reading import decided_bounds
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from tests.support import apps, reference
 from tests.support.deadlines import scaled
+from tests.support.kafka import decided
 from tests.support.waiting import is_true, pause
 
 DEADLINE_SECONDS = 30.0
@@ -173,7 +173,7 @@ class Stage(AppTopics):
         """Wait until each reader of the increments has all that was committed: a commit's answer comes before its
         marker."""
         for number in range(self.partitions):
-            await decided_bounds(self.cluster, TopicPartition(self.increments, number))
+            await decided(self.cluster, TopicPartition(self.increments, number))
 
     async def batches(self) -> list[Any]:
         """All committed increments of partition 0, in order."""
