@@ -234,6 +234,6 @@ def until(holds: Callable[[], object], seconds: float) -> bool:
     deadline = time.monotonic() + scaled(seconds)
     while not is_true(holds):
         if time.monotonic() > deadline:
-            return False
+            return bool(holds())
         time.sleep(POLL_S)
     return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,7 +30,7 @@ from tests.support.deadlines import scaled
 from tests.support.stage import Stage
 from tests.support.stage import until as stage_until
 from tests.support.tampering import log_start, trim
-from tests.support.waiting import is_true
+from tests.support.waiting import eventually
 
 DEADLINE_S = scaled(60.0)
 BEGAN_MS = 1_700_000_000_000
@@ -41,11 +40,7 @@ async def prepared(broker: Any, app_id: str, partitions: int, **tables: Any) -> 
     return await Stage(broker.bootstrap_servers, app.make(app_id), partitions, **tables).prepare()
 
 
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_true(holds):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)  # between two looks, bounded by the deadline
+until = partial(eventually, seconds=60.0)
 
 
 @pytest.mark.whole

@@ -163,7 +163,9 @@ class Ground:
     def until(self, holds: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + scaled(DEADLINE_SECONDS)
         while not is_true(holds):
-            assert time.monotonic() < deadline, f"not {what} in time: {self.seen()}\n{self.log[-4000:]}"
+            if time.monotonic() > deadline:
+                assert holds(), f"not {what} in time: {self.seen()}\n{self.log[-4000:]}"
+                return
             time.sleep(POLL_SECONDS)
 
     def position(self) -> int:
