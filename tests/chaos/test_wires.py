@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.chaos.wires import Bundle, Wires, transactional_id
-from tests.support.deadlines import scaled
+from tests.support.deadlines import within
 from tests.support.wire import ADD_PARTITIONS, END_TXN, METADATA, PRODUCE, api_key, read_frame
 
 TRANSACTION = (ADD_PARTITIONS, PRODUCE, PRODUCE)
-ANSWERED_S = scaled(30.0)
+ANSWERED_S = 30.0
 
 
 def request(key: int, correlation_id: int = 1, transaction: str = "app-0") -> bytes:
@@ -40,14 +40,14 @@ class Broker:
         writer.close()
 
     async def has(self, count: int) -> None:
-        async with asyncio.timeout(ANSWERED_S):
+        async with within(ANSWERED_S):
             while len(self.seen) < count:
                 self.came.clear()
                 await self.came.wait()
 
     async def answer(self) -> int | None:
         """The correlation id of the client's next answer; None when the connection has ended."""
-        async with asyncio.timeout(ANSWERED_S):
+        async with within(ANSWERED_S):
             frame = await read_frame(self.reader)
         return int.from_bytes(frame[4:8], "big") if frame else None
 

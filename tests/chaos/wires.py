@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from tests.support.deadlines import scaled
+from tests.support.deadlines import within
 from tests.support.wire import (
     ADD_PARTITIONS,
     END_TXN,
@@ -29,7 +29,7 @@ from tests.support.wire import (
 LATE_S = 0.01
 """After the next transaction's first Produce: then some of it is there, and a late EndTxn would commit just that."""
 
-ANSWER_S = scaled(10.0)
+ANSWER_S = 10.0
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Late:
         try:
             await asyncio.sleep(LATE_S)  # what it is to tear apart must have been written
             with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(ANSWER_S):
+                async with within(ANSWER_S):
                     await self._sent()
         finally:
             self.arrived.set()
