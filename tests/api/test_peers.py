@@ -20,12 +20,12 @@ from snapreplay.service.clock import boot_seconds, wall_time
 from snapreplay.service.config.groups import HttpSettings
 from snapreplay.service.control.protocol import Look
 from snapreplay.service.runtime.tasks import cancel_and_wait
-from tests.service.conftest import free_port
+from tests.service.conftest import closed_port
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
 from tests.support.served import LATE, Program, control_of, http_processes, peer, program, served, until
 
-__all__ = ["free_port"]
+__all__ = ["closed_port"]
 
 Row = dict[str, Any]
 Shown = Callable[[], Awaitable[list[Row]]]
@@ -337,12 +337,12 @@ async def test_a_process_that_dies_behind_a_proxy_is_suspected_by_its_silence(tw
         await become(shown, "dead")
 
 
-async def test_an_address_that_only_one_side_reaches_is_no_death(free_port: int):
+async def test_an_address_that_only_one_side_reaches_is_no_death(closed_port: int):
     """The one that hears the other tells so. The other one has never heard it, and suspects nobody, however long."""
     one, two, settings = control_of("p1"), control_of("p2"), soon()
     async with served(two, settings) as url, shown_at(url) as by_two, watching(one, LATE) as by_one:
         one.peers = (peer("p2", url),)
-        two.peers = (peer("p1", f"http://127.0.0.1:{free_port}"),)
+        two.peers = (peer("p1", f"http://127.0.0.1:{closed_port}"),)
         await become(by_one, "reachable")
 
         async def is_refused() -> bool:  # one that has not been asked yet is unreachable, too

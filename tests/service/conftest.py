@@ -45,7 +45,7 @@ def children(broker: Any, tmp_path: Path) -> Iterator[Family]:
 
 
 @pytest.fixture
-def free_port() -> Iterator[int]:
-    """A port where nobody listens, and that nobody gets meanwhile."""
+def closed_port() -> Iterator[int]:
+    """A port that refuses connections as long as the test lasts."""
     with refusing() as port:
         yield port

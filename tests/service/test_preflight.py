@@ -119,8 +119,8 @@ async def test_a_transaction_timeout_above_the_brokers_is_refused():
         await inspect(APP, Settings(timeouts=TimeoutSettings(transaction_ms=900_001)), healthy_topics())
 
 
-async def test_an_absent_broker_is_no_refusal(free_port):
+async def test_an_absent_broker_is_no_refusal(closed_port):
     """It may come: the caller asks again."""
-    settings = settings_for(f"127.0.0.1:{free_port}")
+    settings = settings_for(f"127.0.0.1:{closed_port}")
     with pytest.raises(Unreachable):
         await inspect(APP, settings, KafkaCluster(settings))

@@ -186,9 +186,9 @@ async def test_a_taken_port_is_refused_by_start(unique):
     assert not inside.background(service).alive
 
 
-async def test_http_is_up_before_the_cluster_is_reached(unique, free_port):
+async def test_http_is_up_before_the_cluster_is_reached(unique, closed_port):
     """It says what is waited for, and refuses what needs the cluster; who waits in the program is told in time."""
-    settings = settings_for(f"127.0.0.1:{free_port}")
+    settings = settings_for(f"127.0.0.1:{closed_port}")
     async with running(apps.ledger(unique("early")), settings, HttpServer()) as service:
         await until(lambda: inside.control(service).unreachable_reason, "nobody answers")
         said = r"not LIVE after 0\.5 s .*none assigned.*nobody answers"
@@ -208,7 +208,7 @@ async def loop_and_other_tasks():
     return asyncio.get_running_loop(), asyncio.all_tasks() - {asyncio.current_task()}
 
 
-async def test_heartbeats_share_their_loop_with_nobody(unique, free_port):
+async def test_heartbeats_share_their_loop_with_nobody(unique, closed_port):
     """HTTP is asked for elsewhere, and the loop of the membership has no other task."""
     asked_in = []
 
@@ -223,7 +223,7 @@ async def test_heartbeats_share_their_loop_with_nobody(unique, free_port):
         async def close(self, within_seconds):
             asked_in.append(asyncio.get_running_loop())
 
-    settings = settings_for(f"127.0.0.1:{free_port}")
+    settings = settings_for(f"127.0.0.1:{closed_port}")
     async with running(apps.ledger(unique("alone")), settings, Asked()) as service:
         heartbeats, others = await inside.background(service).run(loop_and_other_tasks())
         assert not others

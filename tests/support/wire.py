@@ -150,8 +150,8 @@ async def listening(host: str, port: int, carry: Callable[[Streams], Coroutine[A
 
 @contextmanager
 def refusing() -> Iterator[int]:
-    """Provide a port of the loopback address that refuses connections. It is bound, so that no other program takes it
-    meanwhile, and nobody listens."""
+    """Provide a port of the loopback address that refuses connections: it is bound, so that no other program takes it,
+    and nobody listens."""
     with socket.socket() as held:
         held.bind((HOST, 0))
         yield held.getsockname()[1]

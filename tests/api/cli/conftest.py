@@ -54,14 +54,14 @@ def _forget_modules_of(folder: Path) -> None:
 
 @pytest.fixture
 def nobody_there() -> Iterator[str]:
-    """An address where nobody listens, meanwhile either."""
+    """An address that refuses connections as long as the test lasts."""
     with refusing() as port:
         yield f"127.0.0.1:{port}"
 
 
 @pytest.fixture
 def free_port() -> int:
-    """A port that a process of the test may take: the system gives it to no connection before."""
+    """A port for a process of the test to listen at. The system gives it to no connection before."""
     return free_ports(1)[0]
 
 

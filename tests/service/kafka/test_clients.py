@@ -102,7 +102,7 @@ def test_nobody_else_makes_clients():
 
 
 @pytest.mark.kafka
-async def test_a_question_for_any_broker_goes_to_one_that_is_there(broker, free_port):
+async def test_a_question_for_any_broker_goes_to_one_that_is_there(broker, closed_port):
     """Although the cluster lists another one, as it does for some seconds after a broker has died."""
     settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})
     admin = admin_client(client_arguments(settings))
@@ -111,9 +111,9 @@ async def test_a_question_for_any_broker_goes_to_one_that_is_there(broker, free_
     try:
         for _ in range(20):  # whom it asks is chance
             known = client.cluster._brokers
-            known[DEAD] = BrokerMetadata(DEAD, "127.0.0.1", free_port, None)
+            known[DEAD] = BrokerMetadata(DEAD, "127.0.0.1", closed_port, None)
             assert len((await admin.describe_cluster())["brokers"]) == 1
-            known[DEAD] = BrokerMetadata(DEAD, "127.0.0.1", free_port, None)
+            known[DEAD] = BrokerMetadata(DEAD, "127.0.0.1", closed_port, None)
             assert await anybody(client) != DEAD
     finally:
         await close_client(client)

@@ -114,16 +114,16 @@ def known_only(given):
     return {name: value for name, value in given.items() if sasl or not name.startswith("sasl.")}
 
 
-async def test_who_is_let_in_and_who_finds_nobody_is_not_refused(here, free_port):
+async def test_who_is_let_in_and_who_finds_nobody_is_not_refused(here, closed_port):
     """With each of the right credentials; with an address where nobody listens, and a name that nobody has."""
     known: tuple[dict[str, Any], ...] = (
         here.as_user(),
         here.as_user(mechanism="PLAIN"),
         here.by_certificate(),
         {"bootstrap.servers": here.open},
-        {"bootstrap.servers": f"127.0.0.1:{free_port}"},
+        {"bootstrap.servers": f"127.0.0.1:{closed_port}"},
         {"bootstrap.servers": "no.such.host.invalid:9092"},
-        here.as_user("wrong") | {"bootstrap.servers": f"127.0.0.1:{free_port}"},
+        here.as_user("wrong") | {"bootstrap.servers": f"127.0.0.1:{closed_port}"},
     )
     for given in known:
         assert await refusal(Settings(kafka=given)) is None, given
@@ -155,15 +155,15 @@ async def test_a_client_that_was_made_before_connects_with_the_renewed_certifica
     await client.close()
 
 
-async def test_a_broker_that_is_down_hides_nobody_s_refusal(here, free_port):
+async def test_a_broker_that_is_down_hides_nobody_s_refusal(here, closed_port):
     """Of two addresses the one that answers says why."""
-    servers = f"127.0.0.1:{free_port},{here.sasl}"
+    servers = f"127.0.0.1:{closed_port},{here.sasl}"
     error = await refusal(Settings(kafka=here.as_user("wrong") | {"bootstrap.servers": servers}))
     assert error is not None
     assert here.sasl in error.message
 
 
-async def test_every_client_of_ours_says_why(here, free_port):
+async def test_every_client_of_ours_says_why(here, closed_port):
     """Admin, reader, transactional and plain producer, the doctor's; with nobody there they are Unreachable."""
 
     async def ask(settings):
@@ -181,8 +181,8 @@ async def test_every_client_of_ours_says_why(here, free_port):
     for call in asked(Settings(kafka=here.as_user("wrong"))):
         with pytest.raises(NotAuthenticated, match="refuses user 'ada'"):
             await call()
-    for call in asked(Settings(kafka={"bootstrap.servers": f"127.0.0.1:{free_port}"})):
-        address = rf"nobody answers at 127\.0\.0\.1:{free_port} \(Connection refused\)"
+    for call in asked(Settings(kafka={"bootstrap.servers": f"127.0.0.1:{closed_port}"})):
+        address = rf"nobody answers at 127\.0\.0\.1:{closed_port} \(Connection refused\)"
         with pytest.raises(Unreachable, match=address):
             await call()
 

@@ -58,8 +58,8 @@ async def test_our_own_transaction_that_timed_out_is_nobody_else(settings, uniqu
         await ours.discard()
 
 
-async def test_no_broker_is_no_answer(free_port):
+async def test_no_broker_is_no_answer(closed_port):
     """Neither yes nor no."""
-    alone = hasty(f"127.0.0.1:{free_port}", 500)
+    alone = hasty(f"127.0.0.1:{closed_port}", 500)
     with pytest.raises(Unreachable):
         await KafkaCluster(alone).last_fence("anybody")

@@ -45,9 +45,9 @@ async def test_nobody_knows_the_end_of_what_is_not_there(log):
     assert await end_offset(settings, TopicPartition(partition.topic + "-not", 0)) is None
 
 
-async def test_brokers_that_do_not_answer_know_nothing(free_port):
+async def test_brokers_that_do_not_answer_know_nothing(closed_port):
     """No error: whoever asks goes on waiting."""
-    settings = hasty(f"127.0.0.1:{free_port}", 500)
+    settings = hasty(f"127.0.0.1:{closed_port}", 500)
     assert await end_offset(settings, TopicPartition("x", 0)) is None
 
 
