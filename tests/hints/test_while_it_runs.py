@@ -117,9 +117,8 @@ async def test_a_foreign_transaction_that_hides_our_claim_is_ended_as_doctor_say
         await (await holder.send(then.increments, b"x", partition=0))
         async with who.served() as service:
             error = (await phase(service, "failed")).error
-            monkeypatch.setattr(
-                driver, "PIN_SLACK_MS", usual_ms
-            )  # a claim's marker may come later than in half a second
+            # The marker of a claim may come later than in half a second.
+            monkeypatch.setattr(driver, "PIN_SLACK_MS", usual_ms)
             assert error.kind == "HangingTransaction"
             doctor, retry = error.hint.split("; once it has ended, ")
             await who.follow(doctor)

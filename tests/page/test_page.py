@@ -76,8 +76,8 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
 
 async def fill_pages(here: Any, child: Any) -> None:
     """Give partition 2 more keys than a page shows."""
-    sent = child.processed() + PAGED
     await here.send([(f"2:paged{number}", {"amount": 1}) for number in range(PAGED)])
+    sent = sum(map(len, await here.read(here.input)))
     await asyncio.to_thread(child.until, lambda: child.processed() == sent, f"{sent} records")
 
 
