@@ -1,6 +1,7 @@
 """Reading real logs: markers, aborted tails, trimmed and short ones, and brokers that go away."""
 
 import asyncio
+import contextlib
 import itertools
 import time
 from contextlib import asynccontextmanager
@@ -129,6 +130,31 @@ async def test_a_read_that_begins_just_as_a_fetch_ends_is_fetched_for(cluster, n
         asyncio.get_running_loop().call_soon(ends.set)
         assert [record.value for record in await read(reader, source, 0, 1)] == [b"value"]
     assert reader.disturbances == clients, "it was another client, made when the first had waited too long"
+    await reader.close()
+
+
+async def test_a_fetch_that_has_just_ended_is_followed_by_another_while_other_brokers_have_theirs(
+    cluster, new_topic, monkeypatch
+):
+    """It ended while the client was about to look for some other reason."""
+    ends: list[asyncio.Event] = []
+
+    async def held(*_):
+        ends.append(asyncio.Event())
+        with contextlib.suppress(asyncio.CancelledError):
+            await ends[-1].wait()
+        return False
+
+    monkeypatch.setattr(Fetcher, "_proc_fetch_request", held)
+    monkeypatch.setattr(Fetcher, "_select_read_replica", lambda _, source: source.partition)  # a broker for each
+    monkeypatch.setattr(fetch_by_id, "_LOOK_AGAIN_S", 600.0)
+    reader, topic = await cluster.reader(), await new_topic(2)
+    await reader.follow({TopicPartition(topic, number): 0 for number in range(2)})
+    await until(lambda: len(ends) == 2, "a fetch of each broker")
+    fetcher = reader._consumer._fetcher
+    asyncio.get_running_loop().call_soon(ends[0].set)
+    fetcher._notify(fetcher._wait_consume_future)
+    await until(lambda: len(ends) == 3, "another fetch")
     await reader.close()
 
 
