@@ -26,7 +26,7 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     here = await stage(apps.ledger(unique("night")), partitions=3)
     await here.feed(60)
     child = children.start("poisoned", here.app.app_id, group__session_timeout_ms=30_000)
-    await asyncio.to_thread(child.wait_live, 3)
+    await all_processed(here, child)
     await page.goto(child.url)
     await says(page, re.compile("Healthy"))
     await expect(page.locator(".band")).to_contain_text("All 3 partitions are live")
@@ -43,10 +43,10 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     await page.get_by_role("button", name="Close this message").click()
     await looked_at(page, "healthy")
 
-    await fill_pages(here, child)
+    await here.send([(f"2:paged{number}", {"amount": 1}) for number in range(PAGED)])
+    await all_processed(here, child)
     await reads(page)
     await looked_at(page, "state", "#state")
-
     await pauses(page)
 
     await here.send([("0:k", {"amount": 1, "poison": True})])
@@ -74,9 +74,9 @@ async def test_a_night_of_one_process(stage: Any, unique: Any, children: Any, pa
     await looked_at(page, "gone")
 
 
-async def fill_pages(here: Any, child: Any) -> None:
-    """Give partition 2 more keys than a page shows."""
-    await here.send([(f"2:paged{number}", {"amount": 1}) for number in range(PAGED)])
+async def all_processed(here: Any, child: Any) -> None:
+    """Wait until its three partitions are live and have all that was sent."""
+    await asyncio.to_thread(child.wait_live, 3)
     sent = sum(map(len, await here.read(here.input)))
     await asyncio.to_thread(child.until, lambda: child.processed() == sent, f"{sent} records")
 
