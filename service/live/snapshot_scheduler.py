@@ -152,7 +152,10 @@ class SnapshotScheduler:
             if not self._watch.is_to_look:
                 self._skip()
             return
-        self._task = asyncio.get_running_loop().create_task(self._write_beside(self._mark(reason)))
+        marked = self._mark(reason)
+        self._task = asyncio.get_running_loop().create_task(self._write_beside(marked))
+        # A task that is cancelled before its first step runs nothing of its own.
+        self._task.add_done_callback(lambda _: marked.cursor.release())
         self._task.add_done_callback(lambda _: self._wake())
 
     async def write_now(self, reason: str, *, even_unchanged: bool = False) -> None:
@@ -219,8 +222,7 @@ class SnapshotScheduler:
         if self._task is not None:
             await cancel_and_wait(self._task)
         self._requests.point_anew()
-        why = "the partition was released before the snapshot was pointed to"
-        self._requests.end(OperationState.FAILED, None, why)
+        self._requests.end(OperationState.FAILED, None, "the partition was released before the snapshot was pointed to")
 
     def mend(self) -> None:
         """Take a snapshot that a recovery can begin with, whatever of the log up to now is damaged."""
@@ -278,8 +280,7 @@ class SnapshotScheduler:
     def _skip(self) -> None:
         pointers = self._committer.chain.last.pointers
         newest = pointers[0].snapshot_id if pointers else None
-        why = "nothing was applied since the newest snapshot"
-        self._requests.end(OperationState.SKIPPED, newest, why)
+        self._requests.end(OperationState.SKIPPED, newest, "nothing was applied since the newest snapshot")
 
     def _mark(self, reason: str) -> snapshot_writer.SnapshotMark:
         self._requests.reason, self._requests.is_needed = None, False
